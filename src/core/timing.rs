@@ -1,0 +1,290 @@
+//! R, F, C and every duration that follows from them.
+//!
+//! ```text
+//!  holder      sent                      V             dead by
+//!  -------------+------------------------+----------------+-----> its clock
+//!               |<----- T * (1 - e) ---->|<-stop budget ->|
+//!
+//!  challenger     first seen                    take           start
+//!  ---------------+-----------------------------+--------------+-> its clock
+//!                 |<------- T * (1 + e) ------->|<--- C * R -->|
+//! ```
+//!
+//! With both clocks running at a rate within `1 ± e` of true time, V comes at
+//! most T after `sent` and the take at least T after it, because nobody sees a
+//! renewal before it was sent. From then on the holder has C·R of the
+//! challenger's clock to be dead. Only durations are compared, never instants of
+//! two hosts: Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism
+//! for distributed file cache consistency", 1989, with the bound on clock rates
+//! made explicit.
+
+use std::fmt;
+use std::time::Duration;
+
+/// An instant on this host's clock that counts suspend, as the time since boot.
+///
+/// Not `std::time::Instant`, which stands still while a Linux host is suspended.
+/// Instants of two hosts, or of two boots, mean nothing to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// Returns the instant that lies `since_boot` after the host's boot.
+    #[must_use]
+    pub const fn from_boot(since_boot: Duration) -> Instant {
+        Instant(since_boot)
+    }
+
+    /// Returns the time from boot to this instant.
+    #[must_use]
+    pub const fn since_boot(self) -> Duration {
+        self.0
+    }
+
+    /// Returns the time from `earlier` to this instant, zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns the instant `wait` after this one.
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Instant {
+        Instant(self.0.saturating_add(wait))
+    }
+
+    /// Returns the instant `lead` before this one, not before boot.
+    #[must_use]
+    pub fn before(self, lead: Duration) -> Instant {
+        Instant(self.0.saturating_sub(lead))
+    }
+}
+
+/// Part of the stop budget that is kept back: the agent may wake this late, and
+/// the kernel needs a moment to tear a killed process group down.
+///
+/// 20 ms: a loaded two-core machine was seen to wake a sleeper up to 10 ms late;
+/// the rest is for SIGKILL to take effect. Smaller values leave a stop command
+/// more time and the promise less.
+pub const SLACK: Duration = Duration::from_millis(20);
+
+/// Shortest renewal interval that is accepted. Below it one stroke's processes
+/// and round trips no longer fit.
+pub const R_MIN: Duration = Duration::from_millis(10);
+/// Longest renewal interval that is accepted: a failover is at least two of them.
+pub const R_MAX: Duration = Duration::from_secs(60);
+/// Largest F and largest C that are accepted.
+pub const COUNT_MAX: u32 = 100;
+/// Largest clock rate error that can be asked for, in parts per million. chrony
+/// slews by at most 83333 ppm.
+pub const DRIFT_PPM_MAX: u32 = 200_000;
+/// Clock rate error that is assumed unless asked otherwise: 1 %.
+pub const DRIFT_PPM_DEFAULT: u32 = 10_000;
+/// A NATS leader election takes 4 to 8 s; below this T it can cost the lock.
+pub const ELECTION_T_MIN: Duration = Duration::from_secs(10);
+
+/// R, F, C and the clock rate error: all that an operator chooses about time.
+///
+/// Made by [`Timing::new`] alone, so every value satisfies what is refused there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    renewal: Duration,
+    failures: u32,
+    confirmations: u32,
+    drift_ppm: u32,
+}
+
+/// Why a combination of R, F, C and drift is refused, with the violated inequality.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Timing {
+    /// Checks a combination and returns it.
+    ///
+    /// # Errors
+    ///
+    /// When a value is out of its range, when the lock would run out before the
+    /// next renewal, or when no time is left to stop the service in. The text
+    /// spells the violated inequality out with its numbers.
+    pub fn new(
+        renewal: Duration,
+        failures: u32,
+        confirmations: u32,
+        drift_ppm: u32,
+    ) -> Result<Timing, Refused> {
+        let timing = Timing {
+            renewal,
+            failures,
+            confirmations,
+            drift_ppm,
+        };
+        let refuse = |text: String| Err(Refused(text));
+        if renewal < R_MIN {
+            return refuse(format!(
+                "-r: {} is shorter than the minimum of {}",
+                Ms(renewal),
+                Ms(R_MIN)
+            ));
+        }
+        if renewal > R_MAX {
+            return refuse(format!(
+                "-r: {} is longer than the maximum of {}",
+                Ms(renewal),
+                Ms(R_MAX)
+            ));
+        }
+        for (flag, count) in [("-f", failures), ("-c", confirmations)] {
+            if count > COUNT_MAX {
+                return refuse(format!(
+                    "{flag}: {count} is more than the maximum of {COUNT_MAX}"
+                ));
+            }
+        }
+        if drift_ppm > DRIFT_PPM_MAX {
+            let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
+            return refuse(format!(
+                "--drift: {given} is more than the maximum of {most}"
+            ));
+        }
+        if failures < 2 {
+            return refuse(format!(
+                "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} and \
+                 renewed only every R = {}; F*R*(1 - drift) > R must hold",
+                Ms(timing.validity()),
+                Ms(renewal)
+            ));
+        }
+        if timing.stop_budget().is_zero() {
+            return refuse(format!(
+                "-c: no time is left to stop the service: C*R - drift - slack = {} * {} - {} - {} is not \
+                 more than 0; C*R > drift + slack must hold",
+                confirmations,
+                Ms(renewal),
+                Ms(timing.drift_share()),
+                Ms(SLACK)
+            ));
+        }
+        Ok(timing)
+    }
+
+    /// Returns R, the time from one renewal to the next.
+    #[must_use]
+    pub fn renewal(self) -> Duration {
+        self.renewal
+    }
+
+    /// Returns F, the renewals that must be missed before a takeover.
+    #[must_use]
+    pub fn failures(self) -> u32 {
+        self.failures
+    }
+
+    /// Returns C, the renewals between a takeover and the start.
+    #[must_use]
+    pub fn confirmations(self) -> u32 {
+        self.confirmations
+    }
+
+    /// Returns e, the assumed bound on a clock's rate error, in parts per million.
+    #[must_use]
+    pub fn drift_ppm(self) -> u32 {
+        self.drift_ppm
+    }
+
+    /// Returns T = F·R.
+    #[must_use]
+    pub fn lock(self) -> Duration {
+        self.renewal * self.failures
+    }
+
+    /// Returns T·(1 − e), rounded down: how long after sending a renewal its
+    /// holder may act on the lock.
+    #[must_use]
+    pub fn validity(self) -> Duration {
+        self.lock() - share_up(self.lock(), self.drift_ppm)
+    }
+
+    /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a
+    /// revision stand still before it may take over.
+    #[must_use]
+    pub fn patience(self, lock: Duration) -> Duration {
+        lock + share_up(lock, self.drift_ppm)
+    }
+
+    /// Returns C·R: how long after its takeover was acknowledged an agent may
+    /// start the service.
+    #[must_use]
+    pub fn confirmation(self) -> Duration {
+        self.renewal * self.confirmations
+    }
+
+    /// Returns the time that the holder has, from V on, to be dead: C·R less the
+    /// drift of two clocks over it, less [`SLACK`]. Zero when nothing is left.
+    #[must_use]
+    pub fn stop_budget(self) -> Duration {
+        self.confirmation()
+            .saturating_sub(self.drift_share())
+            .saturating_sub(SLACK)
+    }
+
+    /// What two clocks, one slow and one fast, can lose of C·R:
+    /// C·R − C·R·(1 − e)/(1 + e) = C·R·2e/(1 + e), rounded up.
+    fn drift_share(self) -> Duration {
+        let (ppm, one) = (u128::from(self.drift_ppm), 1_000_000u128);
+        let lost = (self.confirmation().as_nanos() * 2 * ppm).div_ceil(one + ppm);
+        from_nanos(lost)
+    }
+}
+
+fn share_up(of: Duration, ppm: u32) -> Duration {
+    from_nanos((of.as_nanos() * u128::from(ppm)).div_ceil(1_000_000))
+}
+
+/// Saturates instead of wrapping: every caller's value is at most a few hours.
+fn from_nanos(nanos: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// Shows a duration in milliseconds or seconds, as a person would write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ms(pub Duration);
+
+impl fmt::Display for Ms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        if micros < 10_000 && micros % 1000 != 0 {
+            return write!(f, "{}.{} ms", micros / 1000, micros % 1000 / 100);
+        }
+        let ms = self.0.as_millis();
+        if ms < 1000 {
+            return write!(f, "{ms} ms");
+        }
+        let (s, thousandths) = (ms / 1000, ms % 1000);
+        if thousandths == 0 {
+            return write!(f, "{s} s");
+        }
+        let digits = format!("{thousandths:03}");
+        write!(f, "{s}.{} s", digits.trim_end_matches('0'))
+    }
+}
+
+/// Shows parts per million as a percentage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percent(pub u32);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:04}", self.0 % 10_000);
+        let digits = digits.trim_end_matches('0');
+        if digits.is_empty() {
+            return write!(f, "{} %", self.0 / 10_000);
+        }
+        write!(f, "{}.{digits} %", self.0 / 10_000)
+    }
+}

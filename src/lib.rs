@@ -1,0 +1,9 @@
+//! The parts of `putex`. Not an API: the binary and its tests are the only users.
+//!
+//! Imports point one way: `cli` and `agent` know `store`, `store` knows `nats`,
+//! all know `core`, and `core` knows nothing.
+
+pub mod core;
+pub mod nats;
+pub mod store;
+pub mod sys;

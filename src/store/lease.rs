@@ -1,0 +1,154 @@
+//! A [`Lease`] as headers of the record's message, and back.
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Format` | 1; a reader that meets a larger number takes the record as foreign |
+//! | `Putex-Incarnation` | 32 hexadecimal digits |
+//! | `Putex-Nonce` | decimal |
+//! | `Putex-Host`, `Putex-Boot` | text without line breaks |
+//! | `Putex-Timing` | R in milliseconds, F, C, separated by blanks |
+//! | `Putex-Grace-Ms` | decimal |
+//! | `Putex-Term` | decimal; absent in the acquiring write |
+//! | `Putex-State` | `taking`, `active` or `released` |
+
+use std::time::Duration;
+
+use crate::core::record::{Incarnation, Lease, Revision, Standing};
+
+/// The only format that is written, and the newest that is understood.
+const FORMAT: &str = "1";
+
+/// Returns the headers that stand for `lease`, in a fixed order.
+#[must_use]
+pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
+    let standing = match lease.standing {
+        Standing::Taking => "taking",
+        Standing::Active => "active",
+        Standing::Released => "released",
+    };
+    let (r_ms, f, c) = (
+        lease.renewal.as_millis(),
+        lease.failures,
+        lease.confirmations,
+    );
+    let mut headers = vec![
+        ("Putex-Format", FORMAT.to_owned()),
+        ("Putex-Incarnation", lease.incarnation.to_string()),
+        ("Putex-Nonce", lease.nonce.to_string()),
+        ("Putex-Host", one_line(&lease.host)),
+        ("Putex-Boot", one_line(&lease.boot)),
+        ("Putex-Timing", format!("{r_ms} {f} {c}")),
+        ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
+        ("Putex-State", standing.to_owned()),
+    ];
+    if let Some(term) = lease.term {
+        headers.push(("Putex-Term", term.to_string()));
+    }
+    headers
+}
+
+/// Returns the lease that the headers stand for, `None` when any of them is
+/// missing, damaged or newer than this program. `find` returns a header's value.
+pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease> {
+    if find("Putex-Format")? != FORMAT {
+        return None;
+    }
+    let standing = match find("Putex-State")? {
+        "taking" => Standing::Taking,
+        "active" => Standing::Active,
+        "released" => Standing::Released,
+        _ => return None,
+    };
+    let mut timing = find("Putex-Timing")?.split(' ');
+    let renewal = Duration::from_millis(timing.next()?.parse().ok()?);
+    let (failures, confirmations) = (timing.next()?.parse().ok()?, timing.next()?.parse().ok()?);
+    let term = match find("Putex-Term") {
+        Some(text) => Some(Revision(text.parse().ok()?)),
+        None => None,
+    };
+    Some(Lease {
+        incarnation: Incarnation(u128::from_str_radix(find("Putex-Incarnation")?, 16).ok()?),
+        nonce: find("Putex-Nonce")?.parse().ok()?,
+        host: find("Putex-Host")?.to_owned(),
+        boot: find("Putex-Boot")?.to_owned(),
+        renewal,
+        failures,
+        confirmations,
+        grace: Duration::from_millis(find("Putex-Grace-Ms")?.parse().ok()?),
+        term,
+        standing,
+    })
+}
+
+/// A header ends at a line break, so none may be in a value.
+fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> Lease {
+        Lease {
+            incarnation: Incarnation(0xfeed),
+            nonce: 7,
+            host: "alpha".to_owned(),
+            boot: "b-1".to_owned(),
+            renewal: Duration::from_millis(500),
+            failures: 3,
+            confirmations: 1,
+            grace: Duration::from_millis(500),
+            term: Some(Revision(41)),
+            standing: Standing::Active,
+        }
+    }
+
+    fn parse(headers: &[(&'static str, String)]) -> Option<Lease> {
+        from_headers(|name| {
+            headers
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.as_str())
+        })
+    }
+
+    #[test]
+    fn a_lease_survives_the_way_through_headers() {
+        assert_eq!(parse(&to_headers(&lease())), Some(lease()));
+    }
+
+    #[test]
+    fn a_missing_or_damaged_header_makes_the_record_foreign() {
+        let whole = to_headers(&lease());
+        for at in 0..whole.len() {
+            let name = whole[at].0;
+            if name == "Putex-Host" || name == "Putex-Boot" {
+                continue;
+            }
+            let mut damaged = whole.clone();
+            damaged[at].1 = "x-".to_owned();
+            assert_eq!(parse(&damaged), None, "{name} damaged");
+        }
+        for at in 0..whole.len() - 1 {
+            let mut missing = whole.clone();
+            let (name, _) = missing.remove(at);
+            assert_eq!(parse(&missing), None, "{name} missing");
+        }
+    }
+
+    #[test]
+    fn a_line_break_in_a_host_name_cannot_make_a_header() {
+        let sly = Lease {
+            host: "a\r\nPutex-State: released".to_owned(),
+            ..lease()
+        };
+        assert!(
+            to_headers(&sly)
+                .iter()
+                .all(|(_, value)| !value.contains(['\r', '\n']))
+        );
+    }
+}

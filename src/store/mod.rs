@@ -1,0 +1,120 @@
+//! What a store promises: read a key, compare and set it by revision, and hint
+//! that it changed.
+//!
+//! There is no unconditional write in this trait, and an answer has three
+//! values. Whoever implements it must answer [`Written::Unknown`] whenever a
+//! write may have been stored and may not, and must never send anything later
+//! that was asked for before.
+
+pub mod lease;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::core::record::{BucketId, Record, Revision, Sight};
+use crate::core::timing::Instant;
+
+/// An opened bucket, as it stood at one moment after the call began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Which bucket it is.
+    pub bucket: BucketId,
+    /// Highest revision in the whole bucket.
+    pub last: Revision,
+    /// How long the bucket is known to have existed, by a clock of this host.
+    /// `None` when the store cannot tell.
+    pub age: Option<Duration>,
+    /// What stands under the key.
+    pub sight: Sight,
+    /// What the operator should know about the bucket or the way to it: what it
+    /// lacks, that it was created just now, which server answered.
+    pub remarks: Vec<String>,
+}
+
+/// What a compare-and-set came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Stored, as this revision.
+    Stored(Revision),
+    /// Not stored: the key stands at another revision. The store may name it.
+    Moved(Option<Revision>),
+    /// Not stored, for a reason other than the revision: a full disk, a limit.
+    Denied(String),
+    /// Perhaps stored, perhaps not, perhaps later.
+    Unknown(String),
+}
+
+/// What ended a [`Store::watch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// The key seems to have changed; the revision, where the hint names one.
+    Hint(Option<Revision>),
+    /// Another live agent says that it uses this token.
+    Twin(Notice),
+    /// The wake descriptor became readable.
+    Woken,
+    /// The deadline passed.
+    Elapsed,
+    /// The store is gone and must be opened again.
+    Gone(String),
+}
+
+/// What one agent tells another that has the same token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Token of the sender.
+    pub token: String,
+    /// Incarnation of the sender, as text.
+    pub incarnation: String,
+    /// Host name of the sender.
+    pub host: String,
+}
+
+/// Why a bucket could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// Not reached, or no answer: trying again may help.
+    Unreachable(String),
+    /// The server refused the credentials.
+    Credentials(String),
+    /// The bucket, or the way it is set up, cannot be trusted with a lock.
+    Unsafe(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (OpenError::Unreachable(text) | OpenError::Credentials(text) | OpenError::Unsafe(text)) =
+            self;
+        f.write_str(text)
+    }
+}
+
+/// One key of one bucket. Every call returns at its deadline at the latest.
+pub trait Store: Send {
+    /// Connects where needed, makes the bucket when it does not exist, checks it,
+    /// and reads the key.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; nothing is left half open.
+    fn open(&mut self, deadline: Instant) -> Result<Opened, OpenError>;
+
+    /// Reads the key.
+    ///
+    /// # Errors
+    ///
+    /// The reason, when no answer was had by the deadline. The answer may be
+    /// older than the last write: that is for the caller to survive.
+    fn read(&mut self, deadline: Instant) -> Result<Sight, String>;
+
+    /// Stores `record` if the key still stands at `expected`, 0 meaning absent.
+    fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written;
+
+    /// Tells the other agents of this key that `notice`'s sender lives. Best effort.
+    fn announce(&mut self, notice: &Notice);
+
+    /// Waits for a hint, for `wake` to become readable, or for `deadline`.
+    /// `None` waits for ever.
+    fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched;
+}
