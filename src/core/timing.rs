@@ -258,7 +258,7 @@ pub struct Ms(pub Duration);
 impl fmt::Display for Ms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0.as_micros();
-        if micros < 10_000 && micros % 1000 != 0 {
+        if micros < 10_000 && !micros.is_multiple_of(1000) {
             return write!(f, "{}.{} ms", micros / 1000, micros % 1000 / 100);
         }
         let ms = self.0.as_millis();

@@ -10,40 +10,10 @@ pub mod lease;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
-use crate::core::record::{BucketId, Record, Revision, Sight};
+use crate::core::event::{Notice, Opened, Written};
+use crate::core::record::{Record, Revision, Sight};
 use crate::core::timing::Instant;
-
-/// An opened bucket, as it stood at one moment after the call began.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Which bucket it is.
-    pub bucket: BucketId,
-    /// Highest revision in the whole bucket.
-    pub last: Revision,
-    /// How long the bucket is known to have existed, by a clock of this host.
-    /// `None` when the store cannot tell.
-    pub age: Option<Duration>,
-    /// What stands under the key.
-    pub sight: Sight,
-    /// What the operator should know about the bucket or the way to it: what it
-    /// lacks, that it was created just now, which server answered.
-    pub remarks: Vec<String>,
-}
-
-/// What a compare-and-set came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// Stored, as this revision.
-    Stored(Revision),
-    /// Not stored: the key stands at another revision. The store may name it.
-    Moved(Option<Revision>),
-    /// Not stored, for a reason other than the revision: a full disk, a limit.
-    Denied(String),
-    /// Perhaps stored, perhaps not, perhaps later.
-    Unknown(String),
-}
 
 /// What ended a [`Store::watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,17 +28,6 @@ pub enum Watched {
     Elapsed,
     /// The store is gone and must be opened again.
     Gone(String),
-}
-
-/// What one agent tells another that has the same token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Token of the sender.
-    pub token: String,
-    /// Incarnation of the sender, as text.
-    pub incarnation: String,
-    /// Host name of the sender.
-    pub host: String,
 }
 
 /// Why a bucket could not be opened.

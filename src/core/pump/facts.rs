@@ -1,0 +1,439 @@
+//! What is known of the world, whatever the state: the bucket, the key, what is
+//! under way. Every event passes through [`Facts::note`] before a state sees it.
+
+use std::time::Duration;
+
+use super::pending::attempt;
+use super::{Config, Me};
+use crate::core::event::{
+    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run,
+};
+use crate::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight, Standing};
+use crate::core::timing::Instant;
+
+/// How often two live agents with one token are reported again.
+const TWIN_EVERY: Duration = Duration::from_secs(60);
+
+/// The request that is with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Io {
+    Read,
+    Write,
+}
+
+/// What is known of the service on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// It may run: start was asserted, or nothing was asserted yet.
+    MayRun,
+    /// A stop command succeeded and no start followed.
+    Down,
+}
+
+/// What must be waited for before a lock may be had, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// How long the revision must stand still, from when it was first seen.
+    pub(super) wait: Duration,
+    /// How long to renew, after the take, before the service is started.
+    pub(super) confirm: Option<Duration>,
+    /// In words, who or what holds the lock.
+    pub(super) holder: String,
+}
+
+/// A revision of the key and when it was first seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) sight: Sight,
+    pub(super) first_at: Instant,
+    pub(super) claim: Claim,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) config: Config,
+    pub(super) me: Me,
+    /// The bucket, once it was open.
+    pub(super) bucket: Option<BucketId>,
+    /// Whether the store is open.
+    pub(super) open: bool,
+    /// Highest revision that the store was seen to have given.
+    pub(super) high_water: Revision,
+    /// What stands under the key, `None` when that is not known.
+    pub(super) seen: Option<Seen>,
+    /// Highest revision that a hint named since the last read; 0 for none.
+    pub(super) hinted: Revision,
+    pub(super) io: Option<Io>,
+    pub(super) service: Service,
+    /// Set by [`Facts::note`] for the event at hand: the store was found to have
+    /// lost what it had, and how that shows.
+    pub(super) rolled_back: Option<String>,
+    running: [bool; 3],
+    age: Option<Duration>,
+    /// Whatever the key shows next is no clean absence.
+    suspect: bool,
+    /// F·R and grace of the last foreign holder: still binding when its record
+    /// has been deleted.
+    last_holder: (Duration, Duration),
+    twin_said_at: Option<Instant>,
+    /// The last rejection that was reported.
+    rejection: Option<Rejection>,
+    nonce: u64,
+    effects: Vec<Effect>,
+}
+
+impl Facts {
+    pub(super) fn new(config: Config, me: Me) -> Facts {
+        Facts {
+            config,
+            me,
+            bucket: None,
+            open: false,
+            high_water: Revision(0),
+            seen: None,
+            hinted: Revision(0),
+            io: None,
+            service: Service::MayRun,
+            rolled_back: None,
+            running: [false; 3],
+            age: None,
+            suspect: false,
+            last_holder: (Duration::ZERO, Duration::ZERO),
+            twin_said_at: None,
+            rejection: None,
+            nonce: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes in what an event says of the world.
+    pub(super) fn note(&mut self, event: &Event, now: Instant) {
+        self.rolled_back = None;
+        match event {
+            Event::Opened(opened) => self.note_opened(opened, now),
+            Event::Closed(why) => {
+                self.io = None;
+                if self.open {
+                    self.say(Level::Warn, format!("store lost: {why}"));
+                }
+                self.open = false;
+            }
+            Event::Read(answer) => {
+                self.io = None;
+                match answer {
+                    Ok(sight) => self.look(sight, now),
+                    Err(why) => self.say(Level::Debug, format!("no answer to a read: {why}")),
+                }
+            }
+            Event::Written(_) => self.io = None,
+            Event::Hint(revision) => {
+                self.hinted = self.hinted.max(revision.unwrap_or(Revision(u64::MAX)));
+            }
+            Event::Ended(command, outcome) => {
+                self.running[*command as usize] = false;
+                if *command == Command::Stop && *outcome == Outcome::Succeeded {
+                    self.service = Service::Down;
+                }
+            }
+            Event::Twin(notice) => self.note_twin(notice, now),
+            Event::Rejected(rejection) => {
+                if self.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
+                    self.say(
+                        Level::Error,
+                        format!("the store will not serve this agent any more: {rejection}"),
+                    );
+                    self.rejection = Some(rejection.clone());
+                }
+            }
+            Event::Tick | Event::Shutdown(_) => {}
+        }
+    }
+
+    fn note_opened(&mut self, opened: &Opened, now: Instant) {
+        self.open = true;
+        self.io = None;
+        self.rejection = None;
+        self.age = opened.age;
+        for remark in &opened.remarks {
+            self.say(Level::Info, remark.clone());
+        }
+        let loss = match &self.bucket {
+            Some(known) if *known != opened.bucket => Some(format!(
+                "the bucket was created anew: epoch {} became {}",
+                known.epoch, opened.bucket.epoch
+            )),
+            Some(_) if opened.last < self.high_water => Some(format!(
+                "the bucket stands at revision {}, but {} was seen before",
+                opened.last, self.high_water
+            )),
+            Some(_) | None => None,
+        };
+        self.bucket = Some(opened.bucket.clone());
+        if let Some(loss) = loss {
+            self.roll_back(&loss);
+        }
+        self.high_water = self.high_water.max(opened.last);
+        self.look(&opened.sight, now);
+    }
+
+    /// Says loudly that the store lost what it had; nothing that it shows next is
+    /// taken for a clean absence.
+    pub(super) fn roll_back(&mut self, loss: &str) {
+        self.say(Level::Error, format!("the store has rolled back: {loss}"));
+        self.rolled_back = Some(loss.to_owned());
+        self.seen = None;
+        self.suspect = true;
+        self.age = None;
+        self.high_water = Revision(0);
+    }
+
+    /// Forgets what stood under the key: this agent's own write replaced it.
+    pub(super) fn own_write(&mut self) {
+        self.seen = None;
+        self.suspect = false;
+    }
+
+    /// Takes in what a read showed. A revision below one that was seen is a stale
+    /// read, which changes nothing: a rollback shows at the next write or opening.
+    fn look(&mut self, sight: &Sight, now: Instant) {
+        if let Some(seen) = &self.seen
+            && (sight.revision < seen.sight.revision || *sight == seen.sight)
+        {
+            return;
+        }
+        let moved_on = self.seen.is_some();
+        if moved_on && sight.found == Found::Marker {
+            self.say(
+                Level::Warn,
+                "the key was deleted: its delete marker stands there".to_owned(),
+            );
+        }
+        if moved_on {
+            self.suspect = false;
+        }
+        self.high_water = self.high_water.max(sight.revision);
+        self.watch_for_twin(sight, now);
+        let claim = self.claim(sight);
+        if let Found::Record(Record {
+            lease: Some(lease), ..
+        }) = &sight.found
+        {
+            self.last_holder = (lease.renewal * lease.failures, lease.grace);
+        }
+        self.seen = Some(Seen {
+            sight: sight.clone(),
+            first_at: now,
+            claim,
+        });
+    }
+
+    /// Decides what must be waited for before the lock that `sight` shows may be
+    /// had. Immediate start is for a clean absence alone.
+    fn claim(&self, sight: &Sight) -> Claim {
+        let timing = self.config.timing;
+        let (lock, grace) = match &sight.found {
+            Found::Record(Record {
+                lease: Some(lease), ..
+            }) => (lease.renewal * lease.failures, lease.grace),
+            Found::Record(Record { lease: None, .. }) => (Duration::ZERO, Duration::ZERO),
+            Found::Absent | Found::Marker => self.last_holder,
+        };
+        let wait = timing.patience(timing.lock().max(lock));
+        let confirm = Some(timing.confirmation().max(grace));
+        let claim = |wait, confirm, holder: &str| Claim {
+            wait,
+            confirm,
+            holder: holder.to_owned(),
+        };
+        let free = Duration::ZERO;
+        let old_enough = self
+            .age
+            .is_some_and(|age| age >= timing.lock() + timing.confirmation());
+        match &sight.found {
+            Found::Marker => claim(wait, confirm, "nobody: the key was deleted"),
+            Found::Absent if old_enough && !self.suspect => {
+                claim(free, None, "nobody: the key never existed")
+            }
+            Found::Absent if self.suspect => claim(wait, confirm, "nobody: the key is gone"),
+            Found::Absent => claim(
+                wait,
+                confirm,
+                "nobody: the key does not exist, in a bucket not yet watched for long",
+            ),
+            Found::Record(record) if self.suspect => claim(
+                wait,
+                confirm,
+                &format!("{}, in a bucket that has rolled back", name(record)),
+            ),
+            Found::Record(record) => match &record.lease {
+                None if record.token.is_empty() => claim(
+                    free,
+                    confirm,
+                    "nobody: blanked by something that is not putex 0.3",
+                ),
+                None => claim(wait, confirm, &name(record)),
+                Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
+                    // Released because it was unfit here: the others go first.
+                    (Standing::Released, true) => {
+                        claim(wait, None, "nobody: released by this agent")
+                    }
+                    (Standing::Released, false) => {
+                        claim(free, None, &format!("nobody: released on {}", lease.host))
+                    }
+                    (Standing::Active, true) => claim(free, None, "this agent"),
+                    (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
+                    (Standing::Active | Standing::Taking, false) => {
+                        claim(wait, confirm, &name(record))
+                    }
+                },
+            },
+        }
+    }
+
+    /// Two incarnations with one token are two agents, or one that was restarted:
+    /// only a record that moves while it is watched proves that the other lives.
+    fn watch_for_twin(&mut self, sight: &Sight, now: Instant) {
+        let Some(theirs) = self.twin_in(sight) else {
+            return;
+        };
+        let (incarnation, host) = (theirs.incarnation, theirs.host.clone());
+        let before = self
+            .seen
+            .as_ref()
+            .and_then(|seen| self.twin_in(&seen.sight));
+        if before.map(|lease| lease.incarnation) != Some(incarnation) {
+            self.say(
+                Level::Warn,
+                format!(
+                    "the lock is held under this agent's own token {} by another incarnation on host {host}: \
+                     this agent's previous life, or another agent with the same token",
+                    self.me.token
+                ),
+            );
+        } else if self.twin_is_due(now) {
+            self.say_twin(&host, &incarnation.to_string());
+            self.want(Effect::Announce);
+        }
+    }
+
+    fn note_twin(&mut self, notice: &Notice, now: Instant) {
+        let other = notice.incarnation != self.me.incarnation.to_string();
+        if other && notice.token == self.me.token && self.twin_is_due(now) {
+            self.say_twin(&notice.host, &notice.incarnation);
+        }
+    }
+
+    fn twin_in<'a>(&self, sight: &'a Sight) -> Option<&'a Lease> {
+        match &sight.found {
+            Found::Record(Record {
+                token,
+                lease: Some(lease),
+            }) => {
+                let twin = *token == self.me.token && lease.incarnation != self.me.incarnation;
+                twin.then_some(lease)
+            }
+            Found::Record(_) | Found::Absent | Found::Marker => None,
+        }
+    }
+
+    fn twin_is_due(&mut self, now: Instant) -> bool {
+        let due = self
+            .twin_said_at
+            .is_none_or(|at| now.since(at) >= TWIN_EVERY);
+        if due {
+            self.twin_said_at = Some(now);
+        }
+        due
+    }
+
+    fn say_twin(&mut self, host: &str, incarnation: &str) {
+        self.say(
+            Level::Error,
+            format!(
+                "two live agents have the same token {}: another runs on host {host}, incarnation \
+                 {incarnation}; give each its own --token",
+                self.me.token
+            ),
+        );
+    }
+
+    /// Returns whether a record is this agent's own, from this life.
+    pub(super) fn is_mine(&self, sight: &Sight) -> bool {
+        let mine: Incarnation = self.me.incarnation;
+        matches!(&sight.found, Found::Record(Record { lease: Some(lease), .. }) if lease.incarnation == mine)
+    }
+
+    pub(super) fn running(&self, command: Command) -> bool {
+        self.running[command as usize]
+    }
+
+    /// Returns a number that no write of this incarnation had.
+    pub(super) fn next_nonce(&mut self) -> u64 {
+        self.nonce += 1;
+        self.nonce
+    }
+
+    pub(super) fn say(&mut self, level: Level, text: String) {
+        self.want(Effect::Say(level, text));
+    }
+
+    pub(super) fn want(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Asks for a read of the key. The store must be open and free.
+    pub(super) fn read(&mut self, now: Instant) {
+        self.io = Some(Io::Read);
+        self.hinted = Revision(0);
+        let deadline = now.after(attempt(self));
+        self.want(Effect::Read { deadline });
+    }
+
+    /// Runs a command. It must not be running.
+    pub(super) fn run(
+        &mut self,
+        command: Command,
+        role: Role,
+        deadline: Instant,
+        term: Option<Revision>,
+        previous: Option<String>,
+    ) {
+        self.running[command as usize] = true;
+        if command == Command::Start {
+            self.service = Service::MayRun;
+        }
+        let epoch = self.bucket.as_ref().map(|bucket| bucket.epoch.clone());
+        self.want(Effect::Run(Run {
+            command,
+            role,
+            deadline,
+            term,
+            epoch,
+            previous,
+        }));
+    }
+
+    /// Moves the deadline of a running command.
+    pub(super) fn extend(&mut self, command: Command, deadline: Instant) {
+        self.want(Effect::Extend(command, deadline));
+    }
+
+    pub(super) fn kill(&mut self, command: Command) {
+        if self.running(command) {
+            self.want(Effect::Kill(command));
+        }
+    }
+}
+
+fn name(record: &Record) -> String {
+    match &record.lease {
+        Some(lease) if lease.host != record.token => {
+            format!("{} on host {}", record.token, lease.host)
+        }
+        Some(_) | None => record.token.clone(),
+    }
+}

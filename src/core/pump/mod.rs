@@ -1,0 +1,289 @@
+//! The trampoline: a state and an event in, a state and effects out.
+//!
+//! It calls nothing. The thread that runs it performs the effects in their order
+//! and feeds the outcomes back as events, so the same code runs under a virtual
+//! clock.
+//!
+//! ```text
+//!            opened, or 1R over          revision T old, check passed
+//!  Looking ---------------------> Standby ----------------------> Taking
+//!                                  ^  ^  ^                        |    |
+//!                stopped, released |  |  | lost             clean |    | contested
+//!                                  |  |  +------ Confirming <-----|----+
+//!                                  |  |               | C·R over  |
+//!                                  |  +-- refused     v           |
+//!                               Stopping <--------- Active <------+
+//! ```
+//!
+//! # Obligations
+//!
+//! 1. The service is started only under a write of this agent that was
+//!    acknowledged, and, where the lock was not free, C·R after that.
+//! 2. `sent` is the instant of the turn that asked for the write: never later
+//!    than the write itself, so a validity errs on the short side.
+//! 3. Stop first, release after: a release is written only when a stop command
+//!    has succeeded since the last start.
+//! 4. A lock that is not yet confirmed is never released, but left to expire: its
+//!    holder before may still be stopping.
+//! 5. After a turn the next deadline lies in the future, or there is none.
+
+mod active;
+mod facts;
+mod pending;
+mod standby;
+mod stopping;
+mod taking;
+
+use std::time::Duration;
+
+use self::active::Active;
+use self::facts::Facts;
+use self::pending::Pending;
+use self::standby::Standby;
+use self::stopping::Stopping;
+use self::taking::{Confirming, Taking};
+use crate::core::event::{Effect, Ending, Event, Level};
+use crate::core::record::{Incarnation, Lease, Record, Revision, Standing};
+use crate::core::timing::{Instant, Timing};
+
+/// Who this agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Me {
+    /// What it writes into the lock.
+    pub token: String,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Name of its host.
+    pub host: String,
+    /// The host's boot.
+    pub boot: String,
+}
+
+/// How this agent was set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// R, F, C and drift.
+    pub timing: Timing,
+    /// Whether there is a health check; without one every check passes.
+    pub check: bool,
+}
+
+/// A lock that this agent holds: what it needs to renew and to give back.
+#[derive(Clone, Debug)]
+struct Hold {
+    /// Revision that its last acknowledged write made.
+    revision: Revision,
+    /// Revision of the acquiring write.
+    term: Revision,
+    /// V: from here on the lock may be another's.
+    valid_until: Instant,
+    /// Token of the holder before.
+    previous: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// The key has not been read yet.
+    Looking { until: Instant },
+    /// The lock is another's, or nobody's yet.
+    Standby(Standby),
+    /// The acquiring write is under way.
+    Taking(Taking),
+    /// The lock was another's: wait until that one must be dead.
+    Confirming(Confirming),
+    /// The lock is this agent's, and the service runs.
+    Active(Active),
+    /// The service must go, and after it the lock.
+    Stopping(Stopping),
+    /// Nothing happens any more.
+    Ended,
+}
+
+impl State {
+    fn name(&self) -> &'static str {
+        match self {
+            State::Looking { .. } => "looking",
+            State::Standby(_) => "standby",
+            State::Taking(_) => "taking",
+            State::Confirming(_) => "confirming",
+            State::Active(_) => "active",
+            State::Stopping(_) => "stopping",
+            State::Ended => "ended",
+        }
+    }
+}
+
+/// What a state makes of an event.
+enum Next {
+    /// Nothing more to do until the next event.
+    Stay(State),
+    /// Another state, which is given a [`Event::Tick`] at once, and why.
+    Go(State, String),
+}
+
+/// Longest chain of states within one turn; the longest legal one is shorter.
+const BOUNCES_MAX: u32 = 8;
+
+/// An agent's whole mind.
+#[derive(Clone, Debug)]
+pub struct Pump {
+    state: State,
+    facts: Facts,
+}
+
+impl Pump {
+    /// Returns the pump of an agent that starts now and knows nothing.
+    #[must_use]
+    pub fn new(config: Config, me: Me, now: Instant) -> Pump {
+        let until = now.after(config.timing.renewal());
+        Pump {
+            state: State::Looking { until },
+            facts: Facts::new(config, me),
+        }
+    }
+
+    /// Returns the name of the present state.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        self.state.name()
+    }
+
+    /// Returns when the pump wants a [`Event::Tick`] if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Looking { until } => Some(*until),
+            State::Standby(standby) => standby.deadline(&self.facts),
+            State::Taking(taking) => taking.deadline(&self.facts),
+            State::Confirming(confirming) => confirming.deadline(&self.facts),
+            State::Active(active) => active.deadline(&self.facts),
+            State::Stopping(stopping) => stopping.deadline(),
+            State::Ended => None,
+        }
+    }
+}
+
+/// Takes in one event and returns what comes of it.
+///
+/// # Panics
+///
+/// When states hand an event round and round, which is a bug in putex.
+#[must_use]
+pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
+    let Pump {
+        mut state,
+        mut facts,
+    } = pump;
+    facts.note(event, now);
+    let mut event = event;
+    for _ in 0..BOUNCES_MAX {
+        let old = state.name();
+        let next = match state {
+            State::Looking { until } => looking(until, &mut facts, event, now),
+            State::Standby(standby) => standby.turn(&mut facts, event, now),
+            State::Taking(taking) => taking.turn(&mut facts, event, now),
+            State::Confirming(confirming) => confirming.turn(&mut facts, event, now),
+            State::Active(active) => active.turn(&mut facts, event, now),
+            State::Stopping(stopping) => stopping.turn(&mut facts, event, now),
+            State::Ended => Next::Stay(State::Ended),
+        };
+        match next {
+            Next::Stay(same) => {
+                let effects = facts.take_effects();
+                return (Pump { state: same, facts }, effects);
+            }
+            Next::Go(new, why) => {
+                facts.say(Level::Info, format!("{old} -> {}: {why}", new.name()));
+                state = new;
+                event = &Event::Tick;
+            }
+        }
+    }
+    panic!(
+        "the pump bounced {BOUNCES_MAX} times, now {}, on {event:?}",
+        state.name()
+    );
+}
+
+/// Before the first read: a store that cannot be read within 1R counts as foreign.
+fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+    match event {
+        Event::Opened(_) => {
+            let standby = Standby::informed(facts, now);
+            Next::Go(State::Standby(standby), "the bucket is open".to_owned())
+        }
+        Event::Rejected(rejection) => end(facts, Ending::Rejected(rejection.clone())),
+        Event::Shutdown(signal) => shut_down(facts, signal),
+        Event::Tick
+        | Event::Closed(_)
+        | Event::Read(_)
+        | Event::Written(_)
+        | Event::Hint(_)
+        | Event::Twin(_)
+        | Event::Ended(..) => {
+            if now < until {
+                return Next::Stay(State::Looking { until });
+            }
+            let standby = Standby::new(now);
+            Next::Go(
+                State::Standby(standby),
+                "the lock could not be read within R".to_owned(),
+            )
+        }
+    }
+}
+
+/// Ends an agent whose service is not its business, or is down.
+fn shut_down(facts: &mut Facts, signal: &str) -> Next {
+    facts.say(Level::Info, format!("{signal}: ending"));
+    end(facts, Ending::Clean)
+}
+
+fn end(facts: &mut Facts, ending: Ending) -> Next {
+    facts.want(Effect::Exit(ending));
+    Next::Stay(State::Ended)
+}
+
+/// Prepares the write of a record of this agent.
+fn pend(facts: &mut Facts, draft: Draft, now: Instant, give_up: Instant) -> Pending {
+    let (timing, nonce) = (facts.config.timing, facts.next_nonce());
+    let lease = Lease {
+        incarnation: facts.me.incarnation,
+        nonce,
+        host: facts.me.host.clone(),
+        boot: facts.me.boot.clone(),
+        renewal: timing.renewal(),
+        failures: timing.failures(),
+        confirmations: timing.confirmations(),
+        grace: draft.grace.max(timing.confirmation()),
+        term: draft.term,
+        standing: draft.standing,
+    };
+    let token = match draft.standing {
+        Standing::Taking | Standing::Active => facts.me.token.clone(),
+        Standing::Released => String::new(),
+    };
+    let record = Record {
+        token,
+        lease: Some(lease),
+    };
+    Pending::new(draft.expected, record, nonce, now, give_up)
+}
+
+/// What differs from write to write.
+struct Draft {
+    expected: Revision,
+    standing: Standing,
+    term: Option<Revision>,
+    /// Grace that the holder before was promised, while it may still need it.
+    grace: Duration,
+}
+
+/// Returns the earlier of two deadlines, of which each may be never.
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (Some(only), None) | (None, Some(only)) => Some(only),
+        (None, None) => None,
+    }
+}

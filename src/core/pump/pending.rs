@@ -1,0 +1,264 @@
+//! One write of the lock until it is known what became of it.
+//!
+//! An unknown outcome is resolved by repeating the same compare-and-set with the
+//! same nonce. Stored: the repeat won, and the first copy can never apply any
+//! more. Moved: if an earlier copy may have been stored, a read tells by the
+//! nonce whether it was. Until then the holder's old validity stands.
+
+use std::time::Duration;
+
+use super::facts::{Facts, Io};
+use crate::core::event::{Effect, Event, Level, Written};
+use crate::core::record::{Found, Record, Revision};
+use crate::core::timing::{Instant, Ms};
+
+/// A write that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    expected: Revision,
+    record: Record,
+    nonce: u64,
+    /// When the first copy was sent: if any unresolved copy was stored, the
+    /// lock counts from here.
+    first_sent: Instant,
+    /// When the last copy was sent.
+    sent: Instant,
+    /// No copy is useful after this.
+    give_up: Instant,
+    step: Step,
+    /// A copy's outcome is unknown.
+    doubtful: bool,
+    /// A denial was reported: one line a write is enough.
+    warned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Not handed to the store: another request is under way, or it is closed.
+    Due(Instant),
+    /// With the store.
+    Sent,
+    /// Refused after a doubtful copy: a read must tell by this instant or later.
+    Resolve(Instant),
+    /// That read is with the store.
+    Resolving,
+}
+
+/// What is known of a [`Pending`] after an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing yet.
+    Open,
+    /// The lock stands at this revision as this agent wrote it; `sent` is when
+    /// the earliest copy that may be the stored one was sent.
+    Held { revision: Revision, sent: Instant },
+    /// The lock is somebody else's; why.
+    Lost(String),
+    /// The store no longer has what it said was stored; how that shows.
+    RolledBack(String),
+}
+
+impl Pending {
+    /// Prepares a write of `record`, which carries `nonce`.
+    pub(super) fn new(
+        expected: Revision,
+        record: Record,
+        nonce: u64,
+        now: Instant,
+        give_up: Instant,
+    ) -> Pending {
+        Pending {
+            expected,
+            record,
+            nonce,
+            first_sent: now,
+            sent: now,
+            give_up,
+            step: Step::Due(now),
+            doubtful: false,
+            warned: false,
+        }
+    }
+
+    /// Takes in an event.
+    pub(super) fn heed(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Verdict {
+        match (event, self.step) {
+            (Event::Written(written), Step::Sent) => self.heed_written(facts, written, now),
+            (Event::Read(answer), Step::Resolving) => match answer {
+                Ok(sight) => self.heed_sight(&sight.found, sight.revision),
+                Err(_) => {
+                    self.step = Step::Resolve(now.after(pause(facts)));
+                    Verdict::Open
+                }
+            },
+            // Answered before, as a rule; if not, nothing will come any more.
+            (Event::Closed(_), Step::Sent) => {
+                self.doubtful = true;
+                self.step = Step::Due(now);
+                Verdict::Open
+            }
+            (Event::Closed(_), Step::Resolving) => {
+                self.step = Step::Resolve(now);
+                Verdict::Open
+            }
+            (Event::Opened(opened), Step::Due(_) | Step::Resolve(_)) => {
+                self.heed_opened(&opened.sight.found, opened.sight.revision, now)
+            }
+            (
+                Event::Tick
+                | Event::Opened(_)
+                | Event::Closed(_)
+                | Event::Rejected(_)
+                | Event::Read(_)
+                | Event::Written(_)
+                | Event::Hint(_)
+                | Event::Twin(_)
+                | Event::Ended(..)
+                | Event::Shutdown(_),
+                Step::Due(_) | Step::Sent | Step::Resolve(_) | Step::Resolving,
+            ) => Verdict::Open,
+        }
+    }
+
+    fn heed_written(&mut self, facts: &mut Facts, written: &Written, now: Instant) -> Verdict {
+        match written {
+            Written::Stored(revision) => {
+                let highest = facts.high_water;
+                if *revision <= highest {
+                    return Verdict::RolledBack(format!(
+                        "it stored revision {revision}, but {highest} was seen before"
+                    ));
+                }
+                facts.high_water = *revision;
+                Verdict::Held {
+                    revision: *revision,
+                    sent: self.sent,
+                }
+            }
+            Written::Moved(Some(current)) if *current < self.expected => {
+                Verdict::RolledBack(format!(
+                    "the key stands at revision {current}, below {} which this agent saw",
+                    self.expected
+                ))
+            }
+            Written::Moved(current) => {
+                if self.doubtful {
+                    self.step = Step::Resolve(now);
+                    return Verdict::Open;
+                }
+                let at = current.map_or_else(String::new, |at| format!(" {at}"));
+                Verdict::Lost(format!(
+                    "another revision{at} stands where {} was expected",
+                    self.expected
+                ))
+            }
+            Written::Denied(why) => {
+                if !self.warned {
+                    facts.say(Level::Warn, format!("the lock could not be stored: {why}"));
+                    self.warned = true;
+                }
+                self.step = Step::Due(now.after(pause(facts)));
+                Verdict::Open
+            }
+            Written::Unknown(why) => {
+                let after = Ms(now.since(self.sent));
+                facts.say(
+                    Level::Debug,
+                    format!("no answer to a write after {after}: {why}"),
+                );
+                self.doubtful = true;
+                self.step = Step::Due(now.max(self.sent.after(pause(facts))));
+                Verdict::Open
+            }
+        }
+    }
+
+    /// The read after a refused repeat: mine by the nonce, or not.
+    fn heed_sight(&self, found: &Found, revision: Revision) -> Verdict {
+        if self.wrote(found) && revision > self.expected {
+            return Verdict::Held {
+                revision,
+                sent: self.first_sent,
+            };
+        }
+        Verdict::Lost(format!(
+            "another's write, revision {revision}, stands where {} was expected",
+            self.expected
+        ))
+    }
+
+    /// A bucket opened again shows the key: enough to decide, if it has moved.
+    fn heed_opened(&mut self, found: &Found, revision: Revision, now: Instant) -> Verdict {
+        if revision > self.expected {
+            return self.heed_sight(found, revision);
+        }
+        self.step = Step::Due(now);
+        Verdict::Open
+    }
+
+    fn wrote(&self, found: &Found) -> bool {
+        match (found, &self.record.lease) {
+            (
+                Found::Record(Record {
+                    lease: Some(theirs),
+                    ..
+                }),
+                Some(ours),
+            ) => theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce,
+            (Found::Record(_) | Found::Absent | Found::Marker, _) => false,
+        }
+    }
+
+    /// Hands the next step to the store when it is due and the store is free.
+    pub(super) fn advance(&mut self, facts: &mut Facts, now: Instant) {
+        if !facts.open || facts.io.is_some() {
+            return;
+        }
+        match self.step {
+            Step::Due(at) if at <= now => {
+                if !self.doubtful {
+                    self.first_sent = now;
+                }
+                self.sent = now;
+                self.step = Step::Sent;
+                facts.io = Some(Io::Write);
+                let deadline = now.after(attempt(facts)).min(self.give_up).max(now);
+                let (expected, record) = (self.expected, self.record.clone());
+                facts.want(Effect::Write {
+                    expected,
+                    record,
+                    deadline,
+                });
+            }
+            Step::Resolve(at) if at <= now => {
+                self.step = Step::Resolving;
+                facts.read(now);
+            }
+            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => {}
+        }
+    }
+
+    /// Returns when [`Pending::advance`] has something to do that no event will
+    /// announce.
+    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
+        match self.step {
+            Step::Due(at) | Step::Resolve(at) if facts.open && facts.io.is_none() => Some(at),
+            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => None,
+        }
+    }
+}
+
+/// How long one request may take: half a stroke, so that one lost answer can be
+/// made up for within the stroke.
+pub(super) fn attempt(facts: &Facts) -> Duration {
+    (facts.config.timing.renewal() / 2).max(ATTEMPT_MIN)
+}
+
+/// How long to wait after a request that failed at once.
+pub(super) fn pause(facts: &Facts) -> Duration {
+    facts.config.timing.renewal() / 8
+}
+
+/// Shortest time that a request is given: a loaded host needs a few milliseconds
+/// for a round trip.
+const ATTEMPT_MIN: Duration = Duration::from_millis(10);

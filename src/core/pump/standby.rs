@@ -1,0 +1,332 @@
+//! The lock is another's, or nobody's yet: assert stop, check, watch the key.
+
+use std::time::Duration;
+
+use super::facts::{Claim, Facts, Service};
+use super::pending::pause;
+use super::stopping::Stopping;
+use super::taking::Taking;
+use super::{Next, State, end, shut_down, sooner};
+use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
+use crate::core::record::Revision;
+use crate::core::timing::{Instant, Ms};
+
+/// How much longer than the last one a confirming check is expected to take, as
+/// a divisor: a quarter.
+const CHECK_SPREAD: u32 = 4;
+
+/// How much later than R the key is read while hints come, as a divisor of R.
+const HINT_SPREAD: u32 = 4;
+
+#[derive(Clone, Debug)]
+pub(super) struct Standby {
+    /// When the next stroke, which asserts stop, may begin.
+    stroke_at: Instant,
+    /// When the key is read again if no hint comes before.
+    read_at: Instant,
+    /// The last read followed a hint.
+    hint_led: bool,
+    /// No confirming check before this: the last one failed.
+    retry_at: Instant,
+    phase: Phase,
+    /// How long the last check took, and whether it passed.
+    check_took: Duration,
+    healthy: Option<bool>,
+    /// The revision whose holder was reported.
+    reported: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Until the next stroke, or until the lock may be had.
+    Resting,
+    /// The stroke's stop command runs.
+    Stopping,
+    /// The stroke's check runs.
+    Checking { began: Instant },
+    /// The check that decides on a takeover of this revision runs.
+    Deciding { began: Instant, revision: Revision },
+    /// It has passed; the lock may be had once its time has come.
+    Ready { since: Instant, revision: Revision },
+}
+
+impl Standby {
+    pub(super) fn new(now: Instant) -> Standby {
+        Standby {
+            stroke_at: now,
+            read_at: now,
+            hint_led: false,
+            retry_at: now,
+            phase: Phase::Resting,
+            check_took: Duration::ZERO,
+            healthy: None,
+            reported: None,
+        }
+    }
+
+    /// As [`Standby::new`], when the key was read just now.
+    pub(super) fn informed(facts: &Facts, now: Instant) -> Standby {
+        let read_at = now.after(facts.config.timing.renewal());
+        Standby {
+            read_at,
+            ..Standby::new(now)
+        }
+    }
+
+    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+        match event {
+            Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
+            Event::Ended(Command::Check, outcome) => self.checked(facts, outcome, now),
+            Event::Rejected(rejection) if facts.bucket.is_none() => {
+                return end(facts, Ending::Rejected(rejection.clone()));
+            }
+            Event::Shutdown(signal) if facts.service == Service::Down => {
+                facts.kill(Command::Check);
+                facts.kill(Command::Stop);
+                return shut_down(facts, signal);
+            }
+            Event::Shutdown(signal) => return Stopping::to_end(facts, None, signal, now),
+            Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(facts, now),
+            Event::Read(Err(_)) => self.read_at = now.after(pause(facts)),
+            // Of a take that was given up on: a read tells what became of it.
+            Event::Written(_) => self.read_at = now,
+            Event::Tick
+            | Event::Closed(_)
+            | Event::Rejected(_)
+            | Event::Hint(_)
+            | Event::Twin(_)
+            | Event::Ended(Command::Start, _) => {}
+        }
+        self.report_holder(facts);
+        self.advance(facts, now)
+    }
+
+    fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+        match outcome {
+            Outcome::Succeeded => {}
+            Outcome::Failed(why) => {
+                facts.say(
+                    Level::Error,
+                    format!("stop failed: {why}; not a candidate until it succeeds"),
+                );
+                // Whatever an earlier stop achieved, this host no longer vouches for it.
+                facts.service = Service::MayRun;
+            }
+            Outcome::Overran => {
+                facts.say(
+                    Level::Error,
+                    "stop did not end in time and was killed".to_owned(),
+                );
+                facts.service = Service::MayRun;
+            }
+        }
+        if self.phase == Phase::Stopping {
+            self.phase = Phase::Resting;
+            if *outcome == Outcome::Succeeded && self.check(facts, Role::Standby, now) {
+                self.phase = Phase::Checking { began: now };
+            }
+        }
+    }
+
+    /// Runs a check, if there is one and it is not running.
+    fn check(&self, facts: &mut Facts, role: Role, now: Instant) -> bool {
+        let able = facts.config.check && !facts.running(Command::Check);
+        if able {
+            let deadline = now.after(facts.config.timing.lock());
+            facts.run(Command::Check, role, deadline, None, None);
+        }
+        able
+    }
+
+    fn checked(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+        let passed = *outcome == Outcome::Succeeded;
+        if self.healthy != Some(passed) {
+            match outcome {
+                Outcome::Succeeded => {
+                    facts.say(Level::Info, "health check passed: a candidate".to_owned())
+                }
+                Outcome::Failed(why) => {
+                    facts.say(
+                        Level::Warn,
+                        format!("health check failed: {why}; not a candidate"),
+                    );
+                }
+                Outcome::Overran => {
+                    facts.say(
+                        Level::Warn,
+                        "health check did not end within T and was killed".to_owned(),
+                    );
+                }
+            }
+            self.healthy = Some(passed);
+        }
+        match self.phase {
+            Phase::Checking { began } => {
+                self.check_took = now.since(began);
+                self.phase = Phase::Resting;
+            }
+            Phase::Deciding { began, revision } => {
+                self.check_took = now.since(began);
+                self.phase = if passed {
+                    Phase::Ready {
+                        since: now,
+                        revision,
+                    }
+                } else {
+                    Phase::Resting
+                };
+                if !passed {
+                    self.retry_at = began.after(facts.config.timing.renewal()).max(now);
+                }
+            }
+            Phase::Resting | Phase::Stopping | Phase::Ready { .. } => {}
+        }
+    }
+
+    fn report_holder(&mut self, facts: &mut Facts) {
+        let Some(seen) = &facts.seen else { return };
+        let holder = &seen.claim.holder;
+        if self.reported.as_ref() != Some(holder) {
+            let text = format!(
+                "the lock is held by {holder}, revision {}",
+                seen.sight.revision
+            );
+            self.reported = Some(holder.clone());
+            facts.say(Level::Info, text);
+        }
+    }
+
+    fn advance(mut self, facts: &mut Facts, now: Instant) -> Next {
+        let known = facts
+            .seen
+            .as_ref()
+            .map_or(Revision(0), |seen| seen.sight.revision);
+        let wanted = now >= self.read_at || facts.hinted > known;
+        if facts.open && facts.io.is_none() && wanted {
+            self.hint_led = now < self.read_at;
+            facts.read(now);
+        }
+        if let Phase::Ready { since, revision } = self.phase {
+            let stale = now >= since.after(facts.config.timing.renewal());
+            match self.prospect(facts) {
+                Some(prospect) if prospect.revision == revision && !stale => {
+                    if now >= prospect.take_at && facts.io.is_none() {
+                        return Taking::go(facts, &prospect.claim, revision, now);
+                    }
+                }
+                Some(_) | None => self.phase = Phase::Resting,
+            }
+        }
+        if self.phase == Phase::Resting && idle(facts) {
+            self.begin(facts, now);
+            if let Phase::Ready { .. } = self.phase {
+                return self.advance(facts, now);
+            }
+        }
+        Next::Stay(State::Standby(self))
+    }
+
+    /// From rest: the deciding check when its time has come, else the next stroke.
+    fn begin(&mut self, facts: &mut Facts, now: Instant) {
+        if let Some(prospect) = self.prospect(facts)
+            && now >= self.decide_at(&prospect)
+            && facts.io.is_none()
+        {
+            let revision = prospect.revision;
+            let free = prospect.claim.wait.is_zero();
+            let role = if free { Role::Active } else { Role::Standby };
+            self.phase = if self.check(facts, role, now) {
+                Phase::Deciding {
+                    began: now,
+                    revision,
+                }
+            } else {
+                Phase::Ready {
+                    since: now,
+                    revision,
+                }
+            };
+            return;
+        }
+        if now >= self.stroke_at {
+            let timing = facts.config.timing;
+            self.stroke_at = now.after(timing.renewal());
+            self.phase = Phase::Stopping;
+            let deadline = now.after(timing.stop_budget());
+            facts.run(Command::Stop, Role::Standby, deadline, None, None);
+        }
+    }
+
+    /// The key is read every R. A hint is followed at once, and the read after it
+    /// comes a little later than R: while hints come, every renewal would be read
+    /// twice otherwise.
+    fn put_off_read(&mut self, facts: &Facts, now: Instant) {
+        let r = facts.config.timing.renewal();
+        self.read_at = now.after(if self.hint_led {
+            r + r / HINT_SPREAD
+        } else {
+            r
+        });
+    }
+
+    fn prospect(&self, facts: &Facts) -> Option<Prospect> {
+        let seen = facts.seen.as_ref()?;
+        let foreign = !seen.claim.wait.is_zero();
+        let able = facts.open && (!foreign || facts.service == Service::Down);
+        able.then(|| Prospect {
+            revision: seen.sight.revision,
+            take_at: seen.first_at.after(seen.claim.wait),
+            claim: seen.claim.clone(),
+        })
+    }
+
+    /// The deciding check begins early, so that it ends when the lock may be had.
+    fn decide_at(&self, prospect: &Prospect) -> Instant {
+        let lead = self.check_took + self.check_took / CHECK_SPREAD;
+        prospect
+            .take_at
+            .before(lead.min(prospect.claim.wait))
+            .max(self.retry_at)
+    }
+
+    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
+        let free = facts.open && facts.io.is_none();
+        let read_at = free.then_some(self.read_at);
+        let prospect = self.prospect(facts).filter(|_| free);
+        let act_at = match self.phase {
+            Phase::Resting if idle(facts) => {
+                let decide_at = prospect.map(|prospect| self.decide_at(&prospect));
+                sooner(decide_at, Some(self.stroke_at))
+            }
+            Phase::Ready { since, .. } => {
+                let stale_at = since.after(facts.config.timing.renewal());
+                sooner(prospect.map(|prospect| prospect.take_at), Some(stale_at))
+            }
+            Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Deciding { .. } => {
+                None
+            }
+        };
+        sooner(read_at, act_at)
+    }
+}
+
+/// No command runs: one at a time, and none beside one that was killed but has
+/// not ended yet.
+fn idle(facts: &Facts) -> bool {
+    !Command::ALL.iter().any(|command| facts.running(*command))
+}
+
+/// A lock that may be had, and when.
+struct Prospect {
+    revision: Revision,
+    take_at: Instant,
+    claim: Claim,
+}
+
+/// Words for a lock that stood still for as long as it had to.
+pub(super) fn stood_still(claim: &Claim) -> String {
+    if claim.wait.is_zero() {
+        return format!("free, held by {}", claim.holder);
+    }
+    format!("not renewed for {} by {}", Ms(claim.wait), claim.holder)
+}

@@ -1,0 +1,212 @@
+//! Getting the lock: the acquiring write, and the wait until its holder before
+//! must be dead.
+
+use std::time::Duration;
+
+use super::active::Active;
+use super::facts::{Claim, Facts};
+use super::pending::{Pending, Verdict};
+use super::standby::{Standby, stood_still};
+use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
+use crate::core::event::{Event, Level};
+use crate::core::record::{Found, Revision, Standing};
+use crate::core::timing::{Instant, Ms};
+
+/// The acquiring write is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Taking {
+    pending: Pending,
+    confirm: Option<Duration>,
+    previous: Option<String>,
+    /// Unresolved by then, it is left alone: the next read shows what became of it.
+    give_up: Instant,
+}
+
+impl Taking {
+    /// Takes the lock that stands at `revision` as `claim` allows.
+    pub(super) fn go(facts: &mut Facts, claim: &Claim, revision: Revision, now: Instant) -> Next {
+        let give_up = now.after(facts.config.timing.renewal());
+        let previous = facts
+            .seen
+            .as_ref()
+            .and_then(|seen| match &seen.sight.found {
+                Found::Record(record) if !record.token.is_empty() => Some(record.token.clone()),
+                Found::Record(_) | Found::Absent | Found::Marker => None,
+            });
+        let standing = if claim.confirm.is_some() {
+            Standing::Taking
+        } else {
+            Standing::Active
+        };
+        let grace = claim.confirm.unwrap_or_default();
+        let draft = Draft {
+            expected: revision,
+            standing,
+            term: None,
+            grace,
+        };
+        let mut pending = pend(facts, draft, now, give_up);
+        pending.advance(facts, now);
+        let taking = Taking {
+            pending,
+            confirm: claim.confirm,
+            previous,
+            give_up,
+        };
+        Next::Go(State::Taking(taking), stood_still(claim))
+    }
+
+    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+        if let Event::Shutdown(signal) = event {
+            // What was sent may be stored: left to expire, it wakes nobody early.
+            return shut_down(facts, signal);
+        }
+        match self.pending.heed(facts, event, now) {
+            Verdict::Open => {}
+            Verdict::Held { revision, sent } => return self.held(facts, revision, sent, now),
+            Verdict::Lost(why) => {
+                facts.seen = None;
+                return Next::Go(
+                    State::Standby(Standby::new(now)),
+                    format!("not taken: {why}"),
+                );
+            }
+            Verdict::RolledBack(why) => {
+                facts.roll_back(&why);
+                return Next::Go(State::Standby(Standby::new(now)), "not taken".to_owned());
+            }
+        }
+        if facts.rolled_back.is_some() || now >= self.give_up {
+            let why = format!(
+                "the take was not answered within R = {}",
+                Ms(facts.config.timing.renewal())
+            );
+            return Next::Go(State::Standby(Standby::new(now)), why);
+        }
+        self.pending.advance(facts, now);
+        Next::Stay(State::Taking(self))
+    }
+
+    fn held(self, facts: &mut Facts, revision: Revision, sent: Instant, now: Instant) -> Next {
+        facts.own_write();
+        let valid_until = sent.after(facts.config.timing.validity());
+        if now >= valid_until {
+            let why = "the take was acknowledged too late to count".to_owned();
+            return Next::Go(State::Standby(Standby::new(now)), why);
+        }
+        let hold = Hold {
+            revision,
+            term: revision,
+            valid_until,
+            previous: self.previous,
+        };
+        match self.confirm {
+            None => Next::Go(
+                State::Active(Active::taken(hold, now)),
+                format!("taken as revision {revision}, free to start"),
+            ),
+            Some(confirm) => Next::Go(
+                State::Confirming(Confirming::new(facts, hold, confirm, now)),
+                format!("taken as revision {revision}, start in {}", Ms(confirm)),
+            ),
+        }
+    }
+
+    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
+        sooner(Some(self.give_up), self.pending.deadline(facts))
+    }
+}
+
+/// The lock is held, and renewed every R, until the holder before must be dead.
+#[derive(Clone, Debug)]
+pub(super) struct Confirming {
+    hold: Hold,
+    /// The service may start from here on.
+    until: Instant,
+    renew_at: Instant,
+    grace: Duration,
+    renewal: Option<Pending>,
+}
+
+impl Confirming {
+    fn new(facts: &Facts, hold: Hold, grace: Duration, now: Instant) -> Confirming {
+        let renew_at = now.after(facts.config.timing.renewal());
+        Confirming {
+            hold,
+            until: now.after(grace),
+            renew_at,
+            grace,
+            renewal: None,
+        }
+    }
+
+    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+        let drop_to_standby = |facts: &mut Facts, why: String| {
+            facts.seen = None;
+            Next::Go(State::Standby(Standby::new(now)), why)
+        };
+        if let Event::Shutdown(signal) = event {
+            facts.say(
+                Level::Info,
+                "the lock is left to expire: its holder before may still be stopping".to_owned(),
+            );
+            return shut_down(facts, signal);
+        }
+        if let Some(mut renewal) = self.renewal.take() {
+            match renewal.heed(facts, event, now) {
+                Verdict::Open => self.renewal = Some(renewal),
+                Verdict::Held { revision, sent } => {
+                    self.hold.revision = revision;
+                    self.hold.valid_until = sent.after(facts.config.timing.validity());
+                    facts.own_write();
+                }
+                Verdict::Lost(why) => return drop_to_standby(facts, format!("lost: {why}")),
+                Verdict::RolledBack(why) => {
+                    facts.roll_back(&why);
+                    return drop_to_standby(facts, "lost".to_owned());
+                }
+            }
+        }
+        if let Some(why) = self.hold.contradicted(facts, event) {
+            return drop_to_standby(facts, format!("lost: {why}"));
+        }
+        if now >= self.hold.valid_until {
+            return drop_to_standby(
+                facts,
+                "lost: no renewal was acknowledged in time".to_owned(),
+            );
+        }
+        self.advance(facts, now)
+    }
+
+    fn advance(mut self, facts: &mut Facts, now: Instant) -> Next {
+        if self.renewal.is_none() && now >= self.until {
+            let why = format!("the holder before had {} to stop", Ms(self.grace));
+            return Next::Go(State::Active(Active::confirmed(self.hold, now)), why);
+        }
+        if self.renewal.is_none() && now >= self.renew_at {
+            self.renew_at = self.renew_at.after(facts.config.timing.renewal()).max(now);
+            let draft = Draft {
+                expected: self.hold.revision,
+                standing: Standing::Taking,
+                term: Some(self.hold.term),
+                grace: self.grace,
+            };
+            self.renewal = Some(pend(facts, draft, now, self.hold.valid_until));
+        }
+        if let Some(renewal) = &mut self.renewal {
+            renewal.advance(facts, now);
+        } else {
+            self.hold.follow_hint(facts, now);
+        }
+        Next::Stay(State::Confirming(self))
+    }
+
+    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
+        let next = match &self.renewal {
+            Some(renewal) => renewal.deadline(facts),
+            None => Some(self.renew_at.min(self.until)),
+        };
+        sooner(Some(self.hold.valid_until), next)
+    }
+}
