@@ -160,6 +160,15 @@ impl Active {
 
     fn advance(&mut self, facts: &mut Facts, now: Instant) {
         let r = facts.config.timing.renewal();
+        if let Phase::Renewed = self.phase {
+            self.phase = Phase::Resting;
+            if facts.running(Command::Start) {
+                let deadline = self.hold.valid_until;
+                facts.extend(Command::Start, deadline);
+            } else {
+                self.run(facts, Command::Start);
+            }
+        }
         if let Phase::Resting = self.phase
             && now >= self.stroke_at.after(r)
         {
@@ -187,15 +196,6 @@ impl Active {
         }
         if let Phase::Renewing(pending) = &mut self.phase {
             pending.advance(facts, now);
-        }
-        if let Phase::Renewed = self.phase {
-            self.phase = Phase::Resting;
-            if facts.running(Command::Start) {
-                let deadline = self.hold.valid_until;
-                facts.extend(Command::Start, deadline);
-            } else {
-                self.run(facts, Command::Start);
-            }
         }
         if let Phase::Resting | Phase::Checking { .. } = self.phase {
             self.hold.follow_hint(facts, now);

@@ -250,15 +250,15 @@ impl Facts {
             .age
             .is_some_and(|age| age >= timing.lock() + timing.confirmation());
         match &sight.found {
-            Found::Marker => claim(wait, confirm, "nobody: the key was deleted"),
+            Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
             Found::Absent if old_enough && !self.suspect => {
-                claim(free, None, "nobody: the key never existed")
+                claim(free, None, "nobody (the key never existed)")
             }
-            Found::Absent if self.suspect => claim(wait, confirm, "nobody: the key is gone"),
+            Found::Absent if self.suspect => claim(wait, confirm, "nobody (the key is gone)"),
             Found::Absent => claim(
                 wait,
                 confirm,
-                "nobody: the key does not exist, in a bucket not yet watched for long",
+                "nobody (the key does not exist, in a bucket not watched for long yet)",
             ),
             Found::Record(record) if self.suspect => claim(
                 wait,
@@ -269,17 +269,19 @@ impl Facts {
                 None if record.token.is_empty() => claim(
                     free,
                     confirm,
-                    "nobody: blanked by something that is not putex 0.3",
+                    "nobody (blanked by something older than putex 0.3)",
                 ),
                 None => claim(wait, confirm, &name(record)),
                 Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
                     // Released because it was unfit here: the others go first.
                     (Standing::Released, true) => {
-                        claim(wait, None, "nobody: released by this agent")
+                        claim(wait, None, "nobody (released by this agent)")
                     }
-                    (Standing::Released, false) => {
-                        claim(free, None, &format!("nobody: released on {}", lease.host))
-                    }
+                    (Standing::Released, false) => claim(
+                        free,
+                        None,
+                        &format!("nobody (released on host {})", lease.host),
+                    ),
                     (Standing::Active, true) => claim(free, None, "this agent"),
                     (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
                     (Standing::Active | Standing::Taking, false) => {
@@ -431,6 +433,7 @@ impl Facts {
 
 fn name(record: &Record) -> String {
     match &record.lease {
+        Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
         Some(lease) if lease.host != record.token => {
             format!("{} on host {}", record.token, lease.host)
         }

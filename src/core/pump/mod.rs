@@ -193,7 +193,12 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 return (Pump { state: same, facts }, effects);
             }
             Next::Go(new, why) => {
-                facts.say(Level::Info, format!("{old} -> {}: {why}", new.name()));
+                let level = if let State::Stopping(_) = new {
+                    Level::Warn
+                } else {
+                    Level::Info
+                };
+                facts.say(level, format!("{old} -> {}: {why}", new.name()));
                 state = new;
                 event = &Event::Tick;
             }

@@ -326,7 +326,7 @@ struct Prospect {
 /// Words for a lock that stood still for as long as it had to.
 pub(super) fn stood_still(claim: &Claim) -> String {
     if claim.wait.is_zero() {
-        return format!("free, held by {}", claim.holder);
+        return format!("from {}", claim.holder);
     }
-    format!("not renewed for {} by {}", Ms(claim.wait), claim.holder)
+    format!("from {}, not renewed for {}", claim.holder, Ms(claim.wait))
 }

@@ -57,12 +57,6 @@ impl Stopping {
             Leave::Released => Some(hold),
             Leave::Lost => None,
         };
-        let level = if leave == Leave::Lost {
-            Level::Error
-        } else {
-            Level::Warn
-        };
-        facts.say(level, format!("stopping the service: {why}"));
         Next::Go(
             State::Stopping(Stopping::new(facts, hold, dead_by, None, now)),
             why,

@@ -1,0 +1,56 @@
+//! Golden transcripts: stories of events in, state and effects out.
+//!
+//! `tests/golden/*.txt` hold one story each. A line that begins with a time is an
+//! event; what follows its `----` is what the pump makes of it. To rewrite them
+//! after a change that you understand: `PUTEX_REWRITE=1 cargo test --test golden`,
+//! then read the difference.
+
+mod story;
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn every_story_goes_as_it_is_told() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
+    let mut told = 0;
+    let mut wrong = Vec::new();
+    let mut paths: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let happened = story::tell(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        if happened != text && rewrite {
+            fs::write(&path, &happened).unwrap();
+        } else if happened != text {
+            wrong.push(format!(
+                "{}:\n{}",
+                path.display(),
+                first_difference(&text, &happened)
+            ));
+        }
+        told += 1;
+    }
+    assert!(
+        told >= 20,
+        "only {told} stories found in {}",
+        folder.display()
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn first_difference(told: &str, happened: &str) -> String {
+    let (mut old, mut new) = (told.lines(), happened.lines());
+    for number in 1.. {
+        let (left, right) = (old.next(), new.next());
+        if left != right {
+            let (left, right) = (left.unwrap_or("(end)"), right.unwrap_or("(end)"));
+            return format!("  line {number}\n  told:     {left}\n  happened: {right}");
+        }
+    }
+    String::new()
+}
