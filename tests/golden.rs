@@ -5,6 +5,8 @@
 //! after a change that you understand: `PUTEX_REWRITE=1 cargo test --test golden`,
 //! then read the difference.
 
+#![allow(clippy::unwrap_used)]
+
 mod story;
 
 use std::fs;

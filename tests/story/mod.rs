@@ -64,12 +64,10 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
             writeln!(out, "{}", show(effect)).unwrap();
         }
         let next = after.deadline();
-        if let Some(next) = next {
-            if next <= now {
-                return Err(wrong("the next deadline is not in the future"));
-            }
+        if next.is_some_and(|next| next <= now) {
+            return Err(wrong("the next deadline is not in the future"));
         }
-        let next = next.map_or("never".to_owned(), |next| show_at(next));
+        let next = next.map_or("never".to_owned(), show_at);
         writeln!(out, "{}, next {next}\n", after.state()).unwrap();
         pump = Some(after);
     }

@@ -3,7 +3,7 @@
 use super::facts::{Facts, Service};
 use super::pending::attempt;
 use super::standby::Standby;
-use super::{Draft, Hold, Next, State, end, pend, shut_down, sooner};
+use super::{Draft, Hold, Next, State, end, pend, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role, Written};
 use crate::core::record::Standing;
 use crate::core::timing::{Instant, Ms, SLACK};
@@ -242,8 +242,8 @@ impl Stopping {
     }
 
     fn leave(self, facts: &mut Facts, now: Instant) -> Next {
-        if let Some(signal) = self.signal {
-            return shut_down(facts, signal);
+        if self.signal.is_some() {
+            return end(facts, Ending::Clean);
         }
         let taken = Ms(self.dead_by.since(now));
         let why = if self.late {

@@ -9,7 +9,7 @@ use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
 use crate::core::event::{Event, Level};
-use crate::core::record::{Found, Revision, Standing};
+use crate::core::record::{Found, Record, Revision, Standing};
 use crate::core::timing::{Instant, Ms};
 
 /// The acquiring write is under way.
@@ -26,12 +26,16 @@ impl Taking {
     /// Takes the lock that stands at `revision` as `claim` allows.
     pub(super) fn go(facts: &mut Facts, claim: &Claim, revision: Revision, now: Instant) -> Next {
         let give_up = now.after(facts.config.timing.renewal());
+        // For fencing it: never this agent's own token, or it would fence itself.
         let previous = facts
             .seen
             .as_ref()
             .and_then(|seen| match &seen.sight.found {
-                Found::Record(record) if !record.token.is_empty() => Some(record.token.clone()),
-                Found::Record(_) | Found::Absent | Found::Marker => None,
+                Found::Record(Record { token, .. }) => {
+                    let other = !token.is_empty() && *token != facts.me.token;
+                    other.then(|| token.clone())
+                }
+                Found::Absent | Found::Marker => None,
             });
         let standing = if claim.confirm.is_some() {
             Standing::Taking
