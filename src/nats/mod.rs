@@ -1,1 +1,63 @@
-//! The NATS client.
+//! The NATS client: the raw protocol, synchronous, owned by one thread.
+//!
+//! There is no reader thread, no writer thread and no lock. The owner of a
+//! [`Client`] waits with poll(2), and every wait has a deadline on the clock that
+//! counts suspend. A request is one write, one poll and one read.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | [`client`] | a connection to one of several servers, requests, hints |
+//! | `link` | one connection: handshake, frames in and out, liveness |
+//! | `session` | what belongs to one connection: inbox, subscriptions, queue |
+//! | `dial` | from a name to a connected socket, by a deadline |
+//! | `pace` | backoff and jitter |
+//! | `info` | what a server says of itself |
+//! | `complaint` | what a `-ERR` means |
+//! | `decode` | bytes from the server, in any pieces, to operations |
+//! | `encode` | operations to bytes, with nothing injected |
+//! | [`headers`] | the header block of a message |
+//! | [`url`] | the `--nats` list |
+//! | [`auth`] | user and password, or a token |
+//!
+//! # Invariants
+//!
+//! 1. Nothing that was written for one connection is sent on another: a
+//!    connection dies with its buffers.
+//! 2. A request that fails says whether it may have reached anybody; see
+//!    [`RequestError`].
+//! 3. No input of a server makes memory grow beyond the named limits.
+//! 4. No secret is in any text that this module makes, but for the CONNECT line.
+
+pub mod auth;
+pub mod client;
+mod complaint;
+mod decode;
+mod dial;
+mod encode;
+pub mod headers;
+mod info;
+mod link;
+mod pace;
+mod session;
+pub mod url;
+
+#[cfg(test)]
+mod fake;
+
+pub use auth::Credentials;
+pub use client::{Client, ConnectError, Event, RequestError, Sid};
+pub use decode::Message;
+pub use headers::Headers;
+pub use info::ServerInfo;
+pub use url::{Server, UrlError};
+
+/// Writes an I/O error as the end of a message: lower case, no error number.
+fn why(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => "unknown error".to_owned(),
+    }
+}

@@ -1,0 +1,372 @@
+//! The client against scripted servers: requests, waits, and how they end.
+
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::nats::decode::BUFFER_BYTES_MAX;
+use crate::nats::fake::{Fake, INFO, Peer};
+use crate::sys::Waker;
+
+mod servers;
+
+const PING_AFTER: Duration = Duration::from_secs(5);
+
+fn in_ms(ms: u64) -> Instant {
+    sys::now().after(Duration::from_millis(ms))
+}
+
+fn client_of(servers: Vec<Server>, ping_after: Duration) -> Client {
+    Client::new(servers, Credentials::None, "test".to_owned(), ping_after)
+}
+
+/// A client connected to the one server.
+fn connected(fake: &Fake) -> Client {
+    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    client.connect(in_ms(5000)).expect("the script lets us in");
+    client
+}
+
+fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
+    client.request("$KV.b.k", &[("A", "b")], b"v1", in_ms(ms))
+}
+
+fn wait(client: &mut Client, ms: u64) -> Event {
+    let waker = Waker::new().expect("a descriptor");
+    client.wait(waker.as_fd(), Some(in_ms(ms)))
+}
+
+fn gone(event: &Event) -> &str {
+    match event {
+        Event::Gone(reason) => reason,
+        Event::Message { .. } | Event::Woken | Event::Elapsed => panic!("not gone: {event:?}"),
+    }
+}
+
+fn lost(outcome: Result<Message, RequestError>) -> String {
+    match outcome {
+        Err(RequestError::Lost(reason)) => reason,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
+/// Answers the next request with `payload`.
+fn answer(peer: &mut Peer, payload: &str) {
+    let frame = peer.frame();
+    let (reply, inbox, size) = (frame.reply(), &peer.inbox, payload.len());
+    peer.say(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
+}
+
+#[test]
+fn request_and_reply() {
+    let fake = Fake::once(|peer| {
+        let connect = peer.welcome();
+        for part in [
+            "\"verbose\":false",
+            "\"no_responders\":true",
+            "\"name\":\"test\"",
+        ] {
+            assert!(connect.contains(part), "{connect}");
+        }
+        let frame = peer.frame();
+        assert_eq!(frame.words[..2], ["HPUB", "$KV.b.k"]);
+        assert_eq!(frame.body, "NATS/1.0\r\nA: b\r\n\r\nv1");
+        let reply = frame.reply().to_owned();
+        peer.say_slowly(
+            &format!("HMSG {reply} 1 18 20\r\nNATS/1.0\r\nC: d\r\n\r\nhi\r\n"),
+            3,
+        );
+        answer(peer, "two");
+    });
+    let mut client = connected(&fake);
+    let server = client.server().expect("connected");
+    assert_eq!(
+        (server.name.as_str(), server.version.as_str()),
+        ("fake", "2.15.1")
+    );
+    let reply = request(&mut client, 5000).expect("a reply");
+    assert_eq!(reply.headers.get("C"), Some("d"));
+    assert_eq!(reply.payload, b"hi");
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"two");
+    fake.finish();
+}
+
+#[test]
+fn what_comes_between_request_and_reply() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        assert_eq!(peer.frame().words, ["SUB", "hint.>", "2"]);
+        let reply = peer.frame().reply().to_owned();
+        peer.say("PING\r\nMSG hint.a 2 1\r\nx\r\n+OK\r\nPONG\r\n");
+        assert_eq!(peer.frame().words, ["PONG"]);
+        let info = INFO.replace("65536", "99");
+        peer.say(&format!("INFO {info}\r\n-ERR 'Invalid Subject'\r\n"));
+        peer.say("-ERR 'Permissions Violation for Publish to \"other\"'\r\n");
+        peer.say(&format!(
+            "MSG {reply}0 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
+        ));
+        peer.rest();
+    });
+    let mut client = connected(&fake);
+    let sid = client.subscribe("hint.>").expect("connected");
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"hi");
+    assert_eq!(client.server().expect("connected").max_payload, 99);
+    let Event::Message { sid: to, message } = wait(&mut client, 5000) else {
+        panic!("no message");
+    };
+    assert_eq!((to, message.subject.as_str()), (sid, "hint.a"));
+    assert_eq!(wait(&mut client, 10), Event::Elapsed);
+    let large = client.request("a", &[], &[b'x'; 100], in_ms(100));
+    assert!(matches!(large, Err(RequestError::NotSent(_))), "{large:?}");
+    let bad = client.request("a b", &[], b"", in_ms(100));
+    assert_eq!(
+        bad,
+        Err(RequestError::NotSent("'a b' is not a subject".to_owned()))
+    );
+    assert!(
+        client.is_connected(),
+        "nothing was sent, so nothing is wrong"
+    );
+    drop(client);
+    fake.finish();
+}
+
+#[test]
+fn nobody_listens_and_nobody_may() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        let reply = peer.frame().reply().to_owned();
+        peer.say(&format!("HMSG {reply} 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"));
+        let reply = peer.frame().reply().to_owned();
+        peer.say(&format!(
+            "HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not Found\r\n\r\n\r\n"
+        ));
+        peer.frame();
+        peer.say("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
+        answer(peer, "still here");
+    });
+    let mut client = connected(&fake);
+    assert_eq!(request(&mut client, 5000), Err(RequestError::NoResponders));
+    let missing = request(&mut client, 5000).expect("a reply");
+    assert_eq!(missing.headers.status(), Some(404));
+    assert_eq!(missing.headers.description(), "Message Not Found");
+    match request(&mut client, 5000) {
+        Err(RequestError::Forbidden(text)) => assert!(text.contains("\"$KV.b.k\""), "{text}"),
+        other => panic!("not forbidden: {other:?}"),
+    }
+    assert_eq!(
+        request(&mut client, 5000).expect("a reply").payload,
+        b"still here"
+    );
+    fake.finish();
+}
+
+#[test]
+fn silence_until_the_deadline_then_a_late_reply() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        let late = peer.frame().reply().to_owned();
+        let frame = peer.frame();
+        peer.say(&format!("MSG {late} 1 4\r\nlate\r\n"));
+        peer.say(&format!("MSG {} 1 6\r\ntimely\r\n", frame.reply()));
+    });
+    let mut client = connected(&fake);
+    let began = sys::now();
+    assert_eq!(request(&mut client, 50), Err(RequestError::TimedOut));
+    let took = sys::now().since(began);
+    assert!(
+        took >= Duration::from_millis(50) && took < Duration::from_millis(500),
+        "{took:?}"
+    );
+    assert_eq!(
+        request(&mut client, 5000).expect("a reply").payload,
+        b"timely"
+    );
+    let past = client.request("a", &[], b"", sys::now());
+    assert_eq!(
+        past,
+        Err(RequestError::NotSent("no time is left".to_owned()))
+    );
+    fake.finish();
+}
+
+#[test]
+fn chatter_does_not_outlast_the_deadline() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        let reply = peer.frame().reply().to_owned();
+        peer.say(&format!("MSG {reply} 1 100\r\n"));
+        peer.say_slowly(&"x".repeat(90), 1);
+        assert!(peer.rest().is_empty());
+    });
+    let mut client = connected(&fake);
+    assert_eq!(request(&mut client, 40), Err(RequestError::TimedOut));
+    assert_eq!(wait(&mut client, 300), Event::Elapsed);
+    drop(client);
+    fake.finish();
+}
+
+#[test]
+fn the_connection_ends_in_a_request() {
+    let scripts: [fn(&mut Peer); 5] = [
+        |_| {},
+        Peer::reset,
+        |peer| peer.say("-ERR 'Stale Connection'\r\n"),
+        |peer| peer.say("MSG _INBOX"),
+        |peer| peer.say("HTTP/1.1 400\r\n"),
+    ];
+    let reasons = [
+        "the server closed the connection",
+        "connection reset by peer",
+        "the server says: Stale Connection",
+        "the server closed the connection",
+        "not the NATS protocol: a line begins with 'HTTP/1.1 400'",
+    ];
+    for (script, reason) in scripts.into_iter().zip(reasons) {
+        let fake = Fake::once(move |peer| {
+            peer.welcome();
+            peer.frame();
+            script(peer);
+        });
+        let mut client = connected(&fake);
+        assert_eq!(lost(request(&mut client, 5000)), reason);
+        assert!(!client.is_connected());
+        assert!(gone(&wait(&mut client, 10)).ends_with(reason));
+        let next = request(&mut client, 10);
+        assert!(matches!(next, Err(RequestError::NotSent(_))), "{next:?}");
+        fake.finish();
+    }
+}
+
+#[test]
+fn the_connection_ends_in_a_wait() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        peer.say("-ERR 'User Authentication Expired'\r\n");
+    });
+    let mut client = connected(&fake);
+    let event = wait(&mut client, 5000);
+    assert!(
+        gone(&event).ends_with("the server says: User Authentication Expired"),
+        "{event:?}"
+    );
+    fake.finish();
+}
+
+#[test]
+fn wake_deadline_and_publish() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        assert_eq!(peer.frame().words, ["PUB", "putex.notice", "2"]);
+    });
+    let mut client = connected(&fake);
+    let waker = Waker::new().expect("a descriptor");
+    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), Event::Elapsed);
+    waker.wake();
+    assert_eq!(client.wait(waker.as_fd(), None), Event::Woken);
+    waker.clear();
+    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), Event::Elapsed);
+    client
+        .publish("putex.notice", &[], b"hi")
+        .expect("connected");
+    fake.finish();
+}
+
+#[test]
+fn a_silent_server_is_asked_and_then_left() {
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        assert_eq!(peer.frame().words, ["PING"]);
+        peer.say("PONG\r\n");
+        assert_eq!(peer.frame().words, ["PING"]);
+        assert!(peer.rest().is_empty());
+    });
+    let ping_after = Duration::from_millis(60);
+    let mut client = client_of(vec![fake.server()], ping_after);
+    client.connect(in_ms(5000)).expect("let in");
+    let began = sys::now();
+    let event = wait(&mut client, 5000);
+    let took = sys::now().since(began);
+    assert!(
+        gone(&event).contains("nothing was heard for 1"),
+        "{event:?}"
+    );
+    assert!(took >= 3 * ping_after && took < 10 * ping_after, "{took:?}");
+    fake.finish();
+}
+
+#[test]
+fn nothing_is_carried_over_to_the_next_connection() {
+    let first = |peer: &mut Peer| {
+        peer.welcome();
+        peer.frame();
+        peer.frame();
+        peer.say("MSG hint.a 2 1\r\nx\r\nMSG hint.a 2 100\r\nunfinished");
+    };
+    let second = |peer: &mut Peer| {
+        peer.welcome();
+        assert!(peer.rest().is_empty());
+    };
+    let fake = Fake::new(vec![Box::new(first), Box::new(second)]);
+    let mut client = connected(&fake);
+    client.subscribe("hint.>").expect("connected");
+    lost(request(&mut client, 5000));
+    assert!(request(&mut client, 5000).is_err());
+    client.connect(in_ms(5000)).expect("let in again");
+    assert_eq!(wait(&mut client, 20), Event::Elapsed);
+    drop(client);
+    fake.finish();
+}
+
+#[test]
+fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
+    let fake = Fake::once(|peer| {
+        peer.say(&format!("INFO {}\r\n", INFO.replace("65536", "100000000")));
+        peer.take_handshake();
+        peer.say("PONG\r\n");
+        thread::sleep(Duration::from_millis(300));
+    });
+    let mut client = connected(&fake);
+    let large = vec![b'x'; 50_000_000];
+    let began = sys::now();
+    let outcome = client.request("a", &[], &large, in_ms(100));
+    assert_eq!(lost(outcome), "the server does not read");
+    assert!(sys::now().since(began) < Duration::from_millis(290));
+    assert!(!client.is_connected(), "half a frame ends the connection");
+    fake.finish();
+}
+
+#[test]
+fn memory_does_not_grow() {
+    const ROUNDS: usize = 3000;
+    let fake = Fake::once(|peer| {
+        peer.welcome();
+        for round in 0..ROUNDS {
+            let frame = peer.frame();
+            let size = if round % 500 == 0 { 900_000 } else { 50 };
+            let hint = format!("MSG hint.a 2 {size}\r\n{}\r\n", "x".repeat(size));
+            let reply = frame.reply();
+            peer.say(&format!(
+                "{hint}MSG {reply}x 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
+            ));
+        }
+        peer.rest();
+    });
+    let mut client = connected(&fake);
+    let held = |client: &Client| client.session.as_ref().map_or(0, Session::held_bytes);
+    let mut most = 0;
+    for _ in 0..ROUNDS {
+        request(&mut client, 5000).expect("a reply");
+        most = most.max(held(&client));
+    }
+    assert!(most < BUFFER_BYTES_MAX + 3 * 1024 * 1024, "{most}");
+    let mut hints = 0;
+    while wait(&mut client, 5) != Event::Elapsed {
+        hints += 1;
+    }
+    assert!((2..=256).contains(&hints), "{hints}");
+    assert!(held(&client) < 128 * 1024, "{}", held(&client));
+    drop(client);
+    fake.finish();
+}

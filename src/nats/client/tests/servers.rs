@@ -1,0 +1,192 @@
+//! Which server is taken, left and given up.
+
+use std::net::TcpListener;
+
+use super::*;
+
+#[test]
+fn wrong_password() {
+    let refuse = |peer: &mut Peer| {
+        peer.say(&format!(
+            "INFO {}\r\n",
+            INFO.replace('}', ",\"auth_required\":true}")
+        ));
+        let connect = peer.take_handshake();
+        assert!(connect.contains("\"user\":\"u\"") && connect.contains("\"pass\":\"wrong\""));
+        peer.say("-ERR 'Authorization Violation'\r\n");
+    };
+    let fake = Fake::once(refuse);
+    let mut client = client_of(vec![fake.server_as("u:wrong@")], PING_AFTER);
+    let began = sys::now();
+    let Err(ConnectError::Credentials(text)) = client.connect(in_ms(5000)) else {
+        panic!("not refused");
+    };
+    assert!(
+        text.ends_with(": the server says: Authorization Violation"),
+        "{text}"
+    );
+    assert!(!text.contains("wrong") && !format!("{client:?}").contains("wrong"));
+    assert!(
+        sys::now().since(began) < Duration::from_secs(4),
+        "told at once"
+    );
+    fake.finish();
+}
+
+#[test]
+fn the_fallback_is_for_servers_without_credentials() {
+    let fake = Fake::once(|peer| {
+        assert!(peer.welcome().contains("\"auth_token\":\"t\""));
+    });
+    let token = Credentials::Token("t".to_owned());
+    let mut client = Client::new(vec![fake.server()], token, "test".to_owned(), PING_AFTER);
+    client.connect(in_ms(5000)).expect("let in");
+    fake.finish();
+}
+
+#[test]
+fn servers_of_no_use() {
+    let cases: [(&str, &str); 6] = [
+        (
+            "INFO {\"headers\":false}\r\n",
+            "it does not support headers",
+        ),
+        (
+            "INFO {\"headers\":true,\"tls_required\":true}\r\n",
+            "it requires TLS, which is not supported yet",
+        ),
+        ("INFO {\r\n", "not the NATS protocol: INFO is not JSON"),
+        ("PING\r\n", "it does not begin with INFO: not a NATS server"),
+        (
+            "-ERR 'maximum connections exceeded'\r\n",
+            "the server says: maximum connections exceeded",
+        ),
+        ("", "the server closed the connection"),
+    ];
+    for (greeting, reason) in cases {
+        let fake = Fake::once(move |peer| peer.say(greeting));
+        let mut client = client_of(vec![fake.server()], PING_AFTER);
+        // One round and no more: the next would be refused.
+        let round = client.try_all(in_ms(5000)).expect_err("of no use");
+        assert!(round.text().ends_with(reason), "{}", round.text());
+        fake.finish();
+    }
+}
+
+#[test]
+fn a_refused_inbox_is_a_matter_of_credentials() {
+    let fake = Fake::once(|peer| {
+        peer.say(&format!("INFO {INFO}\r\n"));
+        peer.take_handshake();
+        peer.say("-ERR 'Permissions Violation for Subscription to \"_INBOX.x.*\"'\r\nPONG\r\n");
+    });
+    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    let refused = client.connect(in_ms(5000));
+    assert!(
+        matches!(refused, Err(ConnectError::Credentials(_))),
+        "{refused:?}"
+    );
+    fake.finish();
+}
+
+#[test]
+fn no_server_answers_by_the_deadline() {
+    // It accepts, by the kernel's backlog, and says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = mute.local_addr().expect("bound").port();
+    let servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
+    let mut client = client_of(servers, PING_AFTER);
+    let began = sys::now();
+    let Err(ConnectError::Unreachable(text)) = client.connect(in_ms(80)) else {
+        panic!("reached");
+    };
+    let took = sys::now().since(began);
+    assert!(
+        took >= Duration::from_millis(80) && took < Duration::from_millis(600),
+        "{took:?}"
+    );
+    assert!(text.contains("it sent no INFO within"), "{text}");
+    drop(mute);
+    let refused = client.connect(in_ms(200)).expect_err("nobody listens");
+    assert!(
+        refused.to_string().ends_with("connection refused"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn one_dead_server_of_two_costs_nothing() {
+    let dead = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = dead.local_addr().expect("bound").port();
+    drop(dead);
+    let script = |peer: &mut Peer| {
+        peer.welcome();
+        answer(peer, "ok");
+    };
+    let fake = Fake::new(vec![Box::new(script), Box::new(script)]);
+    let mut servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
+    servers.push(fake.server());
+    let mut client = client_of(servers, PING_AFTER);
+    for _ in 0..2 {
+        client.connect(in_ms(5000)).expect("one of two");
+        assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"ok");
+        gone(&wait(&mut client, 5000));
+    }
+    fake.finish();
+}
+
+#[test]
+fn a_lame_duck_is_left_for_an_advertised_server() {
+    let other = Fake::once(|peer| {
+        assert!(
+            peer.welcome().contains("\"user\":\"u\""),
+            "credentials go along"
+        );
+        answer(peer, "other");
+    });
+    let address = other.server().to_string();
+    let lame = Fake::once(move |peer| {
+        peer.welcome();
+        let reply = peer.frame().reply().to_owned();
+        let more = format!(",\"ldm\":true,\"connect_urls\":[\"{address}\"]}}");
+        peer.say(&format!("INFO {}\r\n", INFO.replace('}', &more)));
+        peer.say(&format!("MSG {reply} 1 4\r\nlame\r\n"));
+        assert!(peer.rest().is_empty());
+    });
+    let mut client = client_of(vec![lame.server_as("u:p@")], PING_AFTER);
+    client.connect(in_ms(5000)).expect("let in");
+    assert_eq!(
+        request(&mut client, 5000).expect("a reply").payload,
+        b"lame"
+    );
+    assert!(gone(&wait(&mut client, 5000)).contains("about to shut down"));
+    client.connect(in_ms(5000)).expect("let in");
+    assert_eq!(
+        request(&mut client, 5000).expect("a reply").payload,
+        b"other"
+    );
+    lame.finish();
+    other.finish();
+}
+
+#[test]
+fn a_server_that_drops_everybody_is_not_hammered() {
+    let script = |peer: &mut Peer| {
+        peer.welcome();
+    };
+    let fake = Fake::new(
+        vec![Box::new(script); 4]
+            .into_iter()
+            .map(|s| s as _)
+            .collect(),
+    );
+    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    let began = sys::now();
+    for _ in 0..4 {
+        client.connect(in_ms(5000)).expect("let in");
+        gone(&wait(&mut client, 5000));
+    }
+    // Half of 50, of 100 and of 200 ms at least.
+    assert!(sys::now().since(began) >= Duration::from_millis(175));
+    fake.finish();
+}

@@ -1,0 +1,377 @@
+//! Bytes from the server to operations, whatever pieces they come in.
+//!
+//! The decoder holds at most one unfinished operation and what came with it in
+//! the same read. Anything larger than its limit is refused when its length is
+//! known, before room is made for it. After the first error it stays refused:
+//! nothing after it can be trusted to begin where an operation begins.
+
+use std::fmt;
+
+use super::headers::Headers;
+
+/// Most bytes that may be fed at once, and so the size of one read. One page
+/// more or less makes no difference: replies are a few hundred bytes.
+pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest INFO line, without its end. An entry of `connect_urls` takes some 25
+/// bytes, so a cluster of two thousand servers fits.
+pub(super) const INFO_LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest line of any other operation, without its end. The server's own limit
+/// for a client's line is 4096 bytes by default; a delivery repeats the subject
+/// and adds a reply subject and the sizes.
+pub(super) const LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Largest header block and payload of one message together: what a server
+/// allows by default. What putex asks for is a few KiB.
+pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Most bytes that the decoder ever holds: a whole message with its line end,
+/// and one read.
+pub(super) const BUFFER_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 2 + READ_BYTES_MAX;
+
+/// Room that an empty decoder keeps; what a large message needed beyond it is
+/// given back.
+const IDLE_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
+
+const _: () = assert!(INFO_LINE_BYTES_MAX + 2 + READ_BYTES_MAX <= BUFFER_BYTES_MAX);
+const _: () = assert!(LINE_BYTES_MAX <= INFO_LINE_BYTES_MAX);
+
+/// A message as it was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The subject it was published to.
+    pub subject: String,
+    /// Where an answer is expected.
+    pub reply: Option<String>,
+    /// Its header block, empty when it has none.
+    pub headers: Headers,
+    /// Everything after the headers.
+    pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// Returns roughly the memory that it takes, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let reply = self.reply.as_ref().map_or(0, String::len);
+        let content = self.headers.block_bytes() + self.payload.len();
+        size_of::<Message>() + self.subject.len() + reply + content
+    }
+}
+
+/// One operation of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ServerOp {
+    /// `INFO <json>[ ]\r\n`, first of all and again at any time.
+    Info(String),
+    /// `MSG <subject> <sid> [reply-to] <#bytes>\r\n[payload]\r\n`
+    Msg {
+        /// Which subscription it is for: deliveries are told apart by this alone.
+        sid: u64,
+        /// The message, without headers.
+        message: Message,
+    },
+    /// `HMSG <subject> <sid> [reply-to] <#header bytes> <#total bytes>\r\n`
+    /// `[headers]\r\n\r\n[payload]\r\n`
+    Hmsg {
+        /// Which subscription it is for.
+        sid: u64,
+        /// The message, with headers.
+        message: Message,
+    },
+    /// `PING\r\n`
+    Ping,
+    /// `PONG\r\n`
+    Pong,
+    /// `+OK\r\n`
+    Ok,
+    /// `-ERR '<text>'\r\n`
+    Err(String),
+}
+
+/// The server sent what no NATS server sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ProtocolError {
+    /// When a line begins with no known word. Holds the beginning, made printable.
+    UnknownVerb(String),
+    /// When a line is longer than its limit.
+    LineTooLong,
+    /// When a message is longer than [`MESSAGE_BYTES_MAX`].
+    MessageTooLarge,
+    /// When an operation breaks its grammar. Holds what is wrong.
+    Malformed(&'static str),
+    /// When more is fed than is taken out: a bug in putex, never the server's.
+    Overflow,
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProtocolError::UnknownVerb(start) => {
+                write!(f, "not the NATS protocol: a line begins with '{start}'")
+            }
+            ProtocolError::LineTooLong => f.write_str("not the NATS protocol: a line has no end"),
+            ProtocolError::MessageTooLarge => write!(
+                f,
+                "a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes"
+            ),
+            ProtocolError::Malformed(what) => write!(f, "not the NATS protocol: {what}"),
+            ProtocolError::Overflow => f.write_str("bytes were read faster than decoded"),
+        }
+    }
+}
+
+/// Collects bytes and gives out operations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decoder {
+    buffer: Vec<u8>,
+    /// Where in `buffer` the unfinished operation begins.
+    start: usize,
+    /// How far `buffer` was searched for a line end in vain.
+    searched: usize,
+    /// The message whose line has been read and whose body has not.
+    body: Option<Body>,
+    dead: Option<ProtocolError>,
+}
+
+/// The line of a MSG or HMSG.
+#[derive(Clone, Debug)]
+struct Body {
+    sid: u64,
+    subject: String,
+    reply: Option<String>,
+    /// `None` for a MSG.
+    header_bytes: Option<usize>,
+    total_bytes: usize,
+}
+
+enum Line {
+    Whole(ServerOp),
+    Head(Body),
+}
+
+impl Decoder {
+    /// Takes the next bytes of the stream.
+    ///
+    /// Call [`Decoder::next`] until it returns `None` before feeding again, and
+    /// feed at most [`READ_BYTES_MAX`]: then it always fits.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.searched = self.searched.saturating_sub(self.start);
+            self.start = 0;
+        }
+        let needed = self.buffer.len().saturating_add(bytes.len());
+        if needed > BUFFER_BYTES_MAX {
+            return Err(self.die(ProtocolError::Overflow));
+        }
+        if needed > self.buffer.capacity() {
+            let room = needed.max(2 * self.buffer.capacity()).min(BUFFER_BYTES_MAX);
+            self.buffer.reserve_exact(room - self.buffer.len());
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns the next whole operation, or `None` until more is fed.
+    pub(super) fn next(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
+        if let Some(error) = &self.dead {
+            return Err(error.clone());
+        }
+        let step = self.step();
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            (self.start, self.searched) = (0, 0);
+            if self.body.is_none() {
+                self.buffer.shrink_to(IDLE_BYTES_MAX);
+            }
+        }
+        step.map_err(|error| self.die(error))
+    }
+
+    /// Returns how many bytes of memory the buffer takes.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    fn die(&mut self, error: ProtocolError) -> ProtocolError {
+        *self = Decoder {
+            dead: Some(error.clone()),
+            ..Decoder::default()
+        };
+        error
+    }
+
+    fn step(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
+        if let Some(body) = self.body.take() {
+            return self.finish(body);
+        }
+        let Some((end, after)) = self.find_line()? else {
+            return Ok(None);
+        };
+        let line = parse_line(&self.buffer[self.start..end])?;
+        self.start = after;
+        self.searched = after;
+        match line {
+            Line::Whole(op) => Ok(Some(op)),
+            Line::Head(body) => self.finish(body),
+        }
+    }
+
+    /// Returns where the first line ends, without and with its line end.
+    fn find_line(&mut self) -> Result<Option<(usize, usize)>, ProtocolError> {
+        let unread = &self.buffer[self.start..];
+        // Only INFO begins with this letter, so the limit is known at once.
+        let limit = match unread.first() {
+            Some(b'I' | b'i') => INFO_LINE_BYTES_MAX,
+            Some(_) | None => LINE_BYTES_MAX,
+        };
+        let from = self.searched.max(self.start);
+        let newline = self.buffer[from..].iter().position(|&byte| byte == b'\n');
+        let Some(newline) = newline.map(|at| from + at) else {
+            self.searched = self.buffer.len();
+            // One more byte may be the carriage return of a line that just fits.
+            if unread.len() > limit + 1 {
+                return Err(ProtocolError::LineTooLong);
+            }
+            return Ok(None);
+        };
+        let line = &self.buffer[self.start..newline];
+        let length = line.strip_suffix(b"\r").unwrap_or(line).len();
+        if length > limit {
+            return Err(ProtocolError::LineTooLong);
+        }
+        Ok(Some((self.start + length, newline + 1)))
+    }
+
+    /// Gives the message out when all of it is here, else keeps `body` for later.
+    fn finish(&mut self, body: Body) -> Result<Option<ServerOp>, ProtocolError> {
+        let unread = &self.buffer[self.start..];
+        if unread.len() < body.total_bytes + 2 {
+            self.body = Some(body);
+            return Ok(None);
+        }
+        let (content, rest) = unread.split_at(body.total_bytes);
+        if !rest.starts_with(b"\r\n") {
+            return Err(ProtocolError::Malformed(
+                "a payload does not end where it should",
+            ));
+        }
+        // `parse_message` has checked that the headers are within the content.
+        let (block, payload) = content.split_at(body.header_bytes.unwrap_or(0));
+        let message = Message {
+            subject: body.subject,
+            reply: body.reply,
+            headers: Headers::parse(block),
+            payload: payload.to_vec(),
+        };
+        self.start += body.total_bytes + 2;
+        self.searched = self.start;
+        let sid = body.sid;
+        Ok(Some(match body.header_bytes {
+            None => ServerOp::Msg { sid, message },
+            Some(_) => ServerOp::Hmsg { sid, message },
+        }))
+    }
+}
+
+fn parse_line(line: &[u8]) -> Result<Line, ProtocolError> {
+    let blank = line.iter().position(|&byte| byte == b' ' || byte == b'\t');
+    let (verb, rest) = line.split_at(blank.unwrap_or(line.len()));
+    let rest = rest.trim_ascii();
+    let is = |name: &str| verb.eq_ignore_ascii_case(name.as_bytes());
+    if is("MSG") {
+        return parse_message(rest, false).map(Line::Head);
+    }
+    if is("HMSG") {
+        return parse_message(rest, true).map(Line::Head);
+    }
+    if is("INFO") {
+        let json =
+            str::from_utf8(rest).map_err(|_| ProtocolError::Malformed("INFO is not text"))?;
+        return Ok(Line::Whole(ServerOp::Info(json.to_owned())));
+    }
+    if is("-ERR") {
+        let text = String::from_utf8_lossy(rest);
+        let text = text.trim_matches('\'').replace(char::is_control, "?");
+        return Ok(Line::Whole(ServerOp::Err(text)));
+    }
+    for (name, op) in [
+        ("PING", ServerOp::Ping),
+        ("PONG", ServerOp::Pong),
+        ("+OK", ServerOp::Ok),
+    ] {
+        if is(name) {
+            return Ok(Line::Whole(op));
+        }
+    }
+    let start = &line[..line.len().min(16)];
+    Err(ProtocolError::UnknownVerb(start.escape_ascii().to_string()))
+}
+
+fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> {
+    let mut fields: Vec<&[u8]> = rest
+        .split(|&byte| byte == b' ' || byte == b'\t')
+        .filter(|field| !field.is_empty())
+        .take(6)
+        .collect();
+    let bad_size = ProtocolError::Malformed("a message without a size");
+    let size = |field: Option<&[u8]>| field.and_then(number).ok_or(bad_size.clone());
+    let total = size(fields.pop())?;
+    let header = if has_headers {
+        Some(size(fields.pop())?)
+    } else {
+        None
+    };
+    let (subject, sid, reply) = match fields[..] {
+        [subject, sid] => (subject, sid, None),
+        [subject, sid, reply] => (subject, sid, Some(reply)),
+        _ => {
+            return Err(ProtocolError::Malformed(
+                "a message with a wrong number of fields",
+            ));
+        }
+    };
+    let sid = number(sid).ok_or(ProtocolError::Malformed("a message without a subscription"))?;
+    if header.is_some_and(|header| header > total) {
+        return Err(ProtocolError::Malformed(
+            "headers longer than their message",
+        ));
+    }
+    let fits = |bytes: u64| {
+        usize::try_from(bytes)
+            .ok()
+            .filter(|&bytes| bytes <= MESSAGE_BYTES_MAX)
+    };
+    let total_bytes = fits(total).ok_or(ProtocolError::MessageTooLarge)?;
+    // Not larger than the total, which fits.
+    let header_bytes = header.map(|header| fits(header).unwrap_or(0));
+    // Others choose the subject where a subscription has a wildcard: one that is
+    // not text must not cost the connection.
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    Ok(Body {
+        sid,
+        subject: text(subject),
+        reply: reply.map(text),
+        header_bytes,
+        total_bytes,
+    })
+}
+
+/// Reads decimal digits and nothing else.
+fn number(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    field.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests;

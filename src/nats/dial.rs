@@ -1,0 +1,216 @@
+//! From a name to a connected socket, by a deadline.
+//!
+//! Looking a name up has no deadline of its own, so it is done on another
+//! thread, which is left to itself when the deadline comes first. The next try
+//! for the same name waits for the same thread: a dead name service costs one
+//! thread for each name and not one for each try.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, bounded};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::url::Server;
+use super::why;
+use crate::core::timing::{Instant, Ms};
+use crate::sys::{self, Waker, Want};
+
+/// Most addresses of one name that are tried: each gets a share of the deadline,
+/// and a smaller share is of no use.
+const ADDRESSES_MAX: usize = 8;
+
+/// Lookups that have not ended, one for each name at most.
+#[derive(Debug, Default)]
+pub(super) struct Dialer {
+    lookups: Vec<Lookup>,
+}
+
+#[derive(Debug)]
+struct Lookup {
+    host: String,
+    done: Arc<Waker>,
+    answer: Receiver<io::Result<Vec<IpAddr>>>,
+}
+
+impl Dialer {
+    /// Connects to the first address of `server` that takes the connection.
+    ///
+    /// # Errors
+    ///
+    /// The reason, without the server's name, when none did by the deadline.
+    pub(super) fn dial(&mut self, server: &Server, deadline: Instant) -> Result<TcpStream, String> {
+        let addresses = match server.host.parse() {
+            Ok(address) => vec![address],
+            Err(_) => self.resolve(&server.host, deadline)?,
+        };
+        let mut reason = "its name has no address".to_owned();
+        for (index, &address) in addresses.iter().enumerate() {
+            let now = sys::now();
+            let others = u32::try_from(addresses.len() - index - 1).unwrap_or(u32::MAX);
+            let share = deadline.since(now) / others.saturating_add(1);
+            match connect(SocketAddr::new(address, server.port), now.after(share)) {
+                Ok(stream) => return Ok(stream),
+                Err(text) => reason = text,
+            }
+        }
+        Err(reason)
+    }
+
+    fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
+        let known = self.lookups.iter().position(|lookup| lookup.host == host);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let lookup = Lookup::start(host);
+                self.lookups
+                    .push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
+                self.lookups.len() - 1
+            }
+        };
+        let began = sys::now();
+        let done = self.lookups[index].done.as_fd();
+        let waited = sys::wait([(done, Want::Read)], Some(deadline));
+        if matches!(waited, Ok([false])) {
+            let took = Ms(sys::now().since(began));
+            return Err(format!("its name was not looked up within {took}"));
+        }
+        let lookup = self.lookups.swap_remove(index);
+        // The thread sends before it wakes, so nothing to receive means that it died.
+        match lookup.answer.try_recv() {
+            Ok(Ok(addresses)) => Ok(addresses),
+            Ok(Err(error)) => Err(why(&error)),
+            Err(_) => Err("the lookup of its name failed".to_owned()),
+        }
+    }
+}
+
+impl Lookup {
+    fn start(host: &str) -> io::Result<Lookup> {
+        let done = Arc::new(Waker::new()?);
+        let (sender, answer) = bounded(1);
+        let (name, waker) = (host.to_owned(), Arc::clone(&done));
+        let work = move || {
+            let _ = sender.send(look_up(&name));
+            waker.wake();
+        };
+        thread::Builder::new()
+            .name("lookup".to_owned())
+            .spawn(work)?;
+        let host = host.to_owned();
+        Ok(Lookup { host, done, answer })
+    }
+}
+
+fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for address in (host, 0).to_socket_addrs()? {
+        if addresses.len() < ADDRESSES_MAX && !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+    }
+    Ok(addresses)
+}
+
+fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+    let began = sys::now();
+    let stream = start(address).map_err(|error| why(&error))?;
+    let ready = sys::wait([(stream.as_fd(), Want::Write)], Some(deadline));
+    let [ready] = ready.map_err(|error| why(&error))?;
+    if !ready {
+        return Err(format!(
+            "no connection within {}",
+            Ms(sys::now().since(began))
+        ));
+    }
+    let outcome = sockopt::socket_error(&stream).and_then(|outcome| outcome);
+    outcome.map_err(|errno| why(&errno.into()))?;
+    // A port from which the kernel also takes our own can be connected to itself.
+    if stream.local_addr().is_ok_and(|local| local == address) {
+        return Err(why(&Errno::CONNREFUSED.into()));
+    }
+    stream.set_nodelay(true).map_err(|error| why(&error))?;
+    Ok(stream)
+}
+
+/// Begins to connect, without waiting.
+fn start(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn server(host: &str, port: u16) -> Server {
+        let text = format!("{host}:{port}");
+        Server::parse_list(&text).expect("an address").remove(0)
+    }
+
+    fn soon() -> Instant {
+        sys::now().after(Duration::from_secs(2))
+    }
+
+    #[test]
+    fn a_literal_and_a_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let mut dialer = Dialer::default();
+        for host in ["127.0.0.1", "localhost"] {
+            let stream = dialer.dial(&server(host, port), soon()).expect(host);
+            assert!(stream.nodelay().expect("an option"));
+            assert!(dialer.lookups.is_empty());
+        }
+    }
+
+    #[test]
+    fn refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        drop(listener);
+        let refused = Dialer::default().dial(&server("127.0.0.1", port), soon());
+        assert_eq!(refused.expect_err("nobody listens"), "connection refused");
+    }
+
+    #[test]
+    fn a_lookup_that_hangs_is_waited_for_again_and_not_repeated() {
+        let (sender, answer) = bounded(1);
+        let done = Arc::new(Waker::new().expect("a descriptor"));
+        let (host, waker) = ("slow.example".to_owned(), Arc::clone(&done));
+        let mut dialer = Dialer {
+            lookups: vec![Lookup { host, done, answer }],
+        };
+        for _ in 0..3 {
+            let deadline = sys::now().after(Duration::from_millis(10));
+            let late = dialer
+                .dial(&server("slow.example", 1), deadline)
+                .expect_err("hangs");
+            assert!(
+                late.starts_with("its name was not looked up within"),
+                "{late}"
+            );
+            assert_eq!(dialer.lookups.len(), 1);
+        }
+        sender.send(Ok(Vec::new())).expect("room");
+        waker.wake();
+        let none = dialer.dial(&server("slow.example", 1), soon());
+        assert_eq!(none.expect_err("no address"), "its name has no address");
+        assert!(dialer.lookups.is_empty());
+    }
+}

@@ -1,0 +1,306 @@
+//! Operations to bytes. What cannot be written safely is an error and writes
+//! nothing: no subject, name or value can begin another line.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use super::auth::Credentials;
+
+/// Longest line that is sent, without its end: the server's default limit, above
+/// which it closes the connection.
+pub(super) const LINE_BYTES_MAX: usize = 4096;
+
+/// Why something cannot be sent. The texts hold no payload and no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EncodeError {
+    /// When a subject is empty, has an empty token, a blank, a control character,
+    /// or a wildcard where none may be. Holds the subject, made printable.
+    Subject(String),
+    /// When a header name is empty or has anything but visible ASCII without a
+    /// colon. Holds the name, made printable.
+    HeaderName(String),
+    /// When a header value is empty, has a control character, or begins or ends
+    /// with a blank. Holds the name.
+    ///
+    /// An empty value is refused because the server takes an empty expected
+    /// sequence for an unconditional write; the outer blanks would not survive.
+    HeaderValue(String),
+    /// When a line is longer than [`LINE_BYTES_MAX`].
+    LineTooLong,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EncodeError::Subject(subject) => write!(f, "'{subject}' is not a subject"),
+            EncodeError::HeaderName(name) => write!(f, "'{name}' is not a header name"),
+            EncodeError::HeaderValue(name) => write!(f, "header {name}: not a header value"),
+            EncodeError::LineTooLong => {
+                write!(
+                    f,
+                    "a subject makes the line longer than {LINE_BYTES_MAX} bytes"
+                )
+            }
+        }
+    }
+}
+
+/// `CONNECT <json>\r\n`
+///
+/// `verbose` and `pedantic` are said to be false because a missing `verbose`
+/// means true to the server.
+pub(super) fn connect(out: &mut Vec<u8>, name: &str, credentials: &Credentials) {
+    let options = [
+        ("verbose", json!(false)),
+        ("pedantic", json!(false)),
+        ("lang", json!("rust")),
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("protocol", json!(1)),
+        ("headers", json!(true)),
+        ("no_responders", json!(true)),
+        ("echo", json!(true)),
+        ("name", json!(name)),
+    ];
+    let mut map: Map<String, Value> = options
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    credentials.add_to(&mut map);
+    out.extend_from_slice(b"CONNECT ");
+    // JSON escapes every control character, so the line ends where it should.
+    out.extend_from_slice(Value::Object(map).to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `PING\r\n`
+pub(super) fn ping(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PING\r\n");
+}
+
+/// `PONG\r\n`
+pub(super) fn pong(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PONG\r\n");
+}
+
+/// `SUB <subject> <sid>\r\n`
+pub(super) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), EncodeError> {
+    check_subject(subject, Wildcards::Allowed)?;
+    line(out, format!("SUB {subject} {sid}"))
+}
+
+/// `PUB <subject> [reply-to] <#bytes>\r\n[payload]\r\n`, or with headers
+/// `HPUB <subject> [reply-to] <#header bytes> <#total bytes>\r\n[headers]\r\n\r\n[payload]\r\n`
+///
+/// Returns the size that the server counts: headers and payload, in bytes.
+pub(super) fn publish(
+    out: &mut Vec<u8>,
+    subject: &str,
+    reply: Option<&str>,
+    headers: &[(&str, &str)],
+    payload: &[u8],
+) -> Result<usize, EncodeError> {
+    check_subject(subject, Wildcards::Refused)?;
+    let mut target = subject.to_owned();
+    if let Some(reply) = reply {
+        check_subject(reply, Wildcards::Refused)?;
+        target.push(' ');
+        target.push_str(reply);
+    }
+    let mut total = payload.len();
+    if headers.is_empty() {
+        line(out, format!("PUB {target} {total}"))?;
+    } else {
+        let block = header_block(headers)?;
+        total += block.len();
+        line(out, format!("HPUB {target} {} {total}", block.len()))?;
+        out.extend_from_slice(block.as_bytes());
+    }
+    out.extend_from_slice(payload);
+    out.extend_from_slice(b"\r\n");
+    Ok(total)
+}
+
+fn header_block(headers: &[(&str, &str)]) -> Result<String, EncodeError> {
+    let mut block = "NATS/1.0\r\n".to_owned();
+    for (name, value) in headers {
+        let visible = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+        if name.is_empty() || !name.bytes().all(visible) {
+            return Err(EncodeError::HeaderName(name.escape_debug().to_string()));
+        }
+        let trimmed = value.trim();
+        if value.is_empty() || trimmed.len() != value.len() || value.chars().any(char::is_control) {
+            return Err(EncodeError::HeaderValue((*name).to_owned()));
+        }
+        for part in [name, ": ", value, "\r\n"] {
+            block.push_str(part);
+        }
+    }
+    block.push_str("\r\n");
+    Ok(block)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wildcards {
+    Allowed,
+    Refused,
+}
+
+/// The server swallows a publish to a bad subject silently, so it is refused here.
+fn check_subject(subject: &str, wildcards: Wildcards) -> Result<(), EncodeError> {
+    let refused = || EncodeError::Subject(subject.escape_debug().to_string());
+    let bad = |letter: char| letter.is_whitespace() || letter.is_control();
+    if subject.chars().any(bad) {
+        return Err(refused());
+    }
+    let mut tokens = subject.split('.').peekable();
+    while let Some(token) = tokens.next() {
+        let wild = token == "*" || token == ">";
+        let misplaced = token == ">" && tokens.peek().is_some();
+        if token.is_empty() || misplaced || (wild && wildcards == Wildcards::Refused) {
+            return Err(refused());
+        }
+    }
+    Ok(())
+}
+
+fn line(out: &mut Vec<u8>, text: String) -> Result<(), EncodeError> {
+    if text.len() > LINE_BYTES_MAX {
+        return Err(EncodeError::LineTooLong);
+    }
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text<T>(
+        write: impl FnOnce(&mut Vec<u8>) -> Result<T, EncodeError>,
+    ) -> Result<String, EncodeError> {
+        let mut out = Vec::new();
+        let result = write(&mut out);
+        let text = String::from_utf8(out).expect("these frames are text");
+        assert!(result.is_ok() || text.is_empty(), "an error wrote {text:?}");
+        result.map(|_| text)
+    }
+
+    #[test]
+    fn frames() {
+        let frame = |reply, headers, payload| {
+            text(|out| publish(out, "$KV.locks.b", reply, headers, payload)).expect("valid")
+        };
+        assert_eq!(frame(None, &[], b"v1"), "PUB $KV.locks.b 2\r\nv1\r\n");
+        assert_eq!(
+            frame(Some("_INBOX.x.1"), &[], b""),
+            "PUB $KV.locks.b _INBOX.x.1 0\r\n\r\n"
+        );
+        assert_eq!(
+            frame(
+                Some("in.1"),
+                &[("Nats-Expected-Last-Subject-Sequence", "0")],
+                b"v1"
+            ),
+            "HPUB $KV.locks.b in.1 52 54\r\nNATS/1.0\r\n\
+             Nats-Expected-Last-Subject-Sequence: 0\r\n\r\nv1\r\n"
+        );
+        assert_eq!(
+            text(|out| sub(out, "_INBOX.x.*", 7)),
+            Ok("SUB _INBOX.x.* 7\r\n".to_owned())
+        );
+        let mut out = Vec::new();
+        ping(&mut out);
+        pong(&mut out);
+        assert_eq!(out, b"PING\r\nPONG\r\n");
+    }
+
+    #[test]
+    fn connect_is_one_line_whatever_is_in_it() {
+        let credentials = Credentials::User {
+            user: "u\r\nPUB x 0".to_owned(),
+            password: "p\"\\\n".to_owned(),
+        };
+        let mut out = Vec::new();
+        connect(&mut out, "putex\r\n", &credentials);
+        let text = String::from_utf8(out).expect("JSON is text");
+        let json = text
+            .strip_prefix("CONNECT ")
+            .and_then(|rest| rest.strip_suffix("\r\n"));
+        let json = json.expect("prefix and line end");
+        assert!(!json.contains(['\r', '\n']));
+        let value: Value = serde_json::from_str(json).expect("valid JSON");
+        assert_eq!(value["user"], "u\r\nPUB x 0");
+        assert_eq!(value["pass"], "p\"\\\n");
+        assert_eq!(value["name"], "putex\r\n");
+        assert_eq!(value["verbose"], false);
+        assert_eq!(value["headers"], true);
+        assert_eq!(value["no_responders"], true);
+        assert_eq!(value["protocol"], 1);
+        assert!(value.get("auth_token").is_none());
+    }
+
+    #[test]
+    fn subjects() {
+        let long = "a".repeat(LINE_BYTES_MAX);
+        for bad in [
+            "", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\r\nb", "a\0b", "a\u{a0}b",
+        ] {
+            assert!(
+                text(|out| publish(out, bad, None, &[], b"")).is_err(),
+                "{bad:?}"
+            );
+            assert!(
+                text(|out| publish(out, "a", Some(bad), &[], b"")).is_err(),
+                "{bad:?}"
+            );
+            assert!(text(|out| sub(out, bad, 1)).is_err(), "{bad:?}");
+        }
+        for wild in ["*", ">", "a.*", "a.>", "*.b"] {
+            assert!(
+                text(|out| publish(out, wild, None, &[], b"")).is_err(),
+                "{wild:?}"
+            );
+            assert!(text(|out| sub(out, wild, 1)).is_ok(), "{wild:?}");
+        }
+        assert!(text(|out| sub(out, ">.a", 1)).is_err());
+        assert!(text(|out| publish(out, "a*b.c>", None, &[], b"")).is_ok());
+        let too_long = text(|out| publish(out, &long, None, &[("A", "b")], b""));
+        assert_eq!(too_long, Err(EncodeError::LineTooLong));
+    }
+
+    #[test]
+    fn headers() {
+        let with = |name, value| text(|out| publish(out, "a", None, &[(name, value)], b""));
+        assert!(with("A-b_1", "any: thing, \u{e9}").is_ok());
+        for name in ["", "a b", "a:", "a\r\nb", "a\n", "\u{e9}", "a\t"] {
+            assert!(
+                matches!(with(name, "v"), Err(EncodeError::HeaderName(_))),
+                "{name:?}"
+            );
+        }
+        for value in [
+            "",
+            " ",
+            "a\r\nB: c",
+            "a\n",
+            "\r",
+            "a\0",
+            " a",
+            "a ",
+            "a\u{85}b",
+        ] {
+            assert!(
+                matches!(with("A", value), Err(EncodeError::HeaderValue(_))),
+                "{value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn errors_are_one_printable_line() {
+        let error = text(|out| sub(out, "a\r\nb", 1)).expect_err("refused");
+        assert_eq!(error.to_string(), "'a\\r\\nb' is not a subject");
+    }
+}

@@ -1,0 +1,165 @@
+//! A scripted server for tests: one loopback listener, one script a connection.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use super::url::Server;
+
+/// INFO of a server that putex can use.
+pub(super) const INFO: &str =
+    r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
+
+/// What a script says and hears over one connection.
+pub(super) struct Peer {
+    stream: TcpStream,
+    heard: Vec<u8>,
+    /// What the client calls its inbox subscription.
+    pub(super) inbox: String,
+}
+
+/// One frame of the client: its line in words, and its headers and payload.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) words: Vec<String>,
+    pub(super) body: String,
+}
+
+impl Frame {
+    /// Returns the reply subject of a PUB or HPUB.
+    pub(super) fn reply(&self) -> &str {
+        &self.words[2]
+    }
+}
+
+type Script = Box<dyn FnOnce(&mut Peer) + Send>;
+
+/// A listener whose scripts run one after the other, one for each connection.
+pub(super) struct Fake {
+    port: u16,
+    thread: JoinHandle<()>,
+}
+
+impl Fake {
+    pub(super) fn new(scripts: Vec<Script>) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let thread = thread::spawn(move || {
+            for script in scripts {
+                let (stream, _) = listener.accept().expect("a connection");
+                let patience = Some(Duration::from_secs(10));
+                stream.set_read_timeout(patience).expect("an option");
+                stream.set_nodelay(true).expect("an option");
+                script(&mut Peer {
+                    stream,
+                    heard: Vec::new(),
+                    inbox: String::new(),
+                });
+            }
+        });
+        Fake { port, thread }
+    }
+
+    /// One connection, one script.
+    pub(super) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> Fake {
+        Fake::new(vec![Box::new(script)])
+    }
+
+    pub(super) fn server(&self) -> Server {
+        self.server_as("")
+    }
+
+    /// Its address with `user_info`, such as `user:password@`.
+    pub(super) fn server_as(&self, user_info: &str) -> Server {
+        let text = format!("nats://{user_info}127.0.0.1:{}", self.port);
+        Server::parse_list(&text).expect("an address").remove(0)
+    }
+
+    /// Waits for the scripts, so that what failed in them fails the test.
+    pub(super) fn finish(self) {
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn say(&mut self, text: &str) {
+        self.stream
+            .write_all(text.as_bytes())
+            .expect("the client reads");
+    }
+
+    /// Says it in pieces of `size` bytes, with pauses, so that they are read apart.
+    pub(super) fn say_slowly(&mut self, text: &str, size: usize) {
+        for piece in text.as_bytes().chunks(size) {
+            self.stream.write_all(piece).expect("the client reads");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends INFO and answers the handshake. Returns its CONNECT line.
+    pub(super) fn welcome(&mut self) -> String {
+        self.say(&format!("INFO {INFO} \r\n"));
+        let connect = self.take_handshake();
+        self.say("PONG\r\n");
+        connect
+    }
+
+    /// Takes CONNECT, SUB and PING, and returns the first.
+    pub(super) fn take_handshake(&mut self) -> String {
+        let connect = self.frame().words.join(" ");
+        assert!(connect.starts_with("CONNECT {"), "{connect}");
+        let inbox = self.frame();
+        assert!(
+            inbox.words[0] == "SUB" && inbox.words[1].starts_with("_INBOX."),
+            "{inbox:?}"
+        );
+        assert_eq!(self.frame().words, ["PING"]);
+        self.inbox.clone_from(&inbox.words[2]);
+        connect
+    }
+
+    pub(super) fn frame(&mut self) -> Frame {
+        let end = loop {
+            match self.heard.windows(2).position(|pair| pair == b"\r\n") {
+                Some(end) => break end,
+                None => assert!(self.hear(), "the client left"),
+            }
+        };
+        let line = String::from_utf8(self.heard.drain(..end + 2).collect()).expect("text");
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let mut body = String::new();
+        if words[0].ends_with("PUB") {
+            let size: usize = words[words.len() - 1].parse().expect("a size");
+            while self.heard.len() < size + 2 {
+                assert!(self.hear(), "the client left");
+            }
+            body = String::from_utf8(self.heard.drain(..size).collect()).expect("text");
+            assert_eq!(self.heard.drain(..2).collect::<Vec<u8>>(), b"\r\n");
+        }
+        Frame { words, body }
+    }
+
+    /// Waits until the client has closed the connection and returns what else it sent.
+    pub(super) fn rest(&mut self) -> String {
+        while self.hear() {}
+        String::from_utf8_lossy(&self.heard).into_owned()
+    }
+
+    /// Ends the connection with a reset, which the drop of the peer then sends.
+    pub(super) fn reset(&mut self) {
+        let linger = Some(Duration::ZERO);
+        sockopt::set_socket_linger(&self.stream, linger).expect("an option");
+    }
+
+    fn hear(&mut self) -> bool {
+        let mut chunk = [0; 4096];
+        let count = self.stream.read(&mut chunk).unwrap_or(0);
+        self.heard.extend_from_slice(&chunk[..count]);
+        count > 0
+    }
+}

@@ -1,0 +1,167 @@
+//! The header block of a message: a version line, perhaps with a status, then
+//! `Name: value` lines.
+//!
+//! The block is kept as it came and searched when asked, so that a block of many
+//! short lines costs no more memory than its bytes.
+
+use std::fmt;
+
+/// What every header block begins with.
+const VERSION: &str = "NATS/1.0";
+
+/// The status of a message that reached nobody.
+pub const NO_RESPONDERS: u16 = 503;
+
+/// `NATS/1.0[ <status>[ <description>]]\r\n[<name>: <value>\r\n]...\r\n`
+///
+/// Names are case-sensitive, as they are for the server. Any client can publish
+/// any block, so nothing here is an error: a block without the version line has
+/// no status and no fields, and a line that is not a field is passed over.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// The whole block; empty when there is none or it has no version line.
+    block: String,
+}
+
+impl Headers {
+    /// Takes a block as it was received. Bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn parse(block: &[u8]) -> Headers {
+        if !block.starts_with(VERSION.as_bytes()) {
+            return Headers::default();
+        }
+        let block = String::from_utf8_lossy(block).into_owned();
+        Headers { block }
+    }
+
+    /// Returns the status, such as 503 or 404, where the version line has one.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        let word = self.version_rest().split([' ', '\t']).next()?;
+        if word.len() != 3 || !word.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        word.parse().ok()
+    }
+
+    /// Returns what follows the status, or a blank.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        match self.status() {
+            Some(_) => trim(&self.version_rest()[3..]),
+            None => self.version_rest(),
+        }
+    }
+
+    /// Returns the value of the first field of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter()
+            .find(|field| field.0 == name)
+            .map(|field| field.1)
+    }
+
+    /// Returns all fields in their order, repeated ones too.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.block.lines().skip(1).filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let (name, value) = (trim(name), trim(value));
+            (!name.is_empty()).then_some((name, value))
+        })
+    }
+
+    /// Returns true when there is neither a status nor a field.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.status().is_none() && self.iter().next().is_none()
+    }
+
+    /// Returns the length of the whole block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.block.len()
+    }
+
+    /// Returns what follows the version in the first line.
+    fn version_rest(&self) -> &str {
+        let line = self.block.lines().next().unwrap_or_default();
+        trim(line.strip_prefix(VERSION).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Headers").field(&self.block).finish()
+    }
+}
+
+/// Removes what servers and clients put around names and values. A lone carriage
+/// return is part of a damaged line end.
+fn trim(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\r'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Headers {
+        Headers::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn status_lines() {
+        for (text, status, description) in [
+            ("NATS/1.0\r\n\r\n", None, ""),
+            ("NATS/1.0 503\r\n\r\n", Some(503), ""),
+            (
+                "NATS/1.0 404 Message Not Found\r\n\r\n",
+                Some(404),
+                "Message Not Found",
+            ),
+            (
+                "NATS/1.0   408   Bad Request \r\n\r\n",
+                Some(408),
+                "Bad Request",
+            ),
+            ("NATS/1.0\t204\tEOB\r\n\r\n", Some(204), "EOB"),
+            ("NATS/1.0503\r\n\r\n", Some(503), ""),
+            ("NATS/1.0 50\r\n\r\n", None, "50"),
+            ("NATS/1.0 +50\r\n\r\n", None, "+50"),
+            ("NATS/1.0 5033\r\n\r\n", None, "5033"),
+            ("NATS/1.0 503", Some(503), ""),
+            ("HTTP/1.0 503\r\n\r\n", None, ""),
+            ("NATS/1.", None, ""),
+            ("", None, ""),
+        ] {
+            let headers = parse(text);
+            assert_eq!(headers.status(), status, "{text:?}");
+            assert_eq!(headers.description(), description, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn fields() {
+        let headers = parse(
+            "NATS/1.0\r\nA:b\r\nSpaced :  much  \r\nTwice: first\r\nTwice: second\r\n\
+             no field\r\n: nameless\r\nEmpty:\r\nTime: 12:30\r\n\r\n",
+        );
+        assert_eq!(headers.get("A"), Some("b"));
+        assert_eq!(headers.get("Spaced"), Some("much"));
+        assert_eq!(headers.get("Twice"), Some("first"));
+        assert_eq!(headers.get("Empty"), Some(""));
+        assert_eq!(headers.get("Time"), Some("12:30"));
+        assert_eq!(headers.get("a"), None, "names are case-sensitive");
+        assert_eq!(headers.get(""), None);
+        assert_eq!(headers.iter().count(), 6);
+        assert!(!headers.is_empty());
+    }
+
+    #[test]
+    fn damaged_blocks_have_nothing() {
+        assert!(parse("").is_empty());
+        assert!(parse("A: b\r\n\r\n").is_empty());
+        assert!(parse("NATS/1.0\r\n\r\n").is_empty());
+        let headers = Headers::parse(b"NATS/1.0\r\nA: \xff\xfe\r\n\r\n");
+        assert_eq!(headers.get("A"), Some("\u{fffd}\u{fffd}"));
+    }
+}

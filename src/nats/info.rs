@@ -1,0 +1,112 @@
+//! What a server says of itself.
+
+use serde_json::Value;
+
+/// Largest payload that is assumed when a server names none: its own default.
+const PAYLOAD_BYTES_DEFAULT: usize = 1024 * 1024;
+
+/// The parts of INFO that matter here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// Where we reached it, `host:port`.
+    pub address: String,
+    /// Its name; its identity when nobody named it.
+    pub name: String,
+    /// Its version, such as `2.15.1`. Others of its cluster may have another.
+    pub version: String,
+    /// Its cluster's name, when it is in one.
+    pub cluster: Option<String>,
+    /// Its JetStream domain, when it has one.
+    pub domain: Option<String>,
+    /// Whether JetStream is enabled.
+    pub jetstream: bool,
+    /// The level of the JetStream API, from 2.12 on.
+    pub api_level: Option<u64>,
+    /// Largest header block and payload together that it takes, in bytes.
+    pub max_payload: usize,
+    /// Other servers of its cluster, `host:port`.
+    pub connect_urls: Vec<String>,
+    /// Whether it is about to shut down and wants its clients gone.
+    pub lame_duck: bool,
+    /// Whether it understands headers.
+    pub headers: bool,
+    /// Whether it refuses connections without credentials.
+    pub auth_required: bool,
+    /// Whether it refuses connections without TLS.
+    pub tls_required: bool,
+}
+
+impl ServerInfo {
+    /// Reads the JSON of an INFO. What is missing or of another type is taken to
+    /// be absent.
+    ///
+    /// # Errors
+    ///
+    /// When it is not a JSON object.
+    pub(super) fn parse(json: &str, address: &str) -> Result<ServerInfo, &'static str> {
+        let value: Value = serde_json::from_str(json).map_err(|_| "INFO is not JSON")?;
+        if !value.is_object() {
+            return Err("INFO is not a JSON object");
+        }
+        let text = |name: &str| value[name].as_str().map(str::to_owned);
+        let flag = |name: &str| value[name].as_bool().unwrap_or(false);
+        let max_payload = value["max_payload"]
+            .as_u64()
+            .and_then(|bytes| usize::try_from(bytes).ok());
+        let urls = value["connect_urls"].as_array().into_iter().flatten();
+        Ok(ServerInfo {
+            address: address.to_owned(),
+            name: text("server_name")
+                .or_else(|| text("server_id"))
+                .unwrap_or_default(),
+            version: text("version").unwrap_or_default(),
+            cluster: text("cluster"),
+            domain: text("domain"),
+            jetstream: flag("jetstream"),
+            api_level: value["api_lvl"].as_u64(),
+            max_payload: max_payload.unwrap_or(PAYLOAD_BYTES_DEFAULT),
+            connect_urls: urls.filter_map(Value::as_str).map(str::to_owned).collect(),
+            lame_duck: flag("ldm"),
+            headers: flag("headers"),
+            auth_required: flag("auth_required"),
+            tls_required: flag("tls_required"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_info() {
+        let json = r#"{"server_id":"ND","server_name":"n1","version":"2.15.1","proto":1,
+            "headers":true,"max_payload":65536,"jetstream":true,"api_lvl":5,"cluster":"C",
+            "connect_urls":["127.0.0.1:15601",7,"127.0.0.1:15602"],"domain":"hub","ldm":true}"#;
+        let info = ServerInfo::parse(json, "h:1").expect("an INFO");
+        assert_eq!(
+            (info.name.as_str(), info.version.as_str()),
+            ("n1", "2.15.1")
+        );
+        assert_eq!(
+            (info.cluster.as_deref(), info.domain.as_deref()),
+            (Some("C"), Some("hub"))
+        );
+        assert_eq!((info.max_payload, info.api_level), (65536, Some(5)));
+        assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
+        assert!(info.headers && info.jetstream && info.lame_duck);
+        assert!(!info.auth_required && !info.tls_required);
+    }
+
+    #[test]
+    fn little_or_no_info() {
+        let info = ServerInfo::parse(r#"{"server_id":"ND","headers":"yes"}"#, "h:1").expect("one");
+        assert_eq!((info.name.as_str(), info.address.as_str()), ("ND", "h:1"));
+        assert_eq!(info.max_payload, PAYLOAD_BYTES_DEFAULT);
+        assert!(!info.headers);
+        for bad in ["", "[]", "1", "{", "{}{}", "\"x\""] {
+            assert!(ServerInfo::parse(bad, "h:1").is_err(), "{bad:?}");
+        }
+        assert!(ServerInfo::parse(&"[".repeat(60_000), "h:1").is_err());
+    }
+}

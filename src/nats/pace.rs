@@ -1,0 +1,134 @@
+//! How soon to try again.
+
+use std::time::Duration;
+
+use crate::core::timing::Instant;
+use crate::sys;
+
+/// Wait after the first failed round of all servers. Shorter than an election,
+/// long enough that thousands of agents do not use up a server that comes back.
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
+
+/// Longest wait between two rounds: what a returned server may stay unnoticed
+/// for. Also how long a connection must last to have been a good one.
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// A doubling wait with jitter.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    wait: Duration,
+    not_before: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn new() -> Backoff {
+        Backoff {
+            wait: BACKOFF_MIN,
+            not_before: None,
+        }
+    }
+
+    /// Notes a failure: the next try comes after half of the present wait to all
+    /// of it, and the wait doubles.
+    pub(super) fn failed(&mut self, now: Instant, dice: &mut Dice) {
+        let half = self.wait / 2;
+        let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
+        let jitter = Duration::from_nanos(dice.below(nanos.saturating_add(1)));
+        self.not_before = Some(now.after(half + jitter));
+        self.wait = (self.wait * 2).min(BACKOFF_MAX);
+    }
+
+    /// Notes a good connection that ended: the next try comes at once.
+    pub(super) fn reset(&mut self) {
+        *self = Backoff::new();
+    }
+
+    /// Waits until the next try is due and returns true, or until `deadline`, if
+    /// that is earlier, and returns false.
+    pub(super) fn pass(&mut self, deadline: Instant) -> bool {
+        let due = self.not_before.unwrap_or(deadline.min(sys::now()));
+        // With no descriptor to wait for this only fails if the kernel cannot
+        // sleep; trying early is then all that is left.
+        let _ = sys::poll_until(&mut [], Some(due.min(deadline)));
+        if due <= deadline {
+            self.not_before = None;
+        }
+        due <= deadline
+    }
+}
+
+/// A random number generator for things that nobody gains by guessing: the order
+/// of servers and the jitter.
+#[derive(Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// Seeds it from the kernel, or from the clock when the kernel has nothing.
+    pub(super) fn new() -> Dice {
+        let clock = sys::now().since_boot().as_nanos();
+        Dice::seeded(sys::random().unwrap_or(clock))
+    }
+
+    pub(super) fn seeded(seed: u128) -> Dice {
+        let [low, high] = [seed, seed >> 64].map(|half| half & u128::from(u64::MAX));
+        // Zero would stay zero.
+        Dice(u64::try_from(low ^ high).unwrap_or(1).max(1))
+    }
+
+    /// Returns a number from 0 to `limit` - 1, and 0 for no limit at all.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64, Marsaglia 2003.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.checked_rem(limit).unwrap_or(0)
+    }
+
+    /// Puts the items in any order (Fisher and Yates).
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(u64::try_from(last + 1).unwrap_or(u64::MAX));
+            items.swap(last, usize::try_from(other).unwrap_or(last));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_limit_with_jitter() {
+        let (mut backoff, mut dice) = (Backoff::new(), Dice::seeded(7));
+        let now = sys::now();
+        let mut expected = BACKOFF_MIN;
+        for _ in 0..12 {
+            backoff.failed(now, &mut dice);
+            let wait = backoff.not_before.expect("failed").since(now);
+            assert!(
+                wait >= expected / 2 && wait <= expected,
+                "{wait:?} of {expected:?}"
+            );
+            expected = (expected * 2).min(BACKOFF_MAX);
+        }
+        assert_eq!(expected, BACKOFF_MAX);
+        assert!(!backoff.pass(sys::now()), "the deadline comes first");
+        backoff.reset();
+        assert!(backoff.pass(sys::now().after(BACKOFF_MIN)));
+    }
+
+    #[test]
+    fn dice_reach_everything() {
+        let mut dice = Dice::seeded(0);
+        let mut seen = [0u32; 6];
+        for _ in 0..600 {
+            seen[usize::try_from(dice.below(6)).expect("small")] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+        let mut items: Vec<u8> = (0..20).collect();
+        dice.shuffle(&mut items);
+        assert_ne!(items, (0..20).collect::<Vec<u8>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..20).collect::<Vec<u8>>());
+    }
+}
