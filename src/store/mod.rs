@@ -6,6 +6,7 @@
 //! write may have been stored and may not, and must never send anything later
 //! that was asked for before.
 
+pub mod dir;
 pub mod lease;
 
 use std::fmt;

@@ -1,0 +1,140 @@
+//! Where a bucket's folder may be: below a base where nobody else can replace it,
+//! with a mode that lets nobody else write, on a file system of this host alone.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::text::Names;
+use crate::store::OpenError;
+
+/// Longest file name that Linux file systems take; bounds the escaped key.
+const NAME_BYTES_MAX: usize = 255;
+/// File systems that several hosts can share, by the number that statfs(2)
+/// gives: NFS, SMB (three of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and
+/// the boot in `epoch` mean nothing to a second host.
+const SHARED_FILE_SYSTEMS: [u64; 9] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+    0x0102_1997,
+    0x5346_414f,
+    0x7461_636f,
+    0x0116_1970,
+];
+
+/// A bucket is named as NATS names one, so that it is one folder below the base.
+///
+/// # Errors
+///
+/// [`OpenError::Unsafe`] when it is not, or when a name is too long for a file.
+pub(super) fn check_names(bucket: &str, names: &Names) -> Result<(), OpenError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if bucket.is_empty() || !bucket.bytes().all(plain) {
+        return Err(OpenError::Unsafe(format!(
+            "bucket {bucket:?}: the name must consist of letters, digits, - and _"
+        )));
+    }
+    let longest = names.longest();
+    for (what, name) in [("bucket", bucket), ("key", longest)] {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(OpenError::Unsafe(format!(
+                "the {what} is too long: the file name {name} has {} bytes, more than the maximum \
+                 of {NAME_BYTES_MAX}",
+                name.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Opens the folder at `path`, making it and `base` when they are not there.
+///
+/// # Errors
+///
+/// [`OpenError::Unsafe`] when somebody else could write to either of them.
+pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, OpenError> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    let made = builder.recursive(true).create(base);
+    made.map_err(|error| refused("create", base, &error))?;
+    let at = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
+    let me = rustix::process::geteuid().as_raw();
+    let (mode, owner) = (at.mode() & 0o7777, at.uid());
+    let show = base.display();
+    if owner != me && owner != 0 {
+        return Err(OpenError::Unsafe(format!(
+            "{show} belongs to user {owner}, who could replace what is in it"
+        )));
+    }
+    // In a sticky folder nobody can replace what is mine.
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return Err(OpenError::Unsafe(format!(
+            "{show} is writable by others (mode {mode:04o}), who could replace what is in it"
+        )));
+    }
+    match builder.recursive(false).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(refused("create", path, &error));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    check_private(path, me)
+}
+
+/// Opens a folder that is there, when nobody but its owner, `me`, can write to it.
+fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
+    let show = path.display();
+    let distrust = |what: String| Err(OpenError::Unsafe(format!("{show} {what}")));
+    let at = fs::symlink_metadata(path).map_err(|error| refused("check", path, &error))?;
+    if at.file_type().is_symlink() {
+        return distrust("is a symbolic link, not a folder".to_owned());
+    }
+    if !at.is_dir() {
+        return distrust("is not a folder".to_owned());
+    }
+    let folder = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(folder)
+        .open(path);
+    let dir = opened.map_err(|error| refused("open", path, &error))?;
+    // Asked of what was opened: the path may lead elsewhere by now.
+    let at = dir
+        .metadata()
+        .map_err(|error| refused("check", path, &error))?;
+    let (mode, owner) = (at.mode() & 0o7777, at.uid());
+    if owner != me {
+        return distrust(format!(
+            "belongs to user {owner}, not to user {me} (mode {mode:04o})"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return distrust(format!("is writable by group or others (mode {mode:04o})"));
+    }
+    let system =
+        rustix::fs::fstatfs(&dir).map_err(|error| refused("check", path, &error.into()))?;
+    // The numbers have 32 bits; the type they come in has a sign on some machines.
+    let number = system.f_type as u64 & 0xffff_ffff;
+    if SHARED_FILE_SYSTEMS.contains(&number) {
+        return distrust(format!(
+            "is on a file system that other hosts share (type {number:#x}); this store is for one"
+        ));
+    }
+    Ok(dir)
+}
+
+fn refused(what: &str, path: &Path, error: &io::Error) -> OpenError {
+    let text = format!("cannot {what} {}: {error}", path.display());
+    // A file stands where a folder should: no later attempt will find it better.
+    if error.kind() == io::ErrorKind::NotADirectory || error.kind() == io::ErrorKind::AlreadyExists
+    {
+        return OpenError::Unsafe(text);
+    }
+    OpenError::Unreachable(text)
+}

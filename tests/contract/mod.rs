@@ -1,0 +1,337 @@
+//! What every store promises, as stories that any of them must pass.
+//!
+//! A store passes with [`all`]. Nothing here knows how it keeps its records.
+
+use std::os::fd::AsFd;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use putex::core::record::{Found, Incarnation, Lease, Record, Revision, Sight, Standing};
+use putex::core::timing::Instant;
+use putex::store::{Notice, Opened, Store, Watched, Written};
+use putex::sys::{Waker, now};
+
+/// Makes a store of a bucket and a key, not yet opened. Two calls with the same
+/// names give two agents of one key.
+pub(crate) type Make<'a> = &'a dyn Fn(&str, &str) -> Box<dyn Store>;
+
+/// How long anything may take that must happen: only a failing test waits it out.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing must happen to be believed that nothing does.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Runs every story, each in buckets of its own.
+pub(crate) fn all(make: Make<'_>) {
+    a_key_is_created_once(make);
+    a_stale_revision_is_moved(make);
+    one_of_eight_wins_every_race(make);
+    revisions_grow_over_all_keys_of_a_bucket(make);
+    a_release_keeps_the_chain_of_revisions(make);
+    headers_come_back_and_may_be_missing(make);
+    buckets_and_keys_do_not_see_each_other(make);
+    keys_with_odd_names_are_keys_of_their_own(make);
+    a_hint_tells_of_another_agents_write_to_this_key(make);
+    a_wake_or_the_deadline_ends_a_watch(make);
+    a_twin_hears_the_notice_of_the_other(make);
+    age_and_last_grow(make);
+}
+
+/// Returns the deadline of a call that must succeed.
+pub(crate) fn soon() -> Instant {
+    now().after(PATIENCE)
+}
+
+/// Returns a record without headers.
+pub(crate) fn plain(token: &str) -> Record {
+    Record {
+        token: token.to_owned(),
+        lease: None,
+    }
+}
+
+/// Returns a record with headers.
+pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record {
+    Record {
+        token: token.to_owned(),
+        lease: Some(Lease {
+            incarnation: Incarnation(0xfeed),
+            nonce,
+            host: "alpha".to_owned(),
+            boot: String::new(),
+            renewal: Duration::from_millis(500),
+            failures: 3,
+            confirmations: 2,
+            grace: Duration::from_secs(1),
+            term,
+            standing: Standing::Active,
+        }),
+    }
+}
+
+/// Opens a store that must open.
+pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (Box<dyn Store>, Opened) {
+    let mut store = make(bucket, key);
+    let opened = store.open(soon()).expect("the store opens");
+    (store, opened)
+}
+
+/// Writes what must be stored, and returns its revision.
+pub(crate) fn stored(store: &mut dyn Store, expected: Revision, record: &Record) -> Revision {
+    match store.write(expected, record, soon()) {
+        Written::Stored(revision) => revision,
+        other => panic!("not stored over {expected}: {other:?}"),
+    }
+}
+
+fn read(store: &mut dyn Store) -> Sight {
+    store.read(soon()).expect("the store reads")
+}
+
+fn sight(revision: Revision, record: Record) -> Sight {
+    let found = Found::Record(record);
+    Sight { revision, found }
+}
+
+const ABSENT: Sight = Sight {
+    revision: Revision(0),
+    found: Found::Absent,
+};
+
+/// The store need not name the revision, but must not name another.
+fn assert_moved(written: &Written, stands_at: Revision) {
+    match written {
+        Written::Moved(named) => assert!(
+            named.is_none_or(|revision| revision == stands_at),
+            "{written:?} while the key stands at {stands_at}"
+        ),
+        other => panic!("{other:?} while the key stands at {stands_at}"),
+    }
+}
+
+/// Takes hints of what is past out of the store.
+fn drain(store: &mut dyn Store, waker: &Waker) {
+    while store.watch(waker.as_fd(), Some(now().after(QUIET))) != Watched::Elapsed {}
+}
+
+fn a_key_is_created_once(make: Make<'_>) {
+    let (mut a, opened) = open(make, "create", "web");
+    assert_eq!(opened.sight, ABSENT);
+    assert_eq!(read(&mut *a), ABSENT);
+    let first = stored(&mut *a, Revision(0), &plain("alpha"));
+    assert!(first > Revision(0));
+    let (mut b, opened) = open(make, "create", "web");
+    assert_eq!(opened.sight, sight(first, plain("alpha")));
+    assert_moved(&b.write(Revision(0), &plain("beta"), soon()), first);
+    assert_eq!(read(&mut *b), sight(first, plain("alpha")));
+}
+
+fn a_stale_revision_is_moved(make: Make<'_>) {
+    let (mut a, _) = open(make, "stale", "web");
+    let first = stored(&mut *a, Revision(0), &plain("alpha"));
+    let second = stored(&mut *a, first, &plain("alpha"));
+    assert!(second > first);
+    for stale in [
+        Revision(0),
+        first,
+        Revision(second.0 + 1),
+        Revision(u64::MAX),
+    ] {
+        assert_moved(&a.write(stale, &plain("beta"), soon()), second);
+    }
+    assert_eq!(read(&mut *a), sight(second, plain("alpha")));
+}
+
+fn one_of_eight_wins_every_race(make: Make<'_>) {
+    const RACERS: usize = 8;
+    const ROUNDS: u64 = 200;
+    let mut stores: Vec<_> = (0..RACERS).map(|_| open(make, "race", "web").0).collect();
+    let start = Barrier::new(RACERS);
+    let won: Vec<Vec<(u64, Revision)>> = thread::scope(|scope| {
+        let start = &start;
+        let mut racers = Vec::new();
+        for (racer, store) in stores.iter_mut().enumerate() {
+            racers.push(scope.spawn(move || {
+                let mut won = Vec::new();
+                for round in 0..ROUNDS {
+                    let seen = read(&mut **store).revision;
+                    start.wait();
+                    match store.write(seen, &plain(&format!("{racer} {round}")), soon()) {
+                        Written::Stored(revision) => won.push((round, revision)),
+                        Written::Moved(_) => {}
+                        other => panic!("racer {racer} round {round}: {other:?}"),
+                    }
+                    start.wait();
+                }
+                won
+            }));
+        }
+        let joined = racers.into_iter().map(|racer| racer.join());
+        joined.collect::<Result<_, _>>().expect("every racer")
+    });
+    let mut won: Vec<_> = won.into_iter().flatten().collect();
+    won.sort_unstable();
+    let rounds: Vec<u64> = won.iter().map(|(round, _)| *round).collect();
+    assert_eq!(
+        rounds,
+        (0..ROUNDS).collect::<Vec<_>>(),
+        "one winner a round"
+    );
+    assert!(
+        won.is_sorted_by(|a, b| a.1 < b.1),
+        "revisions grow with the rounds"
+    );
+}
+
+fn revisions_grow_over_all_keys_of_a_bucket(make: Make<'_>) {
+    let (mut web, _) = open(make, "several", "web");
+    let (mut db, _) = open(make, "several", "db");
+    let (mut at_web, mut at_db, mut last) = (Revision(0), Revision(0), Revision(0));
+    for _ in 0..5 {
+        at_web = stored(&mut *web, at_web, &plain("alpha"));
+        assert!(at_web > last);
+        at_db = stored(&mut *db, at_db, &plain("alpha"));
+        assert!(at_db > at_web);
+        last = at_db;
+    }
+    assert!(open(make, "several", "web").1.last >= last);
+}
+
+fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
+    let (mut a, _) = open(make, "release", "web");
+    let taken = stored(&mut *a, Revision(0), &leased("alpha", 1, None));
+    let released = stored(&mut *a, taken, &leased("", 2, Some(taken)));
+    assert!(released > taken);
+    let (mut b, opened) = open(make, "release", "web");
+    assert_eq!(opened.sight, sight(released, leased("", 2, Some(taken))));
+    assert_moved(&b.write(Revision(0), &plain("beta"), soon()), released);
+    assert!(stored(&mut *b, released, &plain("beta")) > released);
+}
+
+fn headers_come_back_and_may_be_missing(make: Make<'_>) {
+    let (mut a, _) = open(make, "headers", "web");
+    let mut at = Revision(0);
+    for record in [
+        leased("alpha", u64::MAX, None),
+        leased("", 0, Some(Revision(u64::MAX))),
+        plain("written by somebody else"),
+        plain(""),
+    ] {
+        at = stored(&mut *a, at, &record);
+        assert_eq!(read(&mut *a), sight(at, record));
+    }
+}
+
+fn buckets_and_keys_do_not_see_each_other(make: Make<'_>) {
+    let (mut here, first) = open(make, "here", "web");
+    let (mut there, second) = open(make, "there", "web");
+    let (mut db, third) = open(make, "here", "db");
+    assert_ne!(first.bucket, second.bucket);
+    assert_eq!(first.bucket, third.bucket);
+    let at = stored(&mut *here, Revision(0), &plain("alpha"));
+    assert_eq!(read(&mut *there), ABSENT);
+    assert_eq!(read(&mut *db), ABSENT);
+    stored(&mut *there, Revision(0), &plain("beta"));
+    stored(&mut *db, Revision(0), &plain("gamma"));
+    assert_eq!(read(&mut *here), sight(at, plain("alpha")));
+}
+
+fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
+    let keys = [
+        "a/b",
+        "a=b",
+        "a-b",
+        "a.b",
+        "a_b",
+        "A_b",
+        "epoch",
+        "new",
+        "sequence.key",
+    ];
+    for key in keys {
+        let (mut store, opened) = open(make, "odd", key);
+        assert_eq!(opened.sight, ABSENT, "{key}");
+        stored(&mut *store, Revision(0), &plain(key));
+    }
+    for key in keys {
+        let (_, opened) = open(make, "odd", key);
+        assert_eq!(opened.sight.found, Found::Record(plain(key)), "{key}");
+    }
+}
+
+fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut a, _) = open(make, "hint", "web");
+    let (mut b, _) = open(make, "hint", "web");
+    let (mut db, _) = open(make, "hint", "db");
+    drain(&mut *a, &waker);
+    let mut at = Revision(0);
+    for _ in 0..3 {
+        stored(&mut *b, at, &plain("beta"));
+        match a.watch(waker.as_fd(), Some(soon())) {
+            Watched::Hint(named) => {
+                at = read(&mut *a).revision;
+                assert!(named.is_none_or(|revision| revision == at), "{named:?}");
+            }
+            other => panic!("no hint but {other:?}"),
+        }
+        drain(&mut *a, &waker);
+    }
+    stored(&mut *db, Revision(0), &plain("gamma"));
+    let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
+    assert_eq!(watched, Watched::Elapsed, "after a write to another key");
+}
+
+fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut a, _) = open(make, "wake", "web");
+    drain(&mut *a, &waker);
+    let began = now();
+    let watched = a.watch(waker.as_fd(), Some(began.after(QUIET)));
+    assert_eq!(watched, Watched::Elapsed);
+    assert!(now().since(began) >= QUIET);
+    thread::scope(|scope| {
+        scope.spawn(|| waker.wake());
+        assert_eq!(a.watch(waker.as_fd(), None), Watched::Woken);
+    });
+    assert_eq!(
+        a.watch(waker.as_fd(), Some(soon())),
+        Watched::Woken,
+        "not cleared"
+    );
+    waker.clear();
+    let watched = a.watch(waker.as_fd(), Some(now()));
+    assert_eq!(watched, Watched::Elapsed, "cleared");
+}
+
+fn a_twin_hears_the_notice_of_the_other(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let notice = |incarnation: &str| Notice {
+        token: "one\n\ntoken".to_owned(),
+        incarnation: incarnation.to_owned(),
+        host: "alpha".to_owned(),
+    };
+    let (mut a, _) = open(make, "twin", "web");
+    let (mut b, _) = open(make, "twin", "web");
+    let (mut db, _) = open(make, "twin", "db");
+    drain(&mut *a, &waker);
+    db.announce(&notice("3"));
+    a.announce(&notice("1"));
+    let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
+    assert_eq!(watched, Watched::Elapsed, "of another key, or one's own");
+    b.announce(&notice("2"));
+    let watched = a.watch(waker.as_fd(), Some(soon()));
+    assert_eq!(watched, Watched::Twin(notice("2")));
+}
+
+fn age_and_last_grow(make: Make<'_>) {
+    let (mut a, before) = open(make, "age", "web");
+    let at = stored(&mut *a, Revision(0), &plain("alpha"));
+    let (_, after) = open(make, "age", "web");
+    assert_eq!(after.bucket, before.bucket);
+    assert!(after.last >= at && at > before.last);
+    assert!(!before.remarks.is_empty(), "made just now and not said");
+    if let (Some(before), Some(after)) = (before.age, after.age) {
+        assert!(after > before && after < PATIENCE, "{before:?} {after:?}");
+    }
+}
