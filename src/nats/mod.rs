@@ -16,6 +16,8 @@
 //! | `decode` | bytes from the server, in any pieces, to operations |
 //! | `encode` | operations to bytes, with nothing injected |
 //! | [`headers`] | the header block of a message |
+//! | [`jetstream`] | requests to JetStream and their answers, as JSON |
+//! | [`bucket`] | how a bucket is set up, and whether it can be trusted |
 //! | [`url`] | the `--nats` list |
 //! | [`auth`] | user and password, or a token |
 //!
@@ -29,6 +31,7 @@
 //! 4. No secret is in any text that this module makes, but for the CONNECT line.
 
 pub mod auth;
+pub mod bucket;
 pub mod client;
 mod complaint;
 mod decode;
@@ -36,6 +39,7 @@ mod dial;
 mod encode;
 pub mod headers;
 mod info;
+pub mod jetstream;
 mod link;
 mod pace;
 mod session;

@@ -8,6 +8,7 @@
 
 pub mod dir;
 pub mod lease;
+pub mod name;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

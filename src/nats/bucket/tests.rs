@@ -1,0 +1,242 @@
+//! Every configuration is one that a server gave, with one field changed.
+
+use super::*;
+
+const V15: &str = include_str!("../../../tests/data/nats-2.15.1/info.json");
+const V9: &str = include_str!("../../../tests/data/nats-2.9.10/info.json");
+const OLD_V15: &str = include_str!("../../../tests/data/nats-2.15.1/info_0.2.0.json");
+const OLD_V9: &str = include_str!("../../../tests/data/nats-2.9.10/info_0.2.0.json");
+const CLI_V15: &str = include_str!("../../../tests/data/nats-2.15.1/info_cli.json");
+
+fn config(info: &str) -> Value {
+    let value: Value = serde_json::from_str(info).expect("recorded JSON");
+    value["config"].clone()
+}
+
+fn judge(bucket: &str, config: &Value, version: &str) -> Result<Vec<String>, String> {
+    check(bucket, &Config::parse(config)?, version, false)
+}
+
+#[test]
+fn a_bucket_of_our_own_making_lacks_nothing_on_both_servers() {
+    assert_eq!(judge("locks", &config(V15), "2.15.1"), Ok(vec![]));
+    assert_eq!(judge("locks", &config(V9), "2.9.10"), Ok(vec![]));
+}
+
+#[test]
+fn what_is_asked_for_passes_the_check_itself() {
+    let asked: Value = serde_json::from_str(&create("b-1", 3)).expect("JSON");
+    assert_eq!(judge("b-1", &asked, "2.15.1"), Ok(vec![]));
+    assert_eq!(asked["num_replicas"], 3);
+    assert_eq!(asked["storage"], "file");
+}
+
+#[test]
+fn a_bucket_of_putex_0_2_0_is_taken_with_remarks() {
+    let expected = [
+        "bucket old: allow_rollup_hdrs true: a client that may write one key can wipe the bucket",
+        "bucket old: deny_purge false: a client that may purge the stream can drop a held lock",
+        "bucket old: no republish to putex.hint.old.>: changes are noticed by reading every R only",
+        "bucket old: allow_direct false: every read goes to the stream's leader",
+    ];
+    for (info, version) in [(OLD_V15, "2.15.1"), (OLD_V9, "2.9.10")] {
+        assert_eq!(
+            judge("old", &config(info), version),
+            Ok(expected.map(str::to_owned).to_vec())
+        );
+    }
+    let cli = judge("cli", &config(CLI_V15), "2.15.1").expect("safe");
+    assert_eq!(cli.len(), 3, "{cli:?}");
+}
+
+#[test]
+fn every_unsafe_field_is_refused_by_its_name() {
+    let cases = [
+        ("name", json!("KV_other"), "name KV_other"),
+        ("mirror", json!({"name": "KV_x"}), "mirror"),
+        ("sources", json!([{"name": "KV_x"}]), "sources"),
+        (
+            "subjects",
+            json!(["$KV.locks.>", "x.y"]),
+            "subjects $KV.locks.> x.y",
+        ),
+        (
+            "subjects",
+            json!(["$KV.locks.web"]),
+            "subjects $KV.locks.web",
+        ),
+        ("subjects", Value::Null, "subjects none"),
+        (
+            "subject_transform",
+            json!({"src": "a", "dest": "b"}),
+            "subject_transform",
+        ),
+        (
+            "republish",
+            json!({"src": ">", "dest": "$KV.x.>"}),
+            "republish to $KV.x.>",
+        ),
+        (
+            "republish",
+            json!({"src": ">", "dest": "$JS.API.>"}),
+            "republish to $JS.API.>",
+        ),
+        (
+            "republish",
+            json!({"src": ">", "dest": ">"}),
+            "republish to >",
+        ),
+        ("storage", json!("memory"), "storage memory"),
+        ("storage", json!("tape"), "storage tape"),
+        ("retention", json!("workqueue"), "retention workqueue"),
+        ("retention", json!("interest"), "retention interest"),
+        ("max_age", json!(10_000_000_000u64), "max_age 10000 ms"),
+        ("allow_msg_ttl", json!(true), "allow_msg_ttl true"),
+        (
+            "subject_delete_marker_ttl",
+            json!(1_000_000_000),
+            "subject_delete_marker_ttl 1000 ms",
+        ),
+        ("persist_mode", json!("async"), "persist_mode async"),
+        ("no_ack", json!(true), "no_ack true"),
+        ("sealed", json!(true), "sealed true"),
+        (
+            "discard_new_per_subject",
+            json!(true),
+            "discard_new_per_subject true",
+        ),
+        ("allow_msg_counter", json!(true), "allow_msg_counter true"),
+        ("max_msg_size", json!(64), "max_msg_size 64 B"),
+    ];
+    for (field, value, reason) in cases {
+        let mut config = config(V15);
+        config[field] = value.clone();
+        let refused = judge("locks", &config, "2.15.1").expect_err(field);
+        let start = format!("bucket locks: {reason}: ");
+        assert!(
+            refused.starts_with(&start) || field == "mirror",
+            "{field} {value}: {refused}"
+        );
+        assert!(refused.contains(reason), "{field} {value}: {refused}");
+        assert!(
+            !refused.ends_with('.') && !refused.contains('\n'),
+            "{refused}"
+        );
+        assert!(!refused.contains("; "), "only this fault: {refused}");
+    }
+}
+
+#[test]
+fn dropping_old_messages_is_refused_only_where_a_limit_can_make_it_happen() {
+    for limit in ["max_msgs", "max_bytes"] {
+        let mut config = config(V15);
+        config["discard"] = json!("old");
+        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+        config[limit] = json!(1000);
+        let refused = judge("locks", &config, "2.15.1").expect_err(limit);
+        assert!(
+            refused.contains(&format!("discard old with {limit} 1000")),
+            "{refused}"
+        );
+        config["discard"] = json!("new");
+        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let mut config = config(V15);
+    config["no_ack"] = json!(true);
+    config["max_age"] = json!(1_000_000);
+    let refused = judge("locks", &config, "2.15.1").expect_err("unsafe");
+    assert!(
+        refused.contains("no_ack") && refused.contains("max_age 1 ms"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn memory_is_taken_when_allowed_and_remarked_upon() {
+    let mut value = config(V15);
+    value["storage"] = json!("memory");
+    let config = Config::parse(&value).expect("parsed");
+    let remarks = check("locks", &config, "2.15.1", true).expect("allowed");
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].contains("storage memory"), "{remarks:?}");
+}
+
+#[test]
+fn what_is_not_understood_is_not_trusted() {
+    let kinds = [
+        ("storage", Value::Null),
+        ("retention", Value::Null),
+        ("num_replicas", Value::Null),
+        ("max_age", json!("0")),
+        ("sealed", json!("no")),
+        ("subjects", json!("$KV.locks.>")),
+        ("republish", json!({"src": ">"})),
+        ("persist_mode", json!(1)),
+    ];
+    for (field, value) in kinds {
+        let mut config = config(V15);
+        config[field] = value;
+        let refused = judge("locks", &config, "2.15.1").expect_err(field);
+        assert!(refused.contains(field), "{field}: {refused}");
+    }
+    assert!(Config::parse(&Value::Null).is_err());
+}
+
+#[test]
+fn replicas_need_a_server_whose_compare_and_set_has_one_winner() {
+    for good in [
+        "2.9.21",
+        "2.9.25",
+        "2.10.0",
+        "2.10.26",
+        "v2.15.1",
+        "3.0.0",
+        "2.11.0-RC.1",
+        "2.9.100",
+    ] {
+        assert_eq!(check_replicas(3, good), Ok(()), "{good}");
+    }
+    for bad in [
+        "2.9.20",
+        "2.9.10",
+        "2.9.9",
+        "2.8.99",
+        "1.99.99",
+        "2.9.21-RC.1",
+        "2.10.0-beta.3",
+        "",
+        "2.10",
+        "2.10.x",
+        "latest",
+        "2.10.0.1",
+        "2..21",
+    ] {
+        assert!(check_replicas(3, bad).is_err(), "{bad}");
+        assert_eq!(check_replicas(1, bad), Ok(()), "{bad} with one copy");
+    }
+    let mut config = config(V9);
+    config["num_replicas"] = json!(3);
+    let refused = judge("locks", &config, "2.9.10").expect_err("unsafe");
+    assert!(
+        refused.contains("num_replicas 3: on nats-server 2.9.10"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_history_is_remarked_upon() {
+    for (history, text) in [
+        (5, "max_msgs_per_subject 5"),
+        (-1, "max_msgs_per_subject without"),
+    ] {
+        let mut config = config(V15);
+        config["max_msgs_per_subject"] = json!(history);
+        let remarks = judge("locks", &config, "2.15.1").expect("safe");
+        assert_eq!(remarks.len(), 1, "{remarks:?}");
+        assert!(remarks[0].contains(text), "{remarks:?}");
+    }
+}

@@ -1,0 +1,284 @@
+//! The JSON of the few JetStream requests that are made, and of their answers.
+//! Pure: bytes in, values out.
+//!
+//! | request | subject | body |
+//! |---|---|---|
+//! | what is this bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
+//! | make it | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
+//! | leader's last message of a key | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
+//! | any replica's last message of a key | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
+//! | write | `$KV.<bucket>.<key>` | the value |
+//!
+//! An error is told by its `err_code` and nothing else. Its text is shown to
+//! people, with one exception that nothing depends on: [`ApiError::revision`].
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::bucket::Config;
+
+/// `err_code`s that decide something.
+pub mod code {
+    /// The request was understood by nobody.
+    pub const BAD_REQUEST: u64 = 10003;
+    /// The leader is unknown, or the server is still starting.
+    pub const UNAVAILABLE: u64 = 10008;
+    /// The server is out of memory, disk or streams.
+    pub const INSUFFICIENT_RESOURCES: u64 = 10023;
+    /// The stream has no such message.
+    pub const NO_MESSAGE: u64 = 10037;
+    /// The account has no JetStream.
+    pub const NOT_FOR_ACCOUNT: u64 = 10039;
+    /// The server is out of reserved storage.
+    pub const STORAGE_EXCEEDED: u64 = 10047;
+    /// The stream's configuration is refused.
+    pub const INVALID_CONFIG: u64 = 10052;
+    /// The message is larger than the stream takes.
+    pub const MESSAGE_TOO_LARGE: u64 = 10054;
+    /// The stream exists and differs.
+    pub const NAME_IN_USE: u64 = 10058;
+    /// No such stream.
+    pub const STREAM_NOT_FOUND: u64 = 10059;
+    /// Another stream than the expected one owns the subject.
+    pub const WRONG_STREAM: u64 = 10060;
+    /// Another stream owns the subjects.
+    pub const SUBJECTS_OVERLAP: u64 = 10065;
+    /// Compare-and-set refused: the key stands at another revision.
+    pub const WRONG_LAST: u64 = 10071;
+    /// More than one replica was asked of a server that stands alone.
+    pub const NOT_CLUSTERED: u64 = 10074;
+    /// The store failed, or a limit of the stream was met.
+    pub const STORE_FAILED: u64 = 10077;
+    /// The stream takes no messages any more.
+    pub const SEALED: u64 = 10109;
+    /// Another write of the same key is in flight; nothing is decided.
+    pub const BUSY: u64 = 10164;
+    /// The stream's ingest queue is full.
+    pub const TOO_MANY_REQUESTS: u64 = 10167;
+}
+
+/// An error that the server answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// One of [`code`], or another; 0 when the server gave none.
+    pub err_code: u64,
+    /// The server's words, for people.
+    pub description: String,
+}
+
+impl ApiError {
+    /// Returns the revision that a refused compare-and-set names. It is the
+    /// answering server's opinion, found in the text, and may be stale: advice.
+    #[must_use]
+    pub fn revision(&self) -> Option<u64> {
+        if self.err_code != code::WRONG_LAST {
+            return None;
+        }
+        self.description.rsplit_once(": ")?.1.parse().ok()
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (error {})", self.description, self.err_code)
+    }
+}
+
+/// Why an answer gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// When the server answered with an error.
+    Api(ApiError),
+    /// When the answer is not what the server is known to send.
+    Malformed(String),
+}
+
+impl Failure {
+    /// Returns the `err_code`, 0 when there is none.
+    #[must_use]
+    pub fn err_code(&self) -> u64 {
+        match self {
+            Failure::Api(error) => error.err_code,
+            Failure::Malformed(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Api(error) => error.fmt(f),
+            Failure::Malformed(text) => write!(f, "answer not understood: {text}"),
+        }
+    }
+}
+
+/// What STREAM.INFO and STREAM.CREATE answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// How the stream is set up, by the server's own account.
+    pub config: Config,
+    /// When it was created; compared for equality only.
+    pub created: String,
+    /// Sequence of the last message ever stored in it.
+    pub last_seq: u64,
+}
+
+/// Reads the answer to STREAM.INFO or STREAM.CREATE.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
+    let value = answer(payload)?;
+    let Some(last_seq) = value["state"]["last_seq"].as_u64() else {
+        return Err(malformed("state.last_seq is missing"));
+    };
+    Ok(StreamInfo {
+        config: Config::parse(&value["config"]).map_err(Failure::Malformed)?,
+        created: text(&value, "created")?,
+        last_seq,
+    })
+}
+
+/// Returns the body of a MSG.GET for the last message on `subject`.
+#[must_use]
+pub fn last_by_subject(subject: &str) -> String {
+    serde_json::json!({ "last_by_subj": subject }).to_string()
+}
+
+/// One stored message, as MSG.GET answers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its sequence in the stream.
+    pub seq: u64,
+    /// The header block, `NATS/1.0` line and all; empty when it has none.
+    pub headers: Vec<u8>,
+    /// The value.
+    pub data: Vec<u8>,
+}
+
+/// Reads the answer to MSG.GET for `subject`, `None` when there is no message.
+///
+/// # Errors
+///
+/// See [`Failure`]; a message of another subject is [`Failure::Malformed`].
+pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> {
+    let value = match answer(payload) {
+        Err(Failure::Api(error)) if error.err_code == code::NO_MESSAGE => return Ok(None),
+        other => other?,
+    };
+    let message = &value["message"];
+    if text(message, "subject")? != subject {
+        return Err(malformed("message of another subject"));
+    }
+    let seq = match message["seq"].as_u64() {
+        Some(seq) if seq > 0 => seq,
+        _ => return Err(malformed("message without a sequence")),
+    };
+    let bytes = |name: &str| match (&message[name], message[name].as_str()) {
+        (Value::Null, _) => Ok(Vec::new()),
+        (_, Some(coded)) => base64(coded).ok_or_else(|| malformed("damaged base64")),
+        (_, None) => Err(malformed("message body is not text")),
+    };
+    Ok(Some(Stored {
+        seq,
+        headers: bytes("hdrs")?,
+        data: bytes("data")?,
+    }))
+}
+
+/// What the server says to a write that it stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The stream that stored it.
+    pub stream: String,
+    /// The sequence that it got, never 0.
+    pub seq: u64,
+}
+
+/// Reads the answer to a write.
+///
+/// # Errors
+///
+/// See [`Failure`]. An acknowledgement without a sequence, and one that calls the
+/// write a duplicate of an earlier one, are [`Failure::Malformed`]: neither says
+/// what became of this write.
+pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
+    let value = answer(payload)?;
+    let stream = text(&value, "stream")?;
+    if value["duplicate"].as_bool() == Some(true) {
+        return Err(malformed("acknowledged as a duplicate"));
+    }
+    match value["seq"].as_u64() {
+        Some(seq) if seq > 0 => Ok(Ack { stream, seq }),
+        _ => Err(malformed("acknowledged without a sequence")),
+    }
+}
+
+/// Parses an answer and sorts out error replies.
+fn answer(payload: &[u8]) -> Result<Value, Failure> {
+    let value: Value = match serde_json::from_slice(payload) {
+        Ok(value) => value,
+        Err(error) => return Err(malformed(&error.to_string())),
+    };
+    let error = &value["error"];
+    if error.is_null() {
+        return Ok(value);
+    }
+    if !error.is_object() {
+        return Err(malformed("error is not an object"));
+    }
+    let description = error["description"].as_str().unwrap_or("no description");
+    Err(Failure::Api(ApiError {
+        err_code: error["err_code"].as_u64().unwrap_or(0),
+        description: description.chars().filter(|c| !c.is_control()).collect(),
+    }))
+}
+
+fn text(value: &Value, name: &str) -> Result<String, Failure> {
+    match value[name].as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(malformed(&format!("{name} is missing"))),
+    }
+}
+
+fn malformed(what: &str) -> Failure {
+    Failure::Malformed(what.to_owned())
+}
+
+/// Decodes standard base64 with padding; `None` when it is anything else.
+fn base64(coded: &str) -> Option<Vec<u8>> {
+    let coded = coded.as_bytes();
+    if !coded.len().is_multiple_of(4) {
+        return None;
+    }
+    let body = coded
+        .strip_suffix(b"==")
+        .or(coded.strip_suffix(b"="))
+        .unwrap_or(coded);
+    let (mut bits, mut held) = (0u32, 0u32);
+    let mut out = Vec::with_capacity(coded.len() / 4 * 3);
+    for byte in body {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(six)) & 0x3fff;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held & 0xff) as u8);
+        }
+    }
+    let spare = bits & ((1 << held) - 1);
+    (spare == 0).then_some(out)
+}
+
+#[cfg(test)]
+mod tests;

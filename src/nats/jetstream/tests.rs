@@ -1,0 +1,160 @@
+use super::*;
+
+macro_rules! recorded {
+    ($name:literal) => {
+        [
+            &include_bytes!(concat!("../../../tests/data/nats-2.15.1/", $name, ".json"))[..],
+            &include_bytes!(concat!("../../../tests/data/nats-2.9.10/", $name, ".json"))[..],
+        ]
+    };
+}
+
+#[test]
+fn info_and_create_of_both_servers_are_read() {
+    for payload in recorded!("info") {
+        let info = stream_info(payload).expect("recorded");
+        assert_eq!(info.last_seq, 2);
+        assert_eq!(info.config.subjects, ["$KV.locks.>"]);
+        assert!(info.created.starts_with("2026-11-21T"));
+    }
+    for payload in recorded!("create") {
+        assert_eq!(stream_info(payload).expect("recorded").last_seq, 0);
+    }
+}
+
+#[test]
+fn a_missing_stream_is_told_by_its_code() {
+    for payload in recorded!("info_missing") {
+        let failure = stream_info(payload).expect_err("no stream");
+        assert_eq!(failure.err_code(), code::STREAM_NOT_FOUND);
+        assert_eq!(failure.to_string(), "stream not found (error 10059)");
+    }
+}
+
+#[test]
+fn the_text_of_an_error_decides_nothing() {
+    let payload = br#"{"error":{"code":500,"err_code":10047,"description":"stream not found"}}"#;
+    let failure = stream_info(payload).expect_err("error");
+    assert_eq!(failure.err_code(), code::STORAGE_EXCEEDED);
+    let payload = br#"{"error":{"err_code":10008,"description":"no message found"}}"#;
+    assert!(stored(payload, "$KV.locks.web").is_err());
+}
+
+#[test]
+fn stored_messages_of_both_servers_are_read() {
+    for payload in recorded!("stored") {
+        let message = stored(payload, "$KV.locks.web")
+            .expect("recorded")
+            .expect("there");
+        assert_eq!((message.seq, message.data.as_slice()), (2, &b"a"[..]));
+        let headers =
+            b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\nPutex-Format: 1\r\n\r\n";
+        assert_eq!(message.headers, headers);
+        assert!(
+            stored(payload, "$KV.locks.other").is_err(),
+            "message of another key"
+        );
+    }
+    for payload in recorded!("stored_marker") {
+        let message = stored(payload, "$KV.locks.web")
+            .expect("recorded")
+            .expect("there");
+        assert_eq!((message.seq, message.data.as_slice()), (3, &b""[..]));
+        assert!(String::from_utf8_lossy(&message.headers).contains("KV-Operation: DEL"));
+    }
+    for payload in recorded!("stored_missing") {
+        assert_eq!(stored(payload, "$KV.locks.no"), Ok(None));
+    }
+}
+
+#[test]
+fn acknowledgements_of_both_servers_are_read() {
+    for payload in recorded!("ack") {
+        assert_eq!(
+            ack(payload),
+            Ok(Ack {
+                stream: "KV_locks".to_owned(),
+                seq: 1
+            })
+        );
+    }
+    for payload in recorded!("ack_wrong_last") {
+        let Err(Failure::Api(error)) = ack(payload) else {
+            panic!("an error reply")
+        };
+        assert_eq!(
+            (error.err_code, error.revision()),
+            (code::WRONG_LAST, Some(1))
+        );
+    }
+}
+
+#[test]
+fn an_acknowledgement_that_says_nothing_of_this_write_is_not_one() {
+    for payload in [
+        &b""[..],
+        b"{}",
+        b"null",
+        b"[1]",
+        b"{\"stream\":\"KV_locks\"}",
+        b"{\"stream\":\"KV_locks\",\"seq\":0}",
+        b"{\"stream\":\"KV_locks\",\"seq\":-1}",
+        b"{\"stream\":\"KV_locks\",\"seq\":\"7\"}",
+        b"{\"seq\":7}",
+        b"{\"stream\":\"KV_locks\",\"seq\":7,\"duplicate\": true}",
+        b"{\"error\":\"no\",\"stream\":\"KV_locks\",\"seq\":7}",
+        b"{\"stream\":\"KV_locks\",\"seq\":7",
+    ] {
+        let text = String::from_utf8_lossy(payload);
+        assert!(matches!(ack(payload), Err(Failure::Malformed(_))), "{text}");
+    }
+}
+
+#[test]
+fn only_a_refused_compare_and_set_names_a_revision() {
+    let error = |err_code, description: &str| ApiError {
+        err_code,
+        description: description.to_owned(),
+    };
+    assert_eq!(error(10071, "wrong last sequence: 0").revision(), Some(0));
+    for text in [
+        "wrong last sequence",
+        "wrong last sequence: ",
+        "wrong last sequence: -1",
+        "",
+    ] {
+        assert_eq!(error(10071, text).revision(), None, "{text}");
+    }
+    assert_eq!(error(10164, "wrong last sequence: 5").revision(), None);
+}
+
+#[test]
+fn an_error_text_cannot_break_a_log_line() {
+    let payload = br#"{"error":{"err_code":10077,"description":"full\nputex: all is well"}}"#;
+    assert!(!ack(payload).expect_err("error").to_string().contains('\n'));
+}
+
+#[test]
+fn base64_is_read_strictly() {
+    for (coded, plain) in [
+        ("", ""),
+        ("Zg==", "f"),
+        ("Zm8=", "fo"),
+        ("Zm9v", "foo"),
+        ("Zm9vYg==", "foob"),
+    ] {
+        assert_eq!(base64(coded).as_deref(), Some(plain.as_bytes()), "{coded}");
+    }
+    assert_eq!(base64("+/+/"), Some(vec![0xfb, 0xff, 0xbf]));
+    for damaged in [
+        "Zg", "Zg=", "Z===", "====", "=", "Zh==", "Zm9", "Z g=", "Zg==Zg==", "Zm9\n",
+    ] {
+        assert_eq!(base64(damaged), None, "{damaged}");
+    }
+    let all: Vec<u8> = (0..=255).collect();
+    let coded = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P0BB\
+                 QkNERUZHSElKS0xNTk9QUVJTVFVWV1hZWltcXV5fYGFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eHl6e3x9fn+AgYKD\
+                 hIWGh4iJiouMjY6PkJGSk5SVlpeYmZqbnJ2en6ChoqOkpaanqKmqq6ytrq+wsbKztLW2t7i5uru8vb6/wMHCw8TF\
+                 xsfIycrLzM3Oz9DR0tPU1dbX2Nna29zd3t/g4eLj5OXm5+jp6uvs7e7v8PHy8/T19vf4+fr7/P3+/w==";
+    assert_eq!(base64(coded), Some(all));
+}

@@ -1,0 +1,125 @@
+//! Which names a bucket and a key may have, the same in every store.
+//!
+//! The rules are those of NATS KV, so that a name that passes here can be made
+//! part of a subject without escaping: it has no wildcard, no blank, no line
+//! break and no empty token.
+
+/// Key that holds the epoch of a bucket. No agent may use it for its lock.
+pub const EPOCH_KEY: &str = "putex.epoch";
+
+/// Longest name of a bucket or a key, in bytes.
+///
+/// A server keeps a bucket in a directory of its name, a directory store a key in
+/// a file of its name, and file names end at 255 bytes; the rest is for prefixes
+/// and suffixes.
+pub const NAME_BYTES_MAX: usize = 200;
+
+/// Checks the name of a bucket: `[a-zA-Z0-9_-]+`.
+///
+/// # Errors
+///
+/// The rule that the name breaks, with the name.
+pub fn valid_bucket(name: &str) -> Result<(), String> {
+    common("bucket", name)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match name.chars().find(|c| !allowed(*c)) {
+        Some(c) => Err(format!(
+            "bucket {name:?}: {c:?} is not allowed in a bucket name, which is of a-z A-Z 0-9 _ -"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks the name of a key: `[-/_=.a-zA-Z0-9]+`, no dot at either end, no two
+/// dots in a row, and not [`EPOCH_KEY`].
+///
+/// # Errors
+///
+/// The rule that the name breaks, with the name.
+pub fn valid_key(name: &str) -> Result<(), String> {
+    common("key", name)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-/_=.".contains(c);
+    if let Some(c) = name.chars().find(|c| !allowed(*c)) {
+        return Err(format!(
+            "key {name:?}: {c:?} is not allowed in a key, which is of a-z A-Z 0-9 - / _ = ."
+        ));
+    }
+    if name.starts_with('.') || name.ends_with('.') {
+        return Err(format!(
+            "key {name:?}: a key must not begin or end with a dot"
+        ));
+    }
+    if name.contains("..") {
+        return Err(format!(
+            "key {name:?}: a key must not have two dots in a row"
+        ));
+    }
+    if name == EPOCH_KEY {
+        return Err(format!(
+            "key {name:?}: this key is kept for the epoch of the bucket"
+        ));
+    }
+    Ok(())
+}
+
+fn common(what: &str, name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err(format!("{what}: the name is empty"));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!(
+            "{what}: the name has {} bytes, more than the maximum of {NAME_BYTES_MAX}",
+            name.len()
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_nats_takes_are_taken() {
+        for name in ["locks", "A-b_9", "x"] {
+            assert_eq!(valid_bucket(name), Ok(()), "{name}");
+        }
+        for name in ["web", "a/b=c", "a.b.c", "-", "putex.epochs", "putex"] {
+            assert_eq!(valid_key(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_would_change_a_subject_are_refused() {
+        for name in [
+            "",
+            "a.b",
+            "a b",
+            "a*",
+            ">",
+            "a\r\n",
+            "é",
+            "a/b",
+            &"x".repeat(201),
+        ] {
+            assert!(valid_bucket(name).is_err(), "{name}");
+        }
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for name in [
+            "",
+            ".a",
+            "a.",
+            "a..b",
+            "a b",
+            "a.*",
+            "a.>",
+            "a\n",
+            "é",
+            "putex.epoch",
+            ".",
+            &long,
+        ] {
+            assert!(valid_key(name).is_err(), "{name}");
+        }
+    }
+}
