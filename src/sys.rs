@@ -134,3 +134,9 @@ impl AsFd for Waker {
         self.0.as_fd()
     }
 }
+
+/// Returns the user that this process acts as.
+#[must_use]
+pub fn user_id() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

@@ -1,6 +1,8 @@
 //! The store in a folder: the stories that every store must pass, and those that
 //! only a disk can tell: killed writers, damaged files, full disks, wrong modes.
 
+#![allow(clippy::wildcard_enum_match_arm)]
+
 mod contract;
 #[path = "dir/killed.rs"]
 mod killed;
@@ -17,9 +19,10 @@ use std::thread;
 use std::time::Duration;
 
 use contract::{PATIENCE, leased, open, plain, soon, stored};
+use putex::core::event::Written;
 use putex::core::record::{Found, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{OpenError, Store, Watched, Written};
+use putex::store::{OpenError, Store, Watched};
 use putex::sys::{self, Waker, now};
 
 /// A folder of one test's own, removed with all that is in it.

@@ -44,7 +44,8 @@ use rustix::io::Errno;
 
 use self::folder::{EPOCH, Fault, Folder};
 use self::text::Names;
-use super::{Notice, OpenError, Opened, Store, Watched, Written};
+use super::{OpenError, Store, Watched};
+use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{Record, Revision, Sight};
 use crate::core::timing::Instant;
 use crate::sys::{self, Want};

@@ -7,9 +7,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use putex::core::event::{Notice, Opened, Written};
 use putex::core::record::{Found, Incarnation, Lease, Record, Revision, Sight, Standing};
 use putex::core::timing::Instant;
-use putex::store::{Notice, Opened, Store, Watched, Written};
+use putex::store::{Store, Watched};
 use putex::sys::{Waker, now};
 
 /// Makes a store of a bucket and a key, not yet opened. Two calls with the same

@@ -18,9 +18,10 @@ use rustix::io::Errno;
 
 use super::place::{check_names, open_private};
 use super::text::{self, Names};
+use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, Found, Record, Revision, Sight};
 use crate::core::timing::Instant;
-use crate::store::{OpenError, Opened, Written};
+use crate::store::OpenError;
 use crate::sys;
 
 /// Name of the file with the bucket's random id.
