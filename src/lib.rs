@@ -3,7 +3,10 @@
 //! Imports point one way: `cli` and `agent` know `store`, `store` knows `nats`,
 //! all know `core`, and `core` knows nothing.
 
+pub mod agent;
+pub mod cli;
 pub mod core;
+pub mod exit;
 pub mod nats;
 pub mod store;
 pub mod sys;

@@ -1,2 +1,134 @@
-//! t
-fn main() {}
+//! putex: at most one copy of a service over several hosts. Read this first: the
+//! command line is parsed, a command is run, its exit status is returned.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use putex::agent::journal::Journal;
+use putex::agent::{self, Setup};
+use putex::cli::{self, AgentArgs, Place, Wish};
+use putex::core::pump::{Config, Me};
+use putex::core::record::Incarnation;
+use putex::core::timing::{ELECTION_T_MIN, Ms};
+use putex::exit::Exit;
+use putex::nats::{Client, Credentials, Server};
+use putex::store::Store;
+use putex::store::dir::{DirStore, default_base};
+use putex::store::nats::{NatsStore, Settings};
+use putex::sys;
+
+fn main() -> ExitCode {
+    let words = env::args_os().skip(1);
+    match cli::parse(words, env::var("NATS_URL").ok(), &sys::host_name()) {
+        Ok(Wish::Print(text)) => print(&text),
+        Ok(Wish::Agent(args)) => run_agent(*args),
+        Err(refusal) => refuse(&refusal.text, refusal.exit),
+    }
+    .into()
+}
+
+/// A reader that has gone away has seen enough.
+fn print(text: &str) -> Exit {
+    let _ = io::stdout().write_all(text.as_bytes());
+    Exit::Success
+}
+
+fn refuse(text: &str, exit: Exit) -> Exit {
+    eprintln!("putex: {text}");
+    exit
+}
+
+fn run_agent(args: AgentArgs) -> Exit {
+    let store = match open_store(&args) {
+        Ok(store) => store,
+        Err((text, exit)) => return refuse(&text, exit),
+    };
+    let incarnation = match sys::random() {
+        Ok(number) => Incarnation(number),
+        Err(error) => return refuse(&format!("no random numbers: {error}"), Exit::System),
+    };
+    let journal = match Journal::start(&args.key, args.level) {
+        Ok(journal) => journal,
+        Err(error) => return refuse(&format!("no log thread: {error}"), Exit::System),
+    };
+    introduce(&args);
+    let me = Me {
+        token: args.token,
+        incarnation,
+        host: sys::host_name(),
+        boot: sys::boot_id(),
+    };
+    let config = Config {
+        timing: args.timing,
+        check: args.check.is_some(),
+    };
+    let setup = Setup {
+        config,
+        me,
+        key: args.key,
+        check: args.check,
+        start: args.start,
+        stop: args.stop,
+        store,
+    };
+    let ended = agent::run(setup);
+    journal.end();
+    ended.unwrap_or_else(|error| refuse(&format!("cannot start: {error}"), Exit::System))
+}
+
+/// Says what this agent is, and what an operator may not expect of it.
+fn introduce(args: &AgentArgs) {
+    let timing = args.timing;
+    log::info!(
+        "agent {}, R {}, T {}, stop budget {}",
+        args.token,
+        Ms(timing.renewal()),
+        Ms(timing.lock()),
+        Ms(timing.stop_budget())
+    );
+    if args.check.is_none() {
+        log::info!("no --healthcheck: a host that is up counts as fit");
+    }
+    if args.replicas > 1 && timing.lock() < ELECTION_T_MIN {
+        log::warn!(
+            "T = {} is shorter than {}: with {} replicas a NATS leader election (4 to 8 s) can cost the lock",
+            Ms(timing.lock()),
+            Ms(ELECTION_T_MIN),
+            args.replicas
+        );
+    }
+    if matches!(args.place, Place::Dir(_) | Place::DefaultDir) {
+        log::info!("the lock is kept in a directory: it covers agents on this host only");
+    }
+}
+
+/// Prepares the store; nothing is opened yet.
+fn open_store(args: &AgentArgs) -> Result<Box<dyn Store>, (String, Exit)> {
+    let base = match &args.place {
+        Place::Nats(urls) => return nats_store(args, urls),
+        Place::Dir(dir) => dir.clone(),
+        Place::DefaultDir => {
+            let runtime_dir = env::var_os("XDG_RUNTIME_DIR");
+            default_base(sys::user_id(), runtime_dir.as_deref(), &env::temp_dir())
+        }
+    };
+    Ok(Box::new(DirStore::new(base, &args.bucket, &args.key)))
+}
+
+fn nats_store(args: &AgentArgs, urls: &str) -> Result<Box<dyn Store>, (String, Exit)> {
+    let servers =
+        Server::parse_list(urls).map_err(|error| (format!("--nats: {error}"), Exit::Usage))?;
+    let var = |name| env::var(name).ok();
+    let fallback =
+        Credentials::from_values(var("NATS_USER"), var("NATS_PASSWORD"), var("NATS_TOKEN"));
+    let name = format!("putex {} {}", args.key, args.token);
+    let client = Client::new(servers, fallback, name, args.timing.renewal());
+    let settings = Settings {
+        bucket: args.bucket.clone(),
+        key: args.key.clone(),
+        replicas: args.replicas,
+        allow_memory: args.allow_memory,
+    };
+    Ok(Box::new(NatsStore::new(client, settings)))
+}

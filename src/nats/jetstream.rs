@@ -6,7 +6,7 @@
 //! | what is this bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
 //! | make it | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
 //! | leader's last message of a key | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
-//! | any replica's last message of a key | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
+//! | the same from any replica | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
 //! An error is told by its `err_code` and nothing else. Its text is shown to
@@ -32,6 +32,8 @@ pub mod code {
     pub const NOT_FOR_ACCOUNT: u64 = 10039;
     /// The server is out of reserved storage.
     pub const STORAGE_EXCEEDED: u64 = 10047;
+    /// The request has a field that the server does not know.
+    pub const INVALID_JSON: u64 = 10025;
     /// The stream's configuration is refused.
     pub const INVALID_CONFIG: u64 = 10052;
     /// The message is larger than the stream takes.
@@ -114,6 +116,9 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The creation time that 2.9 tells of a stream that it is still creating.
+const NO_TIME: &str = "0001-01-01T00:00:00Z";
+
 /// What STREAM.INFO and STREAM.CREATE answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
@@ -123,6 +128,14 @@ pub struct StreamInfo {
     pub created: String,
     /// Sequence of the last message ever stored in it.
     pub last_seq: u64,
+}
+
+impl StreamInfo {
+    /// Whether the server had finished making the stream when it answered.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.created != NO_TIME
+    }
 }
 
 /// Reads the answer to STREAM.INFO or STREAM.CREATE.

@@ -9,6 +9,7 @@
 pub mod dir;
 pub mod lease;
 pub mod name;
+pub mod nats;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -15,11 +15,19 @@ fn info_and_create_of_both_servers_are_read() {
         let info = stream_info(payload).expect("recorded");
         assert_eq!(info.last_seq, 2);
         assert_eq!(info.config.subjects, ["$KV.locks.>"]);
-        assert!(info.created.starts_with("2026-11-21T"));
+        assert!(info.created.starts_with("2026-11-21T") && info.is_made());
     }
     for payload in recorded!("create") {
         assert_eq!(stream_info(payload).expect("recorded").last_seq, 0);
     }
+}
+
+#[test]
+fn a_stream_without_a_time_is_still_being_made() {
+    let mut value: Value = serde_json::from_slice(recorded!("info")[1]).expect("recorded");
+    value["created"] = NO_TIME.into();
+    let info = stream_info(value.to_string().as_bytes()).expect("recorded");
+    assert!(!info.is_made());
 }
 
 #[test]

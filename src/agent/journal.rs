@@ -1,0 +1,121 @@
+//! The log thread: what is logged is queued, never waited for. A reader of stderr
+//! that stops reading costs lines, which are counted, and nothing else.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use env_logger::{Builder, Target};
+use log::{Level, LevelFilter};
+
+use crate::core::event::Command;
+
+/// Lines that may wait for stderr. At a few lines a failover, many failovers.
+const LINES_MAX: usize = 1024;
+
+/// How long an ending agent waits for its last lines to be written.
+const FLUSH_WITHIN: Duration = Duration::from_millis(500);
+
+/// The log of a process, which ends with it.
+pub struct Journal {
+    written: Receiver<()>,
+    lines: Option<Sender<Vec<u8>>>,
+}
+
+/// What env_logger writes into: one call a line.
+struct Tap {
+    lines: Sender<Vec<u8>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Write for Tap {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.lines.try_send(line.to_vec()).is_err() {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Takes the process's log over. `subject` stands in every line: the key.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no thread to give.
+    pub fn start(subject: &str, level: LevelFilter) -> io::Result<Journal> {
+        let (lines, queued) = bounded(LINES_MAX);
+        let (done, written) = bounded(1);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&dropped);
+        thread::Builder::new()
+            .name("putex-log".to_owned())
+            .spawn(move || {
+                write_lines(&queued, &counted);
+                // Nobody waits when the process has not ended.
+                let _ = done.send(());
+            })?;
+        let subject = subject.to_owned();
+        let tap = Tap {
+            lines: lines.clone(),
+            dropped,
+        };
+        Builder::new()
+            .filter_level(level)
+            .target(Target::Pipe(Box::new(tap)))
+            .format(move |line, record| {
+                let mark = match record.level() {
+                    Level::Error => "error: ",
+                    Level::Warn => "warning: ",
+                    Level::Info => "",
+                    Level::Debug | Level::Trace => "debug: ",
+                };
+                let target = record.target();
+                let command = Command::ALL.iter().any(|command| command.name() == target);
+                let from = if command {
+                    format!("{target}: ")
+                } else {
+                    String::new()
+                };
+                writeln!(line, "putex: {subject}: {mark}{from}{}", record.args())
+            })
+            .init();
+        Ok(Journal {
+            written,
+            lines: Some(lines),
+        })
+    }
+
+    /// Waits until what was logged is written, or for as long as a reader may be
+    /// waited for.
+    pub fn end(mut self) {
+        if let Some(lines) = self.lines.take() {
+            // An empty line is the end; the logger keeps its own sender for ever.
+            let _ = lines.send_timeout(Vec::new(), FLUSH_WITHIN);
+            let _ = self.written.recv_timeout(FLUSH_WITHIN);
+        }
+    }
+}
+
+fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64) {
+    let mut stderr = io::stderr();
+    while let Ok(line) = queued.recv() {
+        if line.is_empty() {
+            return;
+        }
+        // A closed stderr takes nothing; there is nobody to tell.
+        let _ = stderr.write_all(&line);
+        let lost = dropped.swap(0, Relaxed);
+        if lost > 0 {
+            let note = format!("putex: {lost} log lines were dropped: stderr was not read\n");
+            let _ = stderr.write_all(note.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The signal thread: SIGTERM and SIGINT end the agent, SIGHUP is harmless.
+
+use std::io;
+use std::thread;
+
+use crossbeam_channel::Sender;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::core::event::Event;
+
+/// Takes the signals over and starts the thread. Called before any other thread
+/// is started, so that none of them inherits the defaults.
+///
+/// # Errors
+///
+/// When the system has no pipe or no thread to give.
+pub(super) fn watch(inbox: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let heed = move || {
+        for signal in signals.forever() {
+            let name = match signal {
+                SIGTERM => "SIGTERM",
+                SIGINT => "SIGINT",
+                _ => {
+                    log::info!("SIGHUP: nothing to reload");
+                    continue;
+                }
+            };
+            if inbox.send(Event::Shutdown(name)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("putex-signal".to_owned())
+        .spawn(heed)?;
+    Ok(())
+}

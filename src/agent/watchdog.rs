@@ -1,0 +1,158 @@
+//! The watchdog thread: kills a command's process group when its deadline has
+//! come, whatever the other threads do.
+//!
+//! It waits on nothing that it watches: it reads atomics, takes no lock and
+//! allocates nothing. A group is killed only while its leader has not been
+//! reaped, so that its number cannot have been given to a stranger: the watchdog
+//! marks the slot while it kills, and the child thread empties the slot before it
+//! reaps.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::core::event::Command;
+use crate::core::timing::Instant;
+use crate::sys;
+
+/// A killed group is killed again this much later if it still stands: a process
+/// may have joined it between the two.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The slots that the watchdog looks at, one a command.
+pub(super) struct Watchdog {
+    slots: [Slot; 3],
+    thread: OnceLock<Thread>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Process group of the running command: 0 when none runs, negative while the
+    /// watchdog kills it.
+    group: AtomicI32,
+    /// When it is killed, in nanoseconds since boot.
+    deadline_ns: AtomicU64,
+    /// It was killed.
+    killed: AtomicBool,
+}
+
+impl Watchdog {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no thread to give.
+    pub(super) fn start() -> io::Result<Arc<Watchdog>> {
+        let watchdog = Arc::new(Watchdog {
+            slots: [Slot::default(), Slot::default(), Slot::default()],
+            thread: OnceLock::new(),
+        });
+        let own = Arc::clone(&watchdog);
+        let thread = thread::Builder::new()
+            .name("putex-watch".to_owned())
+            .spawn(move || own.watch())?;
+        // Set once, here: nobody else has the watchdog yet.
+        let _ = watchdog.thread.set(thread.thread().clone());
+        Ok(watchdog)
+    }
+
+    /// Sets the deadline of a command, whether it runs already or is about to.
+    pub(super) fn arm(&self, command: Command, deadline: Instant) {
+        self.slots[command as usize]
+            .deadline_ns
+            .store(nanos(deadline), SeqCst);
+        self.wake();
+    }
+
+    /// Kills a command now, or has it killed as soon as it runs.
+    pub(super) fn kill(&self, command: Command) {
+        self.arm(command, Instant::from_boot(Duration::ZERO));
+        let slot = &self.slots[command as usize];
+        let group = slot.group.load(SeqCst);
+        if group > 0 {
+            slot.kill(group);
+        }
+    }
+
+    /// Names the process group of a command that was started.
+    pub(super) fn started(&self, command: Command, group: i32) {
+        let slot = &self.slots[command as usize];
+        slot.killed.store(false, SeqCst);
+        slot.group.store(group, SeqCst);
+        self.wake();
+    }
+
+    /// Empties a slot before its process is reaped; says whether it was killed.
+    pub(super) fn ended(&self, command: Command, group: i32) -> bool {
+        let slot = &self.slots[command as usize];
+        // Spins for as long as one kill(2) takes.
+        while slot
+            .group
+            .compare_exchange(group, 0, SeqCst, SeqCst)
+            .is_err()
+        {
+            thread::yield_now();
+        }
+        slot.killed.load(SeqCst)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn watch(&self) {
+        loop {
+            let now = nanos(sys::now());
+            let mut next_ns = u64::MAX;
+            for slot in &self.slots {
+                let group = slot.group.load(SeqCst);
+                if group <= 0 {
+                    continue;
+                }
+                let deadline_ns = slot.deadline_ns.load(SeqCst);
+                if deadline_ns > now {
+                    next_ns = next_ns.min(deadline_ns);
+                    continue;
+                }
+                slot.kill(group);
+                next_ns = next_ns.min(now.saturating_add(nanos_of(AGAIN)));
+            }
+            match next_ns {
+                u64::MAX => thread::park(),
+                at => thread::park_timeout(Duration::from_nanos(at - now)),
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn kill(&self, group: i32) {
+        if self
+            .group
+            .compare_exchange(group, -group, SeqCst, SeqCst)
+            .is_err()
+        {
+            return;
+        }
+        self.killed.store(true, SeqCst);
+        if let Some(pid) = Pid::from_raw(group) {
+            // It fails when every member has ended already.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+        self.group.store(group, SeqCst);
+    }
+}
+
+fn nanos(at: Instant) -> u64 {
+    nanos_of(at.since_boot())
+}
+
+fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,398 @@
+//! The command line: a loop over the words that only validates, and what they
+//! come to.
+
+pub mod report;
+pub mod table;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser};
+use log::LevelFilter;
+
+use self::table::{FLAGS, Flag, Name, Verb};
+use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use crate::exit::Exit;
+use crate::store::name::{valid_bucket, valid_key};
+
+/// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
+/// domain name 253.
+const TOKEN_BYTES_MAX: usize = 255;
+
+/// What the user wants.
+#[derive(Debug)]
+pub enum Wish {
+    /// Run the agent.
+    Agent(Box<AgentArgs>),
+    /// Print this and end well: help, version, timing.
+    Print(String),
+}
+
+/// What the agent was asked for, valid word by word.
+#[derive(Debug)]
+pub struct AgentArgs {
+    /// Where the lock is kept.
+    pub place: Place,
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// Who this agent is.
+    pub token: String,
+    /// The operator's commands.
+    pub check: Option<String>,
+    /// See `check`.
+    pub start: String,
+    /// See `check`.
+    pub stop: String,
+    /// R, F, C and drift.
+    pub timing: Timing,
+    /// Copies of a bucket that has to be made.
+    pub replicas: u32,
+    /// Whether a bucket in memory is good enough.
+    pub allow_memory: bool,
+    /// How much is logged.
+    pub level: LevelFilter,
+}
+
+/// Where the lock is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In NATS JetStream; the servers as they were given, secrets included.
+    Nats(String),
+    /// In this directory.
+    Dir(PathBuf),
+    /// In the directory that is the default on this host.
+    DefaultDir,
+}
+
+/// Why a command line is refused: one line, and the exit status.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the user is told.
+    pub text: String,
+    /// How the process ends.
+    pub exit: Exit,
+}
+
+fn usage(text: String) -> Refusal {
+    Refusal {
+        text,
+        exit: Exit::Usage,
+    }
+}
+
+/// What was typed, before defaults.
+#[derive(Default)]
+struct Typed {
+    nats: Option<String>,
+    dir: Option<PathBuf>,
+    bucket: Option<String>,
+    key: Option<String>,
+    token: Option<String>,
+    check: Option<String>,
+    start: Option<String>,
+    stop: Option<String>,
+    renewal: Option<Duration>,
+    failures: Option<u32>,
+    confirmations: Option<u32>,
+    drift_ppm: Option<u32>,
+    replicas: Option<u32>,
+    allow_memory: bool,
+    verbose: i32,
+    places: Vec<String>,
+}
+
+/// Reads a command line. `nats_url` is the environment's, `host` this host's name.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    nats_url: Option<String>,
+    host: &str,
+) -> Result<Wish, Refusal> {
+    let mut parser = Parser::from_args(words);
+    let mut typed = Typed::default();
+    let mut verb = None;
+    let mut begun = false;
+    while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
+        let (shown, flag) = match arg {
+            Arg::Value(word) => {
+                let word = plain("argument", word)?;
+                match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
+                    Some(known) => verb = Some(*known),
+                    None if verb == Some(Verb::Agent) => typed.places.push(word),
+                    None if !begun => {
+                        return Err(usage(format!("{word}: no such command; see putex --help")));
+                    }
+                    None => return Err(usage(format!("{word}: unexpected argument"))),
+                }
+                begun = true;
+                continue;
+            }
+            Arg::Long(long) => {
+                let known = FLAGS
+                    .iter()
+                    .find(|flag| flag.long == long && !long.is_empty());
+                (format!("--{long}"), known)
+            }
+            Arg::Short(short) => (
+                format!("-{short}"),
+                FLAGS.iter().find(|flag| flag.short == Some(short)),
+            ),
+        };
+        begun = true;
+        let Some(flag) = flag else {
+            return Err(usage(format!("{shown}: no such option; see putex --help")));
+        };
+        if verb.is_some_and(|verb| !flag.verbs.contains(&verb)) {
+            return Err(usage(format!("{shown}: not an option of putex timing")));
+        }
+        if flag.name == Name::Help {
+            return Ok(Wish::Print(table::help(verb)));
+        }
+        if flag.name == Name::Version {
+            return Ok(Wish::Print(version()));
+        }
+        typed.set(flag, &mut parser)?;
+    }
+    match verb.unwrap_or(Verb::Agent) {
+        Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
+        Verb::Agent => typed
+            .agent(nats_url, host)
+            .map(|args| Wish::Agent(Box::new(args))),
+    }
+}
+
+fn version() -> String {
+    format!("putex {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// Returns an argument as text. Commands, keys and tokens are all UTF-8 here.
+fn plain(what: &str, word: OsString) -> Result<String, Refusal> {
+    word.into_string()
+        .map_err(|word| usage(format!("{what}: {} is not UTF-8", word.display())))
+}
+
+impl Typed {
+    /// Takes in one flag and its value.
+    fn set(&mut self, flag: &Flag, parser: &mut Parser) -> Result<(), Refusal> {
+        let shown = flag.shown();
+        let mut value = || match flag.value {
+            "" => Ok(String::new()),
+            _ => {
+                let word = parser.value().map_err(|error| usage(error.to_string()))?;
+                plain(&shown, word)
+            }
+        };
+        let text = value()?;
+        let refuse = |why: &str| usage(format!("{shown}: {text}: {why}"));
+        match flag.name {
+            Name::Nats => self.nats = Some(text),
+            Name::Dir => self.dir = Some(PathBuf::from(text)),
+            Name::Bucket => self.bucket = Some(text),
+            Name::Key => self.key = Some(text),
+            Name::Token => self.token = Some(text),
+            Name::Healthcheck => self.check = Some(text),
+            Name::Start => self.start = Some(text),
+            Name::Stop => self.stop = Some(text),
+            Name::Renewal => self.renewal = Some(duration(&text).map_err(refuse)?),
+            Name::Failures => self.failures = Some(count(&text).map_err(refuse)?),
+            Name::Confirmations => self.confirmations = Some(count(&text).map_err(refuse)?),
+            Name::Drift => self.drift_ppm = Some(drift_ppm(&text).map_err(refuse)?),
+            Name::Replicas => self.replicas = Some(replicas(&text).map_err(refuse)?),
+            Name::AllowMemory => self.allow_memory = true,
+            Name::Verbose => self.verbose += 1,
+            Name::Quiet => self.verbose -= 1,
+            // Answered before anything is taken in.
+            Name::Help | Name::Version => {}
+        }
+        Ok(())
+    }
+
+    fn timing(&self) -> Result<Timing, Refusal> {
+        Timing::new(
+            self.renewal.unwrap_or(Duration::from_secs(3)),
+            self.failures.unwrap_or(3),
+            self.confirmations.unwrap_or(2),
+            self.drift_ppm.unwrap_or(DRIFT_PPM_DEFAULT),
+        )
+        .map_err(|refused| Refusal {
+            text: refused.0,
+            exit: Exit::Unsafe,
+        })
+    }
+
+    /// Puts defaults in and checks what is whole.
+    fn agent(mut self, nats_url: Option<String>, host: &str) -> Result<AgentArgs, Refusal> {
+        self.spread_places()?;
+        if self.nats.is_some() && self.dir.is_some() {
+            return Err(usage(
+                "--dir: the lock is kept in --nats or in --dir, not in both".to_owned(),
+            ));
+        }
+        let nats_url = nats_url.filter(|url| !url.is_empty() && self.dir.is_none());
+        let place = match (self.nats.take().or(nats_url), self.dir.take()) {
+            (Some(urls), _) => Place::Nats(urls),
+            (None, Some(dir)) if dir.as_os_str().is_empty() => {
+                return Err(usage("--dir: is empty".to_owned()));
+            }
+            (None, Some(dir)) => Place::Dir(dir),
+            (None, None) => Place::DefaultDir,
+        };
+        let bucket = self.bucket.take().unwrap_or_else(|| "putex".to_owned());
+        valid_bucket(&bucket).map_err(|why| usage(format!("--bucket: {why}")))?;
+        let key = needed("--key", self.key.take())?;
+        valid_key(&key).map_err(|why| usage(format!("--key: {why}")))?;
+        let timing = self.timing()?;
+        let token = match self.token.take() {
+            Some(token) => given_token(token)?,
+            None => host_token(host)?,
+        };
+        let check = match self.check.take() {
+            Some(check) if check.trim().is_empty() => None,
+            check => check,
+        };
+        Ok(AgentArgs {
+            place,
+            bucket,
+            key,
+            token,
+            check,
+            start: needed("--start", self.start.take())?,
+            stop: needed("--stop", self.stop.take())?,
+            timing,
+            replicas: self.replicas.unwrap_or(1),
+            allow_memory: self.allow_memory,
+            level: match self.verbose {
+                ..=-2 => LevelFilter::Error,
+                -1 => LevelFilter::Warn,
+                0 => LevelFilter::Info,
+                1.. => LevelFilter::Debug,
+            },
+        })
+    }
+
+    /// `putex agent SERVER BUCKET KEY TOKEN`
+    fn spread_places(&mut self) -> Result<(), Refusal> {
+        let places = std::mem::take(&mut self.places);
+        let [server, bucket, key, token] = match <[String; 4]>::try_from(places) {
+            Ok(four) => four,
+            Err(none) if none.is_empty() => return Ok(()),
+            Err(some) => {
+                let count = some.len();
+                let text = format!(
+                    "{}: SERVER BUCKET KEY TOKEN are four arguments, not {count}",
+                    some[0]
+                );
+                return Err(usage(text));
+            }
+        };
+        let slots = [
+            ("--nats", &mut self.nats, server),
+            ("--bucket", &mut self.bucket, bucket),
+            ("--key", &mut self.key, key),
+            ("--token", &mut self.token, token),
+        ];
+        for (shown, slot, value) in slots {
+            if slot.replace(value).is_some() {
+                return Err(usage(format!(
+                    "{shown}: given twice, as an option and as an argument"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn needed(shown: &str, value: Option<String>) -> Result<String, Refusal> {
+    match value {
+        Some(value) if value.trim().is_empty() => Err(usage(format!("{shown}: is empty"))),
+        Some(value) => Ok(value),
+        None => Err(usage(format!("{shown}: is missing; see putex --help"))),
+    }
+}
+
+fn given_token(token: String) -> Result<String, Refusal> {
+    let refuse = |why: String| Err(usage(format!("--token: {why}")));
+    if token.trim().is_empty() {
+        return refuse("is empty".to_owned());
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        return refuse(format!(
+            "{} bytes are more than the maximum of {TOKEN_BYTES_MAX}",
+            token.len()
+        ));
+    }
+    if token.chars().any(char::is_control) || token.trim() != token {
+        return refuse(format!(
+            "{token:?} has blanks around it or control characters in it"
+        ));
+    }
+    Ok(token)
+}
+
+/// The host's name, unless every host that was not set up has it.
+fn host_token(host: &str) -> Result<String, Refusal> {
+    let common = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
+    match common || given_token(host.to_owned()).is_err() {
+        true => Err(usage(format!(
+            "--token: is missing, and the host name {host:?} is not this host's own"
+        ))),
+        false => Ok(host.to_owned()),
+    }
+}
+
+/// Reads `3000`, `3000ms`, `3s`, `1m`.
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ms: u64 = match &text[digits.len()..] {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => return Err("is no time; write 500ms, 3s or 1m, or a number of milliseconds"),
+    };
+    let number = whole(digits)?;
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or(TOO_LARGE)
+}
+
+fn count(text: &str) -> Result<u32, &'static str> {
+    u32::try_from(whole(text)?).map_err(|_| TOO_LARGE)
+}
+
+fn replicas(text: &str) -> Result<u32, &'static str> {
+    match count(text)? {
+        copies @ 1..=5 => Ok(copies),
+        _ => Err("a bucket has 1 to 5 replicas"),
+    }
+}
+
+const TOO_LARGE: &str = "is too large";
+
+/// Reads a whole number of ASCII digits, without a sign.
+fn whole(digits: &str) -> Result<u64, &'static str> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("is no whole number of 0 or more");
+    }
+    digits.parse().map_err(|_| TOO_LARGE)
+}
+
+/// Reads `1`, `1%`, `0.05%` as parts per million; finer digits are refused.
+fn drift_ppm(text: &str) -> Result<u32, &'static str> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (ones, parts) = number.split_once('.').unwrap_or((number, "0"));
+    if parts.len() > 4 {
+        return Err("has more than four digits after the point");
+    }
+    let ppm = whole(parts)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
+    let ppm = whole(ones)?
+        .checked_mul(10_000)
+        .and_then(|ones| ones.checked_add(ppm));
+    ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)
+}

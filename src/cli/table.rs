@@ -1,0 +1,315 @@
+//! The one table of commands and flags: the parser, `--help` and the tests of the
+//! manual page read it.
+
+use std::fmt::Write as _;
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Keep at most one copy of a service running.
+    Agent,
+    /// Show what R, F and C mean in seconds.
+    Timing,
+}
+
+impl Verb {
+    /// All of them, as help lists them.
+    pub const ALL: [Verb; 2] = [Verb::Agent, Verb::Timing];
+
+    /// Returns the word that selects it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Verb::Agent => "agent",
+            Verb::Timing => "timing",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Verb::Agent => "keep at most one copy of a service running (the default)",
+            Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
+        }
+    }
+}
+
+/// What a flag stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// `--nats`
+    Nats,
+    /// `--dir`
+    Dir,
+    /// `--bucket`
+    Bucket,
+    /// `--key`
+    Key,
+    /// `--token`
+    Token,
+    /// `--healthcheck`
+    Healthcheck,
+    /// `--start`
+    Start,
+    /// `--stop`
+    Stop,
+    /// `-r`
+    Renewal,
+    /// `-f`
+    Failures,
+    /// `-c`
+    Confirmations,
+    /// `--drift`
+    Drift,
+    /// `--replicas`
+    Replicas,
+    /// `--allow-memory`
+    AllowMemory,
+    /// `-v`
+    Verbose,
+    /// `-q`
+    Quiet,
+    /// `-h`
+    Help,
+    /// `-V`
+    Version,
+}
+
+/// One flag.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// What it stands for.
+    pub name: Name,
+    /// Its long name without dashes, or blank.
+    pub long: &'static str,
+    /// Its letter.
+    pub short: Option<char>,
+    /// What its value is called; blank for a switch.
+    pub value: &'static str,
+    /// Its default as a person would write it; blank for none.
+    pub default: &'static str,
+    /// The environment variable that stands in for it; blank for none.
+    pub env: &'static str,
+    /// The commands that take it.
+    pub verbs: &'static [Verb],
+    /// One line of help.
+    pub help: &'static str,
+}
+
+const AGENT: &[Verb] = &[Verb::Agent];
+const BOTH: &[Verb] = &[Verb::Agent, Verb::Timing];
+
+const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag {
+        name,
+        long,
+        short: None,
+        value,
+        default: "",
+        env: "",
+        verbs: AGENT,
+        help,
+    }
+}
+
+/// Every flag there is, as help lists them.
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        env: "NATS_URL",
+        ..flag(
+            Name::Nats,
+            "nats",
+            "url[,url]",
+            "keep the lock in NATS JetStream, by these servers",
+        )
+    },
+    flag(
+        Name::Dir,
+        "dir",
+        "dir",
+        "keep the lock in a directory: agents on this host only",
+    ),
+    Flag {
+        default: "putex",
+        ..flag(Name::Bucket, "bucket", "name", "bucket that holds the key")
+    },
+    flag(Name::Key, "key", "key", "key that is the lock"),
+    Flag {
+        default: "the host name",
+        ..flag(
+            Name::Token,
+            "token",
+            "token",
+            "who this agent is; no two agents have one token",
+        )
+    },
+    flag(
+        Name::Start,
+        "start",
+        "command",
+        "asserts that the service runs here",
+    ),
+    flag(
+        Name::Stop,
+        "stop",
+        "command",
+        "asserts that the service does not run here",
+    ),
+    Flag {
+        default: "none",
+        ..flag(
+            Name::Healthcheck,
+            "healthcheck",
+            "command",
+            "succeeds if the service is, or could be, fit here",
+        )
+    },
+    Flag {
+        short: Some('r'),
+        default: "3s",
+        verbs: BOTH,
+        ..flag(
+            Name::Renewal,
+            "",
+            "time",
+            "R, from one renewal to the next: milliseconds, or with ms, s, m",
+        )
+    },
+    Flag {
+        short: Some('f'),
+        default: "3",
+        verbs: BOTH,
+        ..flag(
+            Name::Failures,
+            "",
+            "count",
+            "F, renewals that must be missed before a takeover",
+        )
+    },
+    Flag {
+        short: Some('c'),
+        default: "2",
+        verbs: BOTH,
+        ..flag(
+            Name::Confirmations,
+            "",
+            "count",
+            "C, renewals between a takeover and the start",
+        )
+    },
+    Flag {
+        default: "1%",
+        verbs: BOTH,
+        ..flag(
+            Name::Drift,
+            "drift",
+            "percent",
+            "how far the rate of a host's clock may be off",
+        )
+    },
+    Flag {
+        default: "1",
+        ..flag(
+            Name::Replicas,
+            "replicas",
+            "count",
+            "servers that keep a copy of a bucket made by putex",
+        )
+    },
+    flag(
+        Name::AllowMemory,
+        "allow-memory",
+        "",
+        "accept a bucket that its server forgets when it restarts",
+    ),
+    Flag {
+        short: Some('v'),
+        ..flag(Name::Verbose, "verbose", "", "say more")
+    },
+    Flag {
+        short: Some('q'),
+        ..flag(
+            Name::Quiet,
+            "quiet",
+            "",
+            "say less: -q warnings and errors, -qq errors",
+        )
+    },
+    Flag {
+        short: Some('h'),
+        verbs: BOTH,
+        ..flag(Name::Help, "help", "", "show this help")
+    },
+    Flag {
+        short: Some('V'),
+        verbs: BOTH,
+        ..flag(Name::Version, "version", "", "show the version")
+    },
+];
+
+impl Flag {
+    /// Returns the flag as a person writes it, for messages.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match (self.long, self.short) {
+            ("", Some(short)) => format!("-{short}"),
+            (long, _) => format!("--{long}"),
+        }
+    }
+}
+
+/// Returns the text of `--help`, of one command or of all.
+#[must_use]
+pub fn help(verb: Option<Verb>) -> String {
+    let mut text = String::new();
+    let out = &mut text;
+    // Writing into a String cannot fail.
+    let _ = match verb {
+        None => writeln!(
+            out,
+            "putex keeps at most one copy of a service running over several hosts.\n\n\
+             usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
+             \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]\n\
+             \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\ncommands:"
+        ),
+        Some(Verb::Agent) => writeln!(
+            out,
+            "usage: putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]"
+        ),
+        Some(Verb::Timing) => {
+            writeln!(
+                out,
+                "usage: putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]"
+            )
+        }
+    };
+    if verb.is_none() {
+        for verb in Verb::ALL {
+            let _ = writeln!(out, "  {:<8} {}", verb.word(), verb.about());
+        }
+    }
+    let _ = writeln!(out, "\noptions:");
+    for flag in FLAGS
+        .iter()
+        .filter(|flag| verb.is_none_or(|verb| flag.verbs.contains(&verb)))
+    {
+        let short = flag.short.map_or("    ".to_owned(), |short| {
+            format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
+        });
+        let long = if flag.long.is_empty() {
+            String::new()
+        } else {
+            format!("--{} ", flag.long)
+        };
+        let name = format!("{short}{long}{}", flag.value);
+        let mut notes = String::new();
+        if !flag.default.is_empty() {
+            let _ = write!(notes, " [{}]", flag.default);
+        }
+        if !flag.env.is_empty() {
+            let _ = write!(notes, " [${}]", flag.env);
+        }
+        let _ = writeln!(out, "  {name:<26} {}{notes}", flag.help);
+    }
+    let _ = writeln!(out, "\nThe manual page putex(8) has the rest.");
+    text
+}

@@ -1,0 +1,51 @@
+//! Every exit status of putex.
+
+use std::process::ExitCode;
+
+/// How the process ends. The numbers are a promise: see EXIT STATUS in putex(8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Ended as asked, with the service down.
+    Success,
+    /// The command line is wrong.
+    Usage,
+    /// The service could not be stopped.
+    NotStopped,
+    /// The system refused what every agent needs: threads, descriptors.
+    System,
+    /// The server refused the credentials.
+    Credentials,
+    /// The configuration or the bucket is refused as unsafe.
+    Unsafe,
+}
+
+impl Exit {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Exit; 6] = [
+        Exit::Success,
+        Exit::Usage,
+        Exit::NotStopped,
+        Exit::System,
+        Exit::Credentials,
+        Exit::Unsafe,
+    ];
+
+    /// Returns the number that the parent process sees, as in sysexits(3).
+    #[must_use]
+    pub fn status(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::Usage => 64,
+            Exit::NotStopped => 70,
+            Exit::System => 71,
+            Exit::Credentials => 77,
+            Exit::Unsafe => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.status())
+    }
+}

@@ -1,0 +1,394 @@
+//! The store in a NATS JetStream KV bucket.
+//!
+//! One key of one bucket over one connection. What is asked is always asked now:
+//! nothing is queued, and no connection is made outside [`Store::open`], so that
+//! a bucket is looked at again before anything is written to it over a new one.
+//!
+//! | subject | use |
+//! |---|---|
+//! | `$KV.<bucket>.<key>` | the record, written by compare-and-set only |
+//! | `$KV.<bucket>.putex.epoch` | a random id, written once into every bucket |
+//! | `putex.hint.<bucket>.<key>` | the server's word that it stored a record |
+//! | `putex.twin.<bucket>.<key>` | agents of the same token telling each other |
+//!
+//! # Invariants
+//!
+//! 1. Every write carries the revision that it expects: [`Expected`] is the only
+//!    way to a subject under `$KV`, and it cannot be empty.
+//! 2. Every write names its stream, so that a foreign stream on the same subject
+//!    refuses it.
+//! 3. The bucket is made in [`Store::open`] and nowhere else.
+//! 4. Nobody subscribes to `$KV...`: that would take the 503 from everybody, by
+//!    which a write that reached no stream is known at once.
+
+mod answer;
+mod opening;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::core::event::{Notice, Opened, Written};
+use crate::core::record::{Record, Revision, Sight};
+use crate::core::timing::Instant;
+use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::nats::{Client, Event, Message, RequestError, Sid};
+use crate::store::{OpenError, Store, Watched};
+use crate::sys;
+
+/// Longest that a silent or missing answer is followed up by asking whether the
+/// bucket still exists. A healthy server answers within a few milliseconds; more
+/// would be taken from the caller's next attempt.
+const FOLLOW_UP_MAX: Duration = Duration::from_millis(500);
+
+/// Which key of which bucket, and what a bucket may be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Name of the key.
+    pub key: String,
+    /// Copies that a bucket is made with when it does not exist.
+    pub replicas: u32,
+    /// Whether a bucket in memory is taken.
+    pub allow_memory: bool,
+}
+
+/// One key of a bucket on a NATS server.
+pub struct NatsStore {
+    client: Client,
+    settings: Settings,
+    /// `KV_<bucket>`.
+    stream: String,
+    /// `$KV.<bucket>.<key>`.
+    subject: String,
+    /// The subscriptions of the present connection.
+    ears: Option<Ears>,
+    /// What is known of the bucket since it was opened.
+    bucket: Option<Bucket>,
+    /// Why the bucket must be opened again.
+    gone: Option<String>,
+    /// Incarnation of the last notice sent, whose echo is not another agent's.
+    announced: Option<String>,
+}
+
+/// The subscriptions of one connection.
+struct Ears {
+    hint: Sid,
+    twin: Sid,
+}
+
+/// What must not change while a bucket is open.
+struct Bucket {
+    created: String,
+    allow_direct: bool,
+    replicated: bool,
+}
+
+/// Why a direct read gave nothing.
+enum Silence {
+    /// There was no answer.
+    Request(RequestError),
+    /// There was, and it said nothing.
+    Answer(String),
+}
+
+/// The headers that make a write a compare-and-set.
+struct Expected {
+    sequence: String,
+    stream: String,
+}
+
+impl Expected {
+    /// A decimal number is never empty. An empty one, or the header in other
+    /// letters, would make the server store unconditionally.
+    fn new(revision: Revision, stream: &str) -> Expected {
+        let Revision(sequence) = revision;
+        Expected {
+            sequence: sequence.to_string(),
+            stream: stream.to_owned(),
+        }
+    }
+
+    fn headers(&self) -> [(&'static str, &str); 2] {
+        [
+            ("Nats-Expected-Last-Subject-Sequence", &self.sequence),
+            ("Nats-Expected-Stream", &self.stream),
+        ]
+    }
+}
+
+impl NatsStore {
+    /// Returns a store that is not open yet.
+    #[must_use]
+    pub fn new(client: Client, settings: Settings) -> NatsStore {
+        NatsStore {
+            stream: format!("KV_{}", settings.bucket),
+            subject: format!("$KV.{}.{}", settings.bucket, settings.key),
+            client,
+            settings,
+            ears: None,
+            bucket: None,
+            gone: None,
+            announced: None,
+        }
+    }
+
+    /// Reads a key from the stream's leader; from any replica when this user may
+    /// not ask the leader.
+    fn leader(&mut self, subject: &str, deadline: Instant) -> Result<Sight, OpenError> {
+        let body = jetstream::last_by_subject(subject);
+        let answer = match self.ask("STREAM.MSG.GET", body.as_bytes(), deadline) {
+            Err(OpenError::Credentials(_)) if self.may_read_directly() => {
+                return self.direct(subject, deadline).map_err(|error| match error {
+                    Silence::Request(error) => self.unanswered(subject, &error),
+                    Silence::Answer(text) => OpenError::Unreachable(text),
+                });
+            }
+            answer => answer?,
+        };
+        match jetstream::stored(&answer, subject) {
+            Ok(stored) => Ok(answer::leader(stored)),
+            Err(failure) => Err(self.refused(subject, &failure)),
+        }
+    }
+
+    fn info(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, OpenError> {
+        let answer = self.ask("STREAM.INFO", b"", deadline)?;
+        Ok(jetstream::stream_info(&answer))
+    }
+
+    /// Makes one request of the API about the stream.
+    fn ask(&mut self, what: &str, body: &[u8], by: Instant) -> Result<Vec<u8>, OpenError> {
+        let subject = format!("$JS.API.{what}.{}", self.stream);
+        match self.client.request(&subject, &[], body, by) {
+            Ok(reply) => Ok(reply.payload),
+            Err(error) => Err(self.unanswered(&subject, &error)),
+        }
+    }
+
+    fn unanswered(&self, subject: &str, error: &RequestError) -> OpenError {
+        match error {
+            RequestError::Forbidden(_) => OpenError::Credentials(format!("{subject}: {error}")),
+            RequestError::NoResponders => OpenError::Unreachable(self.no_jetstream()),
+            RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
+                OpenError::Unreachable(format!("{subject}: {error}"))
+            }
+        }
+    }
+
+    fn no_jetstream(&self) -> String {
+        match self.client.server() {
+            Some(server) if !server.jetstream => format!(
+                "server {}: JetStream is not enabled there, and no other server answers for it",
+                server.address
+            ),
+            _ => format!(
+                "stream {}: no JetStream answers, it may be starting",
+                self.stream
+            ),
+        }
+    }
+
+    /// Sorts an error of the API into what trying again can change and what not.
+    fn refused(&self, what: &str, failure: &Failure) -> OpenError {
+        let text = format!("{what}: {}: {failure}", self.stream);
+        match failure.err_code() {
+            code::NOT_FOR_ACCOUNT
+            | code::NOT_CLUSTERED
+            | code::SUBJECTS_OVERLAP
+            | code::INVALID_CONFIG
+            | code::INVALID_JSON => OpenError::Unsafe(text),
+            _ => OpenError::Unreachable(text),
+        }
+    }
+
+    fn compare_and_set(
+        &mut self,
+        subject: &str,
+        expected: Revision,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, RequestError> {
+        let expected = Expected::new(expected, &self.stream);
+        let headers = [&expected.headers()[..], headers].concat();
+        let reply = self.client.request(subject, &headers, payload, deadline)?;
+        Ok(reply.payload)
+    }
+
+    fn judge(&self, subject: &str, sent: Result<Vec<u8>, RequestError>) -> Written {
+        let replicated = self.bucket.as_ref().is_none_or(|bucket| bucket.replicated);
+        match sent {
+            Ok(answer) => answer::written(&self.stream, replicated, &answer),
+            Err(error) => answer::unanswered(subject, &error),
+        }
+    }
+
+    fn may_read_directly(&self) -> bool {
+        self.bucket
+            .as_ref()
+            .is_some_and(|bucket| bucket.allow_direct)
+    }
+
+    /// Reads a key from any replica.
+    fn direct(&mut self, subject: &str, deadline: Instant) -> Result<Sight, Silence> {
+        let api = format!("$JS.API.DIRECT.GET.{}.{subject}", self.stream);
+        let reply = self
+            .client
+            .request(&api, &[], b"", deadline)
+            .map_err(Silence::Request)?;
+        answer::direct(&reply.headers, &reply.payload, &self.stream, subject)
+            .map_err(Silence::Answer)
+    }
+
+    /// Reads the key from any replica, and from the leader when that is silent.
+    fn read_now(&mut self, deadline: Instant) -> Result<Sight, String> {
+        let subject = self.subject.clone();
+        if self.may_read_directly() {
+            let now = sys::now();
+            // 2.9 does not answer for a stream that is gone, and a hung replica never.
+            let half = now.after(deadline.since(now) / 2);
+            match self.direct(&subject, half) {
+                Ok(sight) => return Ok(sight),
+                Err(Silence::Request(RequestError::TimedOut)) => {}
+                Err(Silence::Request(error)) => return Err(format!("{subject}: {error}")),
+                Err(Silence::Answer(text)) => return Err(text),
+            }
+        }
+        self.leader(&subject, deadline)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Finds out, after an answer that failed to come, whether the bucket is gone.
+    fn follow_up(&mut self, deadline: Instant) {
+        if !self.client.is_connected() {
+            return;
+        }
+        let deadline = deadline.min(sys::now().after(FOLLOW_UP_MAX));
+        let Some(bucket) = &self.bucket else { return };
+        let (created, stream) = (bucket.created.clone(), &self.stream);
+        let (is_gone, made_anew) = (
+            format!("the bucket {stream} does not exist any more"),
+            format!("the bucket {stream} was deleted and made anew"),
+        );
+        match self.info(deadline) {
+            Ok(Err(failure)) if failure.err_code() == code::STREAM_NOT_FOUND => {
+                self.gone = Some(is_gone);
+            }
+            Ok(Ok(info)) if info.is_made() && info.created != created => {
+                self.gone = Some(made_anew)
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Returns why nothing may be asked of the store as it is.
+    fn closed(&self) -> Option<String> {
+        match (&self.gone, &self.bucket) {
+            (Some(gone), _) => Some(gone.clone()),
+            (None, None) => Some("the store is not open".to_owned()),
+            (None, Some(_)) => None,
+        }
+    }
+
+    /// Returns what a message means, `None` when nothing.
+    fn heard(&self, sid: Sid, message: &Message) -> Option<Watched> {
+        let ears = self.ears.as_ref()?;
+        if sid == ears.hint {
+            let revision = answer::hint(&message.headers, &self.stream, &self.subject)?;
+            return Some(Watched::Hint(Some(revision)));
+        }
+        if sid != ears.twin {
+            return None;
+        }
+        let notice = answer::notice(&message.headers, &message.payload)?;
+        let own = self.announced.as_ref() == Some(&notice.incarnation);
+        (!own).then_some(Watched::Twin(notice))
+    }
+}
+
+impl Store for NatsStore {
+    fn open(&mut self, deadline: Instant) -> Result<Opened, OpenError> {
+        self.gone = None;
+        self.bucket = None;
+        let old_link = self.client.is_connected();
+        let mut opened = self.open_now(deadline);
+        if opened.is_err() && old_link && !self.client.is_connected() {
+            // The link had died since it was last used: a new one may do.
+            opened = self.open_now(deadline);
+        }
+        if opened.is_err() {
+            self.bucket = None;
+        }
+        opened
+    }
+
+    fn read(&mut self, deadline: Instant) -> Result<Sight, String> {
+        if let Some(text) = self.closed() {
+            return Err(text);
+        }
+        let sight = self.read_now(deadline);
+        if sight.is_err() {
+            self.follow_up(deadline);
+        }
+        sight.map_err(|text| self.gone.clone().unwrap_or(text))
+    }
+
+    fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {
+        if let Some(text) = self.closed() {
+            return Written::Unknown(format!("nothing sent: {text}"));
+        }
+        let subject = self.subject.clone();
+        let headers = answer::headers(record);
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, text)| (*name, text.as_str()))
+            .collect();
+        let token = record.token.as_bytes();
+        let sent = self.compare_and_set(&subject, expected, &headers, token, deadline);
+        let reached_nobody = matches!(sent, Err(RequestError::NoResponders));
+        let written = self.judge(&subject, sent);
+        if reached_nobody {
+            self.follow_up(deadline);
+            if let Some(gone) = &self.gone {
+                return Written::Unknown(format!("nothing stored: {gone}"));
+            }
+        }
+        written
+    }
+
+    fn announce(&mut self, notice: &Notice) {
+        let Settings { bucket, key, .. } = &self.settings;
+        let headers = answer::notice_headers(notice);
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, text)| (*name, text.as_str()))
+            .collect();
+        self.announced = Some(notice.incarnation.clone());
+        let subject = format!("putex.twin.{bucket}.{key}");
+        let _ = self
+            .client
+            .publish(&subject, &headers, notice.token.as_bytes());
+    }
+
+    fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched {
+        if let Some(text) = self.closed() {
+            return Watched::Gone(text);
+        }
+        loop {
+            match self.client.wait(wake, deadline) {
+                Event::Message { sid, message } => {
+                    if let Some(watched) = self.heard(sid, &message) {
+                        return watched;
+                    }
+                }
+                Event::Woken => return Watched::Woken,
+                Event::Elapsed => return Watched::Elapsed,
+                Event::Gone(text) => return Watched::Gone(text),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use super::*;
+
+const STREAM: &str = "KV_locks";
+const SUBJECT: &str = "$KV.locks.web";
+
+fn block(lines: &str) -> Headers {
+    Headers::parse(format!("NATS/1.0\r\n{lines}\r\n\r\n").as_bytes())
+}
+
+fn error(code: u64, text: &str) -> Vec<u8> {
+    let error = serde_json::json!({"code": 400, "err_code": code, "description": text});
+    serde_json::json!({"error": error, "stream": STREAM, "seq": 0})
+        .to_string()
+        .into_bytes()
+}
+
+#[test]
+fn an_acknowledgement_counts_only_from_our_stream() {
+    let ours = br#"{"stream":"KV_locks", "seq":7}"#;
+    assert_eq!(written(STREAM, true, ours), Written::Stored(Revision(7)));
+    let theirs = written(STREAM, false, br#"{"stream":"KV_other","seq":7}"#);
+    assert!(
+        matches!(&theirs, Written::Unknown(text) if text.contains("KV_other")),
+        "{theirs:?}"
+    );
+    for said in [&b""[..], b"{}", br#"{"stream":"KV_locks","seq":0}"#, b"+OK"] {
+        assert!(matches!(written(STREAM, false, said), Written::Unknown(_)));
+    }
+}
+
+#[test]
+fn refusals_are_told_from_what_may_have_been_stored() {
+    let moved = written(STREAM, true, &error(10071, "wrong last sequence: 9"));
+    assert_eq!(moved, Written::Moved(Some(Revision(9))));
+    let unnamed = written(STREAM, true, &error(10071, "wrong last sequence"));
+    assert_eq!(unnamed, Written::Moved(None));
+    for code in [10003, 10023, 10047, 10054, 10060, 10109, 10167] {
+        let denied = written(STREAM, true, &error(code, "no"));
+        assert!(matches!(&denied, Written::Denied(text) if text.contains(&code.to_string())));
+    }
+    for code in [10164, 10008, 10009, 10118, 10158, 10194, 0, 99_999] {
+        let unknown = written(STREAM, false, &error(code, "wrong last sequence: 9"));
+        assert!(
+            matches!(unknown, Written::Unknown(_)),
+            "{code}: {unknown:?}"
+        );
+    }
+}
+
+#[test]
+fn a_failed_store_is_final_only_where_there_is_one_copy() {
+    let full = error(10077, "maximum bytes exceeded");
+    assert!(matches!(written(STREAM, false, &full), Written::Denied(_)));
+    assert!(matches!(written(STREAM, true, &full), Written::Unknown(_)));
+}
+
+#[test]
+fn an_unanswered_write_is_unknown_unless_it_was_not_permitted() {
+    let text = || "x".to_owned();
+    let forbidden = unanswered(SUBJECT, &RequestError::Forbidden(text()));
+    assert!(matches!(&forbidden, Written::Denied(text) if text.contains(SUBJECT)));
+    for error in [
+        RequestError::NoResponders,
+        RequestError::TimedOut,
+        RequestError::Lost(text()),
+        RequestError::NotSent(text()),
+    ] {
+        assert!(
+            matches!(unanswered(SUBJECT, &error), Written::Unknown(_)),
+            "{error:?}"
+        );
+    }
+}
+
+const SERVERS: &str = "Nats-Stream: KV_locks\r\nNats-Subject: $KV.locks.web\r\nNats-Sequence: 5";
+
+#[test]
+fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
+    let read = |lines: &str| direct(&block(lines), b"t", STREAM, SUBJECT);
+    let forged = "Nats-Sequence: 99\r\nNats-Stream: KV_x\r\nNats-Subject: y";
+    for lines in [SERVERS.to_owned(), format!("{forged}\r\n{SERVERS}")] {
+        let sight = read(&lines).expect("read");
+        assert_eq!(sight.revision, Revision(5), "{lines}");
+        let found = Found::Record(Record {
+            token: "t".to_owned(),
+            lease: None,
+        });
+        assert_eq!(sight.found, found);
+    }
+    for (from, to) in [
+        ("KV_locks", "KV_other"),
+        ("web", "db"),
+        ("Nats-Sequence: 5", "Nats-Sequence: 0"),
+        ("Nats-Sequence: 5", "Nats-Sequence: five"),
+        ("Nats-Sequence: 5", "Nats-Sequence:"),
+        ("Nats-Sequence", "nats-sequence"),
+    ] {
+        assert!(read(&SERVERS.replace(from, to)).is_err(), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn the_status_of_a_direct_read_decides_first() {
+    let status = |line: &str| {
+        let headers = Headers::parse(format!("NATS/1.0 {line}\r\n\r\n").as_bytes());
+        direct(&headers, b"", STREAM, SUBJECT)
+    };
+    assert_eq!(status("404 Message Not Found"), Ok(absent()));
+    for other in ["408 Bad Request", "503", "500 x"] {
+        assert!(status(other).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn marks_of_deletion_are_told_by_their_headers() {
+    for mark in [
+        "KV-Operation: DEL",
+        "KV-Operation: PURGE",
+        "Nats-Marker-Reason: MaxAge",
+    ] {
+        let sight = direct(
+            &block(&format!("{mark}\r\n{SERVERS}")),
+            b"",
+            STREAM,
+            SUBJECT,
+        );
+        assert_eq!(sight.map(|sight| sight.found), Ok(Found::Marker), "{mark}");
+        let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
+        let sight = leader(Some(Stored {
+            seq: 5,
+            headers,
+            data: Vec::new(),
+        }));
+        assert_eq!(
+            (sight.revision, sight.found),
+            (Revision(5), Found::Marker),
+            "{mark}"
+        );
+    }
+    assert_eq!(leader(None), absent());
+}
+
+#[test]
+fn a_hint_or_a_notice_that_lacks_something_is_none() {
+    assert_eq!(hint(&block(SERVERS), STREAM, SUBJECT), Some(Revision(5)));
+    for name in ["Nats-Stream", "Nats-Subject", "Nats-Sequence"] {
+        let lacking = block(&SERVERS.replace(name, "X"));
+        assert_eq!(hint(&lacking, STREAM, SUBJECT), None, "{name}");
+    }
+    let whole = "Putex-Incarnation: 1\r\nPutex-Host: h";
+    assert!(notice(&block(whole), b"t").is_some());
+    assert_eq!(notice(&block("Putex-Host: h"), b"t"), None);
+    assert_eq!(notice(&block(whole), b"\xff"), None);
+}
+
+#[test]
+fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
+    let lease = lease::from_headers(|name| match name {
+        "Putex-Format" => Some("1"),
+        "Putex-State" => Some("active"),
+        "Putex-Timing" => Some("500 3 2"),
+        "Putex-Host" | "Putex-Boot" => Some(""),
+        _ => Some("7"),
+    });
+    let record = Record {
+        token: "t".to_owned(),
+        lease,
+    };
+    assert!(record.lease.is_some());
+    let headers = headers(&record);
+    assert!(
+        headers.iter().all(|(_, value)| !value.is_empty()),
+        "{headers:?}"
+    );
+    let lines: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
+    let sight = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
+    assert_eq!(sight.found, Found::Record(record));
+}

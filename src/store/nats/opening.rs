@@ -1,0 +1,201 @@
+//! Opening: connect, find the bucket or make it, judge it, read its epoch and
+//! the key.
+
+use std::time::Duration;
+
+use super::{Bucket, Ears, NatsStore, Settings, answer};
+use crate::core::event::{Opened, Written};
+use crate::core::record::{BucketId, Found, Record, Revision};
+use crate::core::timing::Instant;
+use crate::nats::jetstream::{self, StreamInfo, code};
+use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
+use crate::store::{OpenError, name};
+use crate::sys;
+
+/// How often a lost race for the epoch key is run again. One is enough unless
+/// somebody keeps deleting the key.
+const EPOCH_ATTEMPTS_MAX: u32 = 3;
+
+/// How often a bucket that is just being made is looked at: making one takes a
+/// server a few milliseconds.
+const MAKING_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+impl NatsStore {
+    /// Opens step by step; the caller takes back what a failed step left.
+    pub(super) fn open_now(&mut self, deadline: Instant) -> Result<Opened, OpenError> {
+        name::valid_bucket(&self.settings.bucket).map_err(OpenError::Unsafe)?;
+        name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
+        self.connect(deadline)?;
+        let (info, made) = self.find_or_make(deadline)?;
+        let version = self
+            .client
+            .server()
+            .map_or("", |server| server.version.as_str());
+        let (bucket, config) = (&self.settings.bucket, &info.config);
+        let lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
+            .map_err(OpenError::Unsafe)?;
+        let mut remarks: Vec<String> = self.client.server().map(whom).into_iter().collect();
+        if made {
+            remarks.push(format!("bucket {bucket}: did not exist and was created"));
+        }
+        remarks.extend(lacks);
+        let asked = self.settings.replicas;
+        if config.num_replicas < i64::from(asked) {
+            let have = config.num_replicas;
+            remarks.push(format!(
+                "bucket {bucket}: num_replicas {have}: {asked} were asked for, it is taken as it is"
+            ));
+        }
+        self.bucket = Some(Bucket {
+            created: info.created.clone(),
+            allow_direct: config.allow_direct,
+            replicated: config.num_replicas > 1,
+        });
+        let (epoch, written) = self.epoch(deadline)?;
+        self.listen()?;
+        // Read after subscribing, so that a change in between is not missed.
+        let subject = self.subject.clone();
+        let sight = self.leader(&subject, deadline)?;
+        Ok(Opened {
+            bucket: BucketId {
+                epoch,
+                created: info.created,
+            },
+            last: Revision(info.last_seq).max(written).max(sight.revision),
+            age: None,
+            sight,
+            remarks,
+        })
+    }
+
+    fn connect(&mut self, deadline: Instant) -> Result<(), OpenError> {
+        if !self.client.is_connected() {
+            self.ears = None;
+        }
+        self.client.connect(deadline).map_err(|error| match error {
+            ConnectError::Unreachable(text) => OpenError::Unreachable(text),
+            ConnectError::Credentials(text) => OpenError::Credentials(text),
+        })
+    }
+
+    fn listen(&mut self) -> Result<(), OpenError> {
+        if self.ears.is_some() {
+            return Ok(());
+        }
+        let Settings { bucket, key, .. } = &self.settings;
+        let lost = |error| OpenError::Unreachable(format!("subscribe: {error}"));
+        let hint = self
+            .client
+            .subscribe(&format!("putex.hint.{bucket}.{key}"))
+            .map_err(lost)?;
+        let twin = self
+            .client
+            .subscribe(&format!("putex.twin.{bucket}.{key}"))
+            .map_err(lost)?;
+        self.ears = Some(Ears { hint, twin });
+        Ok(())
+    }
+
+    /// Returns what the bucket is, and whether it was made for that.
+    fn find_or_make(&mut self, deadline: Instant) -> Result<(StreamInfo, bool), OpenError> {
+        let mut made = false;
+        let mut asked_to_make = false;
+        loop {
+            match self.info(deadline)? {
+                Ok(info) if info.is_made() => return Ok((info, made)),
+                // Somebody else is making it: its time of creation comes last.
+                Ok(_) => self.pause(deadline)?,
+                Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND && !asked_to_make => {
+                    asked_to_make = true;
+                    made = self.make(deadline)?;
+                }
+                Err(failure) => return Err(self.refused("bucket", &failure)),
+            }
+        }
+    }
+
+    fn pause(&self, deadline: Instant) -> Result<(), OpenError> {
+        let until = sys::now().after(MAKING_LOOK_EVERY).min(deadline);
+        match sys::wait([], Some(until)) {
+            Ok([]) if sys::now() < deadline => Ok(()),
+            Ok([]) => Err(OpenError::Unreachable(format!(
+                "bucket: {} is not ready by the deadline",
+                self.stream
+            ))),
+            Err(error) => Err(OpenError::Unreachable(format!("waiting: {error}"))),
+        }
+    }
+
+    /// Asks the server to make the bucket. False when somebody else was faster.
+    fn make(&mut self, deadline: Instant) -> Result<bool, OpenError> {
+        let Settings {
+            bucket, replicas, ..
+        } = &self.settings;
+        let version = self
+            .client
+            .server()
+            .map_or("", |server| server.version.as_str());
+        bucket::check_replicas(i64::from(*replicas), version)
+            .map_err(|text| OpenError::Unsafe(format!("bucket {bucket}: {text}")))?;
+        let body = bucket::create(bucket, *replicas);
+        let answer = self.ask("STREAM.CREATE", body.as_bytes(), deadline)?;
+        match jetstream::stream_info(&answer) {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.err_code() == code::NAME_IN_USE => Ok(false),
+            Err(failure) => Err(self.refused("creating the bucket", &failure)),
+        }
+    }
+
+    /// Reads the bucket's epoch, and writes one where there is none.
+    fn epoch(&mut self, deadline: Instant) -> Result<(String, Revision), OpenError> {
+        let subject = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
+        let mut lost = 0;
+        while lost < EPOCH_ATTEMPTS_MAX {
+            let sight = self.leader(&subject, deadline)?;
+            if let Found::Record(Record { token, .. }) = sight.found
+                && !token.trim().is_empty()
+            {
+                return Ok((token, sight.revision));
+            }
+            let id = sys::random()
+                .map_err(|error| OpenError::Unreachable(format!("random numbers: {error}")))?;
+            let id = format!("{id:032x}");
+            let sent = self.compare_and_set(&subject, sight.revision, &[], id.as_bytes(), deadline);
+            match &sent {
+                // A stream that is just being made does not listen yet.
+                Err(RequestError::NoResponders) => {
+                    self.pause(deadline)?;
+                    continue;
+                }
+                Err(error @ RequestError::Forbidden(_)) => {
+                    return Err(self.unanswered(&subject, error));
+                }
+                Ok(_) | Err(_) => {}
+            }
+            match self.judge(&subject, sent) {
+                Written::Stored(revision) => return Ok((id, revision)),
+                Written::Moved(_) => lost += 1,
+                Written::Denied(text) | Written::Unknown(text) => {
+                    return Err(OpenError::Unreachable(format!(
+                        "epoch of the bucket: {text}"
+                    )));
+                }
+            }
+        }
+        Err(OpenError::Unreachable(format!(
+            "{subject}: written and removed by others all the time"
+        )))
+    }
+}
+
+fn whom(server: &ServerInfo) -> String {
+    let ServerInfo {
+        address,
+        version,
+        name,
+        ..
+    } = server;
+    answer::printable(&format!(
+        "server {address}: nats-server {version}, named {name}"
+    ))
+}
