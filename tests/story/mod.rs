@@ -83,7 +83,7 @@ fn ms(ms: u64) -> Instant {
 
 fn show_at(at: Instant) -> String {
     let micros = at.since_boot().as_micros();
-    if micros % 1000 == 0 {
+    if micros.is_multiple_of(1000) {
         return format!("{}", micros / 1000);
     }
     format!("{}.{:03}", micros / 1000, micros % 1000)
