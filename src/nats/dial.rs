@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
@@ -24,6 +25,14 @@ use crate::sys::{self, Waker, Want};
 /// and a smaller share is of no use.
 const ADDRESSES_MAX: usize = 8;
 
+/// Most lookups that may be under way: what a dead name service can cost in
+/// threads, however many names a server advertises.
+const LOOKUPS_MAX: usize = 16;
+
+/// How long after its beginning a lookup's answer may be used. One that came too
+/// late for its try is there for the next, but not for one on another day.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// Lookups that have not ended, one for each name at most.
 #[derive(Debug, Default)]
 pub(super) struct Dialer {
@@ -33,6 +42,7 @@ pub(super) struct Dialer {
 #[derive(Debug)]
 struct Lookup {
     host: String,
+    began_at: Instant,
     done: Arc<Waker>,
     answer: Receiver<io::Result<Vec<IpAddr>>>,
 }
@@ -62,9 +72,16 @@ impl Dialer {
     }
 
     fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
+        let began = sys::now();
+        let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
+        self.lookups
+            .retain(|lookup| lookup.answer.is_empty() || !old(lookup));
         let known = self.lookups.iter().position(|lookup| lookup.host == host);
         let index = match known {
             Some(index) => index,
+            None if self.lookups.len() == LOOKUPS_MAX => {
+                return Err("too many names are being looked up".to_owned());
+            }
             None => {
                 let lookup = Lookup::start(host);
                 self.lookups
@@ -72,7 +89,6 @@ impl Dialer {
                 self.lookups.len() - 1
             }
         };
-        let began = sys::now();
         let done = self.lookups[index].done.as_fd();
         let waited = sys::wait([(done, Want::Read)], Some(deadline));
         if matches!(waited, Ok([false])) {
@@ -101,8 +117,12 @@ impl Lookup {
         thread::Builder::new()
             .name("lookup".to_owned())
             .spawn(work)?;
-        let host = host.to_owned();
-        Ok(Lookup { host, done, answer })
+        Ok(Lookup {
+            host: host.to_owned(),
+            began_at: sys::now(),
+            done,
+            answer,
+        })
     }
 }
 
@@ -154,7 +174,8 @@ fn start(address: SocketAddr) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Duration;
+
+    use crossbeam_channel::Sender;
 
     use super::*;
 
@@ -188,14 +209,26 @@ mod tests {
         assert_eq!(refused.expect_err("nobody listens"), "connection refused");
     }
 
-    #[test]
-    fn a_lookup_that_hangs_is_waited_for_again_and_not_repeated() {
+    /// A lookup that ends when the test says so.
+    fn pending(host: &str) -> (Lookup, Sender<io::Result<Vec<IpAddr>>>) {
         let (sender, answer) = bounded(1);
         let done = Arc::new(Waker::new().expect("a descriptor"));
-        let (host, waker) = ("slow.example".to_owned(), Arc::clone(&done));
-        let mut dialer = Dialer {
-            lookups: vec![Lookup { host, done, answer }],
+        let (host, began_at) = (host.to_owned(), sys::now());
+        let lookup = Lookup {
+            host,
+            began_at,
+            done,
+            answer,
         };
+        (lookup, sender)
+    }
+
+    #[test]
+    fn a_lookup_that_hangs_is_waited_for_again_and_not_repeated() {
+        let (lookup, sender) = pending("slow.example");
+        let waker = Arc::clone(&lookup.done);
+        let lookups = vec![lookup];
+        let mut dialer = Dialer { lookups };
         for _ in 0..3 {
             let deadline = sys::now().after(Duration::from_millis(10));
             let late = dialer
@@ -212,5 +245,24 @@ mod tests {
         let none = dialer.dial(&server("slow.example", 1), soon());
         assert_eq!(none.expect_err("no address"), "its name has no address");
         assert!(dialer.lookups.is_empty());
+    }
+
+    #[test]
+    fn hanging_lookups_are_counted_and_old_answers_dropped() {
+        let hanging: Vec<_> = (0..LOOKUPS_MAX)
+            .map(|i| pending(&format!("h{i}.example")))
+            .collect();
+        let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
+        let mut dialer = Dialer { lookups };
+        let refused = dialer
+            .dial(&server("localhost", 1), soon())
+            .expect_err("no room");
+        assert_eq!(refused, "too many names are being looked up");
+        senders[3].send(Ok(Vec::new())).expect("room");
+        dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
+        if sys::now().since_boot() > ANSWER_AGE_MAX {
+            assert!(dialer.resolve("localhost", soon()).is_ok());
+            assert_eq!(dialer.lookups.len(), LOOKUPS_MAX - 1);
+        }
     }
 }

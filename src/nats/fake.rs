@@ -101,6 +101,13 @@ impl Peer {
         }
     }
 
+    /// Sends a byte every now and then until the client has closed the connection.
+    pub(super) fn trickle(&mut self) {
+        while self.stream.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Sends INFO and answers the handshake. Returns its CONNECT line.
     pub(super) fn welcome(&mut self) -> String {
         self.say(&format!("INFO {INFO} \r\n"));

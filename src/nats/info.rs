@@ -48,7 +48,9 @@ impl ServerInfo {
         if !value.is_object() {
             return Err("INFO is not a JSON object");
         }
-        let text = |name: &str| value[name].as_str().map(str::to_owned);
+        // These are logged, and must not make lines of their own.
+        let shown = |text: &str| text.replace(char::is_control, "?");
+        let text = |name: &str| value[name].as_str().map(shown);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
         let max_payload = value["max_payload"]
             .as_u64()
@@ -104,6 +106,8 @@ mod tests {
         assert_eq!((info.name.as_str(), info.address.as_str()), ("ND", "h:1"));
         assert_eq!(info.max_payload, PAYLOAD_BYTES_DEFAULT);
         assert!(!info.headers);
+        let info = ServerInfo::parse(r#"{"version":"1\n2"}"#, "h:1").expect("one");
+        assert_eq!(info.version, "1?2");
         for bad in ["", "[]", "1", "{", "{}{}", "\"x\""] {
             assert!(ServerInfo::parse(bad, "h:1").is_err(), "{bad:?}");
         }

@@ -38,6 +38,10 @@ pub enum RequestError {
     /// When the server knows of nobody who listens. The request reached nobody.
     NoResponders,
     /// When the server does not permit it. The request reached nobody.
+    ///
+    /// The server names the subject and not the request: should it complain so
+    /// late that another request to the same subject waits by then, and should the
+    /// permission have been granted between the two, it is taken for the other's.
     Forbidden(String),
     /// When the deadline passed. It may have been done, or be done later.
     TimedOut,
