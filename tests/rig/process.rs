@@ -1,0 +1,128 @@
+//! Processes of the rig: their signals, and how none of them outlives it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::clock::{At, wait_until};
+
+/// Environment variable that every process of the rig inherits.
+pub(crate) const MARK: &str = "PUTEX_RIG";
+
+/// Returns the value of [`MARK`] for `part` of this rig.
+pub(crate) fn mark(part: &str) -> String {
+    format!("{}/{part}/", std::process::id())
+}
+
+/// Sends `signal` to `pid`. A process that is gone is not an error.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Returns the exit status of `child`, or `None` when it still runs at `deadline`.
+pub(crate) fn wait_exit(child: &mut Child, deadline: At) -> Option<ExitStatus> {
+    wait_until(deadline, || child.try_wait().ok().flatten())
+}
+
+/// Ends every process whose mark begins with `mark`, until a scan finds none.
+///
+/// Each is killed by its number, right after its environment was read.
+pub(crate) fn kill_marked(mark: &str) {
+    let wanted = format!("{MARK}={mark}");
+    for _ in 0..100 {
+        let found = marked(&wanted);
+        if found.is_empty() {
+            return;
+        }
+        for pid in found {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+fn marked(wanted: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != std::process::id() && is_marked(*pid, wanted))
+        .collect()
+}
+
+/// A process that has died but was not waited for has an empty environment.
+fn is_marked(pid: u32, wanted: &str) -> bool {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+        environ
+            .split(|byte| *byte == 0)
+            .any(|variable| variable.starts_with(wanted.as_bytes()))
+    })
+}
+
+/// Makes an interrupted rig end its processes before it goes.
+pub(crate) fn end_all_on_signal() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        let Ok(mut signals) = signal_hook::iterator::Signals::new(signals) else {
+            return;
+        };
+        std::thread::spawn(move || {
+            if let Some(number) = signals.forever().next() {
+                kill_marked(&format!("{}/", std::process::id()));
+                std::process::exit(128 + number);
+            }
+        });
+    });
+}
+
+/// A folder of one part of the rig, removed with it.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes a folder whose name contains `part`.
+    pub(crate) fn new(part: &str) -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("putex-rig-{}-{number}-{part}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("the folder for temporary files can be written");
+        Folder(path)
+    }
+
+    /// Returns the path of `name` in the folder.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Returns the folder's path as text, for a shell command.
+    pub(crate) fn text(&self) -> &str {
+        self.0.to_str().expect("the folder's path is UTF-8")
+    }
+
+    /// Returns the last part of the folder's path, unique in this rig.
+    pub(crate) fn name(&self) -> &str {
+        self.text().rsplit('/').next().unwrap_or_default()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns whether `binary --help` speaks of `flag`.
+pub(crate) fn knows_flag(binary: &std::path::Path, flag: &str) -> bool {
+    Command::new(binary)
+        .arg("--help")
+        .output()
+        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(flag))
+}

@@ -1,0 +1,132 @@
+//! g. A store that loses what it promised to keep.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::rig::clock::{At, now, observe_for, wait_until};
+use crate::rig::host::{BUCKET, KEY, plans};
+use crate::rig::process::knows_flag;
+use crate::rig::report::{Report, story};
+use crate::rig::scene::Scene;
+use crate::rig::setting::Setting;
+use crate::rig::wire::Client;
+
+/// An agent may notice a server before the rig does.
+const NOTICE_EARLIER: Duration = Duration::from_millis(20);
+
+/// Somebody deletes the key with an ordinary client.
+pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
+    story("g: the key is deleted", |report| {
+        let mut scene = Scene::open(setting, 3)?;
+        let active = scene.settle()?;
+        let mut client = Client::connect(scene.server.port())?;
+        let lost_at = now();
+        let subject = format!("$KV.{BUCKET}.{KEY}");
+        let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
+        answer
+            .stored_revision()
+            .ok_or("the marker was not stored")?;
+        check_loss(&mut scene, report, active, lost_at, lost_at)
+    })
+}
+
+/// Somebody deletes the bucket.
+pub(crate) fn a_deleted_bucket_stops_the_service(setting: &Setting) -> Report {
+    story("g: the bucket is deleted", |report| {
+        let mut scene = Scene::open(setting, 3)?;
+        let active = scene.settle()?;
+        let mut client = Client::connect(scene.server.port())?;
+        let lost_at = now();
+        client.call(&format!("STREAM.DELETE.KV_{BUCKET}"), "")?;
+        check_loss(&mut scene, report, active, lost_at, lost_at)
+    })
+}
+
+/// The server's store is put back to an older state.
+pub(crate) fn a_restored_store_stops_the_service(setting: &Setting) -> Report {
+    story("g: the store is restored from a copy", |report| {
+        let mut scene = Scene::open(setting, 3)?;
+        scene.settle()?;
+        scene.server.stop(Signal::TERM);
+        let copy = scene.server.copy_store()?;
+        scene.server.restart()?;
+        let active = wait_for_renewals(&scene, 4)?;
+        let lost_at = scene.server.stop(Signal::TERM);
+        scene.server.restore_store(&copy)?;
+        let back_at = scene.server.restart()?;
+        check_loss(&mut scene, report, active, lost_at, back_at)
+    })
+}
+
+/// The bucket was kept in memory, and its server dies.
+pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Report {
+    story("g: a bucket in memory is lost", |report| {
+        let mut plans = plans(&setting.agent, 3);
+        let flag = "--allow-memory";
+        if knows_flag(&setting.agent, flag) {
+            plans
+                .iter_mut()
+                .for_each(|plan| plan.flags.push(flag.to_owned()));
+        }
+        let mut scene = Scene::set(setting, plans)?;
+        Client::connect(scene.server.port())?.create_bucket(BUCKET, "memory")?;
+        scene.start_all()?;
+        let active = scene.settle()?;
+        let lost_at = scene.server.stop(Signal::KILL);
+        let back_at = scene.server.restart()?;
+        check_loss(&mut scene, report, active, lost_at, back_at)
+    })
+}
+
+/// Waits until the active agent has renewed `count` times more, and returns whose
+/// it is.
+fn wait_for_renewals(scene: &Scene, count: u64) -> Result<usize, String> {
+    let active = scene.settle()?;
+    let revision = || {
+        let renewal = scene.hosts[active].proxy.last_renewal();
+        renewal.map_or(0, |renewal| renewal.revision)
+    };
+    let enough = revision() + count;
+    wait_until(now() + scene.timing.patience(), || {
+        (revision() >= enough).then_some(active)
+    })
+    .ok_or_else(|| "the active agent does not renew".to_owned())
+}
+
+/// The holder's service stops, nobody starts for T + C·R after the store was `back`,
+/// and then there is one again.
+fn check_loss(
+    scene: &mut Scene,
+    report: &mut Report,
+    active: usize,
+    lost_at: At,
+    back_at: At,
+) -> Result<(), String> {
+    let timing = scene.timing;
+    let patience = lost_at + timing.takeover() + timing.r;
+    let down_at = wait_until(patience, || scene.observer.down_since(active, lost_at));
+    report.check(down_at.is_some(), || {
+        "the holder's service went on after its lock was lost".to_owned()
+    });
+    if let Some(down_at) = down_at {
+        report.measure("loss to service stopped", down_at.saturating_sub(lost_at));
+    }
+    let started = || scene.observer.ups_since(lost_at).first().copied();
+    if let Some((up_at, host)) = wait_until(now() + timing.patience(), started) {
+        let waited = up_at.saturating_sub(back_at);
+        report.measure_of("loss to next start", timing.takeover(), waited);
+        let least = timing.takeover().saturating_sub(NOTICE_EARLIER);
+        report.check_at_least("loss to next start", waited, least);
+        report.note(format!(
+            "host {active} was active before, host {host} after"
+        ));
+    }
+    observe_for(timing.takeover());
+    for (number, host) in scene.hosts.iter().enumerate() {
+        for line in host.said_since(lost_at).into_iter().take(4) {
+            report.note(format!("host {number} said: {line}"));
+        }
+    }
+    scene.check_end(report)
+}

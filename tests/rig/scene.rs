@@ -1,0 +1,136 @@
+//! A server, some hosts and the observer: what a scenario plays in.
+
+use std::time::Duration;
+
+use super::clock::{At, Timing, now, observe_for, wait_until};
+use super::host::{Host, Plan, plans};
+use super::observer::Observer;
+use super::report::Report;
+use super::server::Server;
+use super::setting::Setting;
+
+/// Everything of one run. Hosts go before the server when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) observer: Observer,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) server: Server,
+    pub(crate) timing: Timing,
+}
+
+impl Scene {
+    /// Starts a server and `count` agents of their own token.
+    pub(crate) fn open(setting: &Setting, count: usize) -> Result<Scene, String> {
+        let mut scene = Scene::set(setting, plans(&setting.agent, count))?;
+        scene.start_all()?;
+        Ok(scene)
+    }
+
+    /// Starts a server, and prepares hosts whose agents do not run yet.
+    pub(crate) fn set(setting: &Setting, plans: Vec<Plan>) -> Result<Scene, String> {
+        let server = Server::start(&setting.server)?;
+        let timing = setting.timing;
+        let host = |plan| Host::new(plan, server.port(), timing);
+        let hosts: Vec<Host> = plans.into_iter().map(host).collect();
+        let pipes = hosts.iter().map(|host| host.service.pipe()).collect();
+        Ok(Scene {
+            observer: Observer::start(pipes),
+            hosts,
+            server,
+            timing,
+        })
+    }
+
+    /// Starts every agent.
+    pub(crate) fn start_all(&mut self) -> Result<(), String> {
+        self.hosts.iter_mut().try_for_each(Host::start)
+    }
+
+    /// Waits until exactly one service has been running for R, and returns whose.
+    pub(crate) fn settle(&self) -> Result<usize, String> {
+        let settled = || {
+            let calm = self.observer.unchanged_for() >= self.timing.r;
+            calm.then(|| self.observer.only_active())?
+        };
+        let patience = self.timing.patience();
+        wait_until(now() + patience, settled).ok_or_else(|| {
+            let active = self.observer.active();
+            format!("not exactly one active within {patience:?} but {active:?}")
+        })
+    }
+
+    /// Waits for a service to come up on another host than `but` since `since`;
+    /// returns the host and the instant.
+    pub(crate) fn next_active(&self, but: usize, since: At) -> Result<(usize, At), String> {
+        let came = || {
+            let ups = self.observer.ups_since(since);
+            let other = ups.into_iter().find(|(_, host)| *host != but);
+            other.map(|(at, host)| (host, at))
+        };
+        let patience = self.timing.patience();
+        wait_until(since + patience, came)
+            .ok_or_else(|| format!("nobody took over from host {but} within {patience:?}"))
+    }
+
+    /// Waits for the service of `host` to be dead since `since`; returns the instant.
+    pub(crate) fn down(&self, host: usize, since: At) -> Result<At, String> {
+        let patience = self.timing.patience();
+        wait_until(now() + patience, || self.observer.down_since(host, since))
+            .ok_or_else(|| format!("the service of host {host} ran on for {patience:?}"))
+    }
+
+    /// Waits until the agent of `host`, started at `since`, takes part: it has read
+    /// the lock and then had time for one more stroke.
+    pub(crate) fn wait_taking_part(&self, host: usize) -> Result<(), String> {
+        let (proxy, before) = (&self.hosts[host].proxy, self.hosts[host].proxy.counts());
+        let patience = self.timing.patience();
+        wait_until(now() + patience, || {
+            (proxy.counts().since(before).reads > 0).then_some(())
+        })
+        .ok_or_else(|| format!("the agent of host {host} read nothing within {patience:?}"))?;
+        observe_for(self.timing.r * (self.timing.c + 1));
+        Ok(())
+    }
+
+    /// Lets a part of a stroke pass that is another one for every `number`.
+    pub(crate) fn pass_part_of_a_stroke(&self, number: usize) {
+        #[expect(clippy::cast_precision_loss, reason = "numbers of rounds are small")]
+        let part = (number as f64 * 0.618_034).fract();
+        observe_for(self.timing.r.mul_f64(part));
+    }
+
+    /// Checks for `window` that no service starts or stops.
+    pub(crate) fn check_nothing_moves(&self, report: &mut Report, since: At, window: Duration) {
+        observe_for((since + window).saturating_sub(now()));
+        let changes = self.observer.changes_since(since);
+        report.check(changes == 0, || {
+            format!("services started or stopped {changes} times where nothing should move")
+        });
+    }
+
+    /// Checks that the service of `host` was dead before anybody else may start:
+    /// T + C·R after the last renewal of which its agent knew, which is returned.
+    pub(crate) fn check_stopped_in_time(
+        &self,
+        report: &mut Report,
+        host: usize,
+        since: At,
+    ) -> Result<At, String> {
+        let renewal = self.hosts[host].proxy.last_known_renewal();
+        let renewed_at = renewal.ok_or("the active agent has never renewed")?.at;
+        let down_at = self.down(host, since)?;
+        let after = down_at.saturating_sub(renewed_at);
+        let most = self.timing.takeover();
+        report.measure_of("last renewal to service stopped", most, after);
+        report.check_at_most("last renewal to service stopped", after, most);
+        Ok(renewed_at)
+    }
+
+    /// Checks what must hold whatever happened, and that it ends with one active.
+    pub(crate) fn check_end(&mut self, report: &mut Report) -> Result<(), String> {
+        let settled = self.settle();
+        report.check_overlap(self.observer.overlap());
+        report.measure("longest gap of the observer", self.observer.longest_gap());
+        settled.map(|_| ())
+    }
+}
