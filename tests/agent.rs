@@ -15,7 +15,7 @@ use rig::setting::{Setting, agent_under_test, putex_020};
 
 /// Renewal interval of the short scenarios: short enough for all of them to fit
 /// into a minute and a half, long enough for a busy machine.
-const R: Duration = Duration::from_millis(300);
+const R: Duration = Duration::from_millis(250);
 
 static TURN: Mutex<()> = Mutex::new(());
 

@@ -155,16 +155,19 @@ fn try_row(agent: &Path, row: &Row, port: u16) -> Result<(), String> {
         .map(|argument| argument.replace("PORT", &port.to_string()))
         .collect();
     let ended = run_once(agent, &arguments, row.environment);
-    let said = ended.said.trim_end_matches('\n');
-    let one_line = !said.contains('\n') && ended.said.ends_with('\n');
+    let said = ended.said.lines().next().unwrap_or_default();
+    let count = ended.said.lines().count();
     if ended.status != Some(row.status) {
         return Err(format!(
             "status {:?} and not {}: {said}",
             ended.status, row.status
         ));
     }
-    if !(one_line && said.starts_with("putex: ") && said.contains(row.says)) {
-        return Err(format!("not one line about {:?}: {said}", row.says));
+    if !(count == 1 && said.starts_with("putex: ") && said.contains(row.says)) {
+        return Err(format!(
+            "{count} lines and not one about {:?}: {said}",
+            row.says
+        ));
     }
     Ok(())
 }

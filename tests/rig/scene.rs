@@ -41,6 +41,20 @@ impl Scene {
         })
     }
 
+    /// Lets `tell` happen to this scene, and then checks what must hold whatever
+    /// happened: no overlap, and exactly one active at the end.
+    pub(crate) fn play(
+        mut self,
+        report: &mut Report,
+        tell: impl FnOnce(&mut Scene, &mut Report) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let told = tell(&mut self, report);
+        let ended = told.and_then(|()| self.settle());
+        report.check_overlap(self.observer.overlap());
+        report.measure("longest gap of the observer", self.observer.longest_gap());
+        ended.map(|_| ())
+    }
+
     /// Starts every agent.
     pub(crate) fn start_all(&mut self) -> Result<(), String> {
         self.hosts.iter_mut().try_for_each(Host::start)
@@ -75,7 +89,7 @@ impl Scene {
     /// Waits for the service of `host` to be dead since `since`; returns the instant.
     pub(crate) fn down(&self, host: usize, since: At) -> Result<At, String> {
         let patience = self.timing.patience();
-        wait_until(now() + patience, || self.observer.down_since(host, since))
+        wait_until(since + patience, || self.observer.down_since(host, since))
             .ok_or_else(|| format!("the service of host {host} ran on for {patience:?}"))
     }
 
@@ -110,27 +124,27 @@ impl Scene {
 
     /// Checks that the service of `host` was dead before anybody else may start:
     /// T + C·R after the last renewal of which its agent knew, which is returned.
-    pub(crate) fn check_stopped_in_time(
-        &self,
-        report: &mut Report,
-        host: usize,
-        since: At,
-    ) -> Result<At, String> {
-        let renewal = self.hosts[host].proxy.last_known_renewal();
-        let renewed_at = renewal.ok_or("the active agent has never renewed")?.at;
-        let down_at = self.down(host, since)?;
-        let after = down_at.saturating_sub(renewed_at);
+    pub(crate) fn check_stopped_in_time(&self, report: &mut Report, host: usize, since: At) -> At {
         let most = self.timing.takeover();
+        let renewed_at = || {
+            let renewal = self.hosts[host].proxy.last_known_renewal();
+            renewal.map_or(since, |renewal| renewal.at)
+        };
+        let down_or_late = || {
+            let down_at = self.observer.down_since(host, since);
+            (down_at.is_some() || now() > renewed_at() + most * 2).then_some(down_at)
+        };
+        let down_at = wait_until(since + self.timing.patience(), down_or_late).flatten();
+        let renewed_at = renewed_at();
+        let Some(down_at) = down_at else {
+            report.check(false, || {
+                format!("the service of host {host} ran on for more than twice T + C*R")
+            });
+            return renewed_at;
+        };
+        let after = down_at.saturating_sub(renewed_at);
         report.measure_of("last renewal to service stopped", most, after);
         report.check_at_most("last renewal to service stopped", after, most);
-        Ok(renewed_at)
-    }
-
-    /// Checks what must hold whatever happened, and that it ends with one active.
-    pub(crate) fn check_end(&mut self, report: &mut Report) -> Result<(), String> {
-        let settled = self.settle();
-        report.check_overlap(self.observer.overlap());
-        report.measure("longest gap of the observer", self.observer.longest_gap());
-        settled.map(|_| ())
+        renewed_at
     }
 }

@@ -9,11 +9,12 @@ use crate::rig::setting::Setting;
 /// Three agents run for `window`: one is active, and it stays the same one.
 pub(crate) fn nothing_moves_when_nothing_happens(setting: &Setting, window: Duration) -> Report {
     story("b: steady state", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        scene.settle()?;
-        let since = crate::rig::clock::now();
-        scene.check_nothing_moves(report, since, window);
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            scene.settle()?;
+            let since = crate::rig::clock::now();
+            scene.check_nothing_moves(report, since, window);
+            Ok(())
+        })
     })
 }
 
@@ -21,22 +22,23 @@ pub(crate) fn nothing_moves_when_nothing_happens(setting: &Setting, window: Dura
 /// T + C·R after the last renewal, and not much later.
 pub(crate) fn another_takes_over_from_a_killed_host(setting: &Setting, kills: usize) -> Report {
     story("b: the active host is killed", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let timing = scene.timing;
-        for number in 0..kills {
-            let active = scene.settle()?;
-            scene.pass_part_of_a_stroke(number);
-            let killed_at = scene.hosts[active].kill_host();
-            let renewal = scene.hosts[active].proxy.last_renewal();
-            let renewed_at = renewal.ok_or("the active agent has never renewed")?.at;
-            let (_, up_at) = scene.next_active(active, killed_at)?;
-            let took = up_at.saturating_sub(renewed_at);
-            report.measure_of("failover", timing.takeover(), took);
-            report.check_at_least("failover", took, timing.takeover());
-            report.check_at_most("failover", took, timing.takeover_max());
-            scene.hosts[active].start()?;
-            scene.wait_taking_part(active)?;
-        }
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let timing = scene.timing;
+            for number in 0..kills {
+                let active = scene.settle()?;
+                scene.pass_part_of_a_stroke(number);
+                let killed_at = scene.hosts[active].kill_host();
+                let renewal = scene.hosts[active].proxy.last_renewal();
+                let renewed_at = renewal.ok_or("the active agent has never renewed")?.at;
+                let (_, up_at) = scene.next_active(active, killed_at)?;
+                let took = up_at.saturating_sub(renewed_at);
+                report.measure_of("failover", timing.takeover(), took);
+                report.check_at_least("failover", took, timing.takeover());
+                report.check_at_most("failover", took, timing.takeover_max());
+                scene.hosts[active].start()?;
+                scene.wait_taking_part(active)?;
+            }
+            Ok(())
+        })
     })
 }

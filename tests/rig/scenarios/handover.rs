@@ -18,37 +18,38 @@ const HANDOVER_MAX: Duration = Duration::from_millis(150);
 /// ends with status 0; another starts the service at once.
 pub(crate) fn a_terminated_agent_hands_over(setting: &Setting, rounds: usize) -> Report {
     story("e: the active agent is terminated", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        for number in 0..rounds {
-            let active = scene.settle()?;
-            scene.pass_part_of_a_stroke(number);
-            let told_at = scene.hosts[active].signal_agent(Signal::TERM);
-            let patience = told_at + scene.timing.patience();
-            let status = scene.hosts[active].wait_exit(patience);
-            let code = status.and_then(|status| status.code());
-            report.check(code == Some(0), || {
-                format!("the agent ended with {status:?}")
-            });
-            let down_at = scene.down(active, told_at)?;
-            let (_, up_at) = scene.next_active(active, told_at)?;
-            report.measure("service gone", up_at.saturating_sub(down_at));
-            let release = scene.hosts[active].proxy.release_since(told_at);
-            let released_at = release.ok_or("the agent did not release the lock")?.at;
-            report.check(
-                released_at >= down_at.saturating_sub(Duration::from_millis(5)),
-                || "the lock was released before the service was stopped".to_owned(),
-            );
-            let handover = up_at.saturating_sub(released_at);
-            report.measure("release to next start", handover);
-            report.check_at_most(
-                "release to next start",
-                handover,
-                HANDOVER_MAX + COMMANDS_MAX,
-            );
-            scene.hosts[active].start()?;
-            scene.wait_taking_part(active)?;
-        }
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            for number in 0..rounds {
+                let active = scene.settle()?;
+                scene.pass_part_of_a_stroke(number);
+                let told_at = scene.hosts[active].signal_agent(Signal::TERM);
+                let patience = told_at + scene.timing.patience();
+                let status = scene.hosts[active].wait_exit(patience);
+                let code = status.and_then(|status| status.code());
+                report.check(code == Some(0), || {
+                    format!("the agent ended with {status:?}")
+                });
+                let down_at = scene.down(active, told_at)?;
+                let (_, up_at) = scene.next_active(active, told_at)?;
+                report.measure("service gone", up_at.saturating_sub(down_at));
+                let release = scene.hosts[active].proxy.release_since(told_at);
+                let released_at = release.ok_or("the agent did not release the lock")?.at;
+                report.check(
+                    released_at >= down_at.saturating_sub(Duration::from_millis(5)),
+                    || "the lock was released before the service was stopped".to_owned(),
+                );
+                let handover = up_at.saturating_sub(released_at);
+                report.measure("release to next start", handover);
+                report.check_at_most(
+                    "release to next start",
+                    handover,
+                    HANDOVER_MAX + COMMANDS_MAX,
+                );
+                scene.hosts[active].start()?;
+                scene.wait_taking_part(active)?;
+            }
+            Ok(())
+        })
     })
 }
 
@@ -57,18 +58,19 @@ pub(crate) fn one_token_twice_is_never_active_twice(setting: &Setting) -> Report
     story("f: two agents with one token", |report| {
         let mut plans = plans(&setting.agent, 2);
         plans[1].token = plans[0].token.clone();
-        let mut scene = Scene::set(setting, plans)?;
-        let since = now();
-        scene.start_all()?;
-        let deadline = since + scene.timing.patience();
-        for (number, host) in scene.hosts.iter().enumerate() {
-            let line = host.wait_for_line("token", since, deadline);
-            report.check(line.is_some(), || {
-                format!("host {number} did not say that its token is used twice")
-            });
-            report.note(format!("host {number}: {}", line.unwrap_or_default()));
-        }
-        observe_for(scene.timing.takeover() * 4);
-        scene.check_end(report)
+        Scene::set(setting, plans)?.play(report, |scene, report| {
+            let since = now();
+            scene.start_all()?;
+            let deadline = since + scene.timing.patience();
+            for (number, host) in scene.hosts.iter().enumerate() {
+                let line = host.wait_for_line("token", since, deadline);
+                report.check(line.is_some(), || {
+                    format!("host {number} did not say that its token is used twice")
+                });
+                report.note(format!("host {number}: {}", line.unwrap_or_default()));
+            }
+            observe_for(scene.timing.takeover() * 2);
+            Ok(())
+        })
     })
 }

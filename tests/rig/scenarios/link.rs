@@ -10,83 +10,90 @@ use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
 
-/// A server is back well before T.
+/// A short restart leaves clients without a server for so long.
+const RESTART_MIN: Duration = Duration::from_millis(250);
+/// Within this time a restarted server has to be back, or the scenario says nothing.
 const RESTART_MAX: Duration = Duration::from_millis(400);
 
 /// The server restarts within 0.4 s, and nothing moves.
 pub(crate) fn a_short_server_restart_moves_nothing(setting: &Setting) -> Report {
     story("d: the server restarts", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        scene.settle()?;
-        let stopped_at = scene.server.stop(Signal::TERM);
-        let back_at = scene.server.restart()?;
-        let gone_for = back_at.saturating_sub(stopped_at);
-        report.measure("server gone", gone_for);
-        report.check_at_most(
-            "server gone, or this machine is too busy",
-            gone_for,
-            RESTART_MAX,
-        );
-        let window = scene.timing.takeover() * 3;
-        scene.check_nothing_moves(report, stopped_at, window);
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            scene.settle()?;
+            let stopped_at = scene.server.stop(Signal::TERM);
+            observe_for((stopped_at + RESTART_MIN).saturating_sub(now()));
+            let back_at = scene.server.restart()?;
+            let gone_for = back_at.saturating_sub(stopped_at);
+            report.measure("server gone", gone_for);
+            report.check_at_most(
+                "server gone, or this machine is too busy",
+                gone_for,
+                RESTART_MAX,
+            );
+            let window = scene.timing.takeover() * 2;
+            scene.check_nothing_moves(report, stopped_at, window);
+            Ok(())
+        })
     })
 }
 
 /// The server is gone for 8R: the service stops in time, and comes back by itself.
 pub(crate) fn a_long_server_outage_stops_the_service(setting: &Setting) -> Report {
     story("d: the server is gone for 8R", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let stopped_at = scene.server.stop(Signal::KILL);
-        scene.check_stopped_in_time(report, active, stopped_at)?;
-        let down_at = now();
-        observe_for((stopped_at + scene.timing.r * 8).saturating_sub(now()));
-        let ups = scene.observer.ups_since(down_at);
-        report.check(ups.is_empty(), || {
-            "a service started while there was no server".to_owned()
-        });
-        let back_at = scene.server.restart()?;
-        scene.settle()?;
-        let ups = scene.observer.ups_since(back_at);
-        let up_at = ups.first().map_or(back_at, |(at, _)| *at);
-        report.measure("server back to service back", up_at.saturating_sub(back_at));
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let stopped_at = scene.server.stop(Signal::KILL);
+            scene.check_stopped_in_time(report, active, stopped_at);
+            let down_at = now();
+            observe_for((stopped_at + scene.timing.r * 8).saturating_sub(now()));
+            let ups = scene.observer.ups_since(down_at);
+            report.check(ups.is_empty(), || {
+                "a service started while there was no server".to_owned()
+            });
+            let back_at = scene.server.restart()?;
+            scene.settle()?;
+            let ups = scene.observer.ups_since(back_at);
+            let up_at = ups.first().map_or(back_at, |(at, _)| *at);
+            report.measure("server back to service back", up_at.saturating_sub(back_at));
+            Ok(())
+        })
     })
 }
 
 /// The link of the active agent breaks, with or without notice.
 pub(crate) fn a_broken_link_moves_the_service(setting: &Setting, mode: Mode) -> Report {
     story(&format!("d: the active link: {mode:?}"), |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let broken_at = scene.hosts[active].proxy.turn(mode);
-        let renewed_at = scene.check_stopped_in_time(report, active, broken_at)?;
-        let (_, up_at) = scene.next_active(active, broken_at)?;
-        let took = up_at.saturating_sub(renewed_at);
-        report.measure_of("failover", scene.timing.takeover(), took);
-        report.check_at_least("failover", took, scene.timing.takeover());
-        scene.settle()?;
-        let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
-        let window = scene.timing.takeover() * 2;
-        scene.check_nothing_moves(report, healed_at, window);
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let broken_at = scene.hosts[active].proxy.turn(mode);
+            let renewed_at = scene.check_stopped_in_time(report, active, broken_at);
+            let (_, up_at) = scene.next_active(active, broken_at)?;
+            let took = up_at.saturating_sub(renewed_at);
+            report.measure_of("failover", scene.timing.takeover(), took);
+            report.check_at_least("failover", took, scene.timing.takeover());
+            scene.settle()?;
+            let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
+            let window = scene.timing.takeover() + scene.timing.r;
+            scene.check_nothing_moves(report, healed_at, window);
+            Ok(())
+        })
     })
 }
 
 /// The answer to one renewal is lost, and nothing moves.
 pub(crate) fn a_lost_acknowledgement_moves_nothing(setting: &Setting) -> Report {
     story("d: one acknowledgement is lost", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let since = now();
-        let proxy = &scene.hosts[active].proxy;
-        proxy.swallow_next_ack();
-        wait_until(now() + scene.timing.patience(), || proxy.swallowed_at())
-            .ok_or("no acknowledgement came that could be lost")?;
-        let window = scene.timing.takeover() * 3;
-        scene.check_nothing_moves(report, since, window);
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let since = now();
+            let proxy = &scene.hosts[active].proxy;
+            proxy.swallow_next_ack();
+            wait_until(now() + scene.timing.patience(), || proxy.swallowed_at())
+                .ok_or("no acknowledgement came that could be lost")?;
+            let window = scene.timing.takeover() * 2;
+            scene.check_nothing_moves(report, since, window);
+            Ok(())
+        })
     })
 }
 
@@ -98,16 +105,16 @@ pub(crate) fn a_lost_agent_does_not_leave_its_service(setting: &Setting, signal:
         "sleeps"
     };
     story(&format!("d: the active agent alone {what}"), |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let lost_at = scene.hosts[active].signal_agent(signal);
-        scene.next_active(active, lost_at)?;
-        observe_for(scene.timing.takeover());
-        report.check_overlap(scene.observer.overlap());
-        scene.check_stopped_in_time(report, active, lost_at)?;
-        let woken_at = scene.hosts[active].signal_agent(Signal::CONT);
-        let window = scene.timing.takeover() * 2;
-        scene.check_nothing_moves(report, woken_at, window);
-        scene.check_end(report)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let lost_at = scene.hosts[active].signal_agent(signal);
+            scene.next_active(active, lost_at)?;
+            observe_for(scene.timing.takeover());
+            scene.check_stopped_in_time(report, active, lost_at);
+            let woken_at = scene.hosts[active].signal_agent(Signal::CONT);
+            let window = scene.timing.takeover() + scene.timing.r;
+            scene.check_nothing_moves(report, woken_at, window);
+            Ok(())
+        })
     })
 }

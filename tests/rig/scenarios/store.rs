@@ -15,47 +15,53 @@ use crate::rig::wire::Client;
 /// An agent may notice a server before the rig does.
 const NOTICE_EARLIER: Duration = Duration::from_millis(20);
 
+/// So many lines of each agent are shown after a loss.
+const LINES_MAX: usize = 4;
+
 /// Somebody deletes the key with an ordinary client.
 pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
     story("g: the key is deleted", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let mut client = Client::connect(scene.server.port())?;
-        let lost_at = now();
-        let subject = format!("$KV.{BUCKET}.{KEY}");
-        let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
-        answer
-            .stored_revision()
-            .ok_or("the marker was not stored")?;
-        check_loss(&mut scene, report, active, lost_at, lost_at)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let mut client = Client::connect(scene.server.port())?;
+            let lost_at = now();
+            let subject = format!("$KV.{BUCKET}.{KEY}");
+            let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
+            answer
+                .stored_revision()
+                .ok_or("the marker was not stored")?;
+            check_loss(scene, report, active, lost_at, lost_at)
+        })
     })
 }
 
 /// Somebody deletes the bucket.
 pub(crate) fn a_deleted_bucket_stops_the_service(setting: &Setting) -> Report {
     story("g: the bucket is deleted", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        let active = scene.settle()?;
-        let mut client = Client::connect(scene.server.port())?;
-        let lost_at = now();
-        client.call(&format!("STREAM.DELETE.KV_{BUCKET}"), "")?;
-        check_loss(&mut scene, report, active, lost_at, lost_at)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let mut client = Client::connect(scene.server.port())?;
+            let lost_at = now();
+            client.call(&format!("STREAM.DELETE.KV_{BUCKET}"), "")?;
+            check_loss(scene, report, active, lost_at, lost_at)
+        })
     })
 }
 
 /// The server's store is put back to an older state.
 pub(crate) fn a_restored_store_stops_the_service(setting: &Setting) -> Report {
     story("g: the store is restored from a copy", |report| {
-        let mut scene = Scene::open(setting, 3)?;
-        scene.settle()?;
-        scene.server.stop(Signal::TERM);
-        let copy = scene.server.copy_store()?;
-        scene.server.restart()?;
-        let active = wait_for_renewals(&scene, 4)?;
-        let lost_at = scene.server.stop(Signal::TERM);
-        scene.server.restore_store(&copy)?;
-        let back_at = scene.server.restart()?;
-        check_loss(&mut scene, report, active, lost_at, back_at)
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            scene.settle()?;
+            scene.server.stop(Signal::TERM);
+            let copy = scene.server.copy_store()?;
+            scene.server.restart()?;
+            let active = wait_for_renewals(scene, 4)?;
+            let lost_at = scene.server.stop(Signal::TERM);
+            scene.server.restore_store(&copy)?;
+            let back_at = scene.server.restart()?;
+            check_loss(scene, report, active, lost_at, back_at)
+        })
     })
 }
 
@@ -69,13 +75,14 @@ pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Repor
                 .iter_mut()
                 .for_each(|plan| plan.flags.push(flag.to_owned()));
         }
-        let mut scene = Scene::set(setting, plans)?;
-        Client::connect(scene.server.port())?.create_bucket(BUCKET, "memory")?;
-        scene.start_all()?;
-        let active = scene.settle()?;
-        let lost_at = scene.server.stop(Signal::KILL);
-        let back_at = scene.server.restart()?;
-        check_loss(&mut scene, report, active, lost_at, back_at)
+        Scene::set(setting, plans)?.play(report, |scene, report| {
+            Client::connect(scene.server.port())?.create_bucket(BUCKET, "memory")?;
+            scene.start_all()?;
+            let active = scene.settle()?;
+            let lost_at = scene.server.stop(Signal::KILL);
+            let back_at = scene.server.restart()?;
+            check_loss(scene, report, active, lost_at, back_at)
+        })
     })
 }
 
@@ -124,9 +131,9 @@ fn check_loss(
     }
     observe_for(timing.takeover());
     for (number, host) in scene.hosts.iter().enumerate() {
-        for line in host.said_since(lost_at).into_iter().take(4) {
+        for line in host.said_since(lost_at).into_iter().take(LINES_MAX) {
             report.note(format!("host {number} said: {line}"));
         }
     }
-    scene.check_end(report)
+    Ok(())
 }
