@@ -49,10 +49,14 @@ const ROW: Row = Row {
     says: "",
 };
 
-const MIRROR: &str = r#"{"name":"KV_locks","mirror":{"name":"KV_source"},"storage":"file","num_replicas":1,"max_msgs_per_subject":1}"#;
-const AGED: &str = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],"storage":"file","num_replicas":1,"max_msgs_per_subject":1,"max_age":10000000000}"#;
-const FOREIGN: &str = r#"{"name":"KV_locks","subjects":["orders.>"],"storage":"file","num_replicas":1,"max_msgs_per_subject":1}"#;
-const IN_MEMORY: &str = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],"storage":"memory","num_replicas":1,"max_msgs_per_subject":1}"#;
+const MIRROR: &str = r#"{"name":"KV_locks","mirror":{"name":"KV_source"},
+    "storage":"file","num_replicas":1,"max_msgs_per_subject":1}"#;
+const AGED: &str = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],
+    "storage":"file","num_replicas":1,"max_msgs_per_subject":1,"max_age":10000000000}"#;
+const FOREIGN: &str = r#"{"name":"KV_locks","subjects":["orders.>"],
+    "storage":"file","num_replicas":1,"max_msgs_per_subject":1}"#;
+const IN_MEMORY: &str = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],
+    "storage":"memory","num_replicas":1,"max_msgs_per_subject":1}"#;
 
 /// Every mistake that is tried. A new one is a new row.
 #[rustfmt::skip]
@@ -66,23 +70,34 @@ const ROWS: &[Row] = &[
     Row { what: "no number", without: "-r", with: &["-r", "soon"], says: "-r", ..ROW },
     Row { what: "negative interval", without: "-r", with: &["-r", "-500"], says: "-r", ..ROW },
     Row { what: "negative count", without: "-f", with: &["-f", "-3"], says: "-f", ..ROW },
-    Row { what: "overflow", without: "-r", with: &["-r", "99999999999999999999"], says: "-r", ..ROW },
-    Row { what: "overflow by unit", without: "-r", with: &["-r", "18446744073709551615s"], says: "-r", ..ROW },
+    Row { what: "overflow",
+          without: "-r", with: &["-r", "99999999999999999999"], says: "-r", ..ROW },
+    Row { what: "overflow by unit",
+          without: "-r", with: &["-r", "18446744073709551615s"], says: "-r", ..ROW },
     Row { what: "empty key", without: "--key", with: &["--key", ""], says: "--key", ..ROW },
-    Row { what: "key with a blank", without: "--key", with: &["--key", "a b"], says: "--key", ..ROW },
-    Row { what: "key with a wildcard", without: "--key", with: &["--key", "a.>"], says: "--key", ..ROW },
-    Row { what: "key that ends in a dot", without: "--key", with: &["--key", "a."], says: "--key", ..ROW },
-    Row { what: "bucket with a dot", without: "--bucket", with: &["--bucket", "a.b"], says: "--bucket", ..ROW },
+    Row { what: "key with a blank",
+          without: "--key", with: &["--key", "a b"], says: "--key", ..ROW },
+    Row { what: "key with a wildcard",
+          without: "--key", with: &["--key", "a.>"], says: "--key", ..ROW },
+    Row { what: "key that ends in a dot",
+          without: "--key", with: &["--key", "a."], says: "--key", ..ROW },
+    Row { what: "bucket with a dot",
+          without: "--bucket", with: &["--bucket", "a.b"], says: "--bucket", ..ROW },
     Row { what: "empty token", without: "--token", with: &["--token", ""], says: "--token", ..ROW },
-    Row { what: "no confirmation", without: "-c", with: &["-c", "0"], status: 78, says: "-c", ..ROW },
+    Row { what: "no confirmation",
+          without: "-c", with: &["-c", "0"], status: 78, says: "-c", ..ROW },
     Row { what: "one failure", without: "-f", with: &["-f", "1"], status: 78, says: "-f", ..ROW },
     Row { what: "wrong password", needs: Needs::Password, without: "--nats",
           with: &["--nats", "nats://putex:wrong@127.0.0.1:PORT"], status: 77, says: "", ..ROW },
     Row { what: "no password", needs: Needs::Password, status: 77, says: "", ..ROW },
-    Row { what: "bucket of other subjects", needs: Needs::Stream(FOREIGN), status: 78, says: "locks", ..ROW },
-    Row { what: "bucket with an age limit", needs: Needs::Stream(AGED), status: 78, says: "age", ..ROW },
-    Row { what: "bucket that is a mirror", needs: Needs::Stream(MIRROR), status: 78, says: "mirror", ..ROW },
-    Row { what: "bucket in memory", needs: Needs::Stream(IN_MEMORY), status: 78, says: "memory", ..ROW },
+    Row { what: "bucket of other subjects", needs: Needs::Stream(FOREIGN),
+          status: 78, says: "locks", ..ROW },
+    Row { what: "bucket with an age limit", needs: Needs::Stream(AGED),
+          status: 78, says: "age", ..ROW },
+    Row { what: "bucket that is a mirror", needs: Needs::Stream(MIRROR),
+          status: 78, says: "mirror", ..ROW },
+    Row { what: "bucket in memory", needs: Needs::Stream(IN_MEMORY),
+          status: 78, says: "memory", ..ROW },
 ];
 
 /// The flags of an agent that makes no mistake.

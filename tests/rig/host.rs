@@ -9,7 +9,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::clock::{At, Timing, now, wait_until};
+use super::clock::{At, Timing, ms, now, wait_until};
 use super::process;
 use super::proxy::Proxy;
 use super::service::Service;
@@ -157,6 +157,16 @@ impl Host {
         let lines = self.lines.lock().expect("nobody panics with it");
         let late = lines.iter().filter(|(at, _)| *at >= since);
         late.map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Returns the last lines that the agents of this host said, at most `count`, with
+    /// how long ago they came.
+    pub(crate) fn said_last(&self, count: usize) -> Vec<String> {
+        let (lines, now) = (self.lines.lock().expect("nobody panics with it"), now());
+        let skipped = lines.len().saturating_sub(count);
+        let last = lines.iter().skip(skipped);
+        last.map(|(at, line)| format!("{:.0} ms ago: {line}", ms(now.saturating_sub(*at))))
+            .collect()
     }
 
     /// Returns the first line with `part` in it, in whatever case, that was said

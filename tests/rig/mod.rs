@@ -15,6 +15,14 @@
 //! to it, and puts what it measured and what it found wrong into a
 //! [`report::Report`]. The short tests and the long campaigns run the same scenarios.
 //!
+//! | environment | what it names |
+//! |---|---|
+//! | `PUTEX_UNDER_TEST` | the agent, instead of the one just built |
+//! | `NATS_SERVER` | nats-server, instead of the one in `PATH` |
+//! | `NATS_SERVER_OLD` | a nats-server of 2.9.10, for scenario i |
+//! | `PUTEX_020` | the binary of putex 0.2.0, for scenario h and the cost of it |
+//! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped scenario |
+//!
 //! Nothing here looks at the agent's state: whether a service runs is read from
 //! the kernel, when a lock was renewed from the bytes that pass the proxies.
 

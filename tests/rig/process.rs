@@ -76,10 +76,21 @@ pub(crate) fn end_all_on_signal() {
         std::thread::spawn(move || {
             if let Some(number) = signals.forever().next() {
                 kill_marked(&format!("{}/", std::process::id()));
+                remove_folders();
                 std::process::exit(128 + number);
             }
         });
     });
+}
+
+fn remove_folders() {
+    let prefix = format!("putex-rig-{}-", std::process::id());
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A folder of one part of the rig, removed with it.

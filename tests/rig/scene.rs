@@ -9,6 +9,9 @@ use super::report::Report;
 use super::server::Server;
 use super::setting::Setting;
 
+/// So many lines of each agent are quoted when something is wrong.
+const LINES_MAX: usize = 8;
+
 /// Everything of one run. Hosts go before the server when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Scene {
@@ -52,7 +55,19 @@ impl Scene {
         let ended = told.and_then(|()| self.settle());
         report.check_overlap(self.observer.overlap());
         report.measure("longest gap of the observer", self.observer.longest_gap());
+        if ended.is_err() || !report.is_clean() {
+            self.quote_agents(report);
+        }
         ended.map(|_| ())
+    }
+
+    /// Adds what the agents said last to a report that finds something wrong.
+    fn quote_agents(&self, report: &mut Report) {
+        for (number, host) in self.hosts.iter().enumerate() {
+            for line in host.said_last(LINES_MAX) {
+                report.note(format!("host {number}, {line}"));
+            }
+        }
     }
 
     /// Starts every agent.

@@ -12,8 +12,11 @@ use rustix::process::Signal;
 
 use super::clock::{At, now, wait_until};
 use super::process::{self, Folder};
+use super::wire::Client;
 
 const START_MAX: Duration = Duration::from_secs(10);
+/// A first leader is elected after 4 to 9 s.
+const ELECTION_MAX: Duration = Duration::from_secs(30);
 const STOP_MAX: Duration = Duration::from_secs(10);
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
@@ -48,7 +51,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts three servers that form one cluster.
+    /// Starts three servers that form one cluster, and waits for its leader.
     pub(crate) fn start_cluster(binary: &Path) -> Result<Vec<Server>, String> {
         let routes: Vec<String> = (0..3)
             .map(|_| format!("nats://127.0.0.1:{}", free_port()))
@@ -74,6 +77,11 @@ impl Server {
         for server in &servers {
             server.wait_ready()?;
         }
+        let elected = || {
+            let mut client = Client::connect(servers[0].port).ok()?;
+            client.call("STREAM.NAMES", "").ok().map(|_| ())
+        };
+        wait_until(now() + ELECTION_MAX, elected).ok_or("the cluster elects no leader")?;
         Ok(servers)
     }
 
