@@ -165,6 +165,7 @@ fn d(setting: &Setting, rounds: usize) -> Vec<Report> {
         }),
         broken(Mode::Cut),
         broken(Mode::Freeze),
+        repeat(rounds, || link::a_slow_link_moves_nothing(setting)),
         repeat(rounds, || {
             link::a_lost_acknowledgement_moves_nothing(setting)
         }),

@@ -77,6 +77,11 @@ fn a_silent_link_moves_the_service() {
 }
 
 #[test]
+fn a_slow_link_moves_nothing() {
+    play(link::a_slow_link_moves_nothing);
+}
+
+#[test]
 fn a_lost_acknowledgement_moves_nothing() {
     play(link::a_lost_acknowledgement_moves_nothing);
 }

@@ -75,6 +75,22 @@ pub(crate) fn a_broken_link_moves_the_service(setting: &Setting, mode: Mode) -> 
             let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
             let window = scene.timing.takeover() + scene.timing.r;
             scene.check_nothing_moves(report, healed_at, window);
+            scene.wait_taking_part(active)?;
+            Ok(())
+        })
+    })
+}
+
+/// The link of the active agent takes R/10 each way, and nothing moves.
+pub(crate) fn a_slow_link_moves_nothing(setting: &Setting) -> Report {
+    story("d: the active link is slow", |report| {
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let delay = Mode::Delay(scene.timing.r / 10);
+            let slow_at = scene.hosts[active].proxy.turn(delay);
+            let window = scene.timing.takeover() * 2;
+            scene.check_nothing_moves(report, slow_at, window);
+            scene.hosts[active].proxy.turn(Mode::Pass);
             Ok(())
         })
     })
