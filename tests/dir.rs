@@ -57,17 +57,18 @@ impl Drop for Base {
 }
 
 fn unsafe_reason(store: &mut dyn Store) -> String {
-    match store.open(soon()) {
-        Err(OpenError::Unsafe(text)) => text,
-        other => panic!("not unsafe but {other:?}"),
-    }
+    let opened = store.open(soon());
+    let Err(OpenError::Unsafe(text)) = &opened else {
+        panic!("not unsafe but {opened:?}");
+    };
+    text.clone()
 }
 
 fn denied(written: Written) -> String {
-    match written {
-        Written::Denied(text) => text,
-        other => panic!("not denied but {other:?}"),
-    }
+    let Written::Denied(text) = &written else {
+        panic!("not denied but {written:?}");
+    };
+    text.clone()
 }
 
 #[test]

@@ -79,10 +79,11 @@ pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (Box<dyn Store>, 
 
 /// Writes what must be stored, and returns its revision.
 pub(crate) fn stored(store: &mut dyn Store, expected: Revision, record: &Record) -> Revision {
-    match store.write(expected, record, soon()) {
-        Written::Stored(revision) => revision,
-        other => panic!("not stored over {expected}: {other:?}"),
-    }
+    let written = store.write(expected, record, soon());
+    let Written::Stored(revision) = written else {
+        panic!("not stored over {expected}: {written:?}");
+    };
+    revision
 }
 
 fn read(store: &mut dyn Store) -> Sight {
@@ -101,13 +102,13 @@ const ABSENT: Sight = Sight {
 
 /// The store need not name the revision, but must not name another.
 fn assert_moved(written: &Written, stands_at: Revision) {
-    match written {
-        Written::Moved(named) => assert!(
-            named.is_none_or(|revision| revision == stands_at),
-            "{written:?} while the key stands at {stands_at}"
-        ),
-        other => panic!("{other:?} while the key stands at {stands_at}"),
-    }
+    let Written::Moved(named) = written else {
+        panic!("{written:?} while the key stands at {stands_at}");
+    };
+    assert!(
+        named.is_none_or(|revision| revision == stands_at),
+        "{written:?} while the key stands at {stands_at}"
+    );
 }
 
 /// Takes hints of what is past out of the store.
@@ -148,40 +149,45 @@ fn one_of_eight_wins_every_race(make: Make<'_>) {
     const ROUNDS: u64 = 200;
     let mut stores: Vec<_> = (0..RACERS).map(|_| open(make, "race", "web").0).collect();
     let start = Barrier::new(RACERS);
-    let won: Vec<Vec<(u64, Revision)>> = thread::scope(|scope| {
+    // Judged when all is over: a racer that panicked would leave the others waiting.
+    let answers: Vec<Vec<Written>> = thread::scope(|scope| {
         let start = &start;
         let mut racers = Vec::new();
         for (racer, store) in stores.iter_mut().enumerate() {
             racers.push(scope.spawn(move || {
-                let mut won = Vec::new();
+                let mut answers = Vec::new();
                 for round in 0..ROUNDS {
-                    let seen = read(&mut **store).revision;
+                    let seen = store.read(soon());
                     start.wait();
-                    match store.write(seen, &plain(&format!("{racer} {round}")), soon()) {
-                        Written::Stored(revision) => won.push((round, revision)),
-                        Written::Moved(_) => {}
-                        other => panic!("racer {racer} round {round}: {other:?}"),
-                    }
+                    let record = plain(&format!("{racer} {round}"));
+                    answers.push(match seen {
+                        Ok(seen) => store.write(seen.revision, &record, soon()),
+                        Err(text) => Written::Unknown(text),
+                    });
                     start.wait();
                 }
-                won
+                answers
             }));
         }
         let joined = racers.into_iter().map(|racer| racer.join());
         joined.collect::<Result<_, _>>().expect("every racer")
     });
-    let mut won: Vec<_> = won.into_iter().flatten().collect();
-    won.sort_unstable();
-    let rounds: Vec<u64> = won.iter().map(|(round, _)| *round).collect();
-    assert_eq!(
-        rounds,
-        (0..ROUNDS).collect::<Vec<_>>(),
-        "one winner a round"
-    );
-    assert!(
-        won.is_sorted_by(|a, b| a.1 < b.1),
-        "revisions grow with the rounds"
-    );
+    let mut last = Revision(0);
+    for round in 0..ROUNDS as usize {
+        let answers: Vec<&Written> = answers.iter().map(|of_one| &of_one[round]).collect();
+        let mut won = answers.iter().filter_map(|answer| match answer {
+            Written::Stored(revision) => Some(*revision),
+            Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => None,
+        });
+        let (first, second) = (won.next().expect("a winner"), won.next());
+        assert_eq!(second, None, "round {round} has two winners: {answers:?}");
+        assert!(first > last, "{first} after {last}");
+        let lost = answers
+            .iter()
+            .filter(|answer| matches!(answer, Written::Moved(_)));
+        assert_eq!(lost.count(), RACERS - 1, "round {round}: {answers:?}");
+        last = first;
+    }
 }
 
 fn revisions_grow_over_all_keys_of_a_bucket(make: Make<'_>) {
@@ -269,13 +275,15 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
     let mut at = Revision(0);
     for _ in 0..3 {
         stored(&mut *b, at, &plain("beta"));
-        match a.watch(waker.as_fd(), Some(soon())) {
-            Watched::Hint(named) => {
-                at = read(&mut *a).revision;
-                assert!(named.is_none_or(|revision| revision == at), "{named:?}");
-            }
-            other => panic!("no hint but {other:?}"),
-        }
+        let watched = a.watch(waker.as_fd(), Some(soon()));
+        let Watched::Hint(named) = watched else {
+            panic!("no hint but {watched:?}");
+        };
+        at = read(&mut *a).revision;
+        assert!(
+            named.is_none_or(|revision| revision == at),
+            "{named:?} while the key stands at {at}"
+        );
         drain(&mut *a, &waker);
     }
     stored(&mut *db, Revision(0), &plain("gamma"));

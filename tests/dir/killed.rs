@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use putex::core::record::{Found, Revision};
@@ -14,7 +16,7 @@ use putex::store::{OpenError, Store};
 use putex::sys::{self, now};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::contract::{leased, plain, soon, stored};
+use super::contract::{PATIENCE, leased, plain, soon, stored};
 use super::{Base, denied};
 
 /// Says to this program, started as a child, what to do: `cas` or `hold`.
@@ -158,6 +160,13 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
         let took = now().since(began);
         assert!(took >= WAIT && took < WAIT + LATE, "{took:?}");
     };
+    // Ends a call that would wait for the stopped child for ever.
+    let (done, over) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        let late = over.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+        drop(child);
+        late
+    });
     timed(&mut || {
         let text = denied(web.write(at, &plain("beta"), now().after(WAIT)));
         assert!(text.contains("lock"), "{text}");
@@ -173,7 +182,8 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
         web.read(now().after(WAIT)).map(|sight| sight.revision),
         Ok(at)
     );
-    drop(child);
+    drop(done);
+    assert!(!watchdog.join().expect("the watchdog"), "had to be ended");
     denied(web.write(at, &plain("beta"), now()));
     stored(&mut *web, at, &plain("beta"));
 }
