@@ -25,9 +25,11 @@
 //!   replaced or of another epoch says so and leaves the disk as it is.
 //! * `sequence` is never less than the revision of a record, so revisions and
 //!   terms go on growing when a record is removed by hand. Such a removal shows
-//!   as [`Found::Marker`], at the revision of `KEY.first`.
+//!   as [`Marker`], at the revision of `KEY.first`.
 //! * A wait is bounded by the caller's deadline. The disk is not waited for but
 //!   used: a file system that hangs holds the call. `/run` is in memory.
+//!
+//! [`Marker`]: crate::core::record::Found::Marker
 
 mod folder;
 mod place;
