@@ -1,0 +1,361 @@
+//! The store in a NATS bucket, on real servers: the stories that every store must
+//! pass, and those that only a server can tell.
+
+mod contract;
+#[path = "nats_store/opening.rs"]
+mod opening;
+#[path = "nats_store/server.rs"]
+mod server;
+
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use putex::core::record::{Found, Record, Revision};
+use putex::core::timing::Instant;
+use putex::store::nats::NatsStore;
+use putex::store::{Notice, Opened, Store, Watched, Written};
+use putex::sys::{self, Waker};
+
+use server::{Server, old_config, on_servers, soon};
+
+/// How long nothing must happen to be believed that nothing does.
+const QUIET: Duration = Duration::from_millis(100);
+
+fn plain(token: &str) -> Record {
+    Record {
+        token: token.to_owned(),
+        lease: None,
+    }
+}
+
+fn open(server: &Server, bucket: &str) -> (NatsStore, Opened) {
+    let mut store = server.store(bucket, "web");
+    let opened = store.open(soon()).expect("the store opens");
+    (store, opened)
+}
+
+fn write(store: &mut NatsStore, expected: Revision, token: &str) -> Revision {
+    let written = store.write(expected, &plain(token), soon());
+    let Written::Stored(revision) = written else {
+        panic!("not stored over {expected}: {written:?}");
+    };
+    revision
+}
+
+/// Watches until `until`, which must not be interrupted.
+fn watch(store: &mut NatsStore, until: Instant) -> Watched {
+    let waker = Waker::new().expect("a descriptor");
+    store.watch(waker.as_fd(), Some(until))
+}
+
+fn assert_quiet(store: &mut NatsStore) {
+    assert_eq!(watch(store, sys::now().after(QUIET)), Watched::Elapsed);
+}
+
+#[test]
+fn every_story_of_a_store_holds() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        contract::all(&|bucket, key| Box::new(server.store(bucket, key)));
+    });
+}
+
+#[test]
+fn a_loser_is_told_where_the_key_stands() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut store, _) = open(&server, "locks");
+        let first = write(&mut store, Revision(0), "a");
+        let second = write(&mut store, first, "a");
+        for stale in [
+            Revision(0),
+            first,
+            Revision(second.0 + 1),
+            Revision(u64::MAX),
+        ] {
+            let written = store.write(stale, &plain("b"), soon());
+            assert_eq!(written, Written::Moved(Some(second)), "over {stale}");
+        }
+        let sight = store.read(soon()).expect("read");
+        assert_eq!(
+            (sight.revision, sight.found),
+            (second, Found::Record(plain("a")))
+        );
+    });
+}
+
+#[test]
+fn marks_of_deletion_are_told_from_absence() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut admin = server.admin();
+        admin.stream("CREATE", "locks", &old_config("locks").to_string());
+        let (mut store, _) = open(&server, "locks");
+        for header in [
+            &[("KV-Operation", "DEL")][..],
+            &[("KV-Operation", "PURGE"), ("Nats-Rollup", "sub")],
+            &[("Nats-Marker-Reason", "MaxAge")],
+        ] {
+            let mark = Revision(admin.put("$KV.locks.web", header, ""));
+            let sight = store.read(soon()).expect("read");
+            assert_eq!(
+                (sight.revision, sight.found),
+                (mark, Found::Marker),
+                "{header:?}"
+            );
+            let absent = store.write(Revision(0), &plain("a"), soon());
+            assert_eq!(absent, Written::Moved(Some(mark)), "{header:?}");
+            let opened = server.store("locks", "web").open(soon()).expect("opened");
+            assert_eq!(
+                (opened.sight.revision, opened.sight.found),
+                (mark, Found::Marker)
+            );
+            write(&mut store, mark, "a");
+        }
+        admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
+        let sight = store.read(soon()).expect("read");
+        assert_eq!((sight.revision, sight.found), (Revision(0), Found::Absent));
+    });
+}
+
+#[test]
+fn a_deleted_bucket_is_noticed_and_not_made_again() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut admin = server.admin();
+        let gone = "the bucket KV_locks does not exist any more";
+        for by_write in [false, true] {
+            let (mut store, _) = open(&server, "locks");
+            let revision = write(&mut store, Revision(0), "a");
+            admin.stream("DELETE", "locks", "");
+            if by_write {
+                let written = store.write(revision, &plain("a"), soon());
+                assert_eq!(written, Written::Unknown(format!("nothing stored: {gone}")));
+            } else {
+                assert_eq!(store.read(soon()), Err(gone.to_owned()));
+            }
+            let written = store.write(Revision(0), &plain("a"), soon());
+            assert_eq!(written, Written::Unknown(format!("nothing sent: {gone}")));
+            assert_eq!(store.read(soon()), Err(gone.to_owned()));
+            assert_eq!(watch(&mut store, soon()), Watched::Gone(gone.to_owned()));
+            let info = admin.ask("$JS.API.STREAM.INFO.KV_locks", "");
+            assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
+            let opened = store.open(soon()).expect("opened again");
+            assert!(
+                opened
+                    .remarks
+                    .iter()
+                    .any(|line| line.contains("was created"))
+            );
+            admin.stream("DELETE", "locks", "");
+        }
+    });
+}
+
+#[test]
+fn a_bucket_deleted_and_made_anew_is_another() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut a, before) = open(&server, "locks");
+        let revision = write(&mut a, Revision(0), "a");
+        server.admin().stream("DELETE", "locks", "");
+        let (mut b, after) = open(&server, "locks");
+        assert_ne!(before.bucket.epoch, after.bucket.epoch);
+        assert_ne!(before.bucket.created, after.bucket.created);
+        assert_eq!(
+            a.write(revision, &plain("a"), soon()),
+            Written::Moved(Some(Revision(0)))
+        );
+        write(&mut b, Revision(0), "b");
+        assert_eq!(a.open(soon()).expect("opened").bucket, after.bucket);
+    });
+}
+
+#[test]
+fn a_bucket_in_memory_is_another_after_its_server_ended() {
+    on_servers(|binary| {
+        let mut server = Server::start(binary);
+        let mut config = old_config("locks");
+        config["storage"] = "memory".into();
+        server
+            .admin()
+            .stream("CREATE", "locks", &config.to_string());
+        let mut settings = server::settings("locks", "web");
+        settings.allow_memory = true;
+        let mut store = NatsStore::new(server.client(None), settings);
+        let before = store.open(soon()).expect("opened");
+        write(&mut store, Revision(0), "a");
+        server.kill();
+        server.restart();
+        let after = store.open(soon()).expect("opened again");
+        assert_ne!(before.bucket.epoch, after.bucket.epoch);
+        assert_eq!(after.sight.found, Found::Absent);
+    });
+}
+
+#[test]
+fn an_older_copy_of_the_store_shows_in_the_last_revision() {
+    on_servers(|binary| {
+        let mut server = Server::start(binary);
+        let (mut store, before) = open(&server, "locks");
+        let early = write(&mut store, Revision(0), "a");
+        server.kill();
+        server.copy_store("js", "copy");
+        server.restart();
+        let mut revision = store.open(soon()).expect("opened").sight.revision;
+        for _ in 0..5 {
+            revision = write(&mut store, revision, "a");
+        }
+        let last = store.open(soon()).expect("opened").last;
+        assert_eq!(last, revision);
+        server.kill();
+        server.copy_store("copy", "js");
+        server.restart();
+        let after = store.open(soon()).expect("opened");
+        assert_eq!(after.bucket, before.bucket, "nothing else shows it");
+        assert_eq!((after.last, after.sight.revision), (early, early));
+    });
+}
+
+#[test]
+fn a_lost_link_is_told_and_nothing_is_sent_later() {
+    on_servers(|binary| {
+        let mut server = Server::start(binary);
+        let (mut store, _) = open(&server, "locks");
+        let revision = write(&mut store, Revision(0), "a");
+        server.kill();
+        let written = store.write(revision, &plain("b"), soon());
+        assert!(matches!(written, Written::Unknown(_)), "{written:?}");
+        assert!(store.read(soon()).is_err());
+        let watched = watch(&mut store, soon());
+        assert!(matches!(watched, Watched::Gone(_)), "{watched:?}");
+        server.restart();
+        // Not before the bucket was looked at again.
+        let written = store.write(revision, &plain("b"), soon());
+        assert!(matches!(written, Written::Unknown(_)), "{written:?}");
+        assert!(store.read(soon()).is_err());
+        let opened = store.open(soon()).expect("opened again");
+        assert_eq!(opened.sight.revision, revision);
+        write(&mut store, revision, "b");
+    });
+}
+
+#[test]
+fn a_full_or_sealed_bucket_denies() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut admin = server.admin();
+        let mut config = old_config("locks");
+        config["max_msgs"] = 1.into();
+        admin.stream("CREATE", "locks", &config.to_string());
+        let (mut store, _) = open(&server, "locks");
+        let written = store.write(Revision(0), &plain("a"), soon());
+        assert!(
+            matches!(&written, Written::Denied(text) if text.contains("10077")),
+            "{written:?}"
+        );
+        config["sealed"] = true.into();
+        admin.stream("UPDATE", "locks", &config.to_string());
+        let written = store.write(Revision(0), &plain("a"), soon());
+        assert!(
+            matches!(&written, Written::Denied(text) if text.contains("10109")),
+            "{written:?}"
+        );
+    });
+}
+
+#[test]
+fn a_hint_names_what_was_stored_and_nothing_else() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut a, _) = open(&server, "locks");
+        let (mut b, _) = open(&server, "locks");
+        let revision = write(&mut a, Revision(0), "a");
+        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(revision)));
+        assert_quiet(&mut b);
+        let refused = a.write(Revision(0), &plain("a"), soon());
+        assert_eq!(refused, Written::Moved(Some(revision)));
+        assert_quiet(&mut b);
+        let mut admin = server.admin();
+        let forged = [
+            ("Nats-Sequence", "99"),
+            ("Nats-Stream", "x"),
+            ("Nats-Subject", "y"),
+        ];
+        let seq = admin.put("$KV.locks.web", &forged, "b");
+        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(Revision(seq))));
+        assert_eq!(b.read(soon()).expect("read").revision, Revision(seq));
+        for damaged in [
+            &[][..],
+            &forged,
+            &[
+                ("Nats-Stream", "KV_locks"),
+                ("Nats-Subject", "$KV.locks.web"),
+            ],
+            &[
+                ("Nats-Stream", "KV_locks"),
+                ("Nats-Subject", "$KV.locks.web"),
+                ("Nats-Sequence", "0"),
+            ],
+        ] {
+            admin.shout("putex.hint.locks.web", damaged);
+        }
+        assert_quiet(&mut b);
+    });
+}
+
+#[test]
+fn a_twin_is_heard_and_oneself_is_not() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut a, _) = open(&server, "locks");
+        let (mut b, _) = open(&server, "locks");
+        let notice = |incarnation: &str| Notice {
+            token: "t".to_owned(),
+            incarnation: incarnation.to_owned(),
+            host: "alpha".to_owned(),
+        };
+        a.announce(&notice("1"));
+        assert_eq!(watch(&mut b, soon()), Watched::Twin(notice("1")));
+        b.announce(&notice("2"));
+        assert_eq!(watch(&mut a, soon()), Watched::Twin(notice("2")));
+        assert_quiet(&mut a);
+        assert_quiet(&mut b);
+        server
+            .admin()
+            .shout("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
+        assert_quiet(&mut a);
+    });
+}
+
+#[test]
+fn of_two_stores_that_open_again_each_hears_a_hint_once() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut a, _) = open(&server, "locks");
+        let (mut b, _) = open(&server, "locks");
+        b.open(soon()).expect("opened again on the same link");
+        let revision = write(&mut a, Revision(0), "a");
+        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(revision)));
+        assert_quiet(&mut b);
+    });
+}
+
+#[test]
+fn a_watch_hears_a_write_while_it_waits() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut a, _) = open(&server, "locks");
+        let (mut b, _) = open(&server, "locks");
+        thread::scope(|scope| {
+            let watching = scope.spawn(move || watch(&mut b, soon()));
+            thread::sleep(QUIET);
+            let revision = write(&mut a, Revision(0), "a");
+            assert_eq!(
+                watching.join().expect("joined"),
+                Watched::Hint(Some(revision))
+            );
+        });
+    });
+}

@@ -1,0 +1,408 @@
+//! Opening a bucket: made as asked, raced for, taken with remarks, refused.
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+
+use putex::core::record::{Found, Revision};
+use putex::store::nats::NatsStore;
+use putex::store::{OpenError, Store, Written};
+use serde_json::{Value, json};
+
+use crate::server::{self, Server, old_config, on_servers, soon};
+use crate::{open, plain, write};
+
+fn refusal(store: &mut NatsStore) -> String {
+    let opened = store.open(soon());
+    let Err(OpenError::Unsafe(text)) = opened else {
+        panic!("not unsafe but {opened:?}");
+    };
+    text
+}
+
+#[test]
+fn a_new_bucket_is_made_as_asked() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (_, first) = open(&server, "locks");
+        let info = server.admin().stream("INFO", "locks", "");
+        let expected = json!({
+            "subjects": ["$KV.locks.>"], "retention": "limits", "storage": "file",
+            "discard": "new", "num_replicas": 1, "max_age": 0, "max_msgs_per_subject": 1,
+            "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "allow_direct": true,
+            "deny_delete": true, "deny_purge": true, "allow_rollup_hdrs": false,
+            "republish": {"src": "$KV.locks.>", "dest": "putex.hint.locks.>"},
+        });
+        for (field, value) in expected.as_object().expect("an object") {
+            assert_eq!(&info["config"][field], value, "{field}");
+        }
+        let [server_line, made] = &first.remarks[..] else {
+            panic!("{:?}", first.remarks)
+        };
+        assert!(
+            server_line.contains(&format!("nats-server {}", server.version)),
+            "{server_line}"
+        );
+        assert_eq!(made, "bucket locks: did not exist and was created");
+        assert_eq!(
+            (first.last, first.sight.found),
+            (Revision(1), Found::Absent)
+        );
+        assert_eq!((first.bucket.epoch.len(), first.age), (32, None));
+        let (_, second) = open(&server, "locks");
+        assert_eq!(second.bucket, first.bucket);
+        assert_eq!(second.remarks.len(), 1, "{:?}", second.remarks);
+    });
+}
+
+#[test]
+fn many_that_open_at_once_agree_on_the_epoch() {
+    on_servers(|binary| {
+        const RACERS: usize = 8;
+        let server = Server::start(binary);
+        for round in 0..5 {
+            let (bucket, start) = (format!("race{round}"), Barrier::new(RACERS));
+            let opened: Vec<_> = thread::scope(|scope| {
+                let racer = || {
+                    let mut store = server.store(&bucket, "web");
+                    start.wait();
+                    store.open(soon()).expect("opened")
+                };
+                let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(racer)).collect();
+                racers
+                    .into_iter()
+                    .map(|racer| racer.join().expect("joined"))
+                    .collect()
+            });
+            assert!(
+                opened.iter().all(|one| one.bucket == opened[0].bucket),
+                "{opened:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_bucket_that_differs_and_is_made_at_the_same_time_is_taken() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        for round in 0..10 {
+            let (bucket, start) = (format!("race{round}"), Barrier::new(2));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut admin = server.admin();
+                    let config = old_config(&bucket).to_string();
+                    start.wait();
+                    admin.ask(&format!("$JS.API.STREAM.CREATE.KV_{bucket}"), &config);
+                });
+                let mut store = server.store(&bucket, "web");
+                start.wait();
+                store.open(soon()).expect("opened, whoever made it");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut admin = server.admin();
+        admin.stream("CREATE", "locks", &old_config("locks").to_string());
+        let seq = admin.put("$KV.locks.web", &[], "old-agent");
+        let (mut store, opened) = open(&server, "locks");
+        for lacks in [
+            "allow_rollup_hdrs",
+            "deny_purge",
+            "no republish",
+            "allow_direct",
+        ] {
+            assert!(
+                opened.remarks.iter().any(|line| line.contains(lacks)),
+                "{:?}",
+                opened.remarks
+            );
+        }
+        assert_eq!(opened.remarks.len(), 5, "{:?}", opened.remarks);
+        assert_eq!(opened.sight.revision, Revision(seq));
+        assert_eq!(opened.sight.found, Found::Record(plain("old-agent")));
+        assert_eq!(opened.last, Revision(seq + 1), "the epoch came last");
+        let revision = write(&mut store, opened.sight.revision, "a");
+        assert_eq!(store.read(soon()).expect("read").revision, revision);
+    });
+}
+
+#[test]
+fn a_damaged_epoch_is_written_anew() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let (mut store, before) = open(&server, "locks");
+        let mut admin = server.admin();
+        for headers in [&[("KV-Operation", "DEL")][..], &[]] {
+            admin.put("$KV.locks.putex.epoch", headers, " ");
+            let after = store.open(soon()).expect("opened");
+            assert_ne!(after.bucket.epoch, before.bucket.epoch);
+            assert_eq!(after.bucket.epoch.len(), 32);
+            let again = store.open(soon()).expect("opened");
+            assert_eq!(again.bucket, after.bucket);
+        }
+    });
+}
+
+#[test]
+fn every_unsafe_bucket_is_refused_with_its_reason() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut admin = server.admin();
+        admin.stream("CREATE", "origin", &old_config("origin").to_string());
+        let cases = [
+            (
+                "mirror",
+                json!({"mirror": {"name": "KV_origin"}, "subjects": []}),
+            ),
+            ("sources", json!({"sources": [{"name": "KV_origin"}]})),
+            (
+                "subjects $KV.b2.> more.>",
+                json!({"subjects": ["$KV.b2.>", "more.>"]}),
+            ),
+            ("subjects $KV.b3.web", json!({"subjects": ["$KV.b3.web"]})),
+            (
+                "subject_transform",
+                json!({"subject_transform": {"src": ">", "dest": "x.>"}}),
+            ),
+            (
+                "republish to $KV.elsewhere.>",
+                json!({"republish": {"src": ">", "dest": "$KV.elsewhere.>"}}),
+            ),
+            ("storage memory", json!({"storage": "memory"})),
+            ("retention workqueue", json!({"retention": "workqueue"})),
+            ("retention interest", json!({"retention": "interest"})),
+            (
+                "max_age 3600000 ms",
+                json!({"max_age": 3_600_000_000_000u64}),
+            ),
+            (
+                "discard old with max_msgs 9",
+                json!({"discard": "old", "max_msgs": 9}),
+            ),
+            (
+                "discard old with max_bytes 999",
+                json!({"discard": "old", "max_bytes": 999}),
+            ),
+            ("allow_msg_ttl true", json!({"allow_msg_ttl": true})),
+            (
+                "subject_delete_marker_ttl 1000 ms",
+                json!({"subject_delete_marker_ttl": 1_000_000_000u64}),
+            ),
+            ("persist_mode async", json!({"persist_mode": "async"})),
+            ("no_ack true", json!({"no_ack": true})),
+            (
+                "discard_new_per_subject true",
+                json!({"discard_new_per_subject": true}),
+            ),
+            (
+                "allow_msg_counter true",
+                json!({"allow_msg_counter": true, "discard": "old"}),
+            ),
+            ("max_msg_size 64 B", json!({"max_msg_size": 64})),
+        ];
+        let unknown_to_old = [
+            "subject_transform",
+            "allow_msg_ttl true",
+            "subject_delete_marker_ttl 1000 ms",
+            "persist_mode async",
+            "allow_msg_counter true",
+        ];
+        for (number, (reason, change)) in cases.iter().enumerate() {
+            let bucket = format!("b{number}");
+            let mut config = old_config(&bucket);
+            for (field, value) in change.as_object().expect("an object") {
+                config[field] = value.clone();
+            }
+            admin.stream("CREATE", &bucket, &config.to_string());
+            let mut store = server.store(&bucket, "web");
+            if server.is_old() && unknown_to_old.contains(reason) {
+                store
+                    .open(soon())
+                    .expect("the server ignored it, and so do we");
+                continue;
+            }
+            let text = refusal(&mut store);
+            assert!(text.starts_with(&format!("bucket {bucket}: ")), "{text}");
+            assert!(text.contains(&format!("{reason}: ")), "{reason}: {text}");
+            let written = store.write(Revision(0), &plain("a"), soon());
+            assert!(
+                matches!(written, Written::Unknown(_)),
+                "written nevertheless: {written:?}"
+            );
+            let messages = admin.stream("INFO", &bucket, "")["state"]["messages"].clone();
+            assert_eq!(messages, 0, "{bucket} was written to");
+        }
+    });
+}
+
+#[test]
+fn more_than_one_replica_needs_a_cluster_of_new_servers() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut settings = server::settings("locks", "web");
+        settings.replicas = 3;
+        let mut store = NatsStore::new(server.client(None), settings.clone());
+        let text = refusal(&mut store);
+        let reason = if server.is_old() {
+            "older than 2.9.21"
+        } else {
+            "error 10074"
+        };
+        assert!(text.contains(reason), "{text}");
+        let info = server.admin().ask("$JS.API.STREAM.INFO.KV_locks", "");
+        assert_eq!(
+            info["error"]["err_code"], 10059,
+            "made nevertheless: {info}"
+        );
+        open(&server, "locks");
+        let opened = NatsStore::new(server.client(None), settings)
+            .open(soon())
+            .expect("taken");
+        let fewer = "bucket locks: num_replicas 1: 3 were asked for, it is taken as it is";
+        assert!(
+            opened.remarks.iter().any(|line| line == fewer),
+            "{:?}",
+            opened.remarks
+        );
+    });
+}
+
+#[test]
+fn a_bucket_in_memory_is_taken_when_allowed() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        let mut config = old_config("locks");
+        config["storage"] = Value::from("memory");
+        server
+            .admin()
+            .stream("CREATE", "locks", &config.to_string());
+        let mut settings = server::settings("locks", "web");
+        settings.allow_memory = true;
+        let mut store = NatsStore::new(server.client(None), settings);
+        let opened = store.open(soon()).expect("allowed");
+        assert!(
+            opened
+                .remarks
+                .iter()
+                .any(|line| line.contains("storage memory"))
+        );
+    });
+}
+
+#[test]
+fn names_that_would_change_a_subject_are_refused() {
+    on_servers(|binary| {
+        let server = Server::start(binary);
+        for (bucket, key) in [
+            ("a.b", "web"),
+            (">", "web"),
+            ("locks", "*"),
+            ("locks", "putex.epoch"),
+        ] {
+            refusal(&mut server.store(bucket, key));
+        }
+    });
+}
+
+const ACCOUNTS: &str = r#"
+accounts {
+  A {
+    jetstream: enabled
+    users: [
+      { user: admin, password: secret }
+      { user: reader, password: secret, permissions: { publish: { deny: ["$KV.locks.web"] } } }
+      { user: guest, password: secret, permissions: { publish: {
+          allow: ["$JS.API.STREAM.INFO.*"] } } }
+      { user: frugal, password: secret, permissions: {
+          publish: { allow: ["$KV.locks.web", "$JS.API.STREAM.INFO.KV_locks",
+            "$JS.API.DIRECT.GET.KV_locks.$KV.locks.>"] }
+          subscribe: { allow: ["_INBOX.>"] } } }
+    ]
+  }
+  B { users: [{ user: poor, password: secret }] }
+}
+jetstream { store_dir: "FOLDER/js" }
+"#;
+
+fn with_accounts(binary: &Path) -> Server {
+    Server::start_with(binary, ACCOUNTS)
+}
+
+#[test]
+fn refused_credentials_are_told_from_an_absent_server() {
+    on_servers(|binary| {
+        let mut server = with_accounts(binary);
+        for (user, password) in [("admin", "wrong"), ("nobody", "secret")] {
+            let error = server.store_as(user, password, "locks").open(soon());
+            assert!(
+                matches!(error, Err(OpenError::Credentials(_))),
+                "{user}: {error:?}"
+            );
+            assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
+        }
+        let error = server.store("locks", "web").open(soon());
+        assert!(
+            matches!(error, Err(OpenError::Credentials(_))),
+            "no credentials: {error:?}"
+        );
+        server.kill();
+        let error = server.store_as("admin", "secret", "locks").open(soon());
+        assert!(matches!(error, Err(OpenError::Unreachable(_))), "{error:?}");
+    });
+}
+
+#[test]
+fn a_missing_permission_is_named() {
+    on_servers(|binary| {
+        let server = with_accounts(binary);
+        let error = server.store_as("guest", "secret", "locks").open(soon());
+        let Err(OpenError::Credentials(text)) = error else {
+            panic!("{error:?}")
+        };
+        assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
+        let mut store = server.store_as("reader", "secret", "locks");
+        store.open(soon()).expect("opened");
+        let written = store.write(Revision(0), &plain("a"), soon());
+        let Written::Denied(text) = written else {
+            panic!("{written:?}")
+        };
+        assert!(text.contains("$KV.locks.web"), "{text}");
+    });
+}
+
+#[test]
+fn a_user_of_one_key_needs_no_more_than_that() {
+    on_servers(|binary| {
+        let server = with_accounts(binary);
+        server
+            .store_as("admin", "secret", "locks")
+            .open(soon())
+            .expect("made");
+        let mut store = server.store_as("frugal", "secret", "locks");
+        let opened = store.open(soon()).expect("opened");
+        assert_eq!(opened.sight.found, Found::Absent);
+        let revision = write(&mut store, Revision(0), "a");
+        assert_eq!(store.read(soon()).expect("read").revision, revision);
+    });
+}
+
+#[test]
+fn a_server_or_an_account_without_jetstream_is_named() {
+    on_servers(|binary| {
+        let server = Server::start_with(binary, "");
+        let error = server.store("locks", "web").open(soon());
+        let Err(OpenError::Unreachable(text)) = error else {
+            panic!("{error:?}")
+        };
+        assert!(text.contains("JetStream is not enabled"), "{text}");
+        let server = with_accounts(binary);
+        let text = refusal(&mut server.store_as("poor", "secret", "locks"));
+        assert!(text.contains("error 10039"), "{text}");
+    });
+}
