@@ -1,6 +1,8 @@
 //! The store in a NATS bucket, on real servers: the stories that every store must
 //! pass, and those that only a server can tell.
 
+#[path = "nats_store/cluster.rs"]
+mod cluster;
 mod contract;
 #[path = "nats_store/opening.rs"]
 mod opening;

@@ -114,6 +114,16 @@ impl Server {
         self.child.wait().expect("waited");
     }
 
+    /// Sends it a signal, by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill")
+            .args(["-s", name, &pid])
+            .status()
+            .expect("kill");
+        assert!(status.success(), "kill: {status}");
+    }
+
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.binary, &self.folder);
         self.await_info();

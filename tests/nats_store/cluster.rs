@@ -1,0 +1,221 @@
+//! Three servers and a bucket of three copies: what an agent sees while a leader
+//! is elected. Takes half a minute, so only with PUTEX_SLOW_TESTS=1.
+
+use std::env;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use putex::core::record::Revision;
+use putex::nats::{self, Client, Credentials};
+use putex::store::nats::NatsStore;
+use putex::store::{OpenError, Opened, Store, Watched, Written};
+use putex::sys::{self, Waker};
+
+use crate::server::{self, Server, on_servers, soon};
+use crate::{plain, write};
+
+/// How long a cluster may take to start or to elect: 9 s at the most are known.
+const ELECTION_MAX: Duration = Duration::from_secs(30);
+/// How often it is tried whether it has.
+const TRY_EVERY: Duration = Duration::from_millis(100);
+
+struct Cluster(Vec<Server>);
+
+impl Cluster {
+    fn start(binary: &Path) -> Cluster {
+        let free: Vec<_> = (0..3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+            .collect();
+        let ports: Vec<_> = free
+            .iter()
+            .map(|one| one.local_addr().expect("an address").port())
+            .collect();
+        drop(free);
+        let routes: Vec<_> = ports
+            .iter()
+            .map(|port| format!("nats://127.0.0.1:{port}"))
+            .collect();
+        let start = |(number, port): (usize, &u16)| {
+            let lines = format!(
+                "server_name: s{number}\njetstream {{ store_dir: \"FOLDER/js\" }}\n\
+                 cluster {{ name: C, listen: \"127.0.0.1:{port}\", routes: [{}] }}\n",
+                routes.join(", ")
+            );
+            Server::start_with(binary, &lines)
+        };
+        Cluster(ports.iter().enumerate().map(start).collect())
+    }
+
+    fn client(&self) -> Client {
+        let urls: Vec<_> = self
+            .0
+            .iter()
+            .map(|one| format!("127.0.0.1:{}", one.port))
+            .collect();
+        let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
+        let ping_after = Duration::from_millis(500);
+        Client::new(servers, Credentials::None, "test".to_owned(), ping_after)
+    }
+
+    fn store(&self, bucket: &str, key: &str) -> NatsStore {
+        let mut settings = server::settings(bucket, key);
+        settings.replicas = 3;
+        NatsStore::new(self.client(), settings)
+    }
+}
+
+fn open(store: &mut NatsStore) -> Opened {
+    let begin = Instant::now();
+    loop {
+        match store.open(soon()) {
+            Ok(opened) => return opened,
+            Err(OpenError::Unreachable(text)) => {
+                assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                thread::sleep(TRY_EVERY);
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// Of six that write over the same revision one at most may be told that it did.
+/// The others may be told that the key is busy.
+fn race(cluster: &Cluster) {
+    const RACERS: usize = 6;
+    const ROUNDS: usize = 100;
+    let mut stores: Vec<_> = (0..RACERS)
+        .map(|_| cluster.store("locks", "race"))
+        .collect();
+    let mut expected = stores
+        .iter_mut()
+        .map(open)
+        .last()
+        .expect("stores")
+        .sight
+        .revision;
+    let mut busy = 0;
+    for round in 0..ROUNDS {
+        let written: Vec<_> = thread::scope(|scope| {
+            let racers: Vec<_> = stores
+                .iter_mut()
+                .map(|store| scope.spawn(move || store.write(expected, &plain("a"), soon())))
+                .collect();
+            racers
+                .into_iter()
+                .map(|racer| racer.join().expect("joined"))
+                .collect()
+        });
+        busy += written
+            .iter()
+            .filter(|one| matches!(one, Written::Unknown(_)))
+            .count();
+        let stored = written.iter().filter_map(|one| match one {
+            Written::Stored(revision) => Some(*revision),
+            Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => None,
+        });
+        let stored: Vec<_> = stored.collect();
+        assert_eq!(stored.len(), 1, "round {round}: {written:?}");
+        expected = stored[0];
+    }
+    println!("{busy} of {} answers were busy", RACERS * ROUNDS);
+}
+
+#[test]
+fn a_bucket_of_three_copies_survives_its_leader() {
+    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
+        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+        return;
+    }
+    on_servers(|binary| {
+        let mut cluster = Cluster::start(binary);
+        if cluster.0[0].is_old() {
+            return;
+        }
+        let mut store = cluster.store("locks", "web");
+        let before = open(&mut store);
+        race(&cluster);
+        let mut revision = write(&mut store, Revision(0), "a");
+        let info = cluster.0[0].admin().stream("INFO", "locks", "");
+        assert_eq!(info["config"]["num_replicas"], 3);
+        let leader = info["cluster"]["leader"]
+            .as_str()
+            .expect("a leader")
+            .to_owned();
+        let number: usize = leader[1..].parse().expect("a number");
+        cluster.0[number].kill();
+        let begin = Instant::now();
+        let mut unknown = 0;
+        loop {
+            match store.write(revision, &plain("a"), soon()) {
+                Written::Stored(next) => {
+                    revision = next;
+                    break;
+                }
+                Written::Unknown(text) => {
+                    assert!(!text.contains("does not exist"), "{text}");
+                    unknown += 1;
+                }
+                written @ (Written::Moved(_) | Written::Denied(_)) => panic!("{written:?}"),
+            }
+            assert!(begin.elapsed() < ELECTION_MAX, "no leader");
+            thread::sleep(TRY_EVERY);
+            // The link may have led to the server that was killed.
+            if store
+                .read(soon())
+                .is_err_and(|text| text.contains("not connected"))
+            {
+                open(&mut store);
+            }
+        }
+        println!(
+            "stored again after {:?} and {unknown} unknown",
+            begin.elapsed()
+        );
+        let after = open(&mut store);
+        assert_eq!(
+            (after.bucket, after.sight.revision),
+            (before.bucket, revision)
+        );
+    });
+}
+
+#[test]
+fn a_server_that_hangs_is_left_for_another() {
+    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
+        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+        return;
+    }
+    on_servers(|binary| {
+        let cluster = Cluster::start(binary);
+        if cluster.0[0].is_old() {
+            return;
+        }
+        let mut store = cluster.store("locks", "web");
+        let opened = open(&mut store);
+        let mut revision = write(&mut store, Revision(0), "a");
+        let here = |server: &&Server| opened.remarks[0].contains(&format!(":{}:", server.port));
+        let hung = cluster.0.iter().find(here).expect("one of them");
+        hung.signal("STOP");
+        let begin = Instant::now();
+        let waker = Waker::new().expect("a descriptor");
+        loop {
+            let short = sys::now().after(Duration::from_secs(1));
+            let written = store.write(revision, &plain("a"), short);
+            if let Written::Stored(next) = written {
+                revision = next;
+                break;
+            }
+            assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
+            let soon = sys::now().after(TRY_EVERY);
+            if let Watched::Gone(_) = store.watch(waker.as_fd(), Some(soon)) {
+                revision = open(&mut store).sight.revision.max(revision);
+            }
+        }
+        println!("stored again after {:?}", begin.elapsed());
+        assert_eq!(open(&mut store).sight.revision, revision);
+        hung.signal("CONT");
+    });
+}
