@@ -5,6 +5,7 @@ use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use log::Level;
 use putex::agent::journal::Journal;
 use putex::agent::{self, Setup};
 use putex::cli::{self, AgentArgs, Place, Wish};
@@ -52,7 +53,7 @@ fn run_agent(args: AgentArgs) -> Exit {
         Ok(journal) => journal,
         Err(error) => return refuse(&format!("no log thread: {error}"), Exit::System),
     };
-    introduce(&args);
+    let greeting = introduce(&args);
     let me = Me {
         token: args.token,
         incarnation,
@@ -71,36 +72,37 @@ fn run_agent(args: AgentArgs) -> Exit {
         start: args.start,
         stop: args.stop,
         store,
+        greeting,
     };
     let ended = agent::run(setup);
     journal.end();
     ended.unwrap_or_else(|error| refuse(&format!("cannot start: {error}"), Exit::System))
 }
 
-/// Says what this agent is, and what an operator may not expect of it.
-fn introduce(args: &AgentArgs) {
-    let timing = args.timing;
-    log::info!(
-        "agent {}, R {}, T {}, stop budget {}",
-        args.token,
-        Ms(timing.renewal()),
-        Ms(timing.lock()),
-        Ms(timing.stop_budget())
-    );
+/// What this agent is, and what an operator may not expect of it.
+fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
+    let (r, t) = (Ms(args.timing.renewal()), Ms(args.timing.lock()));
+    let budget = Ms(args.timing.stop_budget());
+    let hello = format!("agent {}, R {r}, T {t}, stop budget {budget}", args.token);
+    let mut lines = vec![(Level::Info, hello)];
     if args.check.is_none() {
-        log::info!("no --healthcheck: a host that is up counts as fit");
+        let text = "no --healthcheck: a host that is up counts as fit".to_owned();
+        lines.push((Level::Info, text));
     }
-    if args.replicas > 1 && timing.lock() < ELECTION_T_MIN {
-        log::warn!(
-            "T = {} is shorter than {}: with {} replicas a NATS leader election (4 to 8 s) can cost the lock",
-            Ms(timing.lock()),
+    if args.replicas > 1 && args.timing.lock() < ELECTION_T_MIN {
+        let text = format!(
+            "T = {t} is shorter than {}: with {} replicas a NATS leader election (4 to 8 s) \
+             can cost the lock",
             Ms(ELECTION_T_MIN),
             args.replicas
         );
+        lines.push((Level::Warn, text));
     }
     if matches!(args.place, Place::Dir(_) | Place::DefaultDir) {
-        log::info!("the lock is kept in a directory: it covers agents on this host only");
+        let text = "the lock is kept in a directory: it covers agents on this host only".to_owned();
+        lines.push((Level::Info, text));
     }
+    lines
 }
 
 /// Prepares the store; nothing is opened yet.

@@ -13,10 +13,11 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
+use putex::core::event::{Notice, Opened, Written};
 use putex::core::record::{Found, Record, Revision};
 use putex::core::timing::Instant;
 use putex::store::nats::NatsStore;
-use putex::store::{Notice, Opened, Store, Watched, Written};
+use putex::store::{Store, Watched};
 use putex::sys::{self, Waker};
 
 use server::{Server, old_config, on_servers, soon};

@@ -60,6 +60,9 @@ pub struct Setup {
     pub stop: String,
     /// Where the lock is kept.
     pub store: Box<dyn Store>,
+    /// What is said once the store is open: before, a mistake in the set-up shall
+    /// be the only line.
+    pub greeting: Vec<(log::Level, String)>,
 }
 
 /// Runs an agent until it is told to end.
@@ -94,16 +97,26 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         notice,
         faults: VecDeque::new(),
     };
-    Ok(turn_until_end(pump, hands, &inbox))
+    Ok(turn_until_end(pump, hands, &inbox, setup.greeting))
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.
-fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Receiver<Event>) -> Exit {
+fn turn_until_end(
+    mut pump: Pump,
+    mut hands: Hands,
+    inbox: &Receiver<Event>,
+    mut greeting: Vec<(log::Level, String)>,
+) -> Exit {
     loop {
         let event = match hands.faults.pop_front() {
             Some(fault) => fault,
             None => next_event(&pump, inbox),
         };
+        if let Event::Opened(_) = event {
+            for (level, text) in greeting.drain(..) {
+                log::log!(level, "{text}");
+            }
+        }
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
         pump = after;

@@ -27,11 +27,12 @@ mod opening;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{Record, Revision, Sight};
 use crate::core::timing::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, Event, Message, RequestError, Sid};
-use crate::store::{Notice, OpenError, Opened, Store, Watched, Written};
+use crate::store::{OpenError, Store, Watched};
 use crate::sys;
 
 /// Longest that a silent or missing answer is followed up by asking whether the

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
 use putex::nats::{self, Client, Credentials};
 use putex::store::nats::NatsStore;
-use putex::store::{OpenError, Opened, Store, Watched, Written};
+use putex::store::{OpenError, Store, Watched};
 use putex::sys::{self, Waker};
 
 use crate::server::{self, Server, on_servers, soon};

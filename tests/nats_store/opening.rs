@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
+use putex::core::event::Written;
 use putex::core::record::{Found, Revision};
 use putex::store::nats::NatsStore;
-use putex::store::{OpenError, Store, Written};
+use putex::store::{OpenError, Store};
 use serde_json::{Value, json};
 
 use crate::server::{self, Server, old_config, on_servers, soon};

@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
     Row { what: "unknown flag", with: &["--frobnicate"], says: "--frobnicate", ..ROW },
     Row { what: "unknown short flag", with: &["-z"], says: "-z", ..ROW },
     Row { what: "stray argument", with: &["stray"], says: "stray", ..ROW },
-    Row { what: "missing required flag", without: "--token", says: "--token", ..ROW },
+    Row { what: "missing required flag", without: "--stop", says: "--stop", ..ROW },
     Row { what: "missing value", without: "-r", with: &["-r"], says: "-r", ..ROW },
     Row { what: "bad unit", without: "-r", with: &["-r", "5parsecs"], says: "-r", ..ROW },
     Row { what: "no number", without: "-r", with: &["-r", "soon"], says: "-r", ..ROW },

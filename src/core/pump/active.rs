@@ -1,4 +1,8 @@
 //! The lock is this agent's: check, renew, assert start, every R.
+//!
+//! A check may take as long as the lock is valid from when the check began. One
+//! that runs over R would leave no time to renew after it, so the lock is renewed
+//! once beside it.
 
 use super::facts::Facts;
 use super::pending::{Pending, Verdict};
@@ -13,18 +17,25 @@ pub(super) struct Active {
     hold: Hold,
     stroke_at: Instant,
     phase: Phase,
+    /// The renewal that is under way.
+    renewal: Option<Box<Pending>>,
     /// A start command has succeeded in this term.
     up: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The stroke begins.
     Due,
-    /// The check runs; whether it was already said to run over R.
-    Checking { warned: bool },
-    /// The renewal is under way.
-    Renewing(Box<Pending>),
+    /// The check runs: whether it was said to run over R, and whether the lock was
+    /// renewed beside it.
+    Checking {
+        began: Instant,
+        warned: bool,
+        beside: bool,
+    },
+    /// The check has passed; the renewal is under way.
+    Renewing,
     /// The lock is renewed; start is to be asserted.
     Renewed,
     /// Until the next stroke.
@@ -38,6 +49,7 @@ impl Active {
             hold,
             stroke_at: now,
             phase: Phase::Renewed,
+            renewal: None,
             up: false,
         }
     }
@@ -49,6 +61,7 @@ impl Active {
             hold,
             stroke_at: now,
             phase: Phase::Due,
+            renewal: None,
             up: false,
         }
     }
@@ -60,11 +73,11 @@ impl Active {
             }
             Event::Ended(Command::Start, outcome) => self.started(facts, outcome),
             Event::Ended(Command::Check, outcome) => {
-                if let Phase::Checking { .. } = self.phase {
-                    if let Some(why) = failed_check(outcome) {
+                if let Phase::Checking { began, .. } = self.phase {
+                    if let Some(why) = failed_check(outcome, Ms(now.since(began))) {
                         return Stopping::enter(facts, self.hold, Leave::Released, why, now);
                     }
-                    self.phase = Phase::Renewing(Box::new(self.renewal(facts, now)));
+                    self.phase = Phase::Renewing;
                 }
             }
             Event::Tick
@@ -77,15 +90,20 @@ impl Active {
             | Event::Twin(_)
             | Event::Ended(Command::Stop, _) => {}
         }
-        if let Some(why) = self.heed_renewal(facts, event, now) {
-            return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
-        }
-        if let Some(why) = self.hold.contradicted(facts, event) {
+        let lost = self.heed_renewal(facts, event, now);
+        if let Some(why) = lost.or_else(|| self.hold.contradicted(facts, event)) {
             return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
         }
         if now >= self.hold.valid_until {
-            let why = self.expired(facts);
+            let validity = Ms(facts.config.timing.validity());
+            let why = format!("no renewal was acknowledged within {validity}");
             return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
+        }
+        if let Some(at) = self.check_by(facts)
+            && now >= at
+        {
+            let why = format!("{HUNG} {}", Ms(facts.config.timing.validity()));
+            return Stopping::enter(facts, self.hold, Leave::Released, why, now);
         }
         self.advance(facts, now);
         Next::Stay(State::Active(self))
@@ -93,16 +111,22 @@ impl Active {
 
     /// Takes in what became of the renewal; says why, when the lock is lost.
     fn heed_renewal(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Option<String> {
-        let Phase::Renewing(pending) = &mut self.phase else {
-            return None;
-        };
-        match pending.heed(facts, event, now) {
+        match self.renewal.as_mut()?.heed(facts, event, now) {
             Verdict::Open => None,
             Verdict::Held { revision, sent } => {
+                self.renewal = None;
                 self.hold.revision = revision;
                 self.hold.valid_until = sent.after(facts.config.timing.validity());
-                self.phase = Phase::Renewed;
                 facts.own_write();
+                match self.phase {
+                    Phase::Renewing => self.phase = Phase::Renewed,
+                    Phase::Checking { .. } => {
+                        if let Some(at) = self.check_by(facts) {
+                            facts.extend(Command::Check, at);
+                        }
+                    }
+                    Phase::Due | Phase::Renewed | Phase::Resting => {}
+                }
                 None
             }
             Verdict::Lost(why) => {
@@ -120,19 +144,15 @@ impl Active {
         match outcome {
             Outcome::Succeeded => {
                 if !self.up {
-                    facts.say(
-                        Level::Info,
-                        format!("the service runs here, term {}", self.hold.term),
-                    );
+                    let term = self.hold.term;
+                    facts.say(Level::Info, format!("the service runs here, term {term}"));
                 }
                 self.up = true;
             }
             Outcome::Failed(why) => {
                 self.up = false;
-                facts.say(
-                    Level::Warn,
-                    format!("start failed: {why}; asserted again in the next stroke"),
-                );
+                let text = format!("start failed: {why}; asserted again in the next stroke");
+                facts.say(Level::Warn, text);
             }
             Outcome::Overran => {
                 self.up = false;
@@ -144,115 +164,146 @@ impl Active {
         }
     }
 
-    fn expired(&self, facts: &Facts) -> String {
-        let validity = Ms(facts.config.timing.validity());
-        match &self.phase {
-            Phase::Checking { .. } => {
-                format!(
-                    "the health check did not end before the lock ran out, {validity} after its renewal"
-                )
-            }
-            Phase::Due | Phase::Renewing(_) | Phase::Renewed | Phase::Resting => {
-                format!("no renewal was acknowledged within {validity}")
-            }
-        }
-    }
-
     fn advance(&mut self, facts: &mut Facts, now: Instant) {
         let r = facts.config.timing.renewal();
-        if let Phase::Renewed = self.phase {
+        if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;
-            if facts.running(Command::Start) {
-                let deadline = self.hold.valid_until;
-                facts.extend(Command::Start, deadline);
-            } else {
-                self.run(facts, Command::Start);
-            }
+            self.assert_start(facts);
         }
-        if let Phase::Resting = self.phase
-            && now >= self.stroke_at.after(r)
-        {
+        if self.phase == Phase::Resting && now >= self.stroke_at.after(r) {
             // At once when it ran over, but then the lost time is lost.
             self.stroke_at = self.stroke_at.after(r).max(now.before(r / 2));
             self.phase = Phase::Due;
         }
-        if let Phase::Due = self.phase {
-            if facts.config.check && !facts.running(Command::Check) {
-                self.run(facts, Command::Check);
-                self.phase = Phase::Checking { warned: false };
-            } else if !facts.config.check {
-                self.phase = Phase::Renewing(Box::new(self.renewal(facts, now)));
+        if self.phase == Phase::Due && !facts.running(Command::Check) {
+            self.phase = Phase::Renewing;
+            if facts.config.check {
+                self.phase = Phase::Checking {
+                    began: now,
+                    warned: false,
+                    beside: false,
+                };
+                let deadline = self.check_by(facts).unwrap_or(now);
+                self.run(facts, Command::Check, deadline);
             }
         }
-        if let Phase::Checking { warned } = &mut self.phase
-            && !*warned
-            && now >= self.stroke_at.after(r)
+        if let Phase::Checking {
+            began,
+            warned,
+            beside,
+        } = self.phase
         {
-            *warned = true;
-            facts.say(
-                Level::Warn,
-                format!("the health check takes longer than R = {}", Ms(r)),
-            );
+            let warn = !warned && now >= began.after(r);
+            if warn {
+                let text = format!("the health check takes longer than R = {}", Ms(r));
+                facts.say(Level::Warn, text);
+            }
+            let renew = !beside && now >= self.beside_at(began, facts);
+            if renew {
+                self.renew(facts, now);
+            }
+            self.phase = Phase::Checking {
+                began,
+                warned: warned || warn,
+                beside: beside || renew,
+            };
         }
-        if let Phase::Renewing(pending) = &mut self.phase {
-            pending.advance(facts, now);
+        if self.phase == Phase::Renewing && self.renewal.is_none() {
+            self.renew(facts, now);
         }
-        if let Phase::Resting | Phase::Checking { .. } = self.phase {
-            self.hold.follow_hint(facts, now);
+        match &mut self.renewal {
+            Some(renewal) => renewal.advance(facts, now),
+            None => self.hold.follow_hint(facts, now),
         }
     }
 
-    fn run(&self, facts: &mut Facts, command: Command) {
-        let Hold {
-            term,
-            valid_until,
-            previous,
-            ..
-        } = &self.hold;
+    fn assert_start(&self, facts: &mut Facts) {
+        let deadline = self.hold.valid_until;
+        if facts.running(Command::Start) {
+            facts.extend(Command::Start, deadline);
+        } else {
+            self.run(facts, Command::Start, deadline);
+        }
+    }
+
+    fn run(&self, facts: &mut Facts, command: Command, deadline: Instant) {
+        let Hold { term, previous, .. } = &self.hold;
         facts.run(
             command,
             Role::Active,
-            *valid_until,
+            deadline,
             Some(*term),
             previous.clone(),
         );
     }
 
-    fn renewal(&self, facts: &mut Facts, now: Instant) -> Pending {
+    fn renew(&mut self, facts: &mut Facts, now: Instant) {
         let draft = Draft {
             expected: self.hold.revision,
             standing: Standing::Active,
             term: Some(self.hold.term),
             grace: facts.config.timing.confirmation(),
         };
-        pend(facts, draft, now, self.hold.valid_until)
+        self.renewal = Some(Box::new(pend(facts, draft, now, self.hold.valid_until)));
+    }
+
+    /// Returns when the running check is killed: when the lock runs out, and not
+    /// later than it would have without the renewal beside the check.
+    fn check_by(&self, facts: &Facts) -> Option<Instant> {
+        let Phase::Checking { began, .. } = self.phase else {
+            return None;
+        };
+        Some(
+            began
+                .after(facts.config.timing.validity())
+                .min(self.hold.valid_until),
+        )
+    }
+
+    /// Returns when the lock is renewed beside a check that has not ended: after R,
+    /// or while there is still time for it.
+    fn beside_at(&self, began: Instant, facts: &Facts) -> Instant {
+        let r = facts.config.timing.renewal();
+        began.after(r).min(self.hold.valid_until.before(r / 2))
     }
 
     pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
-        let over_at = self.stroke_at.after(facts.config.timing.renewal());
-        let next = match &self.phase {
-            Phase::Resting | Phase::Checking { warned: false } => Some(over_at),
-            Phase::Renewing(pending) => pending.deadline(facts),
-            Phase::Due | Phase::Checking { warned: true } | Phase::Renewed => None,
+        let r = facts.config.timing.renewal();
+        let step = match self.phase {
+            Phase::Resting => Some(self.stroke_at.after(r)),
+            Phase::Checking {
+                began,
+                warned,
+                beside,
+            } => {
+                let beside_at = (!beside).then(|| self.beside_at(began, facts));
+                let warn_at = (!warned).then(|| began.after(r));
+                sooner(self.check_by(facts), sooner(beside_at, warn_at))
+            }
+            Phase::Due | Phase::Renewing | Phase::Renewed => None,
         };
-        sooner(Some(self.hold.valid_until), next)
+        let renewal = self
+            .renewal
+            .as_ref()
+            .and_then(|renewal| renewal.deadline(facts));
+        sooner(Some(self.hold.valid_until), sooner(step, renewal))
     }
 }
 
-fn failed_check(outcome: &Outcome) -> Option<String> {
+const HUNG: &str = "the health check did not end within";
+
+fn failed_check(outcome: &Outcome, after: Ms) -> Option<String> {
     match outcome {
         Outcome::Succeeded => None,
         Outcome::Failed(why) => Some(format!("health check failed: {why}")),
-        Outcome::Overran => {
-            Some("health check did not end before the lock ran out and was killed".to_owned())
-        }
+        Outcome::Overran => Some(format!("{HUNG} {after} and was killed")),
     }
 }
 
 impl Hold {
     /// Says why, when an event shows that the lock is not this agent's any more:
     /// a rollback, or a newer record of somebody else.
-    pub(super) fn contradicted(&self, facts: &mut Facts, event: &Event) -> Option<String> {
+    pub(super) fn contradicted(&self, facts: &Facts, event: &Event) -> Option<String> {
         if let Some(loss) = &facts.rolled_back {
             return Some(format!("the store has rolled back: {loss}"));
         }

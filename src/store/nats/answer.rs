@@ -1,9 +1,10 @@
 //! What the server's answers mean to a lock. Pure.
 
+use crate::core::event::{Notice, Written};
 use crate::core::record::{Found, Record, Revision, Sight};
 use crate::nats::jetstream::{self, Failure, Stored, code};
 use crate::nats::{Headers, RequestError};
-use crate::store::{Notice, Written, lease};
+use crate::store::lease;
 
 /// Carries a notice's incarnation, on the twin subject.
 const NOTICE_INCARNATION: &str = "Putex-Incarnation";

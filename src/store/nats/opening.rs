@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::{Bucket, Ears, NatsStore, Settings, answer};
+use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, Found, Record, Revision};
 use crate::core::timing::Instant;
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
-use crate::store::{OpenError, Opened, Written, name};
+use crate::store::{OpenError, name};
 use crate::sys;
 
 /// How often a lost race for the epoch key is run again. One is enough unless
