@@ -1,0 +1,445 @@
+//! Holds the documentation true: the manual page, `--help` and the README against
+//! the tables and texts of the program.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use putex::cli::table::{FLAGS, Flag, Verb, help};
+use putex::exit::Exit;
+
+const README_LINES_MAX: usize = 100;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn page() -> String {
+    read("man/putex.8")
+}
+
+/// Returns the lines of a section of the page, up to the next section.
+fn section(name: &str) -> String {
+    let page = page();
+    let (_, rest) = page
+        .split_once(&format!("\n.Sh {name}\n"))
+        .unwrap_or_else(|| panic!("the page has no section {name}"));
+    rest.split("\n.Sh ").next().unwrap().to_owned()
+}
+
+/// An item of a list: what stands behind `.It`, and the text under it.
+struct Item {
+    head: String,
+    body: String,
+}
+
+fn items(section: &str) -> Vec<Item> {
+    let mut pieces = section.split("\n.It ");
+    pieces.next();
+    pieces
+        .map(|piece| {
+            let (head, body) = piece.split_once('\n').unwrap_or((piece, ""));
+            let body = body.split("\n.El").next().unwrap();
+            Item {
+                head: head.to_owned(),
+                body: plain(body),
+            }
+        })
+        .collect()
+}
+
+/// Returns mdoc as running text: macro names, and those that their arguments may
+/// hold, are left out.
+fn plain(mdoc: &str) -> String {
+    let mut words = Vec::new();
+    for line in mdoc.lines() {
+        let is_macro = line.starts_with('.');
+        words.extend(
+            line.split_whitespace()
+                .skip(usize::from(is_macro))
+                .filter(|word| !is_macro || !["Ns", "Ar", "Ev", "Cm", "Ql", "Fl"].contains(word)),
+        );
+    }
+    words.join(" ").replace("\\-", "-").replace(" .", ".")
+}
+
+/// Returns the flags of an item's head: `Fl v , Fl -verbose` are `-v`, `--verbose`.
+fn flags_of(head: &str) -> BTreeSet<String> {
+    let words: Vec<&str> = head.trim_start_matches('.').split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|pair| pair[0] == "Fl")
+        .map(|pair| format!("-{}", pair[1]))
+        .collect()
+}
+
+/// Returns every way to write a flag.
+fn spellings(flag: &Flag) -> BTreeSet<String> {
+    let short = flag.short.map(|short| format!("-{short}"));
+    let long = (!flag.long.is_empty()).then(|| format!("--{}", flag.long));
+    short.into_iter().chain(long).collect()
+}
+
+/// Returns the words of `text` that begin with `prefix`, made of capitals and `_`.
+fn names(text: &str, prefix: &str) -> BTreeSet<String> {
+    let inside = |c: char| c.is_ascii_uppercase() || c == '_';
+    text.split(|c: char| !inside(c))
+        .filter(|word| word.len() > prefix.len() && word.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_page_has_the_flags_of_the_program_and_no_others() {
+    let page = page();
+    let documented: BTreeSet<_> = items(&page)
+        .iter()
+        .map(|item| flags_of(&item.head))
+        .filter(|set| !set.is_empty())
+        .collect();
+    let known: BTreeSet<_> = FLAGS.iter().map(spellings).collect();
+    assert_eq!(documented, known, "left: the page; right: the program");
+}
+
+#[test]
+fn the_page_names_the_default_and_the_variable_of_every_flag() {
+    let items = items(&section("DESCRIPTION"));
+    for flag in FLAGS {
+        let item = items
+            .iter()
+            .find(|item| flags_of(&item.head) == spellings(flag))
+            .unwrap();
+        let shown = flag.shown();
+        let stated = item
+            .body
+            .split_once("The default is ")
+            .map(|(_, rest)| rest);
+        match (flag.default, stated) {
+            ("", stated) => assert_eq!(stated, None, "{shown} has no default"),
+            (default, Some(stated)) => {
+                let rest = stated.strip_prefix(default).unwrap_or("?");
+                let ends = rest.starts_with(['.', ',', ':']);
+                assert!(ends, "{shown}: the default is {default}, not {stated}");
+            }
+            (default, None) => panic!("{shown}: the default, {default}, is not named"),
+        }
+        assert!(
+            item.body.contains(flag.env),
+            "{shown}: {} is not named",
+            flag.env
+        );
+    }
+}
+
+#[test]
+fn flags_mentioned_anywhere_in_the_page_exist() {
+    let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
+    for line in page().lines().filter(|line| line.starts_with('.')) {
+        for flag in flags_of(line) {
+            assert!(known.contains(&flag), "{flag} in {line:?}");
+        }
+    }
+}
+
+#[test]
+fn help_names_every_flag_with_its_default_and_its_variable() {
+    for verb in [None, Some(Verb::Agent), Some(Verb::Timing)] {
+        let text = help(verb);
+        let (_, text) = text.split_once("options:\n").unwrap();
+        for flag in FLAGS {
+            let line = text.lines().find(|line| {
+                let words: Vec<_> = line.split([' ', ',']).collect();
+                line.starts_with("  ") && spellings(flag).iter().all(|how| words.contains(&&**how))
+            });
+            let due = verb.is_none_or(|verb| flag.verbs.contains(&verb));
+            assert_eq!(
+                line.is_some(),
+                due,
+                "{} in the help of {verb:?}",
+                flag.shown()
+            );
+            if let Some(line) = line {
+                for (value, shown) in [
+                    (flag.default, format!("[{}]", flag.default)),
+                    (flag.env, format!("[${}]", flag.env)),
+                ] {
+                    assert!(
+                        value.is_empty() || line.contains(&shown),
+                        "{shown} in {line}"
+                    );
+                }
+            }
+        }
+    }
+    let synopsis = section("SYNOPSIS");
+    for verb in Verb::ALL {
+        assert!(
+            synopsis.contains(&format!("Cm {}", verb.word())),
+            "{verb:?} in SYNOPSIS"
+        );
+        assert!(help(None).contains(verb.word()), "{verb:?} in --help");
+    }
+}
+
+#[test]
+fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
+    let documented: Vec<_> = items(&section("EXIT STATUS"))
+        .into_iter()
+        .map(|item| item.head)
+        .collect();
+    let known: Vec<_> = Exit::ALL
+        .iter()
+        .map(|exit| exit.status().to_string())
+        .collect();
+    assert_eq!(documented, known, "left: the page; right: the program");
+}
+
+#[test]
+fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
+    let given = names(&read("src/agent/children.rs"), "PUTEX_");
+    let items = items(&section("COMMANDS RUN"));
+    let documented: BTreeSet<_> = items
+        .iter()
+        .flat_map(|item| names(&item.head, "PUTEX_"))
+        .collect();
+    assert_eq!(documented, given, "left: the page; right: the program");
+    let mentioned = names(&page(), "PUTEX_");
+    assert!(
+        mentioned.is_subset(&given),
+        "{mentioned:?} are not all in {given:?}"
+    );
+}
+
+#[test]
+fn the_page_has_the_environment_that_the_agent_reads() {
+    let program = read("src/main.rs");
+    let mut due = BTreeSet::new();
+    for call in ["var(\"", "var_os(\""] {
+        for piece in program.split(call).skip(1) {
+            due.insert(piece.split('"').next().unwrap().to_owned());
+        }
+    }
+    if program.contains("temp_dir()") {
+        due.insert("TMPDIR".to_owned());
+    }
+    due.extend(
+        FLAGS
+            .iter()
+            .map(|flag| flag.env.to_owned())
+            .filter(|env| !env.is_empty()),
+    );
+    let documented: BTreeSet<_> = items(&section("ENVIRONMENT"))
+        .iter()
+        .flat_map(|item| {
+            item.head
+                .split([' ', ','])
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter(|word| word.len() > 2)
+        .collect();
+    assert_eq!(documented, due, "left: the page; right: the program");
+    for name in [
+        "NATS_URL",
+        "NATS_USER",
+        "NATS_PASSWORD",
+        "NATS_TOKEN",
+        "XDG_RUNTIME_DIR",
+    ] {
+        assert!(documented.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn the_page_quotes_log_lines_as_the_program_writes_them() {
+    let mut program = String::new();
+    gather(&root().join("src"), &mut program);
+    let quoted = items(&section("DIAGNOSTICS"));
+    assert!(
+        quoted.len() > 20,
+        "only {} log lines in DIAGNOSTICS",
+        quoted.len()
+    );
+    for item in quoted {
+        let head = item
+            .head
+            .trim_start_matches("Sy ")
+            .trim_matches('"')
+            .to_owned();
+        let said = match head.split_once(": ") {
+            Some((states, why)) if states.contains(" -> ") => why,
+            _ => &head,
+        };
+        for piece in said.split("...").filter(|piece| piece.trim().len() > 2) {
+            assert!(
+                program.contains(piece),
+                "{head}: the program does not say {piece:?}"
+            );
+        }
+    }
+}
+
+/// Adds all sources below `folder`, with texts that go over several lines made one.
+fn gather(folder: &Path, into: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            gather(&path, into);
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            let mut pieces = text.split("\\\n");
+            into.push_str(pieces.next().unwrap());
+            pieces.for_each(|piece| into.push_str(piece.trim_start()));
+        }
+    }
+}
+
+#[test]
+fn the_page_calculates_as_the_program_does() {
+    let output = Command::new(env!("CARGO_BIN_EXE_putex"))
+        .arg("timing")
+        .output()
+        .unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    let page = page();
+    for (row, head) in [
+        ("T = F*R", "T = F \\(mu R Bq "),
+        ("validity V", "V = sent + T \\(mu (1 \\- e) Bq sent + "),
+        ("takeover wait", "takeover wait = T \\(mu (1 + e) Bq "),
+        ("confirmation C*R", "confirmation = C \\(mu R Bq "),
+        (
+            "stop budget",
+            "stop budget = C \\(mu R \\- drift \\- slack Bq ",
+        ),
+        (
+            "failover, best",
+            "failover = T \\(mu (1 + e) + C \\(mu R Bq ",
+        ),
+    ] {
+        let line = report.lines().find(|line| line.starts_with(row)).unwrap();
+        let value: Vec<_> = line[row.len()..].split_whitespace().take(2).collect();
+        let item = format!("\n.It {head}{}\n", value.join(" "));
+        assert!(page.contains(&item), "not in the page: {item}");
+    }
+}
+
+/// Runs a tool that may be absent; `None`, said in a line, when it is.
+fn run_tool(words: &[&str]) -> Option<String> {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(root())
+        .output();
+    match output {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            Some(String::from_utf8_lossy(&text).into_owned())
+        }
+        Err(error) => {
+            let needed = std::env::var("PUTEX_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+            assert!(!needed, "{}: {error}", words[0]);
+            println!("skipped: {}: {error}", words[0]);
+            None
+        }
+    }
+}
+
+#[test]
+fn formatters_of_manual_pages_have_nothing_to_say() {
+    // Which other pages are installed is no matter of this one.
+    let about_others =
+        |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
+    for words in [
+        ["mandoc", "-T", "lint", "-W", "style", "man/putex.8"],
+        ["groff", "-mdoc", "-Tutf8", "-ww", "-z", "man/putex.8"],
+    ] {
+        let said = run_tool(&words).unwrap_or_default();
+        let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
+        assert!(
+            complaints.is_empty(),
+            "{}:\n{}",
+            words[0],
+            complaints.join("\n")
+        );
+    }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(
+        lines <= README_LINES_MAX,
+        "{lines} lines, at most {README_LINES_MAX}"
+    );
+}
+
+#[test]
+fn the_readme_uses_flags_files_and_variables_that_exist() {
+    let readme = read("README.md");
+    let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
+    let mut calls = 0;
+    for call in putex_calls(&readme) {
+        calls += 1;
+        let words: Vec<_> = call.iter().map(String::as_str).collect();
+        for word in words.iter().filter(|word| word.starts_with('-')) {
+            assert!(known.contains(*word), "{word} in {}", words.join(" "));
+        }
+        let verb = words.get(1).filter(|word| !word.starts_with('-'));
+        let exists = verb.is_none_or(|word| Verb::ALL.iter().any(|verb| verb.word() == *word));
+        assert!(exists, "{verb:?} is no command");
+    }
+    assert!(calls >= 3, "only {calls} calls of putex in the README");
+    for (index, _) in readme.match_indices("`--") {
+        let flag: String = readme[index + 1..]
+            .chars()
+            .take_while(|c| *c == '-' || c.is_alphabetic())
+            .collect();
+        assert!(known.contains(&flag), "{flag}");
+    }
+    let given = names(&read("src/agent/children.rs"), "PUTEX_");
+    assert!(names(&readme, "PUTEX_").is_subset(&given));
+    assert!(readme.contains("man ./man/putex.8") && root().join("man/putex.8").is_file());
+}
+
+/// Returns the words of each call of putex in the code of a text.
+fn putex_calls(text: &str) -> Vec<Vec<String>> {
+    let fenced = text.split("```").skip(1).step_by(2).flat_map(|block| {
+        block
+            .replace("\\\n", " ")
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    });
+    let spans = text.split('`').map(str::to_owned);
+    fenced
+        .chain(spans)
+        .map(|line| split_words(&line))
+        .filter(|words| {
+            words
+                .first()
+                .is_some_and(|word| PathBuf::from(word).ends_with("putex"))
+        })
+        .collect()
+}
+
+/// Splits a line as a shell does, as far as single and double quotes go.
+fn split_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for letter in line.trim().chars() {
+        match (letter, quote) {
+            (letter, Some(open)) if letter == open => quote = None,
+            ('\'' | '"', None) => quote = Some(letter),
+            (' ', None) => words.push(std::mem::take(&mut word)),
+            (letter, _) => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
