@@ -11,7 +11,7 @@ use putex::agent::{self, Setup};
 use putex::cli::{self, AgentArgs, Place, Wish};
 use putex::core::pump::{Config, Me};
 use putex::core::record::Incarnation;
-use putex::core::timing::{ELECTION_T_MIN, Ms};
+use putex::core::timing::Ms;
 use putex::exit::Exit;
 use putex::nats::{Client, Credentials, Server};
 use putex::store::Store;
@@ -81,22 +81,22 @@ fn run_agent(args: AgentArgs) -> Exit {
 
 /// What this agent is, and what an operator may not expect of it.
 fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
-    let (r, t) = (Ms(args.timing.renewal()), Ms(args.timing.lock()));
-    let budget = Ms(args.timing.stop_budget());
-    let hello = format!("agent {}, R {r}, T {t}, stop budget {budget}", args.token);
+    let timing = args.timing;
+    let (r, f, c) = (
+        Ms(timing.renewal()),
+        timing.failures(),
+        timing.confirmations(),
+    );
+    let budget = Ms(timing.stop_budget());
+    let version = env!("CARGO_PKG_VERSION");
+    let hello = format!(
+        "putex {version}, agent {}, R {r}, F {f}, C {c}, stop budget {budget}",
+        args.token
+    );
     let mut lines = vec![(Level::Info, hello)];
     if args.check.is_none() {
         let text = "no --healthcheck: a host that is up counts as fit".to_owned();
         lines.push((Level::Info, text));
-    }
-    if args.replicas > 1 && args.timing.lock() < ELECTION_T_MIN {
-        let text = format!(
-            "T = {t} is shorter than {}: with {} replicas a NATS leader election (4 to 8 s) \
-             can cost the lock",
-            Ms(ELECTION_T_MIN),
-            args.replicas
-        );
-        lines.push((Level::Warn, text));
     }
     if matches!(args.place, Place::Dir(_) | Place::DefaultDir) {
         let text = "the lock is kept in a directory: it covers agents on this host only".to_owned();

@@ -16,6 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags};
 
+use super::inbox::Post;
 use super::watchdog::Watchdog;
 use crate::core::event::{Command, Event, Outcome, Run};
 use crate::core::timing::Instant;
@@ -64,7 +65,7 @@ impl Children {
     pub(super) fn start(
         commands: Commands,
         watchdog: Arc<Watchdog>,
-        inbox: Sender<Event>,
+        post: Post,
     ) -> io::Result<Children> {
         let (runs, asked) = bounded(RUNS_MAX);
         let waker = Arc::new(Waker::new()?);
@@ -79,7 +80,7 @@ impl Children {
             watchdog,
             asked,
             waker: Arc::clone(&waker),
-            inbox,
+            post,
         };
         thread::Builder::new()
             .name("putex-child".to_owned())
@@ -101,7 +102,7 @@ struct Nursery {
     watchdog: Arc<Watchdog>,
     asked: Receiver<Run>,
     waker: Arc<Waker>,
-    inbox: Sender<Event>,
+    post: Post,
 }
 
 /// One command: its pipe, and its process while one runs.
@@ -190,9 +191,9 @@ impl Nursery {
                 if ready[4 + at]
                     && let Some(outcome) = reap(seat, &self.watchdog)
                     && self
-                        .inbox
-                        .send(Event::Ended(seat.command, outcome))
-                        .is_err()
+                        .post
+                        .tell(Event::Ended(seat.command, outcome))
+                        .is_none()
                 {
                     return;
                 }
@@ -240,7 +241,7 @@ impl Nursery {
             Err(error) => {
                 let outcome = Outcome::Failed(format!("it could not be run: {error}"));
                 // The pump has ended when it does not listen.
-                let _ = self.inbox.send(Event::Ended(run.command, outcome));
+                let _ = self.post.tell(Event::Ended(run.command, outcome));
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::inbox::Post;
 use crate::core::event::{Event, Notice, Rejection, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::timing::Instant;
@@ -54,11 +55,7 @@ impl Keeper {
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
-    pub(super) fn start(
-        store: Box<dyn Store>,
-        pause: Duration,
-        inbox: Sender<Event>,
-    ) -> io::Result<Keeper> {
+    pub(super) fn start(store: Box<dyn Store>, pause: Duration, post: Post) -> io::Result<Keeper> {
         let (asks, asked) = bounded(ASKS_MAX);
         let waker = Arc::new(Waker::new()?);
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
@@ -66,7 +63,7 @@ impl Keeper {
             store,
             asked,
             waker: Arc::clone(&waker),
-            inbox,
+            post,
             pause,
         };
         thread::Builder::new()
@@ -87,7 +84,7 @@ struct Shop {
     store: Box<dyn Store>,
     asked: Receiver<Ask>,
     waker: Arc<Waker>,
-    inbox: Sender<Event>,
+    post: Post,
     pause: Duration,
 }
 
@@ -100,9 +97,13 @@ impl Shop {
                 Ok(opened) => {
                     told = None;
                     let gone = self
+                        .post
                         .tell(Event::Opened(opened))
                         .and_then(|()| self.serve_open());
-                    if gone.and_then(|why| self.tell(Event::Closed(why))).is_none() {
+                    if gone
+                        .and_then(|why| self.post.tell(Event::Closed(why)))
+                        .is_none()
+                    {
                         return;
                     }
                     None
@@ -127,9 +128,9 @@ impl Shop {
     /// it stays out of reach is said here, once for each new reason.
     fn report(&self, failed: Event) -> Option<()> {
         if let Event::Closed(why) = &failed {
-            log::warn!("{why}");
+            log::warn!("store out of reach: {why}");
         }
-        self.tell(failed)
+        self.post.tell(failed)
     }
 
     /// Serves an open store until it is gone; returns why, `None` when the agent
@@ -139,8 +140,8 @@ impl Shop {
             self.answer()?;
             let watched = self.store.watch(self.waker.as_fd(), None);
             match watched {
-                Watched::Hint(revision) => self.tell(Event::Hint(revision))?,
-                Watched::Twin(notice) => self.tell(Event::Twin(notice))?,
+                Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,
+                Watched::Twin(notice) => self.post.tell(Event::Twin(notice))?,
                 Watched::Woken => self.waker.clear(),
                 Watched::Elapsed => {}
                 Watched::Gone(why) => return Some(why),
@@ -162,7 +163,7 @@ impl Shop {
                     continue;
                 }
             };
-            self.tell(event)?;
+            self.post.tell(event)?;
         }
         Some(())
     }
@@ -177,7 +178,7 @@ impl Shop {
                 Ask::Write { .. } => Event::Written(Written::Unknown(why)),
                 Ask::Announce(_) => continue,
             };
-            if self.tell(event).is_none() {
+            if self.post.tell(event).is_none() {
                 return;
             }
         }
@@ -187,10 +188,5 @@ impl Shop {
         if sys::wait([(waker, Want::Read)], Some(until)).is_ok_and(|[woken]| woken) {
             self.waker.clear();
         }
-    }
-
-    /// Hands an event to the pump, waiting for room; `None` when the agent has ended.
-    fn tell(&self, event: Event) -> Option<()> {
-        self.inbox.send(event).ok()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | the pump | its inbox, until the next deadline | |
-//! | `putex-store` ([`keeper`]) | the store and its connection | poll(2) | answers, hints, open and closed |
+//! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
+//! | `putex-store` ([`keeper`]) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-child` ([`children`]) | the commands and their output | poll(2) | how a command ended |
 //! | `putex-watch` ([`watchdog`]) | nothing; it reads atomics | a timed park | |
 //! | `putex-signal` ([`signals`]) | the signal pipe | that pipe | SIGTERM, SIGINT |
@@ -13,6 +13,7 @@
 //! graph has no cycle. A queue that is full is a fault with a name.
 
 mod children;
+mod inbox;
 pub mod journal;
 mod keeper;
 mod signals;
@@ -23,9 +24,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-
 use self::children::{Children, Commands};
+use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 use self::watchdog::Watchdog;
 use crate::core::event::{
@@ -36,10 +36,6 @@ use crate::core::timing::Ms;
 use crate::exit::Exit;
 use crate::store::Store;
 use crate::sys;
-
-/// Events that may wait for the pump. It drains them faster than a server, three
-/// commands and a person can make them; whoever finds it full waits.
-const INBOX_MAX: usize = 256;
 
 /// An agent wakes later than this only on a host in trouble: said with the number.
 const LATE: Duration = Duration::from_millis(10);
@@ -71,8 +67,8 @@ pub struct Setup {
 ///
 /// When the system has no thread, pipe or signal handler to give.
 pub fn run(setup: Setup) -> io::Result<Exit> {
-    let (inbox_in, inbox) = bounded(INBOX_MAX);
-    signals::watch(inbox_in.clone())?;
+    let (post, inbox) = inbox()?;
+    signals::watch(post.clone())?;
     let watchdog = Watchdog::start()?;
     let commands = Commands {
         check: setup.check,
@@ -81,9 +77,9 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         key: setup.key,
         token: setup.me.token.clone(),
     };
-    let children = Children::start(commands, Arc::clone(&watchdog), inbox_in.clone())?;
+    let children = Children::start(commands, Arc::clone(&watchdog), post.clone())?;
     let pause = setup.config.timing.renewal() / 4;
-    let keeper = Keeper::start(setup.store, pause, inbox_in)?;
+    let keeper = Keeper::start(setup.store, pause, post)?;
     let notice = Notice {
         token: setup.me.token.clone(),
         incarnation: setup.me.incarnation.to_string(),
@@ -104,7 +100,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
 fn turn_until_end(
     mut pump: Pump,
     mut hands: Hands,
-    inbox: &Receiver<Event>,
+    inbox: &Inbox,
     mut greeting: Vec<(log::Level, String)>,
 ) -> Exit {
     loop {
@@ -129,23 +125,18 @@ fn turn_until_end(
 }
 
 /// Waits for an event, until the pump's deadline at the longest.
-fn next_event(pump: &Pump, inbox: &Receiver<Event>) -> Event {
-    let Some(at) = pump.deadline() else {
-        return inbox.recv().unwrap_or(Event::Tick);
-    };
-    match inbox.recv_timeout(at.since(sys::now())) {
-        Ok(event) => event,
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            let late = sys::now().since(at);
-            if late > LATE {
-                log::warn!(
-                    "woke {} late: this host is overloaded or was suspended",
-                    Ms(late)
-                );
-            }
-            Event::Tick
+fn next_event(pump: &Pump, inbox: &Inbox) -> Event {
+    let deadline = pump.deadline();
+    inbox.next(deadline).unwrap_or_else(|| {
+        let late = deadline.map_or(Duration::ZERO, |at| sys::now().since(at));
+        if late > LATE {
+            log::warn!(
+                "woke {} late: this host is overloaded or was suspended",
+                Ms(late)
+            );
         }
-    }
+        Event::Tick
+    })
 }
 
 /// What performs the pump's effects. Nothing here blocks.

@@ -3,10 +3,10 @@
 use std::io;
 use std::thread;
 
-use crossbeam_channel::Sender;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::inbox::Post;
 use crate::core::event::Event;
 
 /// Takes the signals over and starts the thread. Called before any other thread
@@ -15,7 +15,7 @@ use crate::core::event::Event;
 /// # Errors
 ///
 /// When the system has no pipe or no thread to give.
-pub(super) fn watch(inbox: Sender<Event>) -> io::Result<()> {
+pub(super) fn watch(post: Post) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let heed = move || {
         for signal in signals.forever() {
@@ -27,7 +27,7 @@ pub(super) fn watch(inbox: Sender<Event>) -> io::Result<()> {
                     continue;
                 }
             };
-            if inbox.send(Event::Shutdown(name)).is_err() {
+            if post.tell(Event::Shutdown(name)).is_none() {
                 return;
             }
         }

@@ -26,6 +26,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The slots that the watchdog looks at, one a command.
 pub(super) struct Watchdog {
     slots: [Slot; 3],
+    /// Until when the watchdog sleeps: only an earlier deadline wakes it.
+    asleep_until_ns: AtomicU64,
     thread: OnceLock<Thread>,
 }
 
@@ -49,6 +51,7 @@ impl Watchdog {
     pub(super) fn start() -> io::Result<Arc<Watchdog>> {
         let watchdog = Arc::new(Watchdog {
             slots: [Slot::default(), Slot::default(), Slot::default()],
+            asleep_until_ns: AtomicU64::new(u64::MAX),
             thread: OnceLock::new(),
         });
         let own = Arc::clone(&watchdog);
@@ -62,10 +65,11 @@ impl Watchdog {
 
     /// Sets the deadline of a command, whether it runs already or is about to.
     pub(super) fn arm(&self, command: Command, deadline: Instant) {
+        let deadline_ns = nanos(deadline);
         self.slots[command as usize]
             .deadline_ns
-            .store(nanos(deadline), SeqCst);
-        self.wake();
+            .store(deadline_ns, SeqCst);
+        self.wake_before(deadline_ns);
     }
 
     /// Kills a command now, or has it killed as soon as it runs.
@@ -83,7 +87,7 @@ impl Watchdog {
         let slot = &self.slots[command as usize];
         slot.killed.store(false, SeqCst);
         slot.group.store(group, SeqCst);
-        self.wake();
+        self.wake_before(slot.deadline_ns.load(SeqCst));
     }
 
     /// Empties a slot before its process is reaped; says whether it was killed.
@@ -100,29 +104,37 @@ impl Watchdog {
         slot.killed.load(SeqCst)
     }
 
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
+    /// Wakes the watchdog if it would sleep past `deadline_ns`.
+    fn wake_before(&self, deadline_ns: u64) {
+        if deadline_ns < self.asleep_until_ns.load(SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
             thread.unpark();
         }
     }
 
+    /// A deadline is slept until even when its command has not been started yet or
+    /// has ended already: as a rule a later one stands there by then, and nobody
+    /// had to wake the watchdog for it.
     fn watch(&self) {
         loop {
+            // Whoever changes a slot while they are looked at leaves a wake-up.
+            self.asleep_until_ns.store(u64::MAX, SeqCst);
             let now = nanos(sys::now());
             let mut next_ns = u64::MAX;
             for slot in &self.slots {
-                let group = slot.group.load(SeqCst);
-                if group <= 0 {
-                    continue;
-                }
                 let deadline_ns = slot.deadline_ns.load(SeqCst);
                 if deadline_ns > now {
                     next_ns = next_ns.min(deadline_ns);
                     continue;
                 }
-                slot.kill(group);
-                next_ns = next_ns.min(now.saturating_add(nanos_of(AGAIN)));
+                let group = slot.group.load(SeqCst);
+                if group > 0 {
+                    slot.kill(group);
+                    next_ns = next_ns.min(now.saturating_add(nanos_of(AGAIN)));
+                }
             }
+            self.asleep_until_ns.store(next_ns, SeqCst);
             match next_ns {
                 u64::MAX => thread::park(),
                 at => thread::park_timeout(Duration::from_nanos(at - now)),

@@ -11,7 +11,26 @@ const LINE_COLUMNS: u128 = 60;
 /// Returns the report.
 #[must_use]
 pub fn report(timing: Timing) -> String {
-    let (r, t) = (timing.renewal(), timing.lock());
+    let mut text = String::new();
+    for (term, value, meaning) in rows(timing) {
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{term:<20} {:>9}  {meaning}", Ms(value).to_string());
+    }
+    text.push_str(&time_line(timing));
+    if timing.lock() < ELECTION_T_MIN {
+        let _ = writeln!(
+            text,
+            "\nnote: T is below {}: in a bucket with several replicas a leader election\n\
+             (4 to 8 s) can cost the lock",
+            Ms(ELECTION_T_MIN)
+        );
+    }
+    text
+}
+
+/// Every term, its value, and what it means.
+fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
+    let (r, t, v) = (timing.renewal(), timing.lock(), timing.validity());
     let (f, c, e) = (
         timing.failures(),
         timing.confirmations(),
@@ -19,86 +38,60 @@ pub fn report(timing: Timing) -> String {
     );
     let (wait, confirm) = (timing.patience(t), timing.confirmation());
     let best = wait + confirm;
-    let rows = [
+    let slack = Ms(SLACK);
+    [
         (
             "R, renewal interval",
-            Ms(r),
-            "the holder renews, others read, this often".to_owned(),
+            r,
+            "the holder renews, the others read, this often".to_owned(),
         ),
-        ("T = F*R", Ms(t), format!("F = {f} renewals missed")),
+        ("T = F*R", t, format!("F = {f} renewals missed")),
         (
             "validity V",
-            Ms(timing.validity()),
-            format!("T less {e}: the holder may act, from when its last renewal was sent"),
+            v,
+            format!("T less {e}, from when the last renewal was sent"),
         ),
         (
             "takeover wait",
-            Ms(wait),
-            format!(
-                "T and {e}: a revision must stand still this long, from when it was first seen"
-            ),
+            wait,
+            format!("T and {e}, from when that renewal was first seen"),
         ),
         (
             "confirmation C*R",
-            Ms(confirm),
-            format!("C = {c}: from the takeover to the start"),
+            confirm,
+            format!("C = {c}, from the takeover to the start"),
         ),
         (
             "stop budget",
-            Ms(timing.stop_budget()),
-            format!(
-                "C*R less drift and {} slack: from V until the service must be down",
-                Ms(SLACK)
-            ),
+            timing.stop_budget(),
+            format!("C*R less drift and {slack} slack, from V until the service must be down"),
         ),
         (
-            "health check",
-            Ms(r),
-            format!(
-                "longer is warned of; killed at V, {} after the renewal",
-                Ms(timing.validity())
-            ),
+            "health check, warned",
+            r,
+            "a check that takes longer is worth a warning".to_owned(),
         ),
         (
-            "clean stop",
-            Ms(Duration::ZERO),
-            "released after stop: the next agent starts at once".to_owned(),
+            "health check, killed",
+            v,
+            "and is killed after this long; the service stops".to_owned(),
         ),
         (
             "detection",
-            Ms(wait),
-            "a dead host's last renewal, to the takeover".to_owned(),
+            wait,
+            "from a dead host's last renewal to the takeover".to_owned(),
         ),
         (
             "failover, best",
-            Ms(best),
-            "a dead host's last renewal, to the start".to_owned(),
+            best,
+            "from a dead host's last renewal to the start".to_owned(),
         ),
         (
             "failover, worst",
-            Ms(best + r),
-            "the same when hints are lost, so that a renewal is seen up to R late".to_owned(),
+            best + r,
+            "the same, when hints are lost; commands come on top".to_owned(),
         ),
-        (
-            "out of service, worst",
-            Ms(best + r),
-            "a host dies just after a renewal, hints are lost; commands come on top".to_owned(),
-        ),
-    ];
-    let mut text = String::new();
-    for (term, value, meaning) in rows {
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "{term:<22} {:>9}  {meaning}", value.to_string());
-    }
-    text.push_str(&time_line(timing));
-    if t < ELECTION_T_MIN {
-        let _ = writeln!(
-            text,
-            "\nnote: T is below {}: in a bucket with several replicas a leader election (4 to 8 s) can cost the lock",
-            Ms(ELECTION_T_MIN)
-        );
-    }
-    text
+    ]
 }
 
 /// The last renewal of a dead holder, and what others do after it, to scale.

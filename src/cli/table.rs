@@ -268,7 +268,8 @@ pub fn help(verb: Option<Verb>) -> String {
             out,
             "putex keeps at most one copy of a service running over several hosts.\n\n\
              usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
-             \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]\n\
+             \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND \
+             [options]\n\
              \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\ncommands:"
         ),
         Some(Verb::Agent) => writeln!(

@@ -46,6 +46,8 @@ pub struct Opened {
     pub age: Option<Duration>,
     /// What stands under the key.
     pub sight: Sight,
+    /// How many servers keep a copy of the bucket.
+    pub replicas: u32,
     /// What the operator should know about the bucket or the way to it: what it
     /// lacks, that it was created just now, which server answered.
     pub remarks: Vec<String>,

@@ -154,16 +154,17 @@ impl Timing {
         }
         if failures < 2 {
             return refuse(format!(
-                "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} and \
-                 renewed only every R = {}; F*R*(1 - drift) > R must hold",
+                "-f: {failures} is less than 2: the lock would be valid for \
+                 F*R*(1 - drift) = {} and renewed only every R = {}; F*R*(1 - drift) > R must hold",
                 Ms(timing.validity()),
                 Ms(renewal)
             ));
         }
         if timing.stop_budget().is_zero() {
             return refuse(format!(
-                "-c: no time is left to stop the service: C*R - drift - slack = {} * {} - {} - {} is not \
-                 more than 0; C*R > drift + slack must hold",
+                "-c: no time is left to stop the service: \
+                 C*R - drift - slack = {} * {} - {} - {} is not more \
+                 than 0; C*R > drift + slack must hold",
                 confirmations,
                 Ms(renewal),
                 Ms(timing.drift_share()),

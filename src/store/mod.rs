@@ -46,8 +46,11 @@ pub enum OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (OpenError::Unreachable(text) | OpenError::Credentials(text) | OpenError::Unsafe(text)) =
-            self;
+        let text = match self {
+            OpenError::Unreachable(text)
+            | OpenError::Credentials(text)
+            | OpenError::Unsafe(text) => text,
+        };
         f.write_str(text)
     }
 }

@@ -67,6 +67,8 @@ pub struct NatsStore {
     bucket: Option<Bucket>,
     /// Why the bucket must be opened again.
     gone: Option<String>,
+    /// Revision that the caller was last told; a hint at it would be no news.
+    seen: Revision,
     /// Incarnation of the last notice sent, whose echo is not another agent's.
     announced: Option<String>,
 }
@@ -129,6 +131,7 @@ impl NatsStore {
             ears: None,
             bucket: None,
             gone: None,
+            seen: Revision(0),
             announced: None,
         }
     }
@@ -296,7 +299,7 @@ impl NatsStore {
         let ears = self.ears.as_ref()?;
         if sid == ears.hint {
             let revision = answer::hint(&message.headers, &self.stream, &self.subject)?;
-            return Some(Watched::Hint(Some(revision)));
+            return (revision > self.seen).then_some(Watched::Hint(Some(revision)));
         }
         if sid != ears.twin {
             return None;
@@ -317,8 +320,9 @@ impl Store for NatsStore {
             // The link had died since it was last used: a new one may do.
             opened = self.open_now(deadline);
         }
-        if opened.is_err() {
-            self.bucket = None;
+        match &opened {
+            Ok(opened) => self.seen = opened.sight.revision,
+            Err(_) => self.bucket = None,
         }
         opened
     }
@@ -328,8 +332,9 @@ impl Store for NatsStore {
             return Err(text);
         }
         let sight = self.read_now(deadline);
-        if sight.is_err() {
-            self.follow_up(deadline);
+        match &sight {
+            Ok(sight) => self.seen = sight.revision,
+            Err(_) => self.follow_up(deadline),
         }
         sight.map_err(|text| self.gone.clone().unwrap_or(text))
     }
@@ -348,6 +353,9 @@ impl Store for NatsStore {
         let sent = self.compare_and_set(&subject, expected, &headers, token, deadline);
         let reached_nobody = matches!(sent, Err(RequestError::NoResponders));
         let written = self.judge(&subject, sent);
+        if let Written::Stored(revision) = written {
+            self.seen = revision;
+        }
         if reached_nobody {
             self.follow_up(deadline);
             if let Some(gone) = &self.gone {

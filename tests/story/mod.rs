@@ -5,7 +5,7 @@
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha]      first line of a story
 //! at 0 tick
-//! at 0 opened KEY [last=9] [epoch=e2] [age=60000]
+//! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
 //! at 0 read KEY               at 0 read-fails WHY...
 //! at 0 stored 8   moved [9]   denied WHY...   unknown WHY...
@@ -191,6 +191,7 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
         false => None,
     };
     let epoch = (*words.named.get("epoch").unwrap_or(&"e1")).to_owned();
+    let replicas = u32::try_from(words.number("replicas", 1)?).unwrap();
     let last = Revision(words.number("last", sight.revision.0.max(1))?);
     let bucket = BucketId {
         epoch,
@@ -200,6 +201,7 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
         bucket,
         last,
         age,
+        replicas,
         sight,
         remarks: Vec::new(),
     }))

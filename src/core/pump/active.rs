@@ -19,8 +19,8 @@ pub(super) struct Active {
     phase: Phase,
     /// The renewal that is under way.
     renewal: Option<Box<Pending>>,
-    /// A start command has succeeded in this term.
-    up: bool,
+    /// How the last start of this term ended.
+    start: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Active {
             stroke_at: now,
             phase: Phase::Renewed,
             renewal: None,
-            up: false,
+            start: None,
         }
     }
 
@@ -62,7 +62,7 @@ impl Active {
             stroke_at: now,
             phase: Phase::Due,
             renewal: None,
-            up: false,
+            start: None,
         }
     }
 
@@ -140,22 +140,21 @@ impl Active {
         }
     }
 
+    /// Says how start ended, once for a row of equal ends.
     fn started(&mut self, facts: &mut Facts, outcome: &Outcome) {
+        if self.start.replace(outcome.clone()).as_ref() == Some(outcome) {
+            return;
+        }
         match outcome {
             Outcome::Succeeded => {
-                if !self.up {
-                    let term = self.hold.term;
-                    facts.say(Level::Info, format!("the service runs here, term {term}"));
-                }
-                self.up = true;
+                let term = self.hold.term;
+                facts.say(Level::Info, format!("the service runs here, term {term}"));
             }
             Outcome::Failed(why) => {
-                self.up = false;
-                let text = format!("start failed: {why}; asserted again in the next stroke");
+                let text = format!("start failed: {why}; asserted again in every stroke");
                 facts.say(Level::Warn, text);
             }
             Outcome::Overran => {
-                self.up = false;
                 facts.say(
                     Level::Error,
                     "start was killed: the lock ran out".to_owned(),

@@ -8,8 +8,8 @@ use super::{Config, Me};
 use crate::core::event::{
     Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run,
 };
-use crate::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight, Standing};
-use crate::core::timing::Instant;
+use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight, Standing};
+use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
 
 /// How often two live agents with one token are reported again.
 const TWIN_EVERY: Duration = Duration::from_secs(60);
@@ -24,7 +24,9 @@ pub(super) enum Io {
 /// What is known of the service on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
-    /// It may run: start was asserted, or nothing was asserted yet.
+    /// Nothing was asserted in this life yet.
+    Unknown,
+    /// It may run: start was asserted, or stop failed.
     MayRun,
     /// A stop command succeeded and no start followed.
     Down,
@@ -78,6 +80,8 @@ pub(super) struct Facts {
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
     rejection: Option<Rejection>,
+    /// What was said about the bucket when it was last opened.
+    remarks: Vec<(Level, String)>,
     nonce: u64,
     effects: Vec<Effect>,
 }
@@ -93,7 +97,7 @@ impl Facts {
             seen: None,
             hinted: Revision(0),
             io: None,
-            service: Service::MayRun,
+            service: Service::Unknown,
             rolled_back: None,
             running: [false; 3],
             age: None,
@@ -101,6 +105,7 @@ impl Facts {
             last_holder: (Duration::ZERO, Duration::ZERO),
             twin_said_at: None,
             rejection: None,
+            remarks: Vec::new(),
             nonce: 0,
             effects: Vec::new(),
         }
@@ -150,13 +155,14 @@ impl Facts {
     }
 
     fn note_opened(&mut self, opened: &Opened, now: Instant) {
+        if self.bucket.is_some() {
+            self.say(Level::Info, "store open again".to_owned());
+        }
         self.open = true;
         self.io = None;
         self.rejection = None;
         self.age = opened.age;
-        for remark in &opened.remarks {
-            self.say(Level::Info, remark.clone());
-        }
+        self.remark(opened);
         let loss = match &self.bucket {
             Some(known) if *known != opened.bucket => Some(format!(
                 "the bucket was created anew: epoch {} became {}",
@@ -174,6 +180,31 @@ impl Facts {
         }
         self.high_water = self.high_water.max(opened.last);
         self.look(&opened.sight, now);
+    }
+
+    /// Says what is to know about the bucket, and did not hold before.
+    fn remark(&mut self, opened: &Opened) {
+        let mut remarks: Vec<_> = opened
+            .remarks
+            .iter()
+            .map(|text| (Level::Info, text.clone()))
+            .collect();
+        let (lock, replicas) = (self.config.timing.lock(), opened.replicas);
+        if replicas > 1 && lock < ELECTION_T_MIN {
+            let text = format!(
+                "T = {} is shorter than {}: with {replicas} replicas a leader election of NATS \
+                 (4 to 8 s) can cost the lock",
+                Ms(lock),
+                Ms(ELECTION_T_MIN)
+            );
+            remarks.push((Level::Warn, text));
+        }
+        let known = std::mem::replace(&mut self.remarks, remarks.clone());
+        for remark in remarks {
+            if !known.contains(&remark) {
+                self.want(Effect::Say(remark.0, remark.1));
+            }
+        }
     }
 
     /// Says loudly that the store lost what it had; nothing that it shows next is
@@ -266,10 +297,13 @@ impl Facts {
                 &format!("{}, in a bucket that has rolled back", name(record)),
             ),
             Found::Record(record) => match &record.lease {
+                None if record.token.is_empty() && self.followed_plain() => {
+                    claim(free, confirm, "nobody (blanked by putex 0.2.0)")
+                }
                 None if record.token.is_empty() => claim(
-                    free,
+                    wait,
                     confirm,
-                    "nobody (blanked by something older than putex 0.3)",
+                    "nobody (blanked by something that is not putex)",
                 ),
                 None => claim(wait, confirm, &name(record)),
                 Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
@@ -292,6 +326,13 @@ impl Facts {
         }
     }
 
+    /// Whether the record that was seen before is one of putex 0.2.0, which blanks
+    /// its own when it has run stop, though not only when stop succeeded.
+    fn followed_plain(&self) -> bool {
+        let before = self.seen.as_ref().map(|seen| &seen.sight.found);
+        matches!(before, Some(Found::Record(Record { token, lease: None })) if !token.is_empty())
+    }
+
     /// Two incarnations with one token are two agents, or one that was restarted:
     /// only a record that moves while it is watched proves that the other lives.
     fn watch_for_twin(&mut self, sight: &Sight, now: Instant) {
@@ -307,7 +348,8 @@ impl Facts {
             self.say(
                 Level::Warn,
                 format!(
-                    "the lock is held under this agent's own token {} by another incarnation on host {host}: \
+                    "the lock is held under this agent's own token {} by another incarnation on \
+                     host {host}: \
                      this agent's previous life, or another agent with the same token",
                     self.me.token
                 ),
@@ -361,8 +403,12 @@ impl Facts {
 
     /// Returns whether a record is this agent's own, from this life.
     pub(super) fn is_mine(&self, sight: &Sight) -> bool {
-        let mine: Incarnation = self.me.incarnation;
-        matches!(&sight.found, Found::Record(Record { lease: Some(lease), .. }) if lease.incarnation == mine)
+        match &sight.found {
+            Found::Record(Record {
+                lease: Some(lease), ..
+            }) => lease.incarnation == self.me.incarnation,
+            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => false,
+        }
     }
 
     pub(super) fn running(&self, command: Command) -> bool {

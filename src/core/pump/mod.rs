@@ -37,12 +37,12 @@ mod taking;
 use std::time::Duration;
 
 use self::active::Active;
-use self::facts::Facts;
+use self::facts::{Facts, Service};
 use self::pending::Pending;
 use self::standby::Standby;
 use self::stopping::Stopping;
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Effect, Ending, Event, Level};
+use crate::core::event::{Command, Effect, Ending, Event, Level};
 use crate::core::record::{Incarnation, Lease, Record, Revision, Standing};
 use crate::core::timing::{Instant, Timing};
 
@@ -218,7 +218,7 @@ fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Ne
             Next::Go(State::Standby(standby), "the bucket is open".to_owned())
         }
         Event::Rejected(rejection) => end(facts, Ending::Rejected(rejection.clone())),
-        Event::Shutdown(signal) => shut_down(facts, signal),
+        Event::Shutdown(signal) => shut_down(facts, signal, now),
         Event::Tick
         | Event::Closed(_)
         | Event::Read(_)
@@ -238,8 +238,13 @@ fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Ne
     }
 }
 
-/// Ends an agent whose service is not its business, or is down.
-fn shut_down(facts: &mut Facts, signal: &str) -> Next {
+/// Ends an agent that has no lock to give back, with the service down.
+fn shut_down(facts: &mut Facts, signal: &'static str, now: Instant) -> Next {
+    if facts.service != Service::Down {
+        return Stopping::to_end(facts, None, signal, now);
+    }
+    facts.kill(Command::Check);
+    facts.kill(Command::Stop);
     facts.say(Level::Info, format!("{signal}: ending"));
     end(facts, Ending::Clean)
 }

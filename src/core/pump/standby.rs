@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::facts::{Claim, Facts, Service};
 use super::pending::pause;
-use super::stopping::Stopping;
 use super::taking::Taking;
 use super::{Next, State, end, shut_down, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
@@ -80,12 +79,7 @@ impl Standby {
             Event::Rejected(rejection) if facts.bucket.is_none() => {
                 return end(facts, Ending::Rejected(rejection.clone()));
             }
-            Event::Shutdown(signal) if facts.service == Service::Down => {
-                facts.kill(Command::Check);
-                facts.kill(Command::Stop);
-                return shut_down(facts, signal);
-            }
-            Event::Shutdown(signal) => return Stopping::to_end(facts, None, signal, now),
+            Event::Shutdown(signal) => return shut_down(facts, signal, now),
             Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(facts, now),
             Event::Read(Err(_)) => self.read_at = now.after(pause(facts)),
             // Of a take that was given up on: a read tells what became of it.
@@ -271,8 +265,14 @@ impl Standby {
 
     fn prospect(&self, facts: &Facts) -> Option<Prospect> {
         let seen = facts.seen.as_ref()?;
-        let foreign = !seen.claim.wait.is_zero();
-        let able = facts.open && (!foreign || facts.service == Service::Down);
+        // A free lock is had at once by an agent that starts; one whose stop has
+        // failed is no candidate for any lock.
+        let able = facts.open
+            && match facts.service {
+                Service::Down => true,
+                Service::Unknown => seen.claim.wait.is_zero(),
+                Service::MayRun => false,
+            };
         able.then(|| Prospect {
             revision: seen.sight.revision,
             take_at: seen.first_at.after(seen.claim.wait),

@@ -52,7 +52,12 @@ impl Stopping {
         why: String,
         now: Instant,
     ) -> Next {
-        let dead_by = hold.valid_until.after(facts.config.timing.stop_budget());
+        // Whoever wrote over this agent's record may count from before now.
+        let from = match leave {
+            Leave::Released => hold.valid_until,
+            Leave::Lost => hold.valid_until.min(now),
+        };
+        let dead_by = from.after(facts.config.timing.stop_budget());
         let hold = match leave {
             Leave::Released => Some(hold),
             Leave::Lost => None,
@@ -157,7 +162,11 @@ impl Stopping {
                 );
                 self.hold = None;
             }
-            (Written::Moved(_) | Written::Denied(_) | Written::Unknown(_), Phase::Releasing, _) => {
+            (Written::Moved(_), Phase::Releasing, _) => {
+                facts.say(Level::Info, "the lock is another's already".to_owned());
+                self.hold = None;
+            }
+            (Written::Denied(_) | Written::Unknown(_), Phase::Releasing, _) => {
                 facts.say(
                     Level::Warn,
                     "the lock could not be released: it is left to expire".to_owned(),

@@ -63,7 +63,7 @@ impl Taking {
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
         if let Event::Shutdown(signal) = event {
             // What was sent may be stored: left to expire, it wakes nobody early.
-            return shut_down(facts, signal);
+            return shut_down(facts, signal, now);
         }
         match self.pending.heed(facts, event, now) {
             Verdict::Open => {}
@@ -154,7 +154,7 @@ impl Confirming {
                 Level::Info,
                 "the lock is left to expire: its holder before may still be stopping".to_owned(),
             );
-            return shut_down(facts, signal);
+            return shut_down(facts, signal, now);
         }
         if let Some(mut renewal) = self.renewal.take() {
             match renewal.heed(facts, event, now) {

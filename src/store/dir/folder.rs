@@ -146,6 +146,7 @@ impl Folder {
             last,
             age: age(created),
             sight,
+            replicas: 1,
             remarks,
         };
         Ok((folder, opened))

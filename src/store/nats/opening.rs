@@ -63,6 +63,7 @@ impl NatsStore {
             },
             last: Revision(info.last_seq).max(written).max(sight.revision),
             age: None,
+            replicas: u32::try_from(config.num_replicas).unwrap_or(u32::MAX),
             sight,
             remarks,
         })
