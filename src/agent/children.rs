@@ -5,10 +5,11 @@
 //! kept the start command's output open goes on writing into it, and nothing has
 //! to be opened for a stroke.
 
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::thread;
 
@@ -81,6 +82,7 @@ impl Children {
             asked,
             waker: Arc::clone(&waker),
             post,
+            nothing: File::open("/dev/null")?,
         };
         thread::Builder::new()
             .name("putex-child".to_owned())
@@ -103,6 +105,8 @@ struct Nursery {
     asked: Receiver<Run>,
     waker: Arc<Waker>,
     post: Post,
+    /// What every command reads.
+    nothing: File,
 }
 
 /// One command: its pipe, and its process while one runs.
@@ -249,7 +253,7 @@ impl Nursery {
     fn try_spawn(&self, run: &Run) -> io::Result<Process> {
         let seat = &self.seats[run.command as usize];
         let mut command = self.prepare(run, sys::now());
-        command.stdin(Stdio::null());
+        command.stdin(self.nothing.try_clone()?);
         command.stdout(seat.input.try_clone()?);
         command.stderr(seat.input.try_clone()?);
         let mut child = command.process_group(0).spawn()?;

@@ -35,6 +35,7 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut pump: Option<Pump> = None;
     let mut skipping = false;
+    let mut running = [false; 3];
     for line in text.lines() {
         if skipping || line == "----" {
             skipping = !line.is_empty();
@@ -58,9 +59,19 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
         let (at, what) = rest.split_once(' ').ok_or_else(|| wrong("no event"))?;
         let now = at.parse().map(ms).map_err(|_| wrong("no time"))?;
         let event = parse(what).map_err(|why| wrong(&why))?;
+        if let Event::Ended(command, _) = event
+            && !std::mem::take(&mut running[command as usize])
+        {
+            return Err(wrong("that command does not run"));
+        }
         let (after, effects) = bounce(pump.take().ok_or_else(|| wrong("no setup"))?, &event, now);
         out.push_str("----\n");
         for effect in &effects {
+            if let Effect::Run(run) = effect
+                && std::mem::replace(&mut running[run.command as usize], true)
+            {
+                return Err(wrong("two instances of one command"));
+            }
             writeln!(out, "{}", show(effect)).unwrap();
         }
         let next = after.deadline();

@@ -1,4 +1,8 @@
 //! The lock is another's, or nobody's yet: assert stop, check, watch the key.
+//!
+//! The key is read every R, but a stroke, with its two commands, takes T as in the
+//! flowchart: what they tell is needed when the lock may be had, and that is T
+//! after something was seen at the earliest. While stop fails it is run every R.
 
 use std::time::Duration;
 
@@ -244,7 +248,12 @@ impl Standby {
         }
         if now >= self.stroke_at {
             let timing = facts.config.timing;
-            self.stroke_at = now.after(timing.renewal());
+            let down = facts.service == Service::Down;
+            self.stroke_at = now.after(if down {
+                timing.lock()
+            } else {
+                timing.renewal()
+            });
             self.phase = Phase::Stopping;
             let deadline = now.after(timing.stop_budget());
             facts.run(Command::Stop, Role::Standby, deadline, None, None);
