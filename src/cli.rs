@@ -396,3 +396,6 @@ fn drift_ppm(text: &str) -> Result<u32, &'static str> {
         .and_then(|ones| ones.checked_add(ppm));
     ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)
 }
+
+#[cfg(test)]
+mod tests;

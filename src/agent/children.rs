@@ -296,6 +296,7 @@ impl Nursery {
                 "PUTEX_DEADLINE_MS",
                 (run.command != Command::Start).then(|| left_ms.to_string()),
             ),
+            ("PUTEX_STARTING", run.starting.then(|| "1".to_owned())),
             ("PUTEX_TERM", term),
             ("PUTEX_EPOCH", run.epoch.clone()),
             ("PUTEX_PREVIOUS", run.previous.clone()),

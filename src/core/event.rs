@@ -190,6 +190,8 @@ pub struct Run {
     pub role: Role,
     /// When it is killed with its process group.
     pub deadline: Instant,
+    /// Whether a start command is still running beside this check.
+    pub starting: bool,
     /// Fencing token: revision of the acquiring write, while the lock is held.
     pub term: Option<Revision>,
     /// The bucket's epoch, without which a term means nothing.

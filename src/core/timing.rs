@@ -289,3 +289,100 @@ impl fmt::Display for Percent {
         write!(f, "{}.{digits} %", self.0 / 10_000)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(r_ms: u64, f: u32, c: u32, ppm: u32) -> Result<Timing, Refused> {
+        Timing::new(Duration::from_millis(r_ms), f, c, ppm)
+    }
+
+    /// True time that passes while a clock whose rate is off by `ppm` of 1e6 counts
+    /// `shown`, scaled by 1e6 * 1e6 to stay whole.
+    fn true_time(shown: Duration, rate_ppm: u128) -> u128 {
+        shown.as_nanos() * 1_000_000 * 1_000_000 / rate_ppm
+    }
+
+    #[test]
+    fn a_holder_on_the_slowest_clock_is_dead_before_a_challenger_on_the_fastest_starts() {
+        let mut accepted = 0;
+        for r_ms in [10, 25, 100, 500, 3000, 60_000] {
+            for (f, c) in [(2, 1), (3, 1), (3, 2), (12, 2), (100, 100)] {
+                for ppm in [0, 1, 10_000, 83_333, 200_000] {
+                    let Ok(timing) = timing(r_ms, f, c, ppm) else {
+                        continue;
+                    };
+                    let e = u128::from(ppm);
+                    let (slow, fast) = (1_000_000 - e, 1_000_000 + e);
+                    let valid = true_time(timing.validity(), slow);
+                    let take = true_time(timing.patience(timing.lock()), fast);
+                    assert!(valid <= take, "{timing:?}: taken before it ran out");
+                    let dead = valid + true_time(timing.stop_budget() + SLACK, slow);
+                    let start = take + true_time(timing.confirmation(), fast);
+                    // The divisions above round down by at most one each.
+                    assert!(
+                        dead <= start + 2,
+                        "{timing:?}: dead at {dead}, started at {start}"
+                    );
+                    accepted += 1;
+                }
+            }
+        }
+        assert!(accepted > 100, "only {accepted} combinations were accepted");
+    }
+
+    #[test]
+    fn what_leaves_no_time_is_refused_with_its_inequality() {
+        for (given, says) in [
+            (timing(3000, 3, 0, 10_000), "C*R > drift + slack must hold"),
+            (timing(20, 3, 1, 10_000), "C*R > drift + slack must hold"),
+            (timing(3000, 1, 2, 10_000), "F*R*(1 - drift) > R must hold"),
+            (
+                timing(9, 3, 2, 10_000),
+                "9 ms is shorter than the minimum of 10 ms",
+            ),
+            (
+                timing(300_000, 3, 2, 10_000),
+                "300 s is longer than the maximum of 60 s",
+            ),
+            (
+                timing(3000, 101, 2, 10_000),
+                "101 is more than the maximum of 100",
+            ),
+            (
+                timing(3000, 3, 2, 200_001),
+                "20.0001 % is more than the maximum of 20 %",
+            ),
+        ] {
+            let Err(Refused(text)) = given else {
+                panic!("accepted instead of: {says}")
+            };
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(
+            timing(21, 3, 1, 10_000).is_ok(),
+            "0.6 ms of stop budget are left"
+        );
+    }
+
+    #[test]
+    fn the_defaults_are_what_the_manual_page_says() {
+        let timing = timing(3000, 3, 2, DRIFT_PPM_DEFAULT).expect("the defaults are safe");
+        assert_eq!(Ms(timing.validity()).to_string(), "8.91 s");
+        assert_eq!(Ms(timing.patience(timing.lock())).to_string(), "9.09 s");
+        assert_eq!(Ms(timing.stop_budget()).to_string(), "5.861 s");
+    }
+
+    #[test]
+    fn durations_are_shown_as_a_person_writes_them() {
+        let shown = |micros| Ms(Duration::from_micros(micros)).to_string();
+        assert_eq!(shown(0), "0 ms");
+        assert_eq!(shown(1_500), "1.5 ms");
+        assert_eq!(shown(470_099), "470 ms");
+        assert_eq!(shown(1_485_000), "1.485 s");
+        assert_eq!(shown(3_000_000), "3 s");
+        assert_eq!(Percent(10_000).to_string(), "1 %");
+        assert_eq!(Percent(500).to_string(), "0.05 %");
+    }
+}

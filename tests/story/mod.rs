@@ -320,6 +320,9 @@ fn show_run(run: &Run) -> String {
         run.role,
         show_at(run.deadline)
     );
+    if run.starting {
+        text.push_str(" starting");
+    }
     if let Some(term) = run.term {
         write!(text, " term={term}").unwrap();
     }

@@ -19,6 +19,8 @@ pub(super) struct Active {
     phase: Phase,
     /// The renewal that is under way.
     renewal: Option<Box<Pending>>,
+    /// Start was run in this term.
+    asserted: bool,
     /// How the last start of this term ended.
     start: Option<Outcome>,
 }
@@ -50,6 +52,7 @@ impl Active {
             stroke_at: now,
             phase: Phase::Renewed,
             renewal: None,
+            asserted: false,
             start: None,
         }
     }
@@ -62,6 +65,7 @@ impl Active {
             stroke_at: now,
             phase: Phase::Due,
             renewal: None,
+            asserted: false,
             start: None,
         }
     }
@@ -216,7 +220,7 @@ impl Active {
         }
     }
 
-    fn assert_start(&self, facts: &mut Facts) {
+    fn assert_start(&mut self, facts: &mut Facts) {
         let deadline = self.hold.valid_until;
         if facts.running(Command::Start) {
             facts.extend(Command::Start, deadline);
@@ -225,15 +229,16 @@ impl Active {
         }
     }
 
-    fn run(&self, facts: &mut Facts, command: Command, deadline: Instant) {
-        let Hold { term, previous, .. } = &self.hold;
-        facts.run(
-            command,
-            Role::Active,
-            deadline,
-            Some(*term),
-            previous.clone(),
-        );
+    /// A check is told `active` once the service was started: before, it can only
+    /// judge what a standby's check does.
+    fn run(&mut self, facts: &mut Facts, command: Command, deadline: Instant) {
+        self.asserted |= command == Command::Start;
+        let role = if self.asserted {
+            Role::Active
+        } else {
+            Role::Standby
+        };
+        facts.run(command, role, deadline, Some(&self.hold));
     }
 
     fn renew(&mut self, facts: &mut Facts, now: Instant) {

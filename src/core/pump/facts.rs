@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::pending::attempt;
-use super::{Config, Me};
+use super::{Config, Hold, Me};
 use crate::core::event::{
     Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run,
 };
@@ -441,15 +441,15 @@ impl Facts {
         self.want(Effect::Read { deadline });
     }
 
-    /// Runs a command. It must not be running.
+    /// Runs a command, which must not be running, under a lock if one is held.
     pub(super) fn run(
         &mut self,
         command: Command,
         role: Role,
         deadline: Instant,
-        term: Option<Revision>,
-        previous: Option<String>,
+        hold: Option<&Hold>,
     ) {
+        let starting = command == Command::Check && self.running(Command::Start);
         self.running[command as usize] = true;
         if command == Command::Start {
             self.service = Service::MayRun;
@@ -459,9 +459,10 @@ impl Facts {
             command,
             role,
             deadline,
-            term,
+            starting,
+            term: hold.map(|hold| hold.term),
             epoch,
-            previous,
+            previous: hold.and_then(|hold| hold.previous.clone()),
         }));
     }
 

@@ -120,18 +120,18 @@ impl Standby {
         }
         if self.phase == Phase::Stopping {
             self.phase = Phase::Resting;
-            if *outcome == Outcome::Succeeded && self.check(facts, Role::Standby, now) {
+            if *outcome == Outcome::Succeeded && self.check(facts, now) {
                 self.phase = Phase::Checking { began: now };
             }
         }
     }
 
     /// Runs a check, if there is one and it is not running.
-    fn check(&self, facts: &mut Facts, role: Role, now: Instant) -> bool {
+    fn check(&self, facts: &mut Facts, now: Instant) -> bool {
         let able = facts.config.check && !facts.running(Command::Check);
         if able {
             let deadline = now.after(facts.config.timing.lock());
-            facts.run(Command::Check, role, deadline, None, None);
+            facts.run(Command::Check, Role::Standby, deadline, None);
         }
         able
     }
@@ -231,9 +231,7 @@ impl Standby {
             && facts.io.is_none()
         {
             let revision = prospect.revision;
-            let free = prospect.claim.wait.is_zero();
-            let role = if free { Role::Active } else { Role::Standby };
-            self.phase = if self.check(facts, role, now) {
+            self.phase = if self.check(facts, now) {
                 Phase::Deciding {
                     began: now,
                     revision,
@@ -256,7 +254,7 @@ impl Standby {
             });
             self.phase = Phase::Stopping;
             let deadline = now.after(timing.stop_budget());
-            facts.run(Command::Stop, Role::Standby, deadline, None, None);
+            facts.run(Command::Stop, Role::Standby, deadline, None);
         }
     }
 

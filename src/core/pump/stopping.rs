@@ -230,11 +230,7 @@ impl Stopping {
         } else {
             again
         };
-        let (term, previous) = match &self.hold {
-            Some(hold) => (Some(hold.term), hold.previous.clone()),
-            None => (None, None),
-        };
-        facts.run(Command::Stop, Role::Standby, deadline, term, previous);
+        facts.run(Command::Stop, Role::Standby, deadline, self.hold.as_ref());
         self.phase = Phase::Running;
     }
 

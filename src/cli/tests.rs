@@ -1,0 +1,230 @@
+use super::*;
+
+const BASE: &str = "--key web --start up --stop down";
+
+fn parse_line(line: &str) -> Result<Wish, Refusal> {
+    parse_at(line, None, "alpha")
+}
+
+fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Wish, Refusal> {
+    let words = line
+        .split_whitespace()
+        .map(|word| OsString::from(word.replace("''", "")));
+    parse(words, nats_url.map(str::to_owned), host)
+}
+
+fn agent(line: &str) -> AgentArgs {
+    match parse_line(line) {
+        Ok(Wish::Agent(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refused(line: &str) -> (String, u8) {
+    match parse_line(line) {
+        Err(refusal) => (refusal.text, refusal.exit.status()),
+        Ok(wish) => panic!("{line}: {wish:?}"),
+    }
+}
+
+#[test]
+fn the_flags_of_0_2_0_need_no_command() {
+    let args = agent(
+        "--nats nats://h:4222 --bucket locks --key web --token t --healthcheck ok --start up \
+         --stop down -r 500 -f 4 -c 1 -v",
+    );
+    assert_eq!(args.place, Place::Nats("nats://h:4222".to_owned()));
+    assert_eq!(
+        (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
+        ("locks", "web", "t")
+    );
+    assert_eq!(
+        (
+            args.check.as_deref(),
+            args.start.as_str(),
+            args.stop.as_str()
+        ),
+        (Some("ok"), "up", "down")
+    );
+    let timing = Timing::new(Duration::from_millis(500), 4, 1, DRIFT_PPM_DEFAULT).expect("safe");
+    assert_eq!(args.timing, timing);
+    assert_eq!(args.level, LevelFilter::Debug);
+}
+
+#[test]
+fn the_four_arguments_stand_for_four_flags() {
+    let args = agent("agent nats://h locks web t --start up --stop down");
+    assert_eq!(args.place, Place::Nats("nats://h".to_owned()));
+    assert_eq!(
+        (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
+        ("locks", "web", "t")
+    );
+    let (text, status) = refused("agent nats://h locks web --start up --stop down");
+    assert_eq!(status, 64);
+    assert!(text.contains("are four arguments, not 3"), "{text}");
+    let (text, _) = refused("agent nats://h locks web t --key web --start up --stop down");
+    assert!(text.contains("--key: given twice"), "{text}");
+}
+
+#[test]
+fn defaults_are_those_of_0_2_0_and_of_this_host() {
+    let args = agent(BASE);
+    let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).expect("safe");
+    assert_eq!(args.timing, timing);
+    assert_eq!(
+        (args.bucket.as_str(), args.token.as_str()),
+        ("putex", "alpha")
+    );
+    assert_eq!(
+        (args.place, args.check, args.replicas),
+        (Place::DefaultDir, None, 1)
+    );
+    assert_eq!(args.level, LevelFilter::Info);
+}
+
+#[test]
+fn the_environment_names_servers_unless_a_directory_is_asked_for() {
+    let place = |line: &str| match parse_at(line, Some("nats://env"), "alpha") {
+        Ok(Wish::Agent(args)) => args.place,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(place(BASE), Place::Nats("nats://env".to_owned()));
+    assert_eq!(
+        place(&format!("{BASE} --nats nats://flag")),
+        Place::Nats("nats://flag".to_owned())
+    );
+    assert_eq!(
+        place(&format!("{BASE} --dir /d")),
+        Place::Dir(PathBuf::from("/d"))
+    );
+}
+
+#[test]
+fn a_host_name_that_every_host_has_is_no_token() {
+    for host in ["", "localhost", "(none)", "localhost.localdomain"] {
+        let Err(refusal) = parse_at(BASE, None, host) else {
+            panic!("{host} taken")
+        };
+        assert!(
+            refusal.text.starts_with("--token: is missing"),
+            "{}",
+            refusal.text
+        );
+        assert!(parse_at(&format!("{BASE} --token mine"), None, host).is_ok());
+    }
+}
+
+#[test]
+fn times_have_units_and_bounds() {
+    for (word, ms) in [("500", 500), ("500ms", 500), ("3s", 3000), ("1m", 60_000)] {
+        let args = agent(&format!("{BASE} -r {word}"));
+        assert_eq!(args.timing.renewal(), Duration::from_millis(ms), "{word}");
+    }
+    for word in [
+        "3h",
+        "s",
+        "1.5s",
+        "-5",
+        "+5",
+        "0x10",
+        "99999999999999999999",
+        "3sec",
+    ] {
+        let (text, status) = refused(&format!("{BASE} -r={word}"));
+        assert_eq!(status, 64, "{word}");
+        assert!(text.starts_with("-r: "), "{text}");
+    }
+    for (line, says) in [
+        ("-r 5m", "-r: 300 s is longer"),
+        ("-f 1", "-f: 1 is less"),
+        ("-c 0", "-c: no time"),
+    ] {
+        let (text, status) = refused(&format!("{BASE} {line}"));
+        assert_eq!(status, 78, "{line}");
+        assert!(text.starts_with(says), "{text}");
+    }
+}
+
+#[test]
+fn drift_is_a_percentage() {
+    for (word, ppm) in [
+        ("1", 10_000),
+        ("1%", 10_000),
+        ("0.05%", 500),
+        ("0", 0),
+        ("8.3333", 83_333),
+    ] {
+        assert_eq!(
+            agent(&format!("{BASE} --drift {word}")).timing.drift_ppm(),
+            ppm,
+            "{word}"
+        );
+    }
+    for word in ["x", "1.23456", "%", "-1", "1e3", "1."] {
+        let (_, status) = refused(&format!("{BASE} --drift={word}"));
+        assert_eq!(status, 64, "{word}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused_in_one_line_that_names_it() {
+    for (line, says) in [
+        ("--start up --stop down", "--key: is missing"),
+        ("--key web --stop down", "--start: is missing"),
+        ("--key web --start up", "--stop: is missing"),
+        ("--key '' --start up --stop down", "--key: "),
+        ("--key a>b --start up --stop down", "--key: "),
+        ("--key putex.epoch --start up --stop down", "--key: "),
+        ("--key web --start '' --stop down", "--start: is empty"),
+        (
+            "--key web --start up --stop down --bucket a.b",
+            "--bucket: ",
+        ),
+        (
+            "--key web --start up --stop down --token ''",
+            "--token: is empty",
+        ),
+        (
+            "--key web --start up --stop down --dir /d --nats h",
+            "--dir: the lock is kept",
+        ),
+        (
+            "--key web --start up --stop down --replicas 6",
+            "--replicas: 6: ",
+        ),
+        (
+            "--key web --start up --stop down --bogus",
+            "--bogus: no such option",
+        ),
+        (
+            "--key web --start up --stop down stray",
+            "stray: unexpected argument",
+        ),
+        ("lock path", "lock: no such command"),
+        ("timing --key web", "--key: not an option of putex timing"),
+        ("--key", "missing argument"),
+    ] {
+        let (text, status) = refused(line);
+        assert_eq!(status, 64, "{line}");
+        assert!(
+            text.contains(says) && !text.contains('\n'),
+            "{line}: {text}"
+        );
+    }
+}
+
+#[test]
+fn timing_and_help_are_printed() {
+    let printed = |line: &str| match parse_line(line) {
+        Ok(Wish::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(printed("timing -r 500 -c 1").contains("stop budget             470 ms"));
+    assert!(printed("--help").contains("putex timing"));
+    assert!(printed("timing --help").starts_with("usage: putex timing"));
+    assert_eq!(
+        printed("-V"),
+        format!("putex {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(refused("timing -c 0").1, 78);
+}
