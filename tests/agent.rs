@@ -6,8 +6,6 @@ mod rig;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use rig::proxy::Mode;
 use rig::report::Report;
 use rig::scenarios::{check, failover, handover, link, mixed, store};
@@ -84,16 +82,6 @@ fn a_slow_link_moves_nothing() {
 #[test]
 fn a_lost_acknowledgement_moves_nothing() {
     play(link::a_lost_acknowledgement_moves_nothing);
-}
-
-#[test]
-fn the_service_does_not_outlive_a_killed_agent() {
-    play(|setting| link::a_lost_agent_does_not_leave_its_service(setting, Signal::KILL));
-}
-
-#[test]
-fn the_service_does_not_outlive_a_sleeping_agent() {
-    play(|setting| link::a_lost_agent_does_not_leave_its_service(setting, Signal::STOP));
 }
 
 #[test]
