@@ -3,11 +3,11 @@
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
-//! | `putex-store` ([`keeper`]) | the store and its connection | poll(2) | answers, hints |
-//! | `putex-child` ([`children`]) | the commands and their output | poll(2) | how a command ended |
-//! | `putex-watch` ([`watchdog`]) | nothing; it reads atomics | a timed park | |
-//! | `putex-signal` ([`signals`]) | the signal pipe | that pipe | SIGTERM, SIGINT |
-//! | `putex-log` ([`journal`]) | stderr | writing to it | |
+//! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
+//! | `putex-child` (`children`) | the commands and their output | poll(2) | how a command ended |
+//! | `putex-watch` (`watchdog`) | nothing; it reads atomics | a timed park | |
+//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT |
+//! | `putex-log` (`journal`) | stderr | writing to it | |
 //!
 //! Only the pump drains the inbox, and it never blocks on a send, so the wait
 //! graph has no cycle. A queue that is full is a fault with a name.

@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Every write carries the revision that it expects: [`Expected`] is the only
+//! 1. Every write carries the revision that it expects: `Expected` is the only
 //!    way to a subject under `$KV`, and it cannot be empty.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
