@@ -4,11 +4,11 @@
 //! cargo test --release --test acceptance -- b --kills 20 --minutes 5
 //! ```
 //!
-//! Without a letter all of them run, but for k: the agent alone is killed or stopped, and
-//! its service runs on. No agent without a guard passes that. `--kills` is the number of killed hosts of b,
-//! `--minutes` the length of its steady state, `--rounds` how often everything else
-//! is repeated. The exit status is 1 when anything was found wrong, 64 when the
-//! arguments make no sense.
+//! Without a letter all of them run, but for k: there the agent alone is killed or
+//! stopped, and its service runs on. No agent without a guard passes that. `--kills` is
+//! the number of killed hosts of b, `--minutes` the length of its steady state, `--rounds`
+//! how often everything else is repeated. The exit status is 1 when anything was found
+//! wrong, 64 when the arguments make no sense.
 
 mod rig;
 
