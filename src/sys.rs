@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::rand::GetRandomFlags;
-use rustix::time::ClockId;
+use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use crate::core::timing::Instant;
 
@@ -99,6 +99,57 @@ pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Resu
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Becomes readable at an instant of the clock that counts suspend.
+#[derive(Debug)]
+pub struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// Makes one that is not set.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn new() -> io::Result<Alarm> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Alarm(rustix::time::timerfd_create(
+            TimerfdClockId::Boottime,
+            flags,
+        )?))
+    }
+
+    /// Sets it anew; `None` is never. An instant that has passed is now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses, which it does not.
+    pub fn set(&self, at: Option<Instant>) -> io::Result<()> {
+        // A timer of zero is one that is not set.
+        let at = at.map_or(Duration::ZERO, |at| {
+            at.since_boot().max(Duration::from_nanos(1))
+        });
+        let never = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at.subsec_nanos()),
+        };
+        let timer = Itimerspec {
+            it_interval: never,
+            it_value: value,
+        };
+        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &timer)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -179,7 +179,7 @@ impl Nursery {
                 Ok(ready) => ready,
                 Err(error) => {
                     log::error!("cannot wait for commands: {error}");
-                    [true; 7]
+                    [true, true, true, true, false, false, false]
                 }
             };
             if ready[0] {
@@ -233,6 +233,14 @@ impl Nursery {
     }
 
     fn spawn(&mut self, run: &Run) {
+        // This thread may have been held up since the pump asked. What comes too
+        // late to be allowed is not begun; a stop is never too late.
+        if run.command != Command::Stop && self.watchdog.is_over(run.command) {
+            let overran = Event::Ended(run.command, Outcome::Overran);
+            // The pump has ended when it does not listen.
+            let _ = self.post.tell(overran);
+            return;
+        }
         let spawned = self.try_spawn(run);
         let seat = &mut self.seats[run.command as usize];
         match spawned {

@@ -2,7 +2,9 @@
 //!
 //! A bounded channel carries the events; an eventfd wakes the pump, which waits in
 //! poll(2) like every other thread here. The channel's own wait would spin before
-//! it sleeps, at several system calls an event.
+//! it sleeps, at several system calls an event. The deadline is a timer on the
+//! clock that counts suspend: the timeout of poll(2) would stand still with the
+//! host, and the pump would sleep on after it woke.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::core::event::Event;
 use crate::core::timing::Instant;
-use crate::sys::{self, Waker, Want};
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// Events that may wait for the pump. It drains them faster than a server, three
 /// commands and a person can make them; whoever finds it full waits.
@@ -22,6 +24,7 @@ const EVENTS_MAX: usize = 256;
 pub(super) struct Inbox {
     events: Receiver<Event>,
     waker: Arc<Waker>,
+    alarm: Alarm,
 }
 
 /// A thread's end.
@@ -44,7 +47,11 @@ pub(super) fn inbox() -> io::Result<(Post, Inbox)> {
             events: sender,
             waker: Arc::clone(&waker),
         },
-        Inbox { events, waker },
+        Inbox {
+            events,
+            waker,
+            alarm: Alarm::new()?,
+        },
     ))
 }
 
@@ -68,8 +75,13 @@ impl Inbox {
             }
             // A kernel that refuses to wait leaves only to look again: the deadline
             // ends that.
-            let woken = sys::wait([(self.waker.as_fd(), Want::Read)], deadline);
-            if woken.is_ok_and(|[woken]| woken) {
+            let set = self.alarm.set(deadline);
+            let fds = [
+                (self.waker.as_fd(), Want::Read),
+                (self.alarm.as_fd(), Want::Read),
+            ];
+            let woken = set.and_then(|()| sys::wait(fds, None));
+            if woken.is_ok_and(|[woken, _]| woken) {
                 self.waker.clear();
             } else if deadline.is_some_and(|at| sys::now() >= at) {
                 return None;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::inbox::Post;
-use crate::core::event::{Event, Notice, Rejection, Written};
+use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::timing::Instant;
 use crate::store::{OpenError, Store, Watched};
@@ -29,6 +29,13 @@ const REOPEN_AFTER_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between two attempts to open the store.
 const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
+/// What the pump asks of the store thread, and of which opening: the pump forgets
+/// what it asked when the store was closed, so nothing of then is performed.
+struct Asked {
+    ask: Ask,
+    opening: u64,
+}
+
 /// What the pump asks of the store thread.
 pub(super) enum Ask {
     Read {
@@ -44,8 +51,10 @@ pub(super) enum Ask {
 
 /// The pump's end of the store thread.
 pub(super) struct Keeper {
-    asks: Sender<Ask>,
+    asks: Sender<Asked>,
     waker: Arc<Waker>,
+    /// How often the pump was told that the store is open.
+    opening: u64,
 }
 
 impl Keeper {
@@ -62,6 +71,7 @@ impl Keeper {
         let shop = Shop {
             store,
             asked,
+            opening: 0,
             waker: Arc::clone(&waker),
             post,
             pause,
@@ -69,12 +79,22 @@ impl Keeper {
         thread::Builder::new()
             .name("putex-store".to_owned())
             .spawn(move || shop.serve())?;
-        Ok(Keeper { asks, waker })
+        Ok(Keeper {
+            asks,
+            waker,
+            opening: 0,
+        })
+    }
+
+    /// The pump is about to learn that the store is open, or open again.
+    pub(super) fn opened(&mut self) {
+        self.opening += 1;
     }
 
     /// Asks without waiting; says whether there was room.
     pub(super) fn ask(&self, ask: Ask) -> bool {
-        let room = self.asks.try_send(ask).is_ok();
+        let opening = self.opening;
+        let room = self.asks.try_send(Asked { ask, opening }).is_ok();
         self.waker.wake();
         room
     }
@@ -82,7 +102,9 @@ impl Keeper {
 
 struct Shop {
     store: Box<dyn Store>,
-    asked: Receiver<Ask>,
+    asked: Receiver<Asked>,
+    /// How often the pump was told that the store is open.
+    opening: u64,
     waker: Arc<Waker>,
     post: Post,
     pause: Duration,
@@ -96,6 +118,7 @@ impl Shop {
             let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
                 Ok(opened) => {
                     told = None;
+                    self.opening += 1;
                     let gone = self
                         .post
                         .tell(Event::Opened(opened))
@@ -150,7 +173,10 @@ impl Shop {
     }
 
     fn answer(&mut self) -> Option<()> {
-        while let Ok(ask) = self.asked.try_recv() {
+        while let Ok(Asked { ask, opening }) = self.asked.try_recv() {
+            if opening != self.opening {
+                continue;
+            }
             let event = match ask {
                 Ask::Read { deadline } => Event::Read(self.store.read(deadline)),
                 Ask::Write {
@@ -168,24 +194,13 @@ impl Shop {
         Some(())
     }
 
-    /// Between two attempts to open. A request that crossed the closing on its way
-    /// here is answered: it reached nobody.
-    fn rest(&mut self) {
-        while let Ok(ask) = self.asked.try_recv() {
-            let why = "the store is not open".to_owned();
-            let event = match ask {
-                Ask::Read { .. } => Event::Read(Err(why)),
-                Ask::Write { .. } => Event::Written(Written::Unknown(why)),
-                Ask::Announce(_) => continue,
-            };
-            if self.post.tell(event).is_none() {
-                return;
-            }
-        }
+    /// Pauses between two attempts to open. A request that crossed the closing on
+    /// its way here ends the pause early; it is dropped at the next opening.
+    fn rest(&self) {
         let until = sys::now().after(self.pause);
-        let waker = self.waker.as_fd();
         // An early end of the rest does no harm, nor does a kernel that refuses it.
-        if sys::wait([(waker, Want::Read)], Some(until)).is_ok_and(|[woken]| woken) {
+        let waited = sys::wait([(self.waker.as_fd(), Want::Read)], Some(until));
+        if waited.is_ok_and(|[woken]| woken) {
             self.waker.clear();
         }
     }

@@ -109,6 +109,7 @@ fn turn_until_end(
             None => next_event(&pump, inbox),
         };
         if let Event::Opened(_) = event {
+            hands.keeper.opened();
             for (level, text) in greeting.drain(..) {
                 log::log!(level, "{text}");
             }

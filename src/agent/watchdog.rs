@@ -72,6 +72,11 @@ impl Watchdog {
         self.wake_before(deadline_ns);
     }
 
+    /// Returns whether a command's deadline has come.
+    pub(super) fn is_over(&self, command: Command) -> bool {
+        self.slots[command as usize].deadline_ns.load(SeqCst) <= nanos(sys::now())
+    }
+
     /// Kills a command now, or has it killed as soon as it runs.
     pub(super) fn kill(&self, command: Command) {
         self.arm(command, Instant::from_boot(Duration::ZERO));

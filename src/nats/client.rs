@@ -261,6 +261,20 @@ impl Client {
         }
     }
 
+    /// Ends the connection, so that another server is tried next; says whether there
+    /// is another. Without one nothing is ended.
+    pub fn leave(&mut self, reason: &str) -> bool {
+        let Some(here) = self.server().map(|info| info.address.clone()) else {
+            return false;
+        };
+        let elsewhere = |server: &Server| server.to_string() != here;
+        let another = self.named.iter().chain(&self.learnt).any(elsewhere);
+        if another {
+            self.end(reason);
+        }
+        another
+    }
+
     fn end(&mut self, reason: &str) {
         let Some(session) = self.session.take() else {
             return;
@@ -275,13 +289,9 @@ impl Client {
     }
 
     fn leave_lame_duck(&mut self) -> Option<String> {
-        let here = self.server().filter(|info| info.lame_duck)?.address.clone();
-        let elsewhere = |server: &Server| server.to_string() != here;
-        if !self.named.iter().chain(&self.learnt).any(elsewhere) {
-            return None;
-        }
-        self.end("the server is about to shut down");
-        Some(self.reason.clone())
+        self.server().filter(|info| info.lame_duck)?;
+        self.leave("the server is about to shut down")
+            .then(|| self.reason.clone())
     }
 
     /// Replaces what was learnt before. A server that advertises nobody says

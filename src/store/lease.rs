@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::core::record::{Incarnation, Lease, Revision, Standing};
+use crate::core::timing::{COUNT_MAX, R_MAX};
 
 /// The only format that is written, and the newest that is understood.
 const FORMAT: &str = "1";
@@ -61,7 +62,14 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     };
     let mut timing = find("Putex-Timing")?.split(' ');
     let renewal = Duration::from_millis(timing.next()?.parse().ok()?);
-    let (failures, confirmations) = (timing.next()?.parse().ok()?, timing.next()?.parse().ok()?);
+    let failures: u32 = timing.next()?.parse().ok()?;
+    let confirmations: u32 = timing.next()?.parse().ok()?;
+    let grace = Duration::from_millis(find("Putex-Grace-Ms")?.parse().ok()?);
+    // Nobody may make the others wait for ever, or overflow a sum.
+    let bounded = renewal <= R_MAX && failures <= COUNT_MAX && confirmations <= COUNT_MAX;
+    if !bounded || grace > R_MAX * COUNT_MAX {
+        return None;
+    }
     let term = match find("Putex-Term") {
         Some(text) => Some(Revision(text.parse().ok()?)),
         None => None,
@@ -74,7 +82,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         renewal,
         failures,
         confirmations,
-        grace: Duration::from_millis(find("Putex-Grace-Ms")?.parse().ok()?),
+        grace,
         term,
         standing,
     })
@@ -136,6 +144,23 @@ mod tests {
             let mut missing = whole.clone();
             let (name, _) = missing.remove(at);
             assert_eq!(parse(&missing), None, "{name} missing");
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_agent_would_publish_make_the_record_foreign() {
+        for (name, value) in [
+            ("Putex-Timing", "18446744073709551615 4294967295 1"),
+            ("Putex-Timing", "60001 3 1"),
+            ("Putex-Timing", "500 101 1"),
+            ("Putex-Timing", "500 3 101"),
+            ("Putex-Grace-Ms", "6000001"),
+            ("Putex-Grace-Ms", "18446744073709551615"),
+        ] {
+            let mut headers = to_headers(&lease());
+            let header = headers.iter_mut().find(|(key, _)| *key == name);
+            header.expect("it is written").1 = value.to_owned();
+            assert_eq!(parse(&headers), None, "{name}: {value}");
         }
     }
 

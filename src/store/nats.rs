@@ -40,6 +40,11 @@ use crate::sys;
 /// would be taken from the caller's next attempt.
 const FOLLOW_UP_MAX: Duration = Duration::from_millis(500);
 
+/// How long a server may answer nothing before another is tried. Longer than a
+/// hiccup, shorter than a leader election (4 to 8 s), in which changing the server
+/// costs a few milliseconds and gains nothing.
+const LEAVE_AFTER: Duration = Duration::from_secs(2);
+
 /// Which key of which bucket, and what a bucket may be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -67,6 +72,8 @@ pub struct NatsStore {
     bucket: Option<Bucket>,
     /// Why the bucket must be opened again.
     gone: Option<String>,
+    /// Since when nothing that was asked was answered.
+    unanswered_since: Option<Instant>,
     /// Revision that the caller was last told; a hint at it would be no news.
     seen: Revision,
     /// Incarnation of the last notice sent, whose echo is not another agent's.
@@ -131,6 +138,7 @@ impl NatsStore {
             ears: None,
             bucket: None,
             gone: None,
+            unanswered_since: None,
             seen: Revision(0),
             announced: None,
         }
@@ -295,6 +303,18 @@ impl NatsStore {
     }
 
     /// Returns what a message means, `None` when nothing.
+    /// A server that is cut off from its cluster keeps the connection but answers
+    /// nothing that matters: another may do better.
+    fn judge_server(&mut self, answered: bool) {
+        let now = sys::now();
+        if answered {
+            self.unanswered_since = None;
+        } else if now.since(*self.unanswered_since.get_or_insert(now)) >= LEAVE_AFTER {
+            self.unanswered_since = None;
+            self.client.leave("nothing was answered for too long");
+        }
+    }
+
     fn heard(&self, sid: Sid, message: &Message) -> Option<Watched> {
         let ears = self.ears.as_ref()?;
         if sid == ears.hint {
@@ -324,6 +344,7 @@ impl Store for NatsStore {
             Ok(opened) => self.seen = opened.sight.revision,
             Err(_) => self.bucket = None,
         }
+        self.judge_server(!matches!(opened, Err(OpenError::Unreachable(_))));
         opened
     }
 
@@ -336,6 +357,7 @@ impl Store for NatsStore {
             Ok(sight) => self.seen = sight.revision,
             Err(_) => self.follow_up(deadline),
         }
+        self.judge_server(sight.is_ok());
         sight.map_err(|text| self.gone.clone().unwrap_or(text))
     }
 
@@ -356,6 +378,7 @@ impl Store for NatsStore {
         if let Written::Stored(revision) = written {
             self.seen = revision;
         }
+        self.judge_server(!matches!(written, Written::Unknown(_)));
         if reached_nobody {
             self.follow_up(deadline);
             if let Some(gone) = &self.gone {

@@ -8,8 +8,8 @@ use super::facts::Facts;
 use super::pending::{Pending, Verdict};
 use super::stopping::{Leave, Stopping};
 use super::{Draft, Hold, Next, State, pend, sooner};
-use crate::core::event::{Command, Event, Level, Outcome, Role};
-use crate::core::record::{Revision, Standing};
+use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
+use crate::core::record::Standing;
 use crate::core::timing::{Instant, Ms};
 
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Active {
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
         match event {
             Event::Shutdown(signal) => {
-                return Stopping::to_end(facts, Some(self.hold), signal, now);
+                return Stopping::to_end(facts, Some(self.hold), Ending::Clean, signal, now);
             }
             Event::Ended(Command::Start, outcome) => self.started(facts, outcome),
             Event::Ended(Command::Check, outcome) => {
@@ -122,6 +122,9 @@ impl Active {
                 self.hold.revision = revision;
                 self.hold.valid_until = sent.after(facts.config.timing.validity());
                 facts.own_write();
+                if facts.running(Command::Start) {
+                    facts.extend(Command::Start, self.hold.valid_until);
+                }
                 match self.phase {
                     Phase::Renewing => self.phase = Phase::Renewed,
                     Phase::Checking { .. } => {
@@ -221,11 +224,8 @@ impl Active {
     }
 
     fn assert_start(&mut self, facts: &mut Facts) {
-        let deadline = self.hold.valid_until;
-        if facts.running(Command::Start) {
-            facts.extend(Command::Start, deadline);
-        } else {
-            self.run(facts, Command::Start, deadline);
+        if !facts.running(Command::Start) {
+            self.run(facts, Command::Start, self.hold.valid_until);
         }
     }
 
@@ -337,10 +337,7 @@ impl Hold {
     /// A hint wakes, a read decides: asks for one when a hint names a revision
     /// that this agent did not write.
     pub(super) fn follow_hint(&self, facts: &mut Facts, now: Instant) {
-        if facts.hinted == Revision(u64::MAX) || facts.hinted <= self.revision {
-            return;
-        }
-        if facts.open && facts.io.is_none() {
+        if facts.hinted > self.revision && facts.open && facts.io.is_none() {
             facts.read(now);
         }
     }

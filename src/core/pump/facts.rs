@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::claim::Claim;
 use super::pending::attempt;
 use super::{Config, Hold, Me};
 use crate::core::event::{
     Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run,
 };
-use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight, Standing};
+use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight};
 use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
 
 /// How often two live agents with one token are reported again.
@@ -30,17 +31,6 @@ pub(super) enum Service {
     MayRun,
     /// A stop command succeeded and no start followed.
     Down,
-}
-
-/// What must be waited for before a lock may be had, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    /// How long the revision must stand still, from when it was first seen.
-    pub(super) wait: Duration,
-    /// How long to renew, after the take, before the service is started.
-    pub(super) confirm: Option<Duration>,
-    /// In words, who or what holds the lock.
-    pub(super) holder: String,
 }
 
 /// A revision of the key and when it was first seen.
@@ -71,12 +61,12 @@ pub(super) struct Facts {
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
     running: [bool; 3],
-    age: Option<Duration>,
+    pub(super) age: Option<Duration>,
     /// Whatever the key shows next is no clean absence.
-    suspect: bool,
+    pub(super) suspect: bool,
     /// F·R and grace of the last foreign holder: still binding when its record
     /// has been deleted.
-    last_holder: (Duration, Duration),
+    pub(super) last_holder: (Duration, Duration),
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
     rejection: Option<Rejection>,
@@ -258,81 +248,6 @@ impl Facts {
         });
     }
 
-    /// Decides what must be waited for before the lock that `sight` shows may be
-    /// had. Immediate start is for a clean absence alone.
-    fn claim(&self, sight: &Sight) -> Claim {
-        let timing = self.config.timing;
-        let (lock, grace) = match &sight.found {
-            Found::Record(Record {
-                lease: Some(lease), ..
-            }) => (lease.renewal * lease.failures, lease.grace),
-            Found::Record(Record { lease: None, .. }) => (Duration::ZERO, Duration::ZERO),
-            Found::Absent | Found::Marker => self.last_holder,
-        };
-        let wait = timing.patience(timing.lock().max(lock));
-        let confirm = Some(timing.confirmation().max(grace));
-        let claim = |wait, confirm, holder: &str| Claim {
-            wait,
-            confirm,
-            holder: holder.to_owned(),
-        };
-        let free = Duration::ZERO;
-        let old_enough = self
-            .age
-            .is_some_and(|age| age >= timing.lock() + timing.confirmation());
-        match &sight.found {
-            Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if old_enough && !self.suspect => {
-                claim(free, None, "nobody (the key never existed)")
-            }
-            Found::Absent if self.suspect => claim(wait, confirm, "nobody (the key is gone)"),
-            Found::Absent => claim(
-                wait,
-                confirm,
-                "nobody (the key does not exist, in a bucket not watched for long yet)",
-            ),
-            Found::Record(record) if self.suspect => claim(
-                wait,
-                confirm,
-                &format!("{}, in a bucket that has rolled back", name(record)),
-            ),
-            Found::Record(record) => match &record.lease {
-                None if record.token.is_empty() && self.followed_plain() => {
-                    claim(free, confirm, "nobody (blanked by putex 0.2.0)")
-                }
-                None if record.token.is_empty() => claim(
-                    wait,
-                    confirm,
-                    "nobody (blanked by something that is not putex)",
-                ),
-                None => claim(wait, confirm, &name(record)),
-                Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
-                    // Released because it was unfit here: the others go first.
-                    (Standing::Released, true) => {
-                        claim(wait, None, "nobody (released by this agent)")
-                    }
-                    (Standing::Released, false) => claim(
-                        free,
-                        None,
-                        &format!("nobody (released on host {})", lease.host),
-                    ),
-                    (Standing::Active, true) => claim(free, None, "this agent"),
-                    (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
-                    (Standing::Active | Standing::Taking, false) => {
-                        claim(wait, confirm, &name(record))
-                    }
-                },
-            },
-        }
-    }
-
-    /// Whether the record that was seen before is one of putex 0.2.0, which blanks
-    /// its own when it has run stop, though not only when stop succeeded.
-    fn followed_plain(&self) -> bool {
-        let before = self.seen.as_ref().map(|seen| &seen.sight.found);
-        matches!(before, Some(Found::Record(Record { token, lease: None })) if !token.is_empty())
-    }
-
     /// Two incarnations with one token are two agents, or one that was restarted:
     /// only a record that moves while it is watched proves that the other lives.
     fn watch_for_twin(&mut self, sight: &Sight, now: Instant) {
@@ -475,15 +390,5 @@ impl Facts {
         if self.running(command) {
             self.want(Effect::Kill(command));
         }
-    }
-}
-
-fn name(record: &Record) -> String {
-    match &record.lease {
-        Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
-        Some(lease) if lease.host != record.token => {
-            format!("{} on host {}", record.token, lease.host)
-        }
-        Some(_) | None => record.token.clone(),
     }
 }

@@ -28,6 +28,7 @@
 //! 5. After a turn the next deadline lies in the future, or there is none.
 
 mod active;
+mod claim;
 mod facts;
 mod pending;
 mod standby;
@@ -157,7 +158,7 @@ impl Pump {
             State::Taking(taking) => taking.deadline(&self.facts),
             State::Confirming(confirming) => confirming.deadline(&self.facts),
             State::Active(active) => active.deadline(&self.facts),
-            State::Stopping(stopping) => stopping.deadline(),
+            State::Stopping(stopping) => stopping.deadline(&self.facts),
             State::Ended => None,
         }
     }
@@ -241,7 +242,7 @@ fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Ne
 /// Ends an agent that has no lock to give back, with the service down.
 fn shut_down(facts: &mut Facts, signal: &'static str, now: Instant) -> Next {
     if facts.service != Service::Down {
-        return Stopping::to_end(facts, None, signal, now);
+        return Stopping::to_end(facts, None, Ending::Clean, signal, now);
     }
     facts.kill(Command::Check);
     facts.kill(Command::Stop);

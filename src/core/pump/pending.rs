@@ -85,6 +85,11 @@ impl Pending {
         match (event, self.step) {
             (Event::Written(written), Step::Sent) => self.heed_written(facts, written, now),
             (Event::Read(answer), Step::Resolving) => match answer {
+                // A replica that lags behind: the key was refused, so it has moved.
+                Ok(sight) if sight.revision <= self.expected => {
+                    self.step = Step::Resolve(now.after(pause(facts)));
+                    Verdict::Open
+                }
                 Ok(sight) => self.heed_sight(&sight.found, sight.revision),
                 Err(_) => {
                     self.step = Step::Resolve(now.after(pause(facts)));
@@ -175,7 +180,7 @@ impl Pending {
 
     /// The read after a refused repeat: mine by the nonce, or not.
     fn heed_sight(&self, found: &Found, revision: Revision) -> Verdict {
-        if self.wrote(found) && revision > self.expected {
+        if self.wrote(found) {
             return Verdict::Held {
                 revision,
                 sent: self.first_sent,

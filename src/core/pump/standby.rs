@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
-use super::facts::{Claim, Facts, Service};
+use super::claim::Claim;
+use super::facts::{Facts, Service};
 use super::pending::pause;
+use super::stopping::Stopping;
 use super::taking::Taking;
 use super::{Next, State, end, shut_down, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
@@ -81,7 +83,11 @@ impl Standby {
             Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
             Event::Ended(Command::Check, outcome) => self.checked(facts, outcome, now),
             Event::Rejected(rejection) if facts.bucket.is_none() => {
-                return end(facts, Ending::Rejected(rejection.clone()));
+                let ending = Ending::Rejected(rejection.clone());
+                if facts.service == Service::Down {
+                    return end(facts, ending);
+                }
+                return Stopping::to_end(facts, None, ending, "the store is refused", now);
             }
             Event::Shutdown(signal) => return shut_down(facts, signal, now),
             Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(facts, now),

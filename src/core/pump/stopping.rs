@@ -19,12 +19,14 @@ pub(super) enum Leave {
 
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
-    /// The lock to give back, while it is this agent's.
+    /// The lock that the service ran under, if any.
     hold: Option<Hold>,
+    /// What is still to be done with it.
+    leave: Leave,
     /// When the service must be down: another may start it from then on.
     dead_by: Instant,
-    /// The signal that told the agent to end.
-    signal: Option<&'static str>,
+    /// How the agent ends after it, when it was told to.
+    ending: Option<Ending>,
     phase: Phase,
     late: bool,
 }
@@ -39,8 +41,8 @@ enum Phase {
     Running,
     /// The service is down; the release waits for the store until this instant.
     Down { until: Instant },
-    /// The release is with the store.
-    Releasing,
+    /// The release is with the store, and is waited for until this instant.
+    Releasing { until: Instant },
 }
 
 impl Stopping {
@@ -57,50 +59,51 @@ impl Stopping {
             Leave::Released => hold.valid_until,
             Leave::Lost => hold.valid_until.min(now),
         };
-        let dead_by = from.after(facts.config.timing.stop_budget());
-        let hold = match leave {
-            Leave::Released => Some(hold),
-            Leave::Lost => None,
-        };
-        Next::Go(
-            State::Stopping(Stopping::new(facts, hold, dead_by, None, now)),
-            why,
-        )
+        let stopping = Stopping::new(facts, Some(hold), leave, from, now);
+        Next::Go(State::Stopping(stopping), why)
     }
 
     /// Stops the service, gives a lock back that is held, and ends.
     pub(super) fn to_end(
         facts: &mut Facts,
         hold: Option<Hold>,
-        signal: &'static str,
+        ending: Ending,
+        why: &str,
         now: Instant,
     ) -> Next {
         let from = hold.as_ref().map_or(now, |hold| hold.valid_until);
-        let dead_by = from.after(facts.config.timing.stop_budget());
-        let stopping = Stopping::new(facts, hold, dead_by, Some(signal), now);
-        Next::Go(State::Stopping(stopping), format!("{signal}: ending"))
+        let leave = if hold.is_some() {
+            Leave::Released
+        } else {
+            Leave::Lost
+        };
+        let mut stopping = Stopping::new(facts, hold, leave, from, now);
+        stopping.ending = Some(ending);
+        Next::Go(State::Stopping(stopping), format!("{why}: ending"))
     }
 
+    /// `from` is when the stop budget begins.
     fn new(
         facts: &mut Facts,
         hold: Option<Hold>,
-        dead_by: Instant,
-        signal: Option<&'static str>,
+        leave: Leave,
+        from: Instant,
         now: Instant,
     ) -> Stopping {
         facts.kill(Command::Check);
         facts.kill(Command::Start);
+        let dead_by = from.after(facts.config.timing.stop_budget());
         let phase = if facts.running(Command::Stop) {
             Phase::Running
         } else {
-            Phase::Killing {
-                until: now.after(SLACK),
-            }
+            let until = now.after(SLACK.min(dead_by.since(now) / 2));
+            Phase::Killing { until }
         };
         Stopping {
             hold,
+            leave,
             dead_by,
-            signal,
+            ending: None,
             phase,
             late: false,
         }
@@ -108,12 +111,12 @@ impl Stopping {
 
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
         match event {
-            Event::Shutdown(signal) => self.signal = Some(signal),
+            Event::Shutdown(_) => self.ending = Some(Ending::Clean),
             Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
             Event::Written(written) => self.written(facts, written),
+            Event::Closed(_) => self.not_released(facts),
             Event::Tick
             | Event::Opened(_)
-            | Event::Closed(_)
             | Event::Rejected(_)
             | Event::Read(_)
             | Event::Hint(_)
@@ -121,7 +124,7 @@ impl Stopping {
             | Event::Ended(Command::Check | Command::Start, _) => {}
         }
         if facts.rolled_back.is_some() {
-            self.hold = None;
+            self.leave = Leave::Lost;
         }
         self.advance(facts, now)
     }
@@ -150,31 +153,37 @@ impl Stopping {
     /// An answer to a renewal that was still under way says which revision to
     /// release; an answer to the release ends it. One attempt only.
     fn written(&mut self, facts: &mut Facts, written: &Written) {
-        match (written, self.phase, &mut self.hold) {
-            (Written::Stored(revision), _, Some(hold)) if self.phase != Phase::Releasing => {
-                hold.revision = *revision;
-            }
-            (Written::Stored(revision), Phase::Releasing, _) => {
+        let releasing = matches!(self.phase, Phase::Releasing { .. });
+        match written {
+            Written::Stored(revision) if releasing => {
                 facts.high_water = facts.high_water.max(*revision);
                 facts.say(
                     Level::Info,
                     format!("the lock is released, revision {revision}"),
                 );
-                self.hold = None;
+                self.leave = Leave::Lost;
             }
-            (Written::Moved(_), Phase::Releasing, _) => {
+            Written::Stored(revision) => {
+                if let Some(hold) = &mut self.hold {
+                    hold.revision = *revision;
+                }
+            }
+            Written::Moved(_) if releasing => {
                 facts.say(Level::Info, "the lock is another's already".to_owned());
-                self.hold = None;
+                self.leave = Leave::Lost;
             }
-            (Written::Denied(_) | Written::Unknown(_), Phase::Releasing, _) => {
-                facts.say(
-                    Level::Warn,
-                    "the lock could not be released: it is left to expire".to_owned(),
-                );
-                self.hold = None;
+            Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => {
+                self.not_released(facts);
             }
-            (_, Phase::Killing { .. } | Phase::Due(_) | Phase::Running | Phase::Down { .. }, _) => {
-            }
+        }
+    }
+
+    /// The release, if one is under way, came to nothing.
+    fn not_released(&mut self, facts: &mut Facts) {
+        if let Phase::Releasing { .. } = self.phase {
+            let text = "the lock could not be released: it is left to expire";
+            facts.say(Level::Warn, text.to_owned());
+            self.leave = Leave::Lost;
         }
     }
 
@@ -183,39 +192,53 @@ impl Stopping {
             Phase::Killing { until } if !facts.running(Command::Start) || now >= until => {
                 self.run_stop(facts, now);
             }
-            Phase::Due(_) if self.overdue(now) && self.signal.is_some() => {
-                self.cry(facts, now);
-                return end(facts, Ending::NotStopped);
-            }
-            Phase::Due(at) if now >= at => self.run_stop(facts, now),
+            Phase::Due(at) if now >= at && !self.must_end(facts, now) => self.run_stop(facts, now),
+            Phase::Releasing { until } if now >= until => self.not_released(facts),
             Phase::Killing { .. }
             | Phase::Due(_)
             | Phase::Running
             | Phase::Down { .. }
-            | Phase::Releasing => {}
+            | Phase::Releasing { .. } => {}
         }
         self.cry(facts, now);
+        if self.must_end(facts, now) {
+            return end(facts, Ending::NotStopped);
+        }
         if let Phase::Down { until } = self.phase {
-            if self.hold.is_some() && facts.open && facts.io.is_none() {
+            let wanted = self.leave == Leave::Released && facts.open && now < until;
+            if wanted && facts.io.is_none() {
                 self.release(facts, now);
-            } else if self.hold.is_none() || now >= until || !facts.open {
-                return self.leave(facts, now);
+            } else if !wanted {
+                return self.done(facts, now);
             }
         }
-        if self.phase == Phase::Releasing && self.hold.is_none() {
-            return self.leave(facts, now);
+        if let Phase::Releasing { .. } = self.phase
+            && self.leave == Leave::Lost
+        {
+            return self.done(facts, now);
         }
         Next::Stay(State::Stopping(self))
     }
 
-    fn overdue(&self, now: Instant) -> bool {
-        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing);
-        now >= self.dead_by && !down
+    /// Whether an agent that was told to end has to do so with the service up: stop
+    /// failed past its time, or cannot even be killed.
+    fn must_end(&self, facts: &Facts, now: Instant) -> bool {
+        let patience = match self.phase {
+            Phase::Due(_) => self.dead_by,
+            Phase::Running => self.give_up(facts),
+            Phase::Killing { .. } | Phase::Down { .. } | Phase::Releasing { .. } => return false,
+        };
+        self.ending.is_some() && now >= patience
+    }
+
+    fn give_up(&self, facts: &Facts) -> Instant {
+        self.dead_by.after(facts.config.timing.renewal())
     }
 
     /// Says once that the promise may be broken.
     fn cry(&mut self, facts: &mut Facts, now: Instant) {
-        if !self.late && self.overdue(now) {
+        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
+        if !self.late && !down && now >= self.dead_by {
             self.late = true;
             let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
                         start it now; stop it by hand";
@@ -242,30 +265,30 @@ impl Stopping {
             term: Some(hold.term),
             grace: facts.config.timing.confirmation(),
         };
-        pend(facts, draft, now, now.after(attempt(facts))).advance(facts, now);
-        self.phase = Phase::Releasing;
+        let until = now.after(attempt(facts));
+        pend(facts, draft, now, until).advance(facts, now);
+        self.phase = Phase::Releasing { until };
     }
 
-    fn leave(self, facts: &mut Facts, now: Instant) -> Next {
-        if self.signal.is_some() {
-            return end(facts, Ending::Clean);
+    fn done(self, facts: &mut Facts, now: Instant) -> Next {
+        if let Some(ending) = self.ending {
+            return end(facts, ending);
         }
-        let taken = Ms(self.dead_by.since(now));
         let why = if self.late {
             "down, too late".to_owned()
         } else {
-            format!("down, {taken} before it had to be")
+            format!("down, {} before it had to be", Ms(self.dead_by.since(now)))
         };
         Next::Go(State::Standby(Standby::new(now)), why)
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
         let dead_by = (!self.late).then_some(self.dead_by);
         match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => sooner(Some(at), dead_by),
+            Phase::Running if self.late => self.ending.as_ref().map(|_| self.give_up(facts)),
             Phase::Running => dead_by,
-            Phase::Down { until } => Some(until),
-            Phase::Releasing => None,
+            Phase::Down { until } | Phase::Releasing { until } => Some(until),
         }
     }
 }

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::active::Active;
-use super::facts::{Claim, Facts};
+use super::claim::Claim;
+use super::facts::Facts;
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};

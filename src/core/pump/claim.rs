@@ -1,0 +1,119 @@
+//! What must be waited for before a lock may be had.
+
+use std::time::Duration;
+
+use super::facts::Facts;
+use crate::core::record::{Found, Record, Sight, Standing};
+
+/// What must be waited for before a lock may be had, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// How long the revision must stand still, from when it was first seen.
+    pub(super) wait: Duration,
+    /// How long to renew, after the take, before the service is started.
+    pub(super) confirm: Option<Duration>,
+    /// In words, who or what holds the lock.
+    pub(super) holder: String,
+}
+
+impl Facts {
+    /// Decides what must be waited for before the lock that `sight` shows may be
+    /// had. Immediate start is for a clean absence alone.
+    pub(super) fn claim(&self, sight: &Sight) -> Claim {
+        let timing = self.config.timing;
+        let (lock, grace) = self.published(sight);
+        let wait = timing.patience(timing.lock().max(lock));
+        let confirm = Some(timing.confirmation().max(grace));
+        let claim = |wait, confirm, holder: &str| Claim {
+            wait,
+            confirm,
+            holder: holder.to_owned(),
+        };
+        let free = Duration::ZERO;
+        let old_enough = self
+            .age
+            .is_some_and(|age| age >= timing.lock() + timing.confirmation());
+        match &sight.found {
+            Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
+            Found::Absent if old_enough && !self.suspect => {
+                claim(free, None, "nobody (the key never existed)")
+            }
+            Found::Absent if self.suspect => claim(wait, confirm, "nobody (the key is gone)"),
+            Found::Absent => claim(
+                wait,
+                confirm,
+                "nobody (the key does not exist, in a bucket not watched for long yet)",
+            ),
+            Found::Record(record) if self.suspect => claim(
+                wait,
+                confirm,
+                &format!("{}, in a bucket that has rolled back", name(record)),
+            ),
+            Found::Record(record) => match &record.lease {
+                None if record.token.is_empty() && self.followed_plain() => {
+                    claim(free, confirm, "nobody (blanked by putex 0.2.0)")
+                }
+                None if record.token.is_empty() => claim(
+                    wait,
+                    confirm,
+                    "nobody (blanked by something that is not putex)",
+                ),
+                None => claim(wait, confirm, &name(record)),
+                Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
+                    // Released because it was unfit here: the others go first.
+                    (Standing::Released, true) => {
+                        claim(wait, None, "nobody (released by this agent)")
+                    }
+                    (Standing::Released, false) => claim(
+                        free,
+                        None,
+                        &format!("nobody (released on host {})", lease.host),
+                    ),
+                    (Standing::Active, true) => claim(free, None, "this agent"),
+                    (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
+                    (Standing::Active | Standing::Taking, false) => {
+                        claim(wait, confirm, &name(record))
+                    }
+                },
+            },
+        }
+    }
+
+    /// Returns F·R and the grace that bind whoever follows.
+    fn published(&self, sight: &Sight) -> (Duration, Duration) {
+        // What the last holder published binds until another's lease is seen, and
+        // through a rollback, which may show an older one.
+        let (old_lock, old_grace) = self.last_holder;
+        match &sight.found {
+            Found::Record(Record {
+                lease: Some(lease), ..
+            }) if self.suspect => (
+                (lease.renewal * lease.failures).max(old_lock),
+                lease.grace.max(old_grace),
+            ),
+            Found::Record(Record {
+                lease: Some(lease), ..
+            }) => (lease.renewal * lease.failures, lease.grace),
+            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => {
+                (old_lock, old_grace)
+            }
+        }
+    }
+
+    /// Whether the record that was seen before is one of putex 0.2.0, which blanks
+    /// its own when it has run stop, though not only when stop succeeded.
+    fn followed_plain(&self) -> bool {
+        let before = self.seen.as_ref().map(|seen| &seen.sight.found);
+        matches!(before, Some(Found::Record(Record { token, lease: None })) if !token.is_empty())
+    }
+}
+
+fn name(record: &Record) -> String {
+    match &record.lease {
+        Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
+        Some(lease) if lease.host != record.token => {
+            format!("{} on host {}", record.token, lease.host)
+        }
+        Some(_) | None => record.token.clone(),
+    }
+}
