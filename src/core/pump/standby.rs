@@ -143,6 +143,10 @@ impl Standby {
     }
 
     fn checked(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+        let (Phase::Checking { began } | Phase::Deciding { began, .. }) = self.phase else {
+            // One of a state before, which was killed there.
+            return;
+        };
         let passed = *outcome == Outcome::Succeeded;
         if self.healthy != Some(passed) {
             match outcome {
@@ -164,27 +168,20 @@ impl Standby {
             }
             self.healthy = Some(passed);
         }
-        match self.phase {
-            Phase::Checking { began } => {
-                self.check_took = now.since(began);
-                self.phase = Phase::Resting;
+        self.check_took = now.since(began);
+        self.phase = match self.phase {
+            Phase::Deciding { revision, .. } if passed => Phase::Ready {
+                since: now,
+                revision,
+            },
+            Phase::Deciding { .. } => {
+                self.retry_at = began.after(facts.config.timing.renewal()).max(now);
+                Phase::Resting
             }
-            Phase::Deciding { began, revision } => {
-                self.check_took = now.since(began);
-                self.phase = if passed {
-                    Phase::Ready {
-                        since: now,
-                        revision,
-                    }
-                } else {
-                    Phase::Resting
-                };
-                if !passed {
-                    self.retry_at = began.after(facts.config.timing.renewal()).max(now);
-                }
+            Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Ready { .. } => {
+                Phase::Resting
             }
-            Phase::Resting | Phase::Stopping | Phase::Ready { .. } => {}
-        }
+        };
     }
 
     fn report_holder(&mut self, facts: &mut Facts) {
