@@ -275,14 +275,9 @@ impl Standby {
 
     fn prospect(&self, facts: &Facts) -> Option<Prospect> {
         let seen = facts.seen.as_ref()?;
-        // A free lock is had at once by an agent that starts; one whose stop has
-        // failed is no candidate for any lock.
-        let able = facts.open
-            && match facts.service {
-                Service::Down => true,
-                Service::Unknown => seen.claim.wait.is_zero(),
-                Service::MayRun => false,
-            };
+        // The stroke's stop is run before any wait is over; an agent whose stop has
+        // failed is no candidate, not even for a lock that is free.
+        let able = facts.open && facts.service != Service::MayRun;
         able.then(|| Prospect {
             revision: seen.sight.revision,
             take_at: seen.first_at.after(seen.claim.wait),
