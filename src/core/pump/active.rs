@@ -9,7 +9,7 @@ use super::pending::{Pending, Verdict};
 use super::stopping::{Leave, Stopping};
 use super::{Draft, Hold, Next, State, pend, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
-use crate::core::record::Standing;
+use crate::core::record::{Revision, Standing};
 use crate::core::timing::{Instant, Ms};
 
 #[derive(Clone, Debug)]
@@ -119,9 +119,7 @@ impl Active {
             Verdict::Open => None,
             Verdict::Held { revision, sent } => {
                 self.renewal = None;
-                self.hold.revision = revision;
-                self.hold.valid_until = sent.after(facts.config.timing.validity());
-                facts.own_write();
+                self.hold.renewed(facts, revision, sent);
                 if facts.running(Command::Start) {
                     facts.extend(Command::Start, self.hold.valid_until);
                 }
@@ -136,14 +134,8 @@ impl Active {
                 }
                 None
             }
-            Verdict::Lost(why) => {
-                facts.seen = None;
-                Some(why)
-            }
-            Verdict::RolledBack(why) => {
-                facts.roll_back(&why);
-                Some("the store has rolled back".to_owned())
-            }
+            Verdict::Lost(why) => Some(why),
+            Verdict::RolledBack => Some("the store has rolled back".to_owned()),
         }
     }
 
@@ -305,6 +297,12 @@ fn failed_check(outcome: &Outcome, after: Ms) -> Option<String> {
 }
 
 impl Hold {
+    /// A renewal was acknowledged as this revision; `sent` is when it was sent.
+    pub(super) fn renewed(&mut self, facts: &Facts, revision: Revision, sent: Instant) {
+        self.revision = revision;
+        self.valid_until = sent.after(facts.config.timing.validity());
+    }
+
     /// Says why, when an event shows that the lock is not this agent's any more:
     /// a rollback, or a newer record of somebody else.
     pub(super) fn contradicted(&self, facts: &Facts, event: &Event) -> Option<String> {

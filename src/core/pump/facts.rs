@@ -41,6 +41,13 @@ pub(super) struct Seen {
     pub(super) claim: Claim,
 }
 
+impl Seen {
+    /// Returns when the lock may be taken, if it does not move before.
+    pub(super) fn take_at(&self) -> Instant {
+        self.first_at.after(self.claim.wait)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,

@@ -54,8 +54,8 @@ pub(super) enum Verdict {
     Held { revision: Revision, sent: Instant },
     /// The lock is somebody else's; why.
     Lost(String),
-    /// The store no longer has what it said was stored; how that shows.
-    RolledBack(String),
+    /// The store no longer has what it said was stored; it was said loudly.
+    RolledBack,
 }
 
 impl Pending {
@@ -80,8 +80,18 @@ impl Pending {
         }
     }
 
-    /// Takes in an event.
+    /// Takes in an event, and notes what it means for what is known of the key.
     pub(super) fn heed(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Verdict {
+        let verdict = self.judge(facts, event, now);
+        match &verdict {
+            Verdict::Held { .. } => facts.own_write(),
+            Verdict::Lost(_) => facts.seen = None,
+            Verdict::Open | Verdict::RolledBack => {}
+        }
+        verdict
+    }
+
+    fn judge(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Verdict {
         match (event, self.step) {
             (Event::Written(written), Step::Sent) => self.heed_written(facts, written, now),
             (Event::Read(answer), Step::Resolving) => match answer {
@@ -130,9 +140,10 @@ impl Pending {
             Written::Stored(revision) => {
                 let highest = facts.high_water;
                 if *revision <= highest {
-                    return Verdict::RolledBack(format!(
+                    facts.roll_back(&format!(
                         "it stored revision {revision}, but {highest} was seen before"
                     ));
+                    return Verdict::RolledBack;
                 }
                 facts.high_water = *revision;
                 Verdict::Held {
@@ -141,10 +152,11 @@ impl Pending {
                 }
             }
             Written::Moved(Some(current)) if *current < self.expected => {
-                Verdict::RolledBack(format!(
+                facts.roll_back(&format!(
                     "the key stands at revision {current}, below {} which this agent saw",
                     self.expected
-                ))
+                ));
+                Verdict::RolledBack
             }
             Written::Moved(current) => {
                 if self.doubtful {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::facts::{Facts, Service};
+use super::facts::{Facts, Seen, Service};
 use super::pending::pause;
 use super::stopping::Stopping;
 use super::taking::Taking;
@@ -210,9 +210,10 @@ impl Standby {
         if let Phase::Ready { since, revision } = self.phase {
             let stale = now >= since.after(facts.config.timing.renewal());
             match self.prospect(facts) {
-                Some(prospect) if prospect.revision == revision && !stale => {
-                    if now >= prospect.take_at && facts.io.is_none() {
-                        return Taking::go(facts, &prospect.claim, revision, now);
+                Some(prospect) if prospect.sight.revision == revision && !stale => {
+                    if now >= prospect.take_at() && facts.io.is_none() {
+                        let seen = prospect.clone();
+                        return Taking::go(facts, &seen, now);
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
@@ -230,10 +231,10 @@ impl Standby {
     /// From rest: the deciding check when its time has come, else the next stroke.
     fn begin(&mut self, facts: &mut Facts, now: Instant) {
         if let Some(prospect) = self.prospect(facts)
-            && now >= self.decide_at(&prospect)
+            && now >= self.decide_at(prospect)
             && facts.io.is_none()
         {
-            let revision = prospect.revision;
+            let revision = prospect.sight.revision;
             self.phase = if self.check(facts, now) {
                 Phase::Deciding {
                     began: now,
@@ -273,23 +274,19 @@ impl Standby {
         });
     }
 
-    fn prospect(&self, facts: &Facts) -> Option<Prospect> {
-        let seen = facts.seen.as_ref()?;
+    /// Returns what stands under the key, if this agent may have it in time.
+    fn prospect<'a>(&self, facts: &'a Facts) -> Option<&'a Seen> {
         // The stroke's stop is run before any wait is over; an agent whose stop has
         // failed is no candidate, not even for a lock that is free.
         let able = facts.open && facts.service != Service::MayRun;
-        able.then(|| Prospect {
-            revision: seen.sight.revision,
-            take_at: seen.first_at.after(seen.claim.wait),
-            claim: seen.claim.clone(),
-        })
+        facts.seen.as_ref().filter(|_| able)
     }
 
     /// The deciding check begins early, so that it ends when the lock may be had.
-    fn decide_at(&self, prospect: &Prospect) -> Instant {
+    fn decide_at(&self, prospect: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
         prospect
-            .take_at
+            .take_at()
             .before(lead.min(prospect.claim.wait))
             .max(self.retry_at)
     }
@@ -300,12 +297,12 @@ impl Standby {
         let prospect = self.prospect(facts).filter(|_| free);
         let act_at = match self.phase {
             Phase::Resting if idle(facts) => {
-                let decide_at = prospect.map(|prospect| self.decide_at(&prospect));
+                let decide_at = prospect.map(|prospect| self.decide_at(prospect));
                 sooner(decide_at, Some(self.stroke_at))
             }
             Phase::Ready { since, .. } => {
                 let stale_at = since.after(facts.config.timing.renewal());
-                sooner(prospect.map(|prospect| prospect.take_at), Some(stale_at))
+                sooner(prospect.map(Seen::take_at), Some(stale_at))
             }
             Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Deciding { .. } => {
                 None
@@ -319,13 +316,6 @@ impl Standby {
 /// not ended yet.
 fn idle(facts: &Facts) -> bool {
     !Command::ALL.iter().any(|command| facts.running(*command))
-}
-
-/// A lock that may be had, and when.
-struct Prospect {
-    revision: Revision,
-    take_at: Instant,
-    claim: Claim,
 }
 
 /// Words for a lock that stood still for as long as it had to.

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::active::Active;
-use super::claim::Claim;
-use super::facts::Facts;
+use super::facts::{Facts, Seen};
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
@@ -24,20 +23,18 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// Takes the lock that stands at `revision` as `claim` allows.
-    pub(super) fn go(facts: &mut Facts, claim: &Claim, revision: Revision, now: Instant) -> Next {
+    /// Takes the lock as it was seen, in the way that its claim allows.
+    pub(super) fn go(facts: &mut Facts, seen: &Seen, now: Instant) -> Next {
+        let Seen { sight, claim, .. } = seen;
         let give_up = now.after(facts.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
-        let previous = facts
-            .seen
-            .as_ref()
-            .and_then(|seen| match &seen.sight.found {
-                Found::Record(Record { token, .. }) => {
-                    let other = !token.is_empty() && *token != facts.me.token;
-                    other.then(|| token.clone())
-                }
-                Found::Absent | Found::Marker => None,
-            });
+        let previous = match &sight.found {
+            Found::Record(Record { token, .. }) => {
+                let other = !token.is_empty() && *token != facts.me.token;
+                other.then(|| token.clone())
+            }
+            Found::Absent | Found::Marker => None,
+        };
         let standing = if claim.confirm.is_some() {
             Standing::Taking
         } else {
@@ -45,7 +42,7 @@ impl Taking {
         };
         let grace = claim.confirm.unwrap_or_default();
         let draft = Draft {
-            expected: revision,
+            expected: sight.revision,
             standing,
             term: None,
             grace,
@@ -70,14 +67,12 @@ impl Taking {
             Verdict::Open => {}
             Verdict::Held { revision, sent } => return self.held(facts, revision, sent, now),
             Verdict::Lost(why) => {
-                facts.seen = None;
                 return Next::Go(
                     State::Standby(Standby::new(now)),
                     format!("not taken: {why}"),
                 );
             }
-            Verdict::RolledBack(why) => {
-                facts.roll_back(&why);
+            Verdict::RolledBack => {
                 return Next::Go(State::Standby(Standby::new(now)), "not taken".to_owned());
             }
         }
@@ -93,7 +88,6 @@ impl Taking {
     }
 
     fn held(self, facts: &mut Facts, revision: Revision, sent: Instant, now: Instant) -> Next {
-        facts.own_write();
         let valid_until = sent.after(facts.config.timing.validity());
         if now >= valid_until {
             let why = "the take was acknowledged too late to count".to_owned();
@@ -160,16 +154,9 @@ impl Confirming {
         if let Some(mut renewal) = self.renewal.take() {
             match renewal.heed(facts, event, now) {
                 Verdict::Open => self.renewal = Some(renewal),
-                Verdict::Held { revision, sent } => {
-                    self.hold.revision = revision;
-                    self.hold.valid_until = sent.after(facts.config.timing.validity());
-                    facts.own_write();
-                }
+                Verdict::Held { revision, sent } => self.hold.renewed(facts, revision, sent),
                 Verdict::Lost(why) => return drop_to_standby(facts, format!("lost: {why}")),
-                Verdict::RolledBack(why) => {
-                    facts.roll_back(&why);
-                    return drop_to_standby(facts, "lost".to_owned());
-                }
+                Verdict::RolledBack => return drop_to_standby(facts, "lost".to_owned()),
             }
         }
         if let Some(why) = self.hold.contradicted(facts, event) {
