@@ -1,6 +1,8 @@
 //! The few things that the kernel is asked for directly: the clock that counts
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
+use std::array;
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,42 +61,24 @@ pub enum Want {
     Write,
 }
 
-/// Waits until one of `fds` is ready or `deadline` has passed; `None` waits for
-/// ever. Returns which are ready, in order; all false after the deadline.
+/// Most descriptors that [`Alarm::wait`] takes.
+const WAITED_MAX: usize = 4;
+
+/// Waits until one of `fds` is ready, for ever if none is. Whoever has a deadline
+/// waits with an [`Alarm`].
 ///
 /// # Errors
 ///
 /// When the kernel refuses to wait. An interrupting signal is not an error.
-pub fn wait<const N: usize>(
-    fds: [(BorrowedFd<'_>, Want); N],
-    deadline: Option<Instant>,
-) -> io::Result<[bool; N]> {
-    let mut polled = fds.map(|(fd, want)| {
-        let flags = match want {
-            Want::Read => PollFlags::IN,
-            Want::Write => PollFlags::OUT,
-        };
-        PollFd::from_borrowed_fd(fd, flags)
-    });
-    poll_until(&mut polled, deadline)?;
-    Ok(polled.map(|fd| !fd.revents().is_empty()))
+pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
+    poll_for(fds, None)
 }
 
-/// As [`wait`], for any number of prepared descriptors.
-///
-/// # Errors
-///
-/// When the kernel refuses to wait.
-pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+/// The timeout of poll(2) stands still while the host is suspended: it is none, or
+/// it is zero.
+fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     loop {
-        let timeout = deadline.map(|at| {
-            let left = at.since(now());
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
-        });
-        match rustix::event::poll(fds, timeout.as_ref()) {
+        match rustix::event::poll(fds, timeout) {
             Ok(_) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -102,9 +86,20 @@ pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Resu
     }
 }
 
-/// Becomes readable at an instant of the clock that counts suspend.
+const ZERO: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// How one thread waits until a deadline: with a timer on the clock that counts
+/// suspend, so that a deadline that passed meanwhile is seen as soon as the host
+/// wakes up.
 #[derive(Debug)]
-pub struct Alarm(OwnedFd);
+pub struct Alarm {
+    timer: OwnedFd,
+    /// What the timer was last set to: it need not be told twice.
+    set_to: Cell<Option<Instant>>,
+}
 
 impl Alarm {
     /// Makes one that is not set.
@@ -114,42 +109,87 @@ impl Alarm {
     /// When the process has no descriptor left.
     pub fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Alarm(rustix::time::timerfd_create(
-            TimerfdClockId::Boottime,
-            flags,
-        )?))
+        Ok(Alarm {
+            timer: rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?,
+            set_to: Cell::new(None),
+        })
     }
 
-    /// Sets it anew; `None` is never. An instant that has passed is now.
+    /// Waits until one of `fds` is ready or `deadline` has passed; `None` waits for
+    /// ever. Returns which are ready, in order; all false after the deadline. A
+    /// deadline that has passed already leaves one look at them.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, which it does not.
-    pub fn set(&self, at: Option<Instant>) -> io::Result<()> {
-        // A timer of zero is one that is not set.
-        let at = at.map_or(Duration::ZERO, |at| {
-            at.since_boot().max(Duration::from_nanos(1))
-        });
-        let never = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let value = Timespec {
-            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(at.subsec_nanos()),
-        };
-        let timer = Itimerspec {
-            it_interval: never,
-            it_value: value,
-        };
-        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &timer)?;
-        Ok(())
+    /// When the kernel refuses to wait. An interrupting signal is not an error.
+    pub fn wait<const N: usize>(
+        &self,
+        fds: [(BorrowedFd<'_>, Want); N],
+        deadline: Option<Instant>,
+    ) -> io::Result<[bool; N]> {
+        const { assert!(N <= WAITED_MAX) };
+        // No vector: the watchdog waits here, and must not have to allocate.
+        let mut polled: [PollFd<'_>; WAITED_MAX + 1] =
+            array::from_fn(|at| match fds.get(at).copied() {
+                Some((fd, Want::Read)) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
+                Some((fd, Want::Write)) => PollFd::from_borrowed_fd(fd, PollFlags::OUT),
+                None => self.polled(),
+            });
+        self.poll_with_timer(&mut polled[..=N], deadline)?;
+        Ok(array::from_fn(|at| !polled[at].revents().is_empty()))
     }
-}
 
-impl AsFd for Alarm {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// As [`Alarm::wait`], for any number of prepared descriptors; what became of
+    /// them stands in them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to wait.
+    pub fn poll<'a>(
+        &'a self,
+        fds: &mut Vec<PollFd<'a>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<()> {
+        fds.push(self.polled());
+        let polled = self.poll_with_timer(fds, deadline);
+        fds.pop();
+        polled
+    }
+
+    fn polled(&self) -> PollFd<'_> {
+        PollFd::new(&self.timer, PollFlags::IN)
+    }
+
+    /// The last of `fds` is the timer.
+    fn poll_with_timer(&self, fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+        let others = fds.len() - 1;
+        match deadline {
+            None => poll_for(&mut fds[..others], None),
+            Some(at) if at <= now() => poll_for(&mut fds[..others], Some(&ZERO)),
+            Some(at) => {
+                self.set(at)?;
+                poll_for(fds, None)
+            }
+        }
+    }
+
+    /// Sets the timer unless it is set to `at` already. One that has gone off is
+    /// readable until it is set again, so nobody has to read it.
+    fn set(&self, at: Instant) -> io::Result<()> {
+        if self.set_to.get() == Some(at) {
+            return Ok(());
+        }
+        let since_boot = at.since_boot();
+        let timer = Itimerspec {
+            it_interval: ZERO,
+            it_value: Timespec {
+                tv_sec: i64::try_from(since_boot.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(since_boot.subsec_nanos()),
+            },
+        };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer)?;
+        self.set_to.set(Some(at));
+        Ok(())
     }
 }
 
@@ -190,4 +230,105 @@ impl AsFd for Waker {
 #[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn in_ms(ms: u64) -> Instant {
+        now().after(Duration::from_millis(ms))
+    }
+
+    /// What the kernel says of an alarm's timer in the line that begins with `name`.
+    fn kernel_says(alarm: &Alarm, name: &str) -> String {
+        let path = format!("/proc/self/fdinfo/{}", alarm.timer.as_raw_fd());
+        let text = fs::read_to_string(path).expect("the kernel tells of descriptors");
+        let said = text.lines().find_map(|line| line.strip_prefix(name));
+        said.expect(name).trim().to_owned()
+    }
+
+    #[test]
+    fn an_alarm_counts_suspend() {
+        const CLOCK_BOOTTIME: &str = "7";
+        let alarm = Alarm::new().expect("a descriptor");
+        assert_eq!(kernel_says(&alarm, "clockid:"), CLOCK_BOOTTIME);
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        let alarm = Alarm::new().expect("a descriptor");
+        let waker = Waker::new().expect("a descriptor");
+        let fds = || [(waker.as_fd(), Want::Read)];
+        // The second finds the timer gone off, and nobody has read it.
+        for _ in 0..2 {
+            let deadline = in_ms(50);
+            assert_eq!(alarm.wait(fds(), Some(deadline)).expect("waits"), [false]);
+            assert!(now() >= deadline, "it ended early");
+            assert_eq!(kernel_says(&alarm, "ticks:"), "1");
+        }
+        let passed = now();
+        assert_eq!(alarm.wait(fds(), Some(passed)).expect("looks"), [false]);
+        waker.wake();
+        assert_eq!(alarm.wait(fds(), Some(passed)).expect("looks"), [true]);
+        assert_eq!(
+            alarm.wait(fds(), Some(in_ms(60_000))).expect("waits"),
+            [true]
+        );
+        assert_eq!(alarm.wait(fds(), None).expect("waits"), [true]);
+    }
+
+    #[test]
+    fn what_became_ready_stands_in_its_own_place() {
+        let alarm = Alarm::new().expect("a descriptor");
+        let (calm, woken) = (Waker::new().expect("one"), Waker::new().expect("another"));
+        woken.wake();
+        let ready = alarm.wait(
+            [
+                (calm.as_fd(), Want::Read),
+                (woken.as_fd(), Want::Read),
+                (calm.as_fd(), Want::Write),
+            ],
+            Some(in_ms(60_000)),
+        );
+        assert_eq!(ready.expect("waits"), [false, true, true]);
+        let mut fds = vec![
+            PollFd::new(&calm, PollFlags::IN),
+            PollFd::new(&woken, PollFlags::IN),
+        ];
+        alarm.poll(&mut fds, Some(in_ms(60_000))).expect("waits");
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        assert_eq!(ready, [false, true]);
+        woken.clear();
+        let deadline = in_ms(50);
+        alarm.poll(&mut fds, Some(deadline)).expect("waits");
+        assert!(now() >= deadline, "it ended early");
+        assert!(fds.iter().all(|fd| fd.revents().is_empty()));
+    }
+
+    #[test]
+    fn a_deadline_that_stays_is_told_to_the_kernel_once() {
+        let alarm = Alarm::new().expect("a descriptor");
+        let waker = Waker::new().expect("a descriptor");
+        waker.wake();
+        let wait = |deadline| {
+            let ready = alarm.wait([(waker.as_fd(), Want::Read)], Some(deadline));
+            assert_eq!(ready.expect("waits"), [true]);
+        };
+        let deadline = in_ms(60_000);
+        wait(deadline);
+        // Behind the alarm's back, so that a second telling would show.
+        let never = Itimerspec {
+            it_interval: ZERO,
+            it_value: ZERO,
+        };
+        rustix::time::timerfd_settime(&alarm.timer, TimerfdTimerFlags::ABSTIME, &never)
+            .expect("a timer");
+        wait(deadline);
+        assert_eq!(kernel_says(&alarm, "it_value:"), "(0, 0)");
+        wait(deadline.after(Duration::from_millis(1)));
+        assert_ne!(kernel_says(&alarm, "it_value:"), "(0, 0)");
+    }
 }

@@ -223,7 +223,7 @@ impl Nursery {
                 ));
             }
         }
-        sys::poll_until(&mut fds, None)?;
+        sys::poll(&mut fds)?;
         let mut ready = [false; 7];
         for (at, fd) in fds.iter().enumerate() {
             let place = if at < 4 { at } else { places[at - 4] };

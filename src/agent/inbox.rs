@@ -2,9 +2,7 @@
 //!
 //! A bounded channel carries the events; an eventfd wakes the pump, which waits in
 //! poll(2) like every other thread here. The channel's own wait would spin before
-//! it sleeps, at several system calls an event. The deadline is a timer on the
-//! clock that counts suspend: the timeout of poll(2) would stand still with the
-//! host, and the pump would sleep on after it woke.
+//! it sleeps, at several system calls an event.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -75,13 +73,8 @@ impl Inbox {
             }
             // A kernel that refuses to wait leaves only to look again: the deadline
             // ends that.
-            let set = self.alarm.set(deadline);
-            let fds = [
-                (self.waker.as_fd(), Want::Read),
-                (self.alarm.as_fd(), Want::Read),
-            ];
-            let woken = set.and_then(|()| sys::wait(fds, None));
-            if woken.is_ok_and(|[woken, _]| woken) {
+            let fds = [(self.waker.as_fd(), Want::Read)];
+            if self.alarm.wait(fds, deadline).is_ok_and(|[woken]| woken) {
                 self.waker.clear();
             } else if deadline.is_some_and(|at| sys::now() >= at) {
                 return None;

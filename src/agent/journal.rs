@@ -2,8 +2,9 @@
 //! that stops reading costs lines, which are counted, and nothing else.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
 use crate::core::event::Command;
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -21,8 +23,17 @@ const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 /// The log of a process, which ends with it.
 pub struct Journal {
-    written: Receiver<()>,
-    lines: Option<Sender<Vec<u8>>>,
+    lines: Sender<Vec<u8>>,
+    ending: Arc<Ending>,
+    alarm: Alarm,
+}
+
+/// How the log thread and an ending process tell each other.
+struct Ending {
+    /// Nothing more will be logged.
+    begun: AtomicBool,
+    /// All that was logged is written.
+    written: Waker,
 }
 
 /// What env_logger writes into: one call a line.
@@ -49,18 +60,21 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When the system has no thread to give.
+    /// When the system has no descriptor or no thread to give.
     pub fn start(subject: &str, level: LevelFilter) -> io::Result<Journal> {
         let (lines, queued) = bounded(LINES_MAX);
-        let (done, written) = bounded(1);
+        let ending = Arc::new(Ending {
+            begun: AtomicBool::new(false),
+            written: Waker::new()?,
+        });
+        let alarm = Alarm::new()?;
         let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
+        let (counted, told) = (Arc::clone(&dropped), Arc::clone(&ending));
         thread::Builder::new()
             .name("putex-log".to_owned())
             .spawn(move || {
-                write_lines(&queued, &counted);
-                // Nobody waits when the process has not ended.
-                let _ = done.send(());
+                write_lines(&queued, &counted, &told.begun);
+                told.written.wake();
             })?;
         let subject = subject.to_owned();
         let tap = Tap {
@@ -88,23 +102,27 @@ impl Journal {
             })
             .init();
         Ok(Journal {
-            written,
-            lines: Some(lines),
+            lines,
+            ending,
+            alarm,
         })
     }
 
     /// Waits until what was logged is written, or for as long as a reader may be
     /// waited for.
-    pub fn end(mut self) {
-        if let Some(lines) = self.lines.take() {
-            // An empty line is the end; the logger keeps its own sender for ever.
-            let _ = lines.send_timeout(Vec::new(), FLUSH_WITHIN);
-            let _ = self.written.recv_timeout(FLUSH_WITHIN);
-        }
+    pub fn end(self) {
+        let deadline = sys::now().after(FLUSH_WITHIN);
+        self.ending.begun.store(true, Relaxed);
+        // An empty line is the end; the logger keeps its own sender for ever. Where
+        // there is no room for it, the thread need not be woken and looks by itself.
+        let _ = self.lines.try_send(Vec::new());
+        let fds = [(self.ending.written.as_fd(), Want::Read)];
+        // The process ends, whatever came of it.
+        let _ = self.alarm.wait(fds, Some(deadline));
     }
 }
 
-fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64) {
+fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64, ending: &AtomicBool) {
     let mut stderr = io::stderr();
     while let Ok(line) = queued.recv() {
         if line.is_empty() {
@@ -116,6 +134,9 @@ fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64) {
         if lost > 0 {
             let note = format!("putex: {lost} log lines were dropped: stderr was not read\n");
             let _ = stderr.write_all(note.as_bytes());
+        }
+        if ending.load(Relaxed) && queued.is_empty() {
+            return;
         }
     }
 }

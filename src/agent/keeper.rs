@@ -14,7 +14,7 @@ use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::timing::Instant;
 use crate::store::{OpenError, Store, Watched};
-use crate::sys::{self, Waker, Want};
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// The pump asks for one read or write at a time; announcements come beside them.
 const ASKS_MAX: usize = 4;
@@ -73,6 +73,7 @@ impl Keeper {
             asked,
             opening: 0,
             waker: Arc::clone(&waker),
+            alarm: Alarm::new()?,
             post,
             pause,
         };
@@ -106,6 +107,7 @@ struct Shop {
     /// How often the pump was told that the store is open.
     opening: u64,
     waker: Arc<Waker>,
+    alarm: Alarm,
     post: Post,
     pause: Duration,
 }
@@ -199,7 +201,8 @@ impl Shop {
     fn rest(&self) {
         let until = sys::now().after(self.pause);
         // An early end of the rest does no harm, nor does a kernel that refuses it.
-        let waited = sys::wait([(self.waker.as_fd(), Want::Read)], Some(until));
+        let fds = [(self.waker.as_fd(), Want::Read)];
+        let waited = self.alarm.wait(fds, Some(until));
         if waited.is_ok_and(|[woken]| woken) {
             self.waker.clear();
         }

@@ -5,7 +5,7 @@
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
 //! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-child` (`children`) | the commands and their output | poll(2) | how a command ended |
-//! | `putex-watch` (`watchdog`) | nothing; it reads atomics | a timed park | |
+//! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT |
 //! | `putex-log` (`journal`) | stderr | writing to it | |
 //!

@@ -8,16 +8,17 @@
 //! reaps.
 
 use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
 use crate::core::event::Command;
 use crate::core::timing::Instant;
-use crate::sys;
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// A killed group is killed again this much later if it still stands: a process
 /// may have joined it between the two.
@@ -28,7 +29,7 @@ pub(super) struct Watchdog {
     slots: [Slot; 3],
     /// Until when the watchdog sleeps: only an earlier deadline wakes it.
     asleep_until_ns: AtomicU64,
-    thread: OnceLock<Thread>,
+    waker: Waker,
 }
 
 #[derive(Default)]
@@ -47,19 +48,17 @@ impl Watchdog {
     ///
     /// # Errors
     ///
-    /// When the system has no thread to give.
+    /// When the system has no descriptor or no thread to give.
     pub(super) fn start() -> io::Result<Arc<Watchdog>> {
         let watchdog = Arc::new(Watchdog {
             slots: [Slot::default(), Slot::default(), Slot::default()],
             asleep_until_ns: AtomicU64::new(u64::MAX),
-            thread: OnceLock::new(),
+            waker: Waker::new()?,
         });
-        let own = Arc::clone(&watchdog);
-        let thread = thread::Builder::new()
+        let (own, alarm) = (Arc::clone(&watchdog), Alarm::new()?);
+        thread::Builder::new()
             .name("putex-watch".to_owned())
-            .spawn(move || own.watch())?;
-        // Set once, here: nobody else has the watchdog yet.
-        let _ = watchdog.thread.set(thread.thread().clone());
+            .spawn(move || own.watch(&alarm))?;
         Ok(watchdog)
     }
 
@@ -111,17 +110,15 @@ impl Watchdog {
 
     /// Wakes the watchdog if it would sleep past `deadline_ns`.
     fn wake_before(&self, deadline_ns: u64) {
-        if deadline_ns < self.asleep_until_ns.load(SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
+        if deadline_ns < self.asleep_until_ns.load(SeqCst) {
+            self.waker.wake();
         }
     }
 
     /// A deadline is slept until even when its command has not been started yet or
     /// has ended already: as a rule a later one stands there by then, and nobody
     /// had to wake the watchdog for it.
-    fn watch(&self) {
+    fn watch(&self, alarm: &Alarm) {
         loop {
             // Whoever changes a slot while they are looked at leaves a wake-up.
             self.asleep_until_ns.store(u64::MAX, SeqCst);
@@ -140,9 +137,12 @@ impl Watchdog {
                 }
             }
             self.asleep_until_ns.store(next_ns, SeqCst);
-            match next_ns {
-                u64::MAX => thread::park(),
-                at => thread::park_timeout(Duration::from_nanos(at - now)),
+            let next = Instant::from_boot(Duration::from_nanos(next_ns));
+            let next = (next_ns != u64::MAX).then_some(next);
+            // A kernel that refuses to wait leaves only to look again.
+            let woken = alarm.wait([(self.waker.as_fd(), Want::Read)], next);
+            if woken.is_ok_and(|[woken]| woken) {
+                self.waker.clear();
             }
         }
     }

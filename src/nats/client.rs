@@ -134,8 +134,13 @@ impl Client {
             return Ok(());
         }
         loop {
-            if !self.backoff.pass(deadline) {
-                return Err(ConnectError::Unreachable(self.reason.clone()));
+            match self.backoff.pass(deadline) {
+                Ok(true) => {}
+                Ok(false) => return Err(ConnectError::Unreachable(self.reason.clone())),
+                Err(error) => {
+                    let text = format!("no timer: {}", super::why(&error));
+                    return Err(ConnectError::Unreachable(text));
+                }
             }
             let Err(round) = self.try_all(deadline) else {
                 return Ok(());

@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::url::Server;
 use super::why;
 use crate::core::timing::{Instant, Ms};
-use crate::sys::{self, Waker, Want};
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// Most addresses of one name that are tried: each gets a share of the deadline,
 /// and a smaller share is of no use.
@@ -53,17 +53,23 @@ impl Dialer {
     /// # Errors
     ///
     /// The reason, without the server's name, when none did by the deadline.
-    pub(super) fn dial(&mut self, server: &Server, deadline: Instant) -> Result<TcpStream, String> {
+    pub(super) fn dial(
+        &mut self,
+        server: &Server,
+        alarm: &Alarm,
+        deadline: Instant,
+    ) -> Result<TcpStream, String> {
         let addresses = match server.host.parse() {
             Ok(address) => vec![address],
-            Err(_) => self.resolve(&server.host, deadline)?,
+            Err(_) => self.resolve(&server.host, alarm, deadline)?,
         };
         let mut reason = "its name has no address".to_owned();
         for (index, &address) in addresses.iter().enumerate() {
             let now = sys::now();
             let others = u32::try_from(addresses.len() - index - 1).unwrap_or(u32::MAX);
             let share = deadline.since(now) / others.saturating_add(1);
-            match connect(SocketAddr::new(address, server.port), now.after(share)) {
+            let address = SocketAddr::new(address, server.port);
+            match connect(address, alarm, now.after(share)) {
                 Ok(stream) => return Ok(stream),
                 Err(text) => reason = text,
             }
@@ -71,7 +77,12 @@ impl Dialer {
         Err(reason)
     }
 
-    fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
+    fn resolve(
+        &mut self,
+        host: &str,
+        alarm: &Alarm,
+        deadline: Instant,
+    ) -> Result<Vec<IpAddr>, String> {
         let began = sys::now();
         let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
         self.lookups
@@ -90,7 +101,7 @@ impl Dialer {
             }
         };
         let done = self.lookups[index].done.as_fd();
-        let waited = sys::wait([(done, Want::Read)], Some(deadline));
+        let waited = alarm.wait([(done, Want::Read)], Some(deadline));
         if matches!(waited, Ok([false])) {
             let took = Ms(sys::now().since(began));
             return Err(format!("its name was not looked up within {took}"));
@@ -136,10 +147,10 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> Result<TcpStream, String> {
     let began = sys::now();
     let stream = start(address).map_err(|error| why(&error))?;
-    let ready = sys::wait([(stream.as_fd(), Want::Write)], Some(deadline));
+    let ready = alarm.wait([(stream.as_fd(), Want::Write)], Some(deadline));
     let [ready] = ready.map_err(|error| why(&error))?;
     if !ready {
         return Err(format!(
@@ -184,6 +195,10 @@ mod tests {
         Server::parse_list(&text).expect("an address").remove(0)
     }
 
+    fn alarm() -> Alarm {
+        Alarm::new().expect("a descriptor")
+    }
+
     fn soon() -> Instant {
         sys::now().after(Duration::from_secs(2))
     }
@@ -194,7 +209,9 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let mut dialer = Dialer::default();
         for host in ["127.0.0.1", "localhost"] {
-            let stream = dialer.dial(&server(host, port), soon()).expect(host);
+            let stream = dialer
+                .dial(&server(host, port), &alarm(), soon())
+                .expect(host);
             assert!(stream.nodelay().expect("an option"));
             assert!(dialer.lookups.is_empty());
         }
@@ -205,7 +222,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         drop(listener);
-        let refused = Dialer::default().dial(&server("127.0.0.1", port), soon());
+        let refused = Dialer::default().dial(&server("127.0.0.1", port), &alarm(), soon());
         assert_eq!(refused.expect_err("nobody listens"), "connection refused");
     }
 
@@ -232,7 +249,7 @@ mod tests {
         for _ in 0..3 {
             let deadline = sys::now().after(Duration::from_millis(10));
             let late = dialer
-                .dial(&server("slow.example", 1), deadline)
+                .dial(&server("slow.example", 1), &alarm(), deadline)
                 .expect_err("hangs");
             assert!(
                 late.starts_with("its name was not looked up within"),
@@ -242,7 +259,7 @@ mod tests {
         }
         sender.send(Ok(Vec::new())).expect("room");
         waker.wake();
-        let none = dialer.dial(&server("slow.example", 1), soon());
+        let none = dialer.dial(&server("slow.example", 1), &alarm(), soon());
         assert_eq!(none.expect_err("no address"), "its name has no address");
         assert!(dialer.lookups.is_empty());
     }
@@ -255,13 +272,13 @@ mod tests {
         let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
         let mut dialer = Dialer { lookups };
         let refused = dialer
-            .dial(&server("localhost", 1), soon())
+            .dial(&server("localhost", 1), &alarm(), soon())
             .expect_err("no room");
         assert_eq!(refused, "too many names are being looked up");
         senders[3].send(Ok(Vec::new())).expect("room");
         dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
         if sys::now().since_boot() > ANSWER_AGE_MAX {
-            assert!(dialer.resolve("localhost", soon()).is_ok());
+            assert!(dialer.resolve("localhost", &alarm(), soon()).is_ok());
             assert_eq!(dialer.lookups.len(), LOOKUPS_MAX - 1);
         }
     }

@@ -17,7 +17,7 @@ use super::info::ServerInfo;
 use super::url::Server;
 use super::why;
 use crate::core::timing::{Instant, Ms};
-use crate::sys::{self, Want};
+use crate::sys::{self, Alarm, Want};
 
 /// Longest that one frame may take to leave, whatever its caller's deadline. A
 /// frame is far smaller than a socket's buffer, so one that waits at all waits
@@ -107,6 +107,7 @@ pub(super) struct Hello<'a> {
 #[derive(Debug)]
 pub(super) struct Link {
     stream: Stream,
+    alarm: Alarm,
     decoder: Decoder,
     chunk: Box<[u8]>,
     info: ServerInfo,
@@ -132,11 +133,14 @@ impl Link {
         deadline: Instant,
     ) -> Result<Link, OpenFault> {
         let began = sys::now();
+        let alarm = Alarm::new()
+            .map_err(|error| OpenFault::Unreachable(format!("no timer: {}", why(&error))))?;
         let tcp = dialer
-            .dial(server, deadline)
+            .dial(server, &alarm, deadline)
             .map_err(OpenFault::Unreachable)?;
         let mut link = Link {
             stream: Stream::Plain(tcp),
+            alarm,
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
             info: ServerInfo {
@@ -320,8 +324,11 @@ impl Link {
             looked = true;
             let socket = (self.stream.fd(), Want::Read);
             let ready = match wake {
-                Some(wake) => sys::wait([socket, (wake, Want::Read)], deadline),
-                None => sys::wait([socket], deadline).map(|[ready]| [ready, false]),
+                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], deadline),
+                None => {
+                    let ready = self.alarm.wait([socket], deadline);
+                    ready.map(|[ready]| [ready, false])
+                }
             };
             match ready.map_err(|error| Lost(why(&error)))? {
                 [_, true] => return Ok(Step::Woken),
@@ -348,11 +355,8 @@ impl Link {
     fn wait_for_room(&self, deadline: Instant) -> bool {
         let now = sys::now();
         let until = deadline.min(now.after(WRITE_WAIT_MAX));
-        now < until
-            && matches!(
-                sys::wait([(self.stream.fd(), Want::Write)], Some(until)),
-                Ok([true])
-            )
+        let socket = (self.stream.fd(), Want::Write);
+        now < until && matches!(self.alarm.wait([socket], Some(until)), Ok([true]))
     }
 
     /// Returns when silence means something: a PING is due, or the link is dead.

@@ -1,9 +1,10 @@
 //! How soon to try again.
 
+use std::io;
 use std::time::Duration;
 
 use crate::core::timing::Instant;
-use crate::sys;
+use crate::sys::{self, Alarm};
 
 /// Wait after the first failed round of all servers. Shorter than an election,
 /// long enough that thousands of agents do not use up a server that comes back.
@@ -45,15 +46,19 @@ impl Backoff {
 
     /// Waits until the next try is due and returns true, or until `deadline`, if
     /// that is earlier, and returns false.
-    pub(super) fn pass(&mut self, deadline: Instant) -> bool {
-        let due = self.not_before.unwrap_or(deadline.min(sys::now()));
-        // With no descriptor to wait for this only fails if the kernel cannot
-        // sleep; trying early is then all that is left.
-        let _ = sys::poll_until(&mut [], Some(due.min(deadline)));
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give: a next try would have none either.
+    pub(super) fn pass(&mut self, deadline: Instant) -> io::Result<bool> {
+        let Some(due) = self.not_before else {
+            return Ok(true);
+        };
+        Alarm::new()?.wait([], Some(due.min(deadline)))?;
         if due <= deadline {
             self.not_before = None;
         }
-        due <= deadline
+        Ok(due <= deadline)
     }
 }
 
@@ -112,9 +117,11 @@ mod tests {
             expected = (expected * 2).min(BACKOFF_MAX);
         }
         assert_eq!(expected, BACKOFF_MAX);
-        assert!(!backoff.pass(sys::now()), "the deadline comes first");
+        let passed = backoff.pass(sys::now()).expect("a descriptor");
+        assert!(!passed, "the deadline comes first");
         backoff.reset();
-        assert!(backoff.pass(sys::now().after(BACKOFF_MIN)));
+        let passed = backoff.pass(sys::now().after(BACKOFF_MIN));
+        assert!(passed.expect("a descriptor"));
     }
 
     #[test]

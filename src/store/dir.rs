@@ -37,7 +37,7 @@ mod text;
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ use super::{OpenError, Store, Watched};
 use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{Record, Revision, Sight};
 use crate::core::timing::Instant;
-use crate::sys::{self, Want};
+use crate::sys;
 
 /// How long a notice waits for the lock: it is best effort and has no deadline.
 const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
@@ -249,14 +249,11 @@ impl Store for DirStore {
             if let Some(news) = self.news() {
                 return news;
             }
-            let ready = match self.folder.as_ref().and_then(|at| at.inotify.as_ref()) {
-                Some(queue) => {
-                    let fds = [(wake, Want::Read), (queue.as_fd(), Want::Read)];
-                    sys::wait(fds, deadline)
-                }
-                None => sys::wait([(wake, Want::Read)], deadline).map(|[woken]| [woken, false]),
+            let waited = match self.folder() {
+                Ok(folder) => folder.wait(wake, deadline),
+                Err(fault) => return Watched::Gone(fault.to_string()),
             };
-            match ready {
+            match waited {
                 Ok([true, _]) => return Watched::Woken,
                 Ok([false, false]) => return Watched::Elapsed,
                 Ok([false, true]) => {

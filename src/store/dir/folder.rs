@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, Found, Record, Revision, Sight};
 use crate::core::timing::Instant;
 use crate::store::OpenError;
-use crate::sys;
+use crate::sys::{self, Alarm, Want};
 
 /// Name of the file with the bucket's random id.
 pub(super) const EPOCH: &str = "epoch";
@@ -80,6 +80,7 @@ pub(super) struct Folder {
     epoch: String,
     /// Where the kernel tells of changes; `None` when it would not.
     pub(super) inotify: Option<OwnedFd>,
+    alarm: Alarm,
 }
 
 /// The lock, until dropped. Unlocked and not only closed: a child that is between
@@ -109,11 +110,14 @@ impl Folder {
     ) -> Result<(Folder, Opened), OpenError> {
         check_names(bucket, names)?;
         let path = base.join(bucket);
+        let alarm =
+            Alarm::new().map_err(|error| OpenError::Unreachable(format!("no timer: {error}")))?;
         let mut folder = Folder {
             dir: open_private(base, &path)?,
             path,
             epoch: String::new(),
             inotify: None,
+            alarm,
         };
         let mut remarks = Vec::new();
         let held = folder.hold(deadline)?;
@@ -200,6 +204,25 @@ impl Folder {
         Ok(queue)
     }
 
+    /// Waits for `wake`, for a change in the folder, or until `deadline`; says which
+    /// of the first two it was.
+    pub(super) fn wait(
+        &self,
+        wake: BorrowedFd<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<[bool; 2]> {
+        let wake = (wake, Want::Read);
+        match &self.inotify {
+            Some(queue) => self
+                .alarm
+                .wait([wake, (queue.as_fd(), Want::Read)], deadline),
+            None => {
+                let ready = self.alarm.wait([wake], deadline);
+                ready.map(|[woken]| [woken, false])
+            }
+        }
+    }
+
     /// Waits for the lock of the whole bucket.
     fn hold(&self, deadline: Instant) -> Result<Held<'_>, Fault> {
         loop {
@@ -219,7 +242,9 @@ impl Folder {
                 return Ok(held);
             }
             // Only a pause; the loop looks at the clock again in any case.
-            let _ = sys::wait([], Some(deadline.min(now.after(LOCK_POLL))));
+            let _ = self
+                .alarm
+                .wait([], Some(deadline.min(now.after(LOCK_POLL))));
         }
     }
 

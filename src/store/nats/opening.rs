@@ -10,7 +10,7 @@ use crate::core::timing::Instant;
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
 use crate::store::{OpenError, name};
-use crate::sys;
+use crate::sys::{self, Alarm};
 
 /// How often a lost race for the epoch key is run again. One is enough unless
 /// somebody keeps deleting the key.
@@ -117,7 +117,7 @@ impl NatsStore {
 
     fn pause(&self, deadline: Instant) -> Result<(), OpenError> {
         let until = sys::now().after(MAKING_LOOK_EVERY).min(deadline);
-        match sys::wait([], Some(until)) {
+        match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
             Ok([]) if sys::now() < deadline => Ok(()),
             Ok([]) => Err(OpenError::Unreachable(format!(
                 "bucket: {} is not ready by the deadline",
