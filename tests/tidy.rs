@@ -191,6 +191,27 @@ fn nothing_grows_or_sleeps_without_a_limit() {
 }
 
 #[test]
+fn no_deadline_stands_still_with_a_suspended_host() {
+    let mut shipped = sources("src");
+    shipped.retain(|file| !for_tests(&file.path));
+    let timeouts = [
+        "connect_timeout",
+        "park_timeout",
+        "recv_deadline",
+        "recv_timeout",
+        "send_deadline",
+        "send_timeout",
+        "set_read_timeout",
+        "set_write_timeout",
+        "wait_timeout",
+    ];
+    forbid(&shipped, &timeouts);
+    // What waits in the kernel stands in one place, beside the timer.
+    shipped.retain(|file| file.path != "src/sys.rs");
+    forbid(&shipped, &["event::poll", "epoll", "nanosleep"]);
+}
+
+#[test]
 fn nothing_is_left_to_be_done() {
     forbid(&sources("src"), &["todo!", "unimplemented!", "dbg!"]);
 }

@@ -44,4 +44,5 @@ pub(crate) mod scene;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod setting;
+pub(crate) mod waits;
 pub(crate) mod wire;

@@ -1,0 +1,107 @@
+//! How a running agent waits: a deadline that passes while its host is suspended
+//! must end the wait as soon as the host wakes up. A test cannot suspend its host,
+//! but it can see what each thread waits by.
+
+mod rig;
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rig::process::Folder;
+use rig::scene::Scene;
+use rig::setting::{Setting, agent_under_test};
+use rig::{clock, process, waits};
+use rustix::process::Signal;
+
+/// Renewal interval: several of them in a window.
+const R: Duration = Duration::from_millis(100);
+
+/// How long a process is looked at.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Checks that no deadline of the process stands still with its host, and that the
+/// threads which must have been seen waiting were.
+fn check(pid: u32, threads: &[&str]) {
+    let waits = waits::observe(pid, WINDOW).expect("it runs, and may be looked at");
+    assert!(waits.wrong.is_empty(), "{:#?}", waits.wrong);
+    assert!(waits.timers >= threads.len(), "{waits:?}");
+    for thread in threads {
+        assert!(waits.patient.contains(*thread), "no {thread}: {waits:?}");
+    }
+}
+
+/// The threads of an agent that wait by a deadline.
+const WITH_DEADLINES: [&str; 3] = [waits::MAIN, "putex-store", "putex-watch"];
+
+/// An agent of its own directory, until dropped.
+struct Agent {
+    process: Child,
+    _folder: Folder,
+}
+
+impl Agent {
+    fn start() -> Agent {
+        let folder = Folder::new("waits");
+        let (start, up) = ("echo up >$D/up", folder.join("up"));
+        let process = Command::new(agent_under_test())
+            .args(["agent", "--key", "web", "--token", "one", "-c", "1"])
+            .args(["-r", &R.as_millis().to_string()])
+            .arg("--dir")
+            .arg(folder.join("lock"))
+            .args(["--healthcheck", "true", "--start", start, "--stop", "true"])
+            .env("D", folder.text())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the agent runs");
+        let agent = Agent {
+            process,
+            _folder: folder,
+        };
+        let deadline = clock::now() + Duration::from_secs(20);
+        clock::wait_until(deadline, || up.exists().then_some(())).expect("it becomes active");
+        agent
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        process::signal(self.process.id(), Signal::KILL);
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn the_reading_of_system_calls_is_right() {
+    waits::check_reading();
+}
+
+#[test]
+fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
+    if waits::can_observe() {
+        let agent = Agent::start();
+        check(agent.process.id(), &WITH_DEADLINES);
+    }
+}
+
+#[test]
+fn agents_on_a_server_wait_by_timers_that_count_suspend() {
+    if !waits::can_observe() {
+        return;
+    }
+    let Some(setting) = Setting::new(R) else {
+        return;
+    };
+    let mut scene = Scene::open(&setting, 2).expect("two agents");
+    let active = scene.settle().expect("one is active");
+    for host in 0..2 {
+        let pid = scene.hosts[host].pid().expect("it runs");
+        check(pid, &WITH_DEADLINES);
+    }
+    // Without its server an agent waits for the next try to reach it.
+    let since = clock::now();
+    scene.server.stop(Signal::KILL);
+    scene.down(active, since).expect("nobody is active");
+    for host in &scene.hosts {
+        check(host.pid().expect("it runs"), &WITH_DEADLINES);
+    }
+}
