@@ -4,6 +4,7 @@
 //! all know `core`, and `core` knows nothing.
 
 pub mod agent;
+pub mod cgroup;
 pub mod cli;
 pub mod core;
 pub mod exit;

@@ -1,0 +1,304 @@
+//! Control groups for the operator's commands: each command runs in one of its
+//! own, so that one write gets whatever it ever left behind, also what left its
+//! process group.
+//!
+//! This is for hosts where cgroup v2 is there and ours to divide. Everywhere else
+//! there is a reason in words, and the agent goes on with process groups alone.
+//! No controller is enabled, so the agent may stay in the directory above.
+//!
+//! What moved itself out, or is run by another on the command's behalf (`systemctl
+//! start`, `systemd-run`, a container engine), is not in the group.
+
+mod place;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::core::event::Command;
+use crate::core::timing::Instant;
+use crate::sys;
+
+pub use place::find;
+
+/// What the directory of an agent begins with. An unused one that does is taken
+/// for the remains of an agent and removed.
+pub const PREFIX: &str = "putex-";
+
+/// How often a directory is made again that another agent swept away. It has to
+/// come between two calls of ours each time, so this is plenty.
+const TRIES: usize = 100;
+
+/// How long a sweeping agent is waited for, and how often it is looked whether it
+/// is done.
+const SWEEP_MAX: Duration = Duration::from_secs(1);
+const SWEEP_LOOK: Duration = Duration::from_millis(1);
+
+/// A directory with one control group for each command.
+///
+/// While one of these lives, in whatever process, no other agent sweeps the
+/// directory away.
+#[derive(Debug)]
+pub struct Cages {
+    dir: PathBuf,
+    /// In the order of [`Command::ALL`].
+    cages: Vec<Cage>,
+    /// Holds the shared lock on the directory.
+    _claim: File,
+}
+
+/// One control group. Its files stay open, so that they can be used when there are
+/// no descriptors or memory left.
+#[derive(Debug)]
+struct Cage {
+    path: PathBuf,
+    door: String,
+    kill: File,
+    events: File,
+}
+
+impl Cages {
+    /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
+    /// and sweeps away what dead agents left there.
+    ///
+    /// # Errors
+    ///
+    /// In words, why this process can have none. It is no fault of the host.
+    pub fn make(name: &str) -> Result<Cages, String> {
+        let own = place::own()?;
+        sweep(&own);
+        Cages::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
+    }
+
+    fn make_in(own: &Path, name: &str) -> io::Result<Cages> {
+        let dir = own.join(name);
+        let mut tries = 0;
+        loop {
+            let made = fs::create_dir(&dir).and_then(|()| {
+                // A failure leaves nothing behind.
+                Cages::open(&dir).inspect_err(|_| prune(&dir))
+            });
+            match made {
+                // Swept away between the making and the claim.
+                Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Uses a directory that another process made: the guard that of its agent, an
+    /// agent that of its predecessor. Makes what is missing in it.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
+    pub fn open(dir: &Path) -> io::Result<Cages> {
+        let claim = claim(dir)?;
+        let cages = Command::ALL.iter().map(|command| Cage::open(dir, *command));
+        Ok(Cages {
+            dir: dir.to_owned(),
+            cages: cages.collect::<io::Result<_>>()?,
+            _claim: claim,
+        })
+    }
+
+    /// Returns the directory, for [`Cages::open`] elsewhere.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the directory of a command's control group.
+    #[must_use]
+    pub fn path(&self, command: Command) -> &Path {
+        &self.cage(command).path
+    }
+
+    /// Returns a script that enters the control group and becomes the shell of the
+    /// operator's script. `sh -c DOOR putex SCRIPT NAME ROLE` is
+    /// `sh -c SCRIPT NAME ROLE`, inside.
+    ///
+    /// The shell enters before anything of the operator's runs, so nothing can stay
+    /// outside. The operator's script is handed on as it is: a line before it would
+    /// move its line numbers and stand in its syntax errors. When the group cannot
+    /// be entered, the script runs all the same: a stop must.
+    #[must_use]
+    pub fn door(&self, command: Command) -> &str {
+        &self.cage(command).door
+    }
+
+    /// Kills everything in a command's control group, and whatever is being forked
+    /// in it. Needs no memory and no descriptor. They are dying then, and dead when
+    /// [`Cages::is_populated`] says so.
+    ///
+    /// The shell of a command that was only just spawned is still on its way in, so
+    /// its process group is to be killed before this group. The other way round, it
+    /// can come in between the two and leave a child that is in neither.
+    ///
+    /// # Errors
+    ///
+    /// When the control group is gone.
+    pub fn kill(&self, command: Command) -> io::Result<()> {
+        rustix::io::write(&self.cage(command).kill, b"1")?;
+        Ok(())
+    }
+
+    /// Returns whether anything lives in a command's control group, or below it.
+    /// What has ended and was not reaped does not.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn is_populated(&self, command: Command) -> io::Result<bool> {
+        let mut text = [0; 128];
+        let count = match rustix::io::pread(&self.cage(command).events, &mut text, 0) {
+            Ok(count) => count,
+            // Only an empty one can be removed.
+            Err(Errno::NODEV) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut lines = text[..count].split(|byte| *byte == b'\n');
+        Ok(!lines.any(|line| line == b"populated 0"))
+    }
+
+    /// Waits until nothing lives in a command's control group; says whether that
+    /// came by the deadline. For one thread at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn is_empty_by(&self, command: Command, deadline: Instant) -> io::Result<bool> {
+        // A change after the last reading makes the file ready.
+        while self.is_populated(command)? {
+            let events = &self.cage(command).events;
+            let mut fds = [PollFd::new(events, PollFlags::PRI)];
+            sys::poll_until(&mut fds, Some(deadline))?;
+            if fds[0].revents().is_empty() {
+                return Ok(!self.is_populated(command)?);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes what is empty. A service that runs on keeps its control group, and
+    /// the directory with it.
+    pub fn remove(self) {
+        prune(&self.dir);
+    }
+
+    fn cage(&self, command: Command) -> &Cage {
+        &self.cages[command as usize]
+    }
+}
+
+impl Cage {
+    fn open(dir: &Path, command: Command) -> io::Result<Cage> {
+        let path = dir.join(command.name());
+        if let Err(error) = fs::create_dir(&path)
+            && error.kind() != ErrorKind::AlreadyExists
+        {
+            return Err(error);
+        }
+        let procs = path.join("cgroup.procs");
+        // Below a threaded control group, nothing can be moved in.
+        if fs::read_to_string(path.join("cgroup.type"))?.trim() != "domain" {
+            return Err(io::Error::other("the control group above is threaded"));
+        }
+        let kill = File::options().write(true).open(path.join("cgroup.kill"));
+        let kill = kill.map_err(|error| {
+            if error.kind() == ErrorKind::NotFound && procs.exists() {
+                io::Error::other("this kernel has no cgroup.kill: it is older than Linux 5.14")
+            } else {
+                error
+            }
+        })?;
+        Ok(Cage {
+            door: door(&procs)?,
+            kill,
+            events: File::open(path.join("cgroup.events"))?,
+            path,
+        })
+    }
+}
+
+/// Takes the shared lock. A sweeper has it for the moment that it takes to remove
+/// a few directories; anybody who keeps it longer is not waited for.
+fn claim(dir: &Path) -> io::Result<File> {
+    let claim = File::open(dir)?;
+    let until = sys::now().after(SWEEP_MAX);
+    loop {
+        match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) if sys::now() < until => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => return Ok(claim),
+        }
+        sys::poll_until(&mut [], Some(sys::now().after(SWEEP_LOOK)))?;
+    }
+}
+
+/// The outer braces take the complaint about a file that cannot be opened, which
+/// the shell makes before it redirects what stands behind it.
+fn door(procs: &Path) -> io::Result<String> {
+    let path = procs
+        .to_str()
+        .ok_or_else(|| io::Error::other("its name is not text"))?
+        .replace('\'', r"'\''");
+    Ok(format!(
+        "{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""
+    ))
+}
+
+/// Removes the directories of agents that are dead, as far as they are empty.
+/// Nobody alive holds the lock on them.
+fn sweep(own: &Path) {
+    for dir in folders(own) {
+        let name = dir.file_name().and_then(|name| name.to_str());
+        if !name.is_some_and(|name| name.starts_with(PREFIX)) {
+            continue;
+        }
+        let Ok(claim) = File::open(&dir) else {
+            continue;
+        };
+        if rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            prune(&dir);
+        }
+    }
+}
+
+/// Removes a directory and what is below it, as far as it is empty. That of a
+/// control group in which something lives cannot be removed.
+fn prune(dir: &Path) {
+    for folder in folders(dir) {
+        prune(&folder);
+    }
+    let _ = fs::remove_dir(dir);
+}
+
+/// Returns the directories in a directory; none when it cannot be read.
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_door_is_quoted() {
+        let door = door(Path::new("/a b/it's/cgroup.procs")).expect("text");
+        let (enter, _) = door.split_once("||").expect("an alternative");
+        assert_eq!(
+            enter,
+            r"{ echo $$ >'/a b/it'\''s/cgroup.procs'; } 2>/dev/null "
+        );
+    }
+}
