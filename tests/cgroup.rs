@@ -1,0 +1,433 @@
+//! Control groups on a real kernel. Each test runs itself again in a mount
+//! namespace of its own, where the hierarchy is mounted on a folder; where that is
+//! not permitted, it says so and is skipped.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Output, Stdio, id};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use putex::cgroup::Cages;
+use putex::core::event::Command;
+use putex::sys;
+use rustix::fs::XattrFlags;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+
+/// Longest that anything here may take, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Names the folder, in the process that is in the namespace.
+const FOLDER: &str = "PUTEX_TEST_CGROUP_FOLDER";
+
+/// What a user with no rights is to find.
+const EXPECTED: &str = "PUTEX_TEST_CGROUP_EXPECTED";
+
+/// A user that owns nothing.
+const NOBODY: u32 = 65534;
+
+/// A control group with this process in it, as an agent would be in its own.
+struct Room {
+    /// Scratch space.
+    folder: PathBuf,
+    /// Where the hierarchy is mounted.
+    top: PathBuf,
+    group: PathBuf,
+}
+
+impl Room {
+    /// Returns the room, in the process that is in the namespace. In the one that is
+    /// not, has the test of this name run there.
+    fn enter(test: &str) -> Option<Room> {
+        let Some(folder) = std::env::var_os(FOLDER) else {
+            run_again(test);
+            return None;
+        };
+        let folder = PathBuf::from(folder);
+        let top = folder.join("top");
+        let group = top.join(format!("test-of-putex-{}", id()));
+        fs::create_dir(&group).expect("a control group");
+        let room = Room { folder, top, group };
+        join(&room.group);
+        // A host with systemd wants this.
+        room.mark();
+        Some(room)
+    }
+
+    fn mark(&self) {
+        rustix::fs::setxattr(&self.group, "user.delegate", b"1", XattrFlags::empty())
+            .expect("a mark");
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        join(&self.top);
+        let _ = fs::write(self.group.join("cgroup.kill"), "1");
+        let until = Instant::now() + PATIENCE;
+        while remove(&self.group).is_err() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Moves this process.
+fn join(group: &Path) {
+    fs::write(group.join("cgroup.procs"), id().to_string()).expect("moved");
+}
+
+fn remove(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        if entry.path().is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+fn run_again(test: &str) {
+    let folder = std::env::temp_dir().join(format!("putex-cgroup-{}-{test}", id()));
+    fs::create_dir_all(folder.join("top")).expect("a folder");
+    let mount = r#"mount -t cgroup2 none "$0/top" 2>/dev/null || exit 77; exec "$@""#;
+    let output = Process::new("unshare")
+        .args(["-m", "sh", "-c", mount])
+        .arg(&folder)
+        .arg(std::env::current_exe().expect("it has a path"))
+        .args(["--exact", test, "--nocapture"])
+        .env(FOLDER, &folder)
+        .output();
+    fs::remove_dir_all(&folder).expect("nothing is mounted there out here");
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if output.status.code() == Some(101) => panic!("{}", said(&output)),
+        Ok(output) => println!("skipped: no namespace or mount: {}", said(&output)),
+        Err(error) => println!("skipped: unshare: {error}"),
+    }
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
+}
+
+fn made(name: &str) -> Cages {
+    Cages::make(name).expect("it may be divided")
+}
+
+/// Prepares a command as the agent would, in a process group of its own.
+fn caged(cages: &Cages, command: Command, script: &str) -> Process {
+    let mut process = Process::new("/bin/sh");
+    process
+        .args(["-c", cages.door(command), "putex", script])
+        .args([command.name(), "active"])
+        .stdin(Stdio::null())
+        .process_group(0);
+    process
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "it took too long: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_alive(pid: i32) -> bool {
+    test_kill_process(Pid::from_raw(pid).expect("a number")).is_ok()
+}
+
+fn is_empty_soon(cages: &Cages, command: Command) -> bool {
+    is_empty_in(PATIENCE, cages, command)
+}
+
+fn is_empty_in(time: Duration, cages: &Cages, command: Command) -> bool {
+    let deadline = sys::now().after(time);
+    cages.is_empty_by(command, deadline).expect("it tells")
+}
+
+fn end(mut child: Child) {
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn a_daemon_that_left_its_process_group_is_killed() {
+    let Some(room) = Room::enter("a_daemon_that_left_its_process_group_is_killed") else {
+        return;
+    };
+    let cages = made("putex-1");
+    let file = room.folder.join("daemon");
+    let script = format!(
+        "( setsid sh -c '( sleep 1000 & echo $! >{0}.new; mv {0}.new {0} )' & )",
+        file.display()
+    );
+    let child = caged(&cages, Command::Start, &script).spawn();
+    let child = child.expect("it runs");
+    let group = Pid::from_child(&child);
+    until("the daemon", || file.exists());
+    let text = fs::read_to_string(&file).expect("its number");
+    let daemon: i32 = text.trim().parse().expect("a number");
+    // The group may be empty by now.
+    let _ = kill_process_group(group, Signal::KILL);
+    end(child);
+    thread::sleep(Duration::from_millis(50));
+    assert!(is_alive(daemon), "its process group does not reach it");
+    assert!(cages.is_populated(Command::Start).expect("it tells"));
+    assert!(!is_empty_in(
+        Duration::from_millis(20),
+        &cages,
+        Command::Start
+    ));
+    cages.kill(Command::Stop).expect("another command's");
+    assert!(cages.is_populated(Command::Start).expect("it tells"));
+    cages.kill(Command::Start).expect("killed");
+    assert!(is_empty_soon(&cages, Command::Start));
+    // Whoever adopted it may take a while to reap it.
+    until("the end of the daemon", || {
+        let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+    cages.remove();
+    assert!(!room.group.join("putex-1").exists());
+}
+
+#[test]
+fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
+    let name = "what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor";
+    let Some(room) = Room::enter(name) else {
+        return;
+    };
+    let cages = made("putex-1");
+    // Eight processes that are never the same for long, each in a session of its own.
+    let hop = room.folder.join("hop");
+    fs::write(&hop, "setsid sh \"$0\" &\n").expect("a script");
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8; do sh {} & done; wait",
+        hop.display()
+    );
+    for round in 0..20 {
+        let child = caged(&cages, Command::Check, &script).spawn();
+        let child = child.expect("it runs");
+        let procs = cages.path(Command::Check).join("cgroup.procs");
+        let read = || fs::read_to_string(&procs).expect("processes");
+        until("processes", || read().lines().count() >= 4);
+        let before = read();
+        until("others", || read().lines().all(|pid| !before.contains(pid)));
+        if round % 2 == 0 {
+            cages.kill(Command::Check).expect("killed");
+        } else {
+            // As a process does that was handed only the path.
+            let kill = cages.path(Command::Check).join("cgroup.kill");
+            fs::write(kill, "1").expect("killed");
+        }
+        assert!(is_empty_soon(&cages, Command::Check));
+        end(child);
+    }
+    cages.remove();
+}
+
+#[test]
+fn a_script_does_not_notice_the_door() {
+    let Some(room) = Room::enter("a_script_does_not_notice_the_door") else {
+        return;
+    };
+    let cages = made("putex-1 it's");
+    for shell in ["/bin/sh", "dash", "bash --posix", "bash", "busybox sh"] {
+        let words: Vec<&str> = shell.split(' ').collect();
+        let mut there = Process::new(words[0]);
+        if there.args(&words[1..]).args(["-c", ":"]).output().is_err() {
+            println!("skipped: no {shell}");
+            continue;
+        }
+        let door = cages.door(Command::Stop);
+        let door = door.replace("exec /bin/sh", &format!("exec {shell}"));
+        let run = |door: &[&str], script: &str| -> Output {
+            let mut process = Process::new(words[0]);
+            process.args(&words[1..]).arg("-c").args(door);
+            process.args([script, "stop", "standby"]);
+            process.stdin(Stdio::null()).output().expect("it runs")
+        };
+        for script in [
+            r#"echo "$0|$1|$#|$LINENO" '"'"#,
+            "\n\necho $LINENO; exit 7",
+            "if",
+            "echo fine\n)",
+            "| cat",
+            "echo one; false",
+            "no-such-command",
+            "kill -9 $$",
+            "set -eu; echo $no_such_variable; echo not here",
+            "",
+            "# nothing",
+            "cat <<END\n$1\nEND",
+            "cat; echo end",
+            "exec 3>&1; echo through >&3; ls /proc/self/fd | wc -l",
+            "trap 'echo trapped' EXIT; exit 3",
+            "env | grep -c .",
+        ] {
+            let plain = run(&[], script);
+            let inside = run(&[&door, "putex"], script);
+            assert_eq!(plain.status, inside.status, "{shell}: {script}");
+            assert_eq!(said(&plain), said(&inside), "{shell}: {script}");
+        }
+        assert_eq!(run(&[&door, "putex"], "if").status.code(), Some(2));
+        let inside = run(&[&door, "putex"], "echo $$; cat /proc/self/cgroup");
+        assert!(
+            said(&inside).contains("/putex-1 it's/stop\n"),
+            "{}",
+            said(&inside)
+        );
+        let gone = door.replace("/stop/", "/nothing/");
+        let outside = run(&[&gone, "putex"], "echo $0 $1; exit 9");
+        assert_eq!(
+            (outside.status.code(), said(&outside).as_str()),
+            (Some(9), "stop standby\n"),
+            "{shell} runs a script that cannot be kept in",
+        );
+    }
+    cages.remove();
+    drop(room);
+}
+
+#[test]
+fn the_agent_stays_above_its_commands() {
+    let Some(room) = Room::enter("the_agent_stays_above_its_commands") else {
+        return;
+    };
+    let cages = made("putex-1");
+    let child = caged(&cages, Command::Start, "exec sleep 1000").spawn();
+    let child = child.expect("it runs");
+    until("the command is inside", || {
+        cages.is_populated(Command::Start).expect("it tells")
+    });
+    let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
+    assert!(own.lines().any(|pid| pid == id().to_string()), "{own}");
+    let inside = fs::read_to_string(cages.path(Command::Start).join("cgroup.procs"));
+    assert_eq!(inside.expect("processes").trim(), child.id().to_string());
+    assert!(!cages.is_populated(Command::Stop).expect("it tells"));
+    // A guard, or the next agent, is handed the path alone.
+    let dir = cages.dir().to_owned();
+    drop(cages);
+    let other = Cages::open(&dir).expect("it is there");
+    other.kill(Command::Start).expect("killed");
+    assert!(is_empty_soon(&other, Command::Start));
+    end(child);
+    other.remove();
+    assert!(Cages::open(&dir).is_err(), "it is gone");
+}
+
+#[test]
+fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
+    let Some(room) = Room::enter("a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not")
+    else {
+        return;
+    };
+    let (dead, left, live) = (made("putex-1"), made("putex-2"), made("putex-3"));
+    let child = caged(&left, Command::Start, "sleep 1000").spawn();
+    let child = child.expect("it runs");
+    until("a service", || {
+        left.is_populated(Command::Start).expect("it tells")
+    });
+    fs::create_dir(dead.path(Command::Stop).join("below")).expect("a group of the command's");
+    drop((dead, left));
+    let own = made("putex-4");
+    let there = |name: &str| room.group.join(name).exists();
+    assert!(!there("putex-1"), "nothing lives there");
+    assert!(there("putex-2/start"), "a service lives there");
+    assert!(!there("putex-2/stop"));
+    assert!(there("putex-3/healthcheck"), "another agent has it");
+    let taken = Cages::make("putex-3").expect_err("it is another's");
+    assert!(taken.contains("exists"), "{taken}");
+    let adopted = Cages::open(&room.group.join("putex-2")).expect("it is there");
+    adopted.kill(Command::Start).expect("killed");
+    end(child);
+    let _gone = is_empty_soon(&adopted, Command::Start);
+    for cages in [own, live, adopted] {
+        cages.remove();
+    }
+    for _ in 0..2 {
+        // Many agents that start at once do not sweep each other away.
+        thread::scope(|scope| {
+            for agent in 0..6 {
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let cages = made(&format!("putex-{agent}-{round}"));
+                        cages.kill(Command::Stop).expect("it is still there");
+                        if round % 2 == 0 {
+                            cages.remove();
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_not_delegated_is_left_alone() {
+    let Some(room) = Room::enter("what_is_not_delegated_is_left_alone") else {
+        return;
+    };
+    // Under systemd, root has what is marked.
+    let systemd = Process::new("sh")
+        .args([
+            "-c",
+            "mount -t tmpfs none /run && mkdir -p /run/systemd/system",
+        ])
+        .status();
+    assert!(systemd.expect("it runs").success());
+    made("putex-1").remove();
+    rustix::fs::removexattr(&room.group, "user.delegate").expect("no mark");
+    let why = Cages::make("putex-1").expect_err("not ours");
+    assert!(why.contains("Delegate=yes"), "{why}");
+    rustix::fs::setxattr(&room.group, "trusted.delegate", b"1", XattrFlags::empty())
+        .expect("the older mark");
+    made("putex-1").remove();
+
+    // Another user has what was given to them.
+    let exe = room.folder.join("exe");
+    fs::copy(std::env::current_exe().expect("it has a path"), &exe).expect("a copy");
+    fs::set_permissions(&exe, fs::Permissions::from_mode(0o755)).expect("for all");
+    let ask = |expected: &str| {
+        let output = Process::new(&exe)
+            .args(["--exact", "as_nobody", "--nocapture"])
+            .env(EXPECTED, expected)
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{}", said(&output));
+    };
+    ask("cgroup.procs: Permission denied");
+    give(&room.group.join("cgroup.procs"));
+    ask("Permission denied");
+    give(&room.group);
+    ask("");
+}
+
+fn give(path: &Path) {
+    chown(path, Some(NOBODY), Some(NOBODY)).expect("given");
+}
+
+#[test]
+fn as_nobody() {
+    let Ok(expected) = std::env::var(EXPECTED) else {
+        return;
+    };
+    match Cages::make("putex-9") {
+        Ok(cages) => {
+            assert_eq!(expected, "");
+            let child = caged(&cages, Command::Start, "sleep 1000").spawn();
+            let child = child.expect("it runs");
+            until("the command is inside", || {
+                cages.is_populated(Command::Start).expect("it tells")
+            });
+            cages.kill(Command::Start).expect("killed");
+            end(child);
+            cages.remove();
+        }
+        Err(why) => assert!(!expected.is_empty() && why.contains(&expected), "{why}"),
+    }
+}
