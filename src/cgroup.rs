@@ -16,13 +16,11 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::core::event::Command;
-use crate::core::timing::Instant;
-use crate::sys;
+use crate::sys::{self, Alarm};
 
 pub use place::find;
 
@@ -166,25 +164,6 @@ impl Cages {
         Ok(!lines.any(|line| line == b"populated 0"))
     }
 
-    /// Waits until nothing lives in a command's control group; says whether that
-    /// came by the deadline. For one thread at a time.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not tell.
-    pub fn is_empty_by(&self, command: Command, deadline: Instant) -> io::Result<bool> {
-        // A change after the last reading makes the file ready.
-        while self.is_populated(command)? {
-            let events = &self.cage(command).events;
-            let mut fds = [PollFd::new(events, PollFlags::PRI)];
-            sys::poll_until(&mut fds, Some(deadline))?;
-            if fds[0].revents().is_empty() {
-                return Ok(!self.is_populated(command)?);
-            }
-        }
-        Ok(true)
-    }
-
     /// Removes what is empty. A service that runs on keeps its control group, and
     /// the directory with it.
     pub fn remove(self) {
@@ -230,6 +209,7 @@ impl Cage {
 /// a few directories; anybody who keeps it longer is not waited for.
 fn claim(dir: &Path) -> io::Result<File> {
     let claim = File::open(dir)?;
+    let alarm = Alarm::new()?;
     let until = sys::now().after(SWEEP_MAX);
     loop {
         match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockShared) {
@@ -237,7 +217,7 @@ fn claim(dir: &Path) -> io::Result<File> {
             Err(error) => return Err(error.into()),
             Ok(()) => return Ok(claim),
         }
-        sys::poll_until(&mut [], Some(sys::now().after(SWEEP_LOOK)))?;
+        alarm.wait([], Some(sys::now().after(SWEEP_LOOK)))?;
     }
 }
 

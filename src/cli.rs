@@ -12,6 +12,7 @@ use lexopt::{Arg, Parser};
 use log::LevelFilter;
 
 use self::table::{FLAGS, Flag, Name, Verb};
+use crate::core::bite::wanted_timeout;
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 use crate::exit::Exit;
 use crate::store::name::{valid_bucket, valid_key};
@@ -25,6 +26,8 @@ const TOKEN_BYTES_MAX: usize = 255;
 pub enum Wish {
     /// Run the agent.
     Agent(Box<AgentArgs>),
+    /// Run the guard of the agent that started this process.
+    Guard,
     /// Print this and end well: help, version, timing.
     Print(String),
 }
@@ -46,6 +49,12 @@ pub struct AgentArgs {
     pub start: String,
     /// See `check`.
     pub stop: String,
+    /// See `check`.
+    pub last_resort: Option<String>,
+    /// The watchdog device, and whether it is required.
+    pub device: Option<(String, bool)>,
+    /// Whether to run with real-time priority.
+    pub realtime: bool,
     /// R, F, C and drift.
     pub timing: Timing,
     /// Copies of a bucket that has to be made.
@@ -94,6 +103,9 @@ struct Typed {
     check: Option<String>,
     start: Option<String>,
     stop: Option<String>,
+    last_resort: Option<String>,
+    device: Option<(String, bool)>,
+    realtime: bool,
     renewal: Option<Duration>,
     failures: Option<u32>,
     confirmations: Option<u32>,
@@ -125,6 +137,8 @@ pub fn parse(
                 match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
                     Some(known) => verb = Some(*known),
                     None if verb == Some(Verb::Agent) => typed.places.push(word),
+                    // The key: for whoever looks at a list of processes.
+                    None if verb == Some(Verb::Guard) => {}
                     None if !begun => {
                         return Err(usage(format!("{word}: no such command; see putex --help")));
                     }
@@ -148,8 +162,9 @@ pub fn parse(
         let Some(flag) = flag else {
             return Err(usage(format!("{shown}: no such option; see putex --help")));
         };
-        if verb.is_some_and(|verb| !flag.verbs.contains(&verb)) {
-            return Err(usage(format!("{shown}: not an option of putex timing")));
+        if let Some(verb) = verb.filter(|verb| !flag.verbs.contains(verb)) {
+            let verb = verb.word();
+            return Err(usage(format!("{shown}: not an option of putex {verb}")));
         }
         if flag.name == Name::Help {
             return Ok(Wish::Print(table::help(verb)));
@@ -160,6 +175,7 @@ pub fn parse(
         typed.set(flag, &mut parser)?;
     }
     match verb.unwrap_or(Verb::Agent) {
+        Verb::Guard => Ok(Wish::Guard),
         Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
         Verb::Agent => typed
             .agent(nats_url, host)
@@ -199,6 +215,9 @@ impl Typed {
             Name::Healthcheck => self.check = Some(text),
             Name::Start => self.start = Some(text),
             Name::Stop => self.stop = Some(text),
+            Name::LastResort => self.last_resort = Some(text),
+            Name::Watchdog => self.device = Some(device(&text).map_err(refuse)?),
+            Name::Realtime => self.realtime = true,
             Name::Renewal => self.renewal = Some(duration(&text).map_err(refuse)?),
             Name::Failures => self.failures = Some(count(&text).map_err(refuse)?),
             Name::Confirmations => self.confirmations = Some(count(&text).map_err(refuse)?),
@@ -252,18 +271,24 @@ impl Typed {
             Some(token) => given_token(token)?,
             None => host_token(host)?,
         };
-        let check = match self.check.take() {
-            Some(check) if check.trim().is_empty() => None,
-            check => check,
-        };
+        let given = |command: Option<String>| command.filter(|text| !text.trim().is_empty());
+        if let Some((_, true)) = self.device {
+            wanted_timeout(timing).map_err(|why| Refusal {
+                text: format!("--watchdog: {why}"),
+                exit: Exit::Unsafe,
+            })?;
+        }
         Ok(AgentArgs {
             place,
             bucket,
             key,
             token,
-            check,
+            check: given(self.check.take()),
             start: needed("--start", self.start.take())?,
             stop: needed("--stop", self.stop.take())?,
+            last_resort: given(self.last_resort.take()),
+            device: self.device.take(),
+            realtime: self.realtime,
             timing,
             replicas: self.replicas.unwrap_or(1),
             allow_memory: self.allow_memory,
@@ -344,6 +369,18 @@ fn host_token(host: &str) -> Result<String, Refusal> {
         ))),
         false => Ok(host.to_owned()),
     }
+}
+
+/// Reads `/dev/watchdog` and `/dev/watchdog:required`.
+fn device(text: &str) -> Result<(String, bool), &'static str> {
+    let (path, required) = match text.strip_suffix(":required") {
+        Some(path) => (path, true),
+        None => (text, false),
+    };
+    if !path.starts_with('/') {
+        return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
+    }
+    Ok((path.to_owned(), required))
 }
 
 /// Reads `3000`, `3000ms`, `3s`, `1m`.

@@ -3,16 +3,19 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use log::Level;
 use putex::agent::journal::Journal;
 use putex::agent::{self, Setup};
 use putex::cli::{self, AgentArgs, Place, Wish};
+use putex::command::Commands;
 use putex::core::pump::{Config, Me};
 use putex::core::record::Incarnation;
 use putex::core::timing::Ms;
 use putex::exit::Exit;
+use putex::guard;
 use putex::nats::{Client, Credentials, Server};
 use putex::store::Store;
 use putex::store::dir::{DirStore, default_base};
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     match cli::parse(words, env::var("NATS_URL").ok(), &sys::host_name()) {
         Ok(Wish::Print(text)) => print(&text),
         Ok(Wish::Agent(args)) => run_agent(*args),
+        Ok(Wish::Guard) => guard::run().unwrap_or_else(|text| refuse(&text, Exit::Usage)),
         Err(refusal) => refuse(&refusal.text, refusal.exit),
     }
     .into()
@@ -59,18 +63,30 @@ fn run_agent(args: AgentArgs) -> Exit {
         incarnation,
         host: sys::host_name(),
         boot: sys::boot_id(),
+        dead: Vec::new(),
     };
     let config = Config {
         timing: args.timing,
         check: args.check.is_some(),
+        last_resort: args.last_resort.is_some(),
+    };
+    let commands = Commands {
+        check: args.check,
+        start: args.start,
+        stop: args.stop,
+        last_resort: args.last_resort,
+        key: args.key,
+        token: me.token.clone(),
     };
     let setup = Setup {
         config,
         me,
-        key: args.key,
-        check: args.check,
-        start: args.start,
-        stop: args.stop,
+        commands,
+        device: args.device,
+        realtime: args.realtime,
+        level: args.level as u64,
+        base: own_base(),
+        bucket: args.bucket,
         store,
         greeting,
     };
@@ -105,15 +121,18 @@ fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
     lines
 }
 
+/// Where this user's putex keeps what does not outlive the host's boot.
+fn own_base() -> PathBuf {
+    let runtime_dir = env::var_os("XDG_RUNTIME_DIR");
+    default_base(sys::user_id(), runtime_dir.as_deref(), &env::temp_dir())
+}
+
 /// Prepares the store; nothing is opened yet.
 fn open_store(args: &AgentArgs) -> Result<Box<dyn Store>, (String, Exit)> {
     let base = match &args.place {
         Place::Nats(urls) => return nats_store(args, urls),
         Place::Dir(dir) => dir.clone(),
-        Place::DefaultDir => {
-            let runtime_dir = env::var_os("XDG_RUNTIME_DIR");
-            default_base(sys::user_id(), runtime_dir.as_deref(), &env::temp_dir())
-        }
+        Place::DefaultDir => own_base(),
     };
     Ok(Box::new(DirStore::new(base, &args.bucket, &args.key)))
 }
@@ -125,7 +144,9 @@ fn nats_store(args: &AgentArgs, urls: &str) -> Result<Box<dyn Store>, (String, E
     let fallback =
         Credentials::from_values(var("NATS_USER"), var("NATS_PASSWORD"), var("NATS_TOKEN"));
     let name = format!("putex {} {}", args.key, args.token);
-    let client = Client::new(servers, fallback, name, args.timing.renewal());
+    // A link that is used every R needs no pings: it is asked a little later.
+    let quiet = args.timing.renewal() + args.timing.renewal() / 4;
+    let client = Client::new(servers, fallback, name, quiet);
     let settings = Settings {
         bucket: args.bucket.clone(),
         key: args.key.clone(),

@@ -1,6 +1,8 @@
 //! The few things that the kernel is asked for directly: the clock that counts
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
+pub mod raw;
+
 use std::array;
 use std::cell::Cell;
 use std::fs;
@@ -62,7 +64,7 @@ pub enum Want {
 }
 
 /// Most descriptors that [`Alarm::wait`] takes.
-const WAITED_MAX: usize = 4;
+const WAITED_MAX: usize = 6;
 
 /// Waits until one of `fds` is ready, for ever if none is. Whoever has a deadline
 /// waits with an [`Alarm`].

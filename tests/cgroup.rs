@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use putex::cgroup::Cages;
 use putex::core::event::Command;
-use putex::sys;
 use rustix::fs::XattrFlags;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
@@ -144,8 +143,14 @@ fn is_empty_soon(cages: &Cages, command: Command) -> bool {
 }
 
 fn is_empty_in(time: Duration, cages: &Cages, command: Command) -> bool {
-    let deadline = sys::now().after(time);
-    cages.is_empty_by(command, deadline).expect("it tells")
+    let deadline = Instant::now() + time;
+    while cages.is_populated(command).expect("it tells") {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
 }
 
 fn end(mut child: Child) {

@@ -4,12 +4,12 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::inbox::Post;
+use super::threads::Threads;
 use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::timing::Instant;
@@ -64,7 +64,12 @@ impl Keeper {
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
-    pub(super) fn start(store: Box<dyn Store>, pause: Duration, post: Post) -> io::Result<Keeper> {
+    pub(super) fn start(
+        store: Box<dyn Store>,
+        pause: Duration,
+        post: Post,
+        threads: Threads,
+    ) -> io::Result<Keeper> {
         let (asks, asked) = bounded(ASKS_MAX);
         let waker = Arc::new(Waker::new()?);
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
@@ -77,9 +82,7 @@ impl Keeper {
             post,
             pause,
         };
-        thread::Builder::new()
-            .name("putex-store".to_owned())
-            .spawn(move || shop.serve())?;
+        threads.start("putex-store", move || shop.serve())?;
         Ok(Keeper {
             asks,
             waker,

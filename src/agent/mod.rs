@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
 //! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
-//! | `putex-child` (`children`) | the commands and their output | poll(2) | how a command ended |
+//! | `putex-child` (`children`) | the commands and their output; the guard (`sentinel`) | poll(2) | how a command ended, what the guard says |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT |
 //! | `putex-log` (`journal`) | stderr | writing to it | |
@@ -16,29 +16,38 @@ mod children;
 mod inbox;
 pub mod journal;
 mod keeper;
+mod life;
+mod sentinel;
 mod signals;
+mod threads;
 mod watchdog;
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::children::{Children, Commands};
+use rustix::mm::MlockAllFlags;
+
+use self::children::Children;
 use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
+use self::life::{Before, Life};
+use self::sentinel::{Sentinel, inherit};
+use self::threads::Threads;
 use self::watchdog::Watchdog;
+use crate::cgroup::{Cages, PREFIX};
+use crate::command::Commands;
 use crate::core::event::{
-    Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Written,
+    Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Sentry, Written,
 };
 use crate::core::pump::{Config, Me, Pump, bounce};
-use crate::core::timing::Ms;
+use crate::core::timing::{Ms, SLACK};
 use crate::exit::Exit;
+use crate::guard::word::SetUp;
 use crate::store::Store;
-use crate::sys;
-
-/// An agent wakes later than this only on a host in trouble: said with the number.
-const LATE: Duration = Duration::from_millis(10);
+use crate::sys::{self, Alarm, raw};
 
 /// All that an agent is set up with.
 pub struct Setup {
@@ -46,14 +55,18 @@ pub struct Setup {
     pub config: Config,
     /// Who this agent is.
     pub me: Me,
-    /// The key, as commands are told.
-    pub key: String,
     /// The operator's commands.
-    pub check: Option<String>,
-    /// See `check`.
-    pub start: String,
-    /// See `check`.
-    pub stop: String,
+    pub commands: Commands,
+    /// The watchdog device, if there is one, and whether it is required.
+    pub device: Option<(String, bool)>,
+    /// Run with real-time priority, and locked in memory.
+    pub realtime: bool,
+    /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
+    pub level: u64,
+    /// Below this folder stands the file by which the next life knows this one.
+    pub base: PathBuf,
+    /// The bucket.
+    pub bucket: String,
     /// Where the lock is kept.
     pub store: Box<dyn Store>,
     /// What is said once the store is open: before, a mistake in the set-up shall
@@ -67,25 +80,78 @@ pub struct Setup {
 ///
 /// When the system has no thread, pipe or signal handler to give.
 pub fn run(setup: Setup) -> io::Result<Exit> {
+    let threads = Threads {
+        realtime: setup.realtime,
+    };
     let (post, inbox) = inbox()?;
-    signals::watch(post.clone())?;
-    let watchdog = Watchdog::start()?;
-    let commands = Commands {
-        check: setup.check,
-        start: setup.start,
-        stop: setup.stop,
-        key: setup.key,
-        token: setup.me.token.clone(),
+    signals::watch(post.clone(), threads)?;
+    let watchdog = Watchdog::start(threads)?;
+    let mut greeting = setup.greeting;
+    if setup.realtime {
+        greeting.extend(go_realtime());
+    }
+    let path = life::path(
+        &setup.base,
+        &setup.bucket,
+        &setup.commands.key,
+        &setup.me.token,
+    );
+    let begun = Life::begin(&path, setup.me.incarnation, &setup.me.boot);
+    let (life, before) = match begun {
+        Ok((life, before)) => (Some(life), before),
+        Err(why) => {
+            let text = format!("a restarted agent will not know this one: {why}");
+            greeting.push((log::Level::Warn, text));
+            (None, Before::default())
+        }
     };
-    let children = Children::start(commands, Arc::clone(&watchdog), post.clone())?;
+    let inherited = match &before.guard {
+        Some(name) => inherit(name, &Alarm::new()?),
+        None => None,
+    };
+    let me = Me {
+        dead: before.dead,
+        ..setup.me
+    };
+    let fence = inherited.as_ref().and_then(|inherited| inherited.fence);
+    let cages = match Cages::make(&format!("{PREFIX}{}", std::process::id())) {
+        Ok(cages) => Some(cages),
+        Err(why) => {
+            greeting.push((log::Level::Debug, format!("no control groups: {why}")));
+            None
+        }
+    };
+    let set_up = SetUp {
+        name: format!("putex-guard-{}", me.incarnation),
+        timing: setup.config.timing,
+        key: setup.commands.key.clone(),
+        token: me.token.clone(),
+        stop: setup.commands.stop.clone(),
+        last_resort: setup.commands.last_resort.clone(),
+        device: setup.device,
+        cages: cages
+            .as_ref()
+            .map(|cages| cages.dir().display().to_string()),
+        realtime: setup.realtime,
+        level: setup.level,
+    };
+    let sentinel = Sentinel::new(set_up, life, inherited, sys::now());
+    let children = Children::start(
+        setup.commands,
+        cages,
+        sentinel,
+        Arc::clone(&watchdog),
+        post.clone(),
+        threads,
+    )?;
     let pause = setup.config.timing.renewal() / 4;
-    let keeper = Keeper::start(setup.store, pause, post)?;
+    let keeper = Keeper::start(setup.store, pause, post, threads)?;
     let notice = Notice {
-        token: setup.me.token.clone(),
-        incarnation: setup.me.incarnation.to_string(),
-        host: setup.me.host.clone(),
+        token: me.token.clone(),
+        incarnation: me.incarnation.to_string(),
+        host: me.host.clone(),
     };
-    let pump = Pump::new(setup.config, setup.me, sys::now());
+    let pump = Pump::new(setup.config, me, fence, sys::now());
     let hands = Hands {
         watchdog,
         children,
@@ -93,7 +159,22 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         notice,
         faults: VecDeque::new(),
     };
-    Ok(turn_until_end(pump, hands, &inbox, setup.greeting))
+    Ok(turn_until_end(pump, hands, &inbox, greeting))
+}
+
+/// Asks for real-time priority and locked memory; says what is not permitted.
+fn go_realtime() -> Vec<(log::Level, String)> {
+    let priority = raw::set_realtime();
+    let memory = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+    let failed = [
+        ("real-time priority", priority.err()),
+        ("locked memory", memory.err().map(io::Error::from)),
+    ];
+    let failed = failed.into_iter().filter_map(|(what, error)| {
+        let text = format!("--realtime: no {what}: {}", error?);
+        Some((log::Level::Warn, text))
+    });
+    failed.collect()
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.
@@ -130,7 +211,7 @@ fn next_event(pump: &Pump, inbox: &Inbox) -> Event {
     let deadline = pump.deadline();
     inbox.next(deadline).unwrap_or_else(|| {
         let late = deadline.map_or(Duration::ZERO, |at| sys::now().since(at));
-        if late > LATE {
+        if late > SLACK {
             log::warn!(
                 "woke {} late: this host is overloaded or was suspended",
                 Ms(late)
@@ -183,12 +264,25 @@ impl Hands {
                     self.faults.push_back(Event::Ended(command, failed));
                 }
             }
+            Effect::Guard(watch, under) => {
+                if !self.children.tell(watch, under) {
+                    let lost = Sentry::Lost("it could not be told".to_owned());
+                    self.faults.push_back(Event::Guard(lost));
+                }
+            }
+            // Asked for again as long as there is none.
+            Effect::ReplaceGuard => drop(self.children.replace_guard()),
+            // Best effort: stop goes on being run.
+            Effect::KillService => drop(self.children.kill_service()),
             Effect::Extend(command, deadline) => self.watchdog.arm(command, deadline),
             Effect::Kill(command) => self.watchdog.kill(command),
             Effect::Say(level, text) => say(level, &text),
             Effect::Exit(ending) => {
                 for command in Command::ALL {
                     self.watchdog.kill(command);
+                }
+                if let Err(error) = self.children.end(ending == Ending::NotStopped) {
+                    log::error!("the guard could not be told of the end: {error}");
                 }
                 return Some(ended(&ending));
             }

@@ -1,12 +1,12 @@
 //! The signal thread: SIGTERM and SIGINT end the agent, SIGHUP is harmless.
 
 use std::io;
-use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::inbox::Post;
+use super::threads::Threads;
 use crate::core::event::Event;
 
 /// Takes the signals over and starts the thread. Called before any other thread
@@ -15,7 +15,7 @@ use crate::core::event::Event;
 /// # Errors
 ///
 /// When the system has no pipe or no thread to give.
-pub(super) fn watch(post: Post) -> io::Result<()> {
+pub(super) fn watch(post: Post, threads: Threads) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let heed = move || {
         for signal in signals.forever() {
@@ -32,8 +32,6 @@ pub(super) fn watch(post: Post) -> io::Result<()> {
             }
         }
     };
-    thread::Builder::new()
-        .name("putex-signal".to_owned())
-        .spawn(heed)?;
+    threads.start("putex-signal", heed)?;
     Ok(())
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
+use super::threads::Threads;
 use crate::core::event::Command;
 use crate::core::timing::Instant;
 use crate::sys::{self, Alarm, Waker, Want};
@@ -26,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The slots that the watchdog looks at, one a command.
 pub(super) struct Watchdog {
-    slots: [Slot; 3],
+    slots: [Slot; Command::ALL.len()],
     /// Until when the watchdog sleeps: only an earlier deadline wakes it.
     asleep_until_ns: AtomicU64,
     waker: Waker,
@@ -49,16 +50,14 @@ impl Watchdog {
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
-    pub(super) fn start() -> io::Result<Arc<Watchdog>> {
+    pub(super) fn start(threads: Threads) -> io::Result<Arc<Watchdog>> {
         let watchdog = Arc::new(Watchdog {
-            slots: [Slot::default(), Slot::default(), Slot::default()],
+            slots: Default::default(),
             asleep_until_ns: AtomicU64::new(u64::MAX),
             waker: Waker::new()?,
         });
         let (own, alarm) = (Arc::clone(&watchdog), Alarm::new()?);
-        thread::Builder::new()
-            .name("putex-watch".to_owned())
-            .spawn(move || own.watch(&alarm))?;
+        threads.start("putex-watch", move || own.watch(&alarm))?;
         Ok(watchdog)
     }
 

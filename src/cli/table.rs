@@ -10,11 +10,13 @@ pub enum Verb {
     Agent,
     /// Show what R, F and C mean in seconds.
     Timing,
+    /// Watch over an agent.
+    Guard,
 }
 
 impl Verb {
     /// All of them, as help lists them.
-    pub const ALL: [Verb; 2] = [Verb::Agent, Verb::Timing];
+    pub const ALL: [Verb; 3] = [Verb::Agent, Verb::Timing, Verb::Guard];
 
     /// Returns the word that selects it.
     #[must_use]
@@ -22,6 +24,7 @@ impl Verb {
         match self {
             Verb::Agent => "agent",
             Verb::Timing => "timing",
+            Verb::Guard => "guard",
         }
     }
 
@@ -29,6 +32,7 @@ impl Verb {
         match self {
             Verb::Agent => "keep at most one copy of a service running (the default)",
             Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
+            Verb::Guard => "watch over an agent: started by it, not by hand",
         }
     }
 }
@@ -52,6 +56,12 @@ pub enum Name {
     Start,
     /// `--stop`
     Stop,
+    /// `--last-resort`
+    LastResort,
+    /// `--watchdog`
+    Watchdog,
+    /// `--realtime`
+    Realtime,
     /// `-r`
     Renewal,
     /// `-f`
@@ -97,6 +107,7 @@ pub struct Flag {
 
 const AGENT: &[Verb] = &[Verb::Agent];
 const BOTH: &[Verb] = &[Verb::Agent, Verb::Timing];
+const ALL: &[Verb] = &Verb::ALL;
 
 const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag {
@@ -163,6 +174,30 @@ pub const FLAGS: &[Flag] = &[
             "succeeds if the service is, or could be, fit here",
         )
     },
+    Flag {
+        default: "none",
+        ..flag(
+            Name::LastResort,
+            "last-resort",
+            "command",
+            "makes an end of a service that stop could not stop in time",
+        )
+    },
+    Flag {
+        default: "none",
+        ..flag(
+            Name::Watchdog,
+            "watchdog",
+            "device",
+            "resets this host when all else fails; with :required never without",
+        )
+    },
+    flag(
+        Name::Realtime,
+        "realtime",
+        "",
+        "run before all that has no real-time priority, locked in memory",
+    ),
     Flag {
         short: Some('r'),
         default: "3s",
@@ -236,12 +271,12 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         short: Some('h'),
-        verbs: BOTH,
+        verbs: ALL,
         ..flag(Name::Help, "help", "", "show this help")
     },
     Flag {
         short: Some('V'),
-        verbs: BOTH,
+        verbs: ALL,
         ..flag(Name::Version, "version", "", "show the version")
     },
 ];
@@ -276,6 +311,7 @@ pub fn help(verb: Option<Verb>) -> String {
             out,
             "usage: putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]"
         ),
+        Some(Verb::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
         Some(Verb::Timing) => {
             writeln!(
                 out,

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::core::guard::Watch;
 use crate::core::record::{BucketId, Record, Revision, Sight};
 use crate::core::timing::Instant;
 
@@ -30,8 +31,23 @@ pub enum Event {
     Twin(Notice),
     /// A command ended.
     Ended(Command, Outcome),
+    /// What became of the guard.
+    Guard(Sentry),
     /// The agent was told to end, by the signal of this name.
     Shutdown(&'static str),
+}
+
+/// What the guard says, or what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sentry {
+    /// A guard watches; it has not been told anything yet.
+    Ready,
+    /// It has taken in that the service may run, and is prepared to end it.
+    Armed,
+    /// It lives, but what was required of it cannot be had; why.
+    Unfit(String),
+    /// It is gone; why.
+    Lost(String),
 }
 
 /// An opened bucket, as it stood at one moment after the call began.
@@ -93,7 +109,7 @@ pub struct Notice {
     pub host: String,
 }
 
-/// One of the operator's three commands.
+/// One of the operator's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Tells whether the service is, or could be, healthy here.
@@ -102,11 +118,18 @@ pub enum Command {
     Start,
     /// Asserts that the service does not run here.
     Stop,
+    /// Makes an end of a service that could not be stopped in time.
+    LastResort,
 }
 
 impl Command {
     /// All of them; their order is their index.
-    pub const ALL: [Command; 3] = [Command::Check, Command::Start, Command::Stop];
+    pub const ALL: [Command; 4] = [
+        Command::Check,
+        Command::Start,
+        Command::Stop,
+        Command::LastResort,
+    ];
 
     /// Returns the name that the command is given as `$0`.
     #[must_use]
@@ -115,6 +138,7 @@ impl Command {
             Command::Check => "healthcheck",
             Command::Start => "start",
             Command::Stop => "stop",
+            Command::LastResort => "last-resort",
         }
     }
 }
@@ -168,6 +192,9 @@ pub enum Effect {
     },
     /// Tell whoever else has this token that this agent lives.
     Announce,
+    /// Tell the guard how long it may let the service run, and under which lock.
+    /// It answers with [`Sentry::Armed`] when the service may run from now on.
+    Guard(Watch, Under),
     /// Run a command; answer with [`Event::Ended`].
     Run(Run),
     /// Move the deadline of a running command.
@@ -175,6 +202,10 @@ pub enum Effect {
     /// Kill a running command with its process group now. It still ends with
     /// [`Event::Ended`].
     Kill(Command),
+    /// Make an end of a guard that does not answer, and start another.
+    ReplaceGuard,
+    /// Kill all that start ever left behind, where the kernel keeps track of it.
+    KillService,
     /// Tell the operator.
     Say(Level, String),
     /// End the agent. The last effect there is.
@@ -192,6 +223,13 @@ pub struct Run {
     pub deadline: Instant,
     /// Whether a start command is still running beside this check.
     pub starting: bool,
+    /// The lock that it runs under.
+    pub under: Under,
+}
+
+/// What a command is told of the lock that it runs under.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Under {
     /// Fencing token: revision of the acquiring write, while the lock is held.
     pub term: Option<Revision>,
     /// The bucket's epoch, without which a term means nothing.

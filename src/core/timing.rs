@@ -60,12 +60,13 @@ impl Instant {
     }
 }
 
-/// Part of the stop budget that is kept back: the agent may wake this late, and
-/// the kernel needs a moment to tear a killed process group down.
+/// Part of the stop budget that is kept back: the agent or its guard may wake this
+/// late, and the kernel needs a moment to tear a killed process group down.
 ///
 /// 20 ms: a loaded two-core machine was seen to wake a sleeper up to 10 ms late;
 /// the rest is for SIGKILL to take effect. Smaller values leave a stop command
-/// more time and the promise less.
+/// more time and the promise less. Whoever wakes later than this says so, with the
+/// number.
 pub const SLACK: Duration = Duration::from_millis(20);
 
 /// Shortest renewal interval that is accepted. Below it one stroke's processes
@@ -232,6 +233,21 @@ impl Timing {
         self.confirmation()
             .saturating_sub(self.drift_share())
             .saturating_sub(SLACK)
+    }
+
+    /// Returns how long after V the guard waits for word of a living agent: a
+    /// quarter of the stop budget, which leaves three for its own stop.
+    #[must_use]
+    pub fn guard_patience(self) -> Duration {
+        self.stop_budget() / 4
+    }
+
+    /// Returns the longest timeout with which a watchdog device that is kicked at
+    /// every renewal resets the host before the service must be dead, with R to
+    /// spare for the next renewal: T·(1 − e) + stop budget − R.
+    #[must_use]
+    pub fn bite_max(self) -> Duration {
+        (self.validity() + self.stop_budget()).saturating_sub(self.renewal)
     }
 
     /// What two clocks, one slow and one fast, can lose of C·R:

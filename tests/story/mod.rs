@@ -3,7 +3,8 @@
 //! Events, as a story writes them (times in milliseconds since boot):
 //!
 //! ```text
-//! setup r=500 f=3 c=1 [check=no] [token=alpha]      first line of a story
+//! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [guard=none|slow]
+//!       [dead=b] [inherited=1485]                   first line of a story
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
@@ -11,21 +12,24 @@
 //! at 0 stored 8   moved [9]   denied WHY...   unknown WHY...
 //! at 0 hint [9]               at 0 twin TOKEN INCARNATION HOST
 //! at 0 ended start ok|failed|overran
+//! at 0 guard ready|armed      at 0 guard unfit|lost WHY...
 //! at 0 shutdown SIGTERM
 //! KEY: absent | marker rev=5 | blank rev=5 | plain beta rev=5
 //!    | held beta rev=5 [inc=b] [nonce=1] [state=taking] [r= f= c=] [grace=500]
 //!    | released rev=5 [inc=b]
 //! ```
 //!
-//! Incarnation `a` is the pump's own.
+//! Incarnation `a` is the pump's own. There is a guard from the beginning, and it
+//! answers at once, unless the story says otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use putex::core::event::{
-    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Run, Written,
+    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Run, Sentry, Under, Written,
 };
+use putex::core::guard::{Fence, Watch};
 use putex::core::pump::{Config, Me, Pump, bounce};
 use putex::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight, Standing};
 use putex::core::timing::{Instant, Timing};
@@ -35,7 +39,8 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut pump: Option<Pump> = None;
     let mut skipping = false;
-    let mut running = [false; 3];
+    let mut running = [false; Command::ALL.len()];
+    let mut prompt = true;
     for line in text.lines() {
         if skipping || line == "----" {
             skipping = !line.is_empty();
@@ -50,7 +55,9 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
         out.push('\n');
         let wrong = |why: &str| format!("{line}: {why}");
         if let Some(setup) = line.strip_prefix("setup ") {
-            pump = Some(set_up(&Words::new(setup)).map_err(|why| wrong(&why))?);
+            let words = Words::new(setup);
+            prompt = !words.named.contains_key("guard");
+            pump = Some(set_up(&words).map_err(|why| wrong(&why))?);
             continue;
         }
         let rest = line
@@ -64,7 +71,17 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
         {
             return Err(wrong("that command does not run"));
         }
-        let (after, effects) = bounce(pump.take().ok_or_else(|| wrong("no setup"))?, &event, now);
+        let before = pump.take().ok_or_else(|| wrong("no setup"))?;
+        let (mut after, mut effects) = bounce(before, &event, now);
+        if prompt
+            && effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Guard(Watch::MayRun(_), _)))
+        {
+            let (armed, more) = bounce(after, &Event::Guard(Sentry::Armed), now);
+            after = armed;
+            effects.extend(more);
+        }
         out.push_str("----\n");
         for effect in &effects {
             if let Effect::Run(run) = effect
@@ -158,8 +175,28 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
         incarnation: Incarnation(u128::from(b'a')),
         host: "alpha".to_owned(),
         boot: "boot-1".to_owned(),
+        dead: words
+            .named
+            .get("dead")
+            .map(|letter| Incarnation(u128::from(letter.as_bytes()[0])))
+            .into_iter()
+            .collect(),
     };
-    Ok(Pump::new(Config { timing, check }, me, ms(0)))
+    let config = Config {
+        timing,
+        check,
+        last_resort: words.named.contains_key("last-resort"),
+    };
+    let inherited = match words.number("inherited", 0)? {
+        0 => None,
+        valid_until => Some(Fence::of_lock(ms(valid_until), timing)),
+    };
+    let pump = Pump::new(config, me, inherited, ms(0));
+    if words.named.get("guard") == Some(&"none") {
+        return Ok(pump);
+    }
+    let (pump, _) = bounce(pump, &Event::Guard(Sentry::Ready), ms(0));
+    Ok(pump)
 }
 
 fn parse(text: &str) -> Result<Event, String> {
@@ -190,8 +227,20 @@ fn parse(text: &str) -> Result<Event, String> {
             host: words.word(2)?.to_owned(),
         }),
         "ended" => Event::Ended(command(words.word(0)?)?, outcome(words.word(1)?)?),
+        "guard" => Event::Guard(guard(rest)?),
         "shutdown" if rest == "SIGTERM" => Event::Shutdown("SIGTERM"),
         other => return Err(format!("unknown event {other}")),
+    })
+}
+
+fn guard(text: &str) -> Result<Sentry, String> {
+    let (what, why) = text.split_once(' ').unwrap_or((text, ""));
+    Ok(match what {
+        "ready" => Sentry::Ready,
+        "armed" => Sentry::Armed,
+        "unfit" => Sentry::Unfit(why.to_owned()),
+        "lost" => Sentry::Lost(why.to_owned()),
+        other => return Err(format!("unknown word {other} of the guard")),
     })
 }
 
@@ -257,12 +306,15 @@ fn lease(words: &Words<'_>, host: &str, standing: Standing) -> Result<Lease, Str
         incarnation: words.incarnation(),
         nonce: words.number("nonce", 1)?,
         host: host.to_owned(),
-        boot: "boot-9".to_owned(),
+        boot: (*words.named.get("boot").unwrap_or(&"boot-9")).to_owned(),
         renewal,
         failures: u32::try_from(words.number("f", 3)?).unwrap(),
         confirmations,
         grace: Duration::from_millis(words.number("grace", grace)?),
-        term: None,
+        term: match words.number("term", 0)? {
+            0 => None,
+            term => Some(Revision(term)),
+        },
         standing,
     })
 }
@@ -272,6 +324,7 @@ fn command(name: &str) -> Result<Command, String> {
         "check" => Ok(Command::Check),
         "start" => Ok(Command::Start),
         "stop" => Ok(Command::Stop),
+        "last-resort" => Ok(Command::LastResort),
         other => Err(format!("unknown command {other}")),
     }
 }
@@ -297,6 +350,10 @@ fn show(effect: &Effect) -> String {
             format!("write if {expected}: {what}, by {}", show_at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
+        Effect::Guard(Watch::Down, _) => "guard: down".to_owned(),
+        Effect::Guard(Watch::MayRun(fence), under) => show_fence(fence, under),
+        Effect::ReplaceGuard => "replace the guard".to_owned(),
+        Effect::KillService => "kill the service".to_owned(),
         Effect::Run(run) => show_run(run),
         Effect::Extend(command, at) => format!("extend {} to {}", command.name(), show_at(*at)),
         Effect::Kill(command) => format!("kill {}", command.name()),
@@ -313,6 +370,22 @@ fn show(effect: &Effect) -> String {
     }
 }
 
+fn show_fence(fence: &Fence, under: &Under) -> String {
+    let act_at = fence.act_at.map_or("never".to_owned(), show_at);
+    let mut text = format!(
+        "guard: until {}, act at {act_at}, dead by {}",
+        show_at(fence.valid_until),
+        show_at(fence.dead_by)
+    );
+    if fence.resorted {
+        text.push_str(", resorted");
+    }
+    if let Some(term) = under.term {
+        write!(text, " term={term}").unwrap();
+    }
+    text
+}
+
 fn show_run(run: &Run) -> String {
     let mut text = format!(
         "run {} {} by {}",
@@ -323,10 +396,10 @@ fn show_run(run: &Run) -> String {
     if run.starting {
         text.push_str(" starting");
     }
-    if let Some(term) = run.term {
+    if let Some(term) = run.under.term {
         write!(text, " term={term}").unwrap();
     }
-    if let Some(previous) = &run.previous {
+    if let Some(previous) = &run.under.previous {
         write!(text, " previous={previous}").unwrap();
     }
     text

@@ -6,7 +6,7 @@
 
 use super::facts::Facts;
 use super::pending::{Pending, Verdict};
-use super::stopping::{Leave, Stopping};
+use super::stopping::{Leave, Left, Stopping};
 use super::{Draft, Hold, Next, State, pend, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
 use crate::core::record::{Revision, Standing};
@@ -19,6 +19,8 @@ pub(super) struct Active {
     phase: Phase,
     /// The renewal that is under way.
     renewal: Option<Box<Pending>>,
+    /// This stroke's start waits for the guard to be prepared.
+    owed: bool,
     /// Start was run in this term.
     asserted: bool,
     /// How the last start of this term ended.
@@ -48,12 +50,16 @@ impl Active {
     /// A free lock was just taken, after a check: that was this stroke's renewal.
     pub(super) fn taken(hold: Hold, now: Instant) -> Active {
         Active {
-            hold,
-            stroke_at: now,
             phase: Phase::Renewed,
-            renewal: None,
-            asserted: false,
-            start: None,
+            ..Active::confirmed(hold, now)
+        }
+    }
+
+    /// The service runs already: a previous life of this agent started it.
+    pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
+        Active {
+            asserted: true,
+            ..Active::confirmed(hold, now)
         }
     }
 
@@ -65,15 +71,22 @@ impl Active {
             stroke_at: now,
             phase: Phase::Due,
             renewal: None,
+            owed: false,
             asserted: false,
             start: None,
         }
     }
 
+    /// Returns the lock.
+    pub(super) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
         match event {
             Event::Shutdown(signal) => {
-                return Stopping::to_end(facts, Some(self.hold), Ending::Clean, signal, now);
+                let left = Left::Hold(self.hold);
+                return Stopping::to_end(facts, left, Ending::Clean, signal, now);
             }
             Event::Ended(Command::Start, outcome) => self.started(facts, outcome),
             Event::Ended(Command::Check, outcome) => {
@@ -92,7 +105,8 @@ impl Active {
             | Event::Written(_)
             | Event::Hint(_)
             | Event::Twin(_)
-            | Event::Ended(Command::Stop, _) => {}
+            | Event::Guard(_)
+            | Event::Ended(Command::Stop | Command::LastResort, _) => {}
         }
         let lost = self.heed_renewal(facts, event, now);
         if let Some(why) = lost.or_else(|| self.hold.contradicted(facts, event)) {
@@ -102,6 +116,9 @@ impl Active {
             let validity = Ms(facts.config.timing.validity());
             let why = format!("no renewal was acknowledged within {validity}");
             return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
+        }
+        if let Some(why) = facts.unguarded(now) {
+            return Stopping::enter(facts, self.hold, Leave::Released, why, now);
         }
         if let Some(at) = self.check_by(facts)
             && now >= at
@@ -166,6 +183,10 @@ impl Active {
         let r = facts.config.timing.renewal();
         if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;
+            self.owed = true;
+        }
+        if self.owed && facts.guard.armed() {
+            self.owed = false;
             self.assert_start(facts);
         }
         if self.phase == Phase::Resting && now >= self.stroke_at.after(r) {
@@ -282,6 +303,7 @@ impl Active {
             .renewal
             .as_ref()
             .and_then(|renewal| renewal.deadline(facts));
+        let renewal = sooner(renewal, facts.unguarded_until());
         sooner(Some(self.hold.valid_until), sooner(step, renewal))
     }
 }
@@ -319,6 +341,7 @@ impl Hold {
             | Event::Written(_)
             | Event::Hint(_)
             | Event::Twin(_)
+            | Event::Guard(_)
             | Event::Ended(..)
             | Event::Shutdown(_) => return None,
         };

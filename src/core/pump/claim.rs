@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::facts::Facts;
-use crate::core::record::{Found, Record, Sight, Standing};
+use crate::core::record::{Found, Record, Revision, Sight, Standing};
 
 /// What must be waited for before a lock may be had, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,9 @@ pub(super) struct Claim {
     pub(super) confirm: Option<Duration>,
     /// In words, who or what holds the lock.
     pub(super) holder: String,
+    /// The term under which a previous life of this agent, which is dead, ran the
+    /// service here: it goes on under it.
+    pub(super) adopt: Option<Revision>,
 }
 
 impl Facts {
@@ -28,6 +31,7 @@ impl Facts {
             wait,
             confirm,
             holder: holder.to_owned(),
+            adopt: None,
         };
         let free = Duration::ZERO;
         let old_enough = self
@@ -69,6 +73,13 @@ impl Facts {
                         None,
                         &format!("nobody (released on host {})", lease.host),
                     ),
+                    (Standing::Active, false) if self.me.lived_as(lease) => Claim {
+                        adopt: Some(lease.term.unwrap_or(sight.revision)),
+                        ..claim(free, None, PREVIOUS_LIFE)
+                    },
+                    (Standing::Taking, false) if self.me.lived_as(lease) => {
+                        claim(free, confirm, PREVIOUS_LIFE)
+                    }
                     (Standing::Active, true) => claim(free, None, "this agent"),
                     (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
                     (Standing::Active | Standing::Taking, false) => {
@@ -107,6 +118,9 @@ impl Facts {
         matches!(before, Some(Found::Record(Record { token, lease: None })) if !token.is_empty())
     }
 }
+
+/// An agent of this host and token that is known to be dead.
+const PREVIOUS_LIFE: &str = "this agent's previous life";
 
 fn name(record: &Record) -> String {
     match &record.lease {

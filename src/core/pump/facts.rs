@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::guarded::Guarded;
 use super::pending::attempt;
 use super::{Config, Hold, Me};
 use crate::core::event::{
-    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run,
+    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run, Under,
 };
 use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight};
 use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
@@ -67,7 +68,8 @@ pub(super) struct Facts {
     /// Set by [`Facts::note`] for the event at hand: the store was found to have
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
-    running: [bool; 3],
+    running: [bool; Command::ALL.len()],
+    pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
     /// Whatever the key shows next is no clean absence.
     pub(super) suspect: bool,
@@ -84,7 +86,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn new(config: Config, me: Me) -> Facts {
+    pub(super) fn new(config: Config, me: Me, now: Instant) -> Facts {
         Facts {
             config,
             me,
@@ -96,7 +98,8 @@ impl Facts {
             io: None,
             service: Service::Unknown,
             rolled_back: None,
-            running: [false; 3],
+            running: [false; Command::ALL.len()],
+            guard: Guarded::new(now),
             age: None,
             suspect: false,
             last_holder: (Duration::ZERO, Duration::ZERO),
@@ -138,6 +141,7 @@ impl Facts {
                 }
             }
             Event::Twin(notice) => self.note_twin(notice, now),
+            Event::Guard(sentry) => self.note_guard(sentry, now),
             Event::Rejected(rejection) => {
                 if self.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
                     self.say(
@@ -295,7 +299,8 @@ impl Facts {
                 token,
                 lease: Some(lease),
             }) => {
-                let twin = *token == self.me.token && lease.incarnation != self.me.incarnation;
+                let other = lease.incarnation != self.me.incarnation;
+                let twin = *token == self.me.token && other && !self.me.lived_as(lease);
                 twin.then_some(lease)
             }
             Found::Record(_) | Found::Absent | Found::Marker => None,
@@ -351,6 +356,11 @@ impl Facts {
         self.effects.push(effect);
     }
 
+    /// As [`Facts::want`], before everything else of this turn.
+    pub(super) fn want_first(&mut self, effect: Effect) {
+        self.effects.insert(0, effect);
+    }
+
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -376,16 +386,23 @@ impl Facts {
         if command == Command::Start {
             self.service = Service::MayRun;
         }
-        let epoch = self.bucket.as_ref().map(|bucket| bucket.epoch.clone());
+        let under = self.under(hold);
         self.want(Effect::Run(Run {
             command,
             role,
             deadline,
             starting,
-            term: hold.map(|hold| hold.term),
-            epoch,
-            previous: hold.and_then(|hold| hold.previous.clone()),
+            under,
         }));
+    }
+
+    /// Returns what a command is told of the lock.
+    pub(super) fn under(&self, hold: Option<&Hold>) -> Under {
+        Under {
+            term: hold.map(|hold| hold.term),
+            epoch: self.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
+            previous: hold.and_then(|hold| hold.previous.clone()),
+        }
     }
 
     /// Moves the deadline of a running command.

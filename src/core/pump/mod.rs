@@ -30,6 +30,7 @@
 mod active;
 mod claim;
 mod facts;
+mod guarded;
 mod pending;
 mod standby;
 mod stopping;
@@ -41,9 +42,10 @@ use self::active::Active;
 use self::facts::{Facts, Service};
 use self::pending::Pending;
 use self::standby::Standby;
-use self::stopping::Stopping;
+use self::stopping::{Left, Stopping};
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Command, Effect, Ending, Event, Level};
+use crate::core::event::{Command, Effect, Ending, Event, Level, Under};
+use crate::core::guard::{Fence, Watch};
 use crate::core::record::{Incarnation, Lease, Record, Revision, Standing};
 use crate::core::timing::{Instant, Timing};
 
@@ -58,6 +60,19 @@ pub struct Me {
     pub host: String,
     /// The host's boot.
     pub boot: String,
+    /// Lives before this one, in this boot of this host, that are proven dead.
+    pub dead: Vec<Incarnation>,
+}
+
+impl Me {
+    /// Returns whether a record was written by a life of this agent before, which
+    /// is proven dead. What has no boot proves nothing.
+    fn lived_as(&self, lease: &Lease) -> bool {
+        self.dead.contains(&lease.incarnation)
+            && lease.host == self.host
+            && lease.boot == self.boot
+            && !self.boot.is_empty()
+    }
 }
 
 /// How this agent was set up.
@@ -67,6 +82,8 @@ pub struct Config {
     pub timing: Timing,
     /// Whether there is a health check; without one every check passes.
     pub check: bool,
+    /// Whether there is a last resort.
+    pub last_resort: bool,
 }
 
 /// A lock that this agent holds: what it needs to renew and to give back.
@@ -85,7 +102,10 @@ struct Hold {
 #[derive(Clone, Debug)]
 enum State {
     /// The key has not been read yet.
-    Looking { until: Instant },
+    Looking {
+        until: Instant,
+        inherited: Option<Fence>,
+    },
     /// The lock is another's, or nobody's yet.
     Standby(Standby),
     /// The acquiring write is under way.
@@ -133,14 +153,55 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// Returns the pump of an agent that starts now and knows nothing.
+    /// Returns the pump of an agent that starts now and knows nothing, but for the
+    /// fence of a service that a previous life of it left running, if its guard
+    /// still watches that.
     #[must_use]
-    pub fn new(config: Config, me: Me, now: Instant) -> Pump {
-        let until = now.after(config.timing.renewal());
-        Pump {
-            state: State::Looking { until },
-            facts: Facts::new(config, me),
+    pub fn new(config: Config, me: Me, inherited: Option<Fence>, now: Instant) -> Pump {
+        let until = match inherited {
+            Some(fence) => fence.valid_until,
+            None => now.after(config.timing.renewal()),
+        };
+        let mut facts = Facts::new(config, me, now);
+        if inherited.is_some() {
+            facts.service = Service::MayRun;
         }
+        Pump {
+            state: State::Looking { until, inherited },
+            facts,
+        }
+    }
+
+    /// Returns what the guard is to know: until when the service may run; `None` when
+    /// what it knows is all there is.
+    fn watch(&self) -> Option<(Watch, Under)> {
+        let timing = self.facts.config.timing;
+        Some(match &self.state {
+            State::Looking {
+                inherited: Some(fence),
+                ..
+            } => (Watch::MayRun(*fence), self.facts.under(None)),
+            State::Taking(taking) => match taking.inherited() {
+                Some(fence) => (Watch::MayRun(fence), self.facts.under(None)),
+                None => (Watch::Down, Under::default()),
+            },
+            State::Active(active) => {
+                let hold = active.hold();
+                let fence = Fence::of_lock(hold.valid_until, timing);
+                (Watch::MayRun(fence), self.facts.under(Some(hold)))
+            }
+            State::Stopping(stopping) => match stopping.fence() {
+                Some(fence) => (Watch::MayRun(fence), self.facts.under(stopping.hold())),
+                None => (Watch::Down, Under::default()),
+            },
+            State::Looking {
+                inherited: None, ..
+            }
+            | State::Standby(_)
+            | State::Confirming(_) => (Watch::Down, Under::default()),
+            // Whether the service is down was told before.
+            State::Ended => return None,
+        })
     }
 
     /// Returns the name of the present state.
@@ -153,7 +214,7 @@ impl Pump {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
-            State::Looking { until } => Some(*until),
+            State::Looking { until, .. } => Some(*until),
             State::Standby(standby) => standby.deadline(&self.facts),
             State::Taking(taking) => taking.deadline(&self.facts),
             State::Confirming(confirming) => confirming.deadline(&self.facts),
@@ -180,7 +241,9 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     for _ in 0..BOUNCES_MAX {
         let old = state.name();
         let next = match state {
-            State::Looking { until } => looking(until, &mut facts, event, now),
+            State::Looking { until, inherited } => {
+                looking(until, inherited, &mut facts, event, now)
+            }
             State::Standby(standby) => standby.turn(&mut facts, event, now),
             State::Taking(taking) => taking.turn(&mut facts, event, now),
             State::Confirming(confirming) => confirming.turn(&mut facts, event, now),
@@ -190,8 +253,12 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
         };
         match next {
             Next::Stay(same) => {
-                let effects = facts.take_effects();
-                return (Pump { state: same, facts }, effects);
+                let mut pump = Pump { state: same, facts };
+                if let Some((watch, under)) = pump.watch() {
+                    pump.facts.tell_guard(watch, under, now);
+                }
+                let effects = pump.facts.take_effects();
+                return (pump, effects);
             }
             Next::Go(new, why) => {
                 let level = if let State::Stopping(_) = new {
@@ -212,29 +279,72 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
 }
 
 /// Before the first read: a store that cannot be read within 1R counts as foreign.
-fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+/// A service that a previous life left running has until its lock runs out.
+fn looking(
+    until: Instant,
+    inherited: Option<Fence>,
+    facts: &mut Facts,
+    event: &Event,
+    now: Instant,
+) -> Next {
     match event {
-        Event::Opened(_) => {
-            let standby = Standby::informed(facts, now);
-            Next::Go(State::Standby(standby), "the bucket is open".to_owned())
+        Event::Opened(_) if now < until || inherited.is_none() => {
+            if let Some(next) = Taking::adopt(facts, inherited, now) {
+                return next;
+            }
+            let why = "the bucket is open";
+            match inherited {
+                Some(fence) => {
+                    let why = format!("{why}: the lock is not the previous life's any more");
+                    Stopping::inherited(facts, fence, why, now)
+                }
+                None => {
+                    let standby = Standby::informed(facts, now);
+                    Next::Go(State::Standby(standby), why.to_owned())
+                }
+            }
         }
-        Event::Rejected(rejection) => end(facts, Ending::Rejected(rejection.clone())),
-        Event::Shutdown(signal) => shut_down(facts, signal, now),
+        Event::Rejected(rejection) => {
+            let ending = Ending::Rejected(rejection.clone());
+            match inherited {
+                Some(fence) => Stopping::to_end(
+                    facts,
+                    Left::Inherited(fence),
+                    ending,
+                    "the store is refused",
+                    now,
+                ),
+                None => end(facts, ending),
+            }
+        }
+        Event::Shutdown(signal) => match inherited {
+            Some(fence) => {
+                Stopping::to_end(facts, Left::Inherited(fence), Ending::Clean, signal, now)
+            }
+            None => shut_down(facts, signal, now),
+        },
         Event::Tick
+        | Event::Opened(_)
         | Event::Closed(_)
         | Event::Read(_)
         | Event::Written(_)
         | Event::Hint(_)
         | Event::Twin(_)
+        | Event::Guard(_)
         | Event::Ended(..) => {
             if now < until {
-                return Next::Stay(State::Looking { until });
+                return Next::Stay(State::Looking { until, inherited });
             }
-            let standby = Standby::new(now);
-            Next::Go(
-                State::Standby(standby),
-                "the lock could not be read within R".to_owned(),
-            )
+            match inherited {
+                Some(fence) => {
+                    let why = "the lock of the previous life has run out".to_owned();
+                    Stopping::inherited(facts, fence, why, now)
+                }
+                None => Next::Go(
+                    State::Standby(Standby::new(now)),
+                    "the lock could not be read within R".to_owned(),
+                ),
+            }
         }
     }
 }
@@ -242,7 +352,7 @@ fn looking(until: Instant, facts: &mut Facts, event: &Event, now: Instant) -> Ne
 /// Ends an agent that has no lock to give back, with the service down.
 fn shut_down(facts: &mut Facts, signal: &'static str, now: Instant) -> Next {
     if facts.service != Service::Down {
-        return Stopping::to_end(facts, None, Ending::Clean, signal, now);
+        return Stopping::to_end(facts, Left::Nothing, Ending::Clean, signal, now);
     }
     facts.kill(Command::Check);
     facts.kill(Command::Stop);

@@ -128,6 +128,7 @@ impl Pending {
                 | Event::Written(_)
                 | Event::Hint(_)
                 | Event::Twin(_)
+                | Event::Guard(_)
                 | Event::Ended(..)
                 | Event::Shutdown(_),
                 Step::Due(_) | Step::Sent | Step::Resolve(_) | Step::Resolving,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::facts::{Facts, Seen, Service};
 use super::pending::pause;
-use super::stopping::Stopping;
+use super::stopping::{Left, Stopping};
 use super::taking::Taking;
 use super::{Next, State, end, shut_down, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
@@ -87,7 +87,8 @@ impl Standby {
                 if facts.service == Service::Down {
                     return end(facts, ending);
                 }
-                return Stopping::to_end(facts, None, ending, "the store is refused", now);
+                let why = "the store is refused";
+                return Stopping::to_end(facts, Left::Nothing, ending, why, now);
             }
             Event::Shutdown(signal) => return shut_down(facts, signal, now),
             Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(facts, now),
@@ -99,7 +100,8 @@ impl Standby {
             | Event::Rejected(_)
             | Event::Hint(_)
             | Event::Twin(_)
-            | Event::Ended(Command::Start, _) => {}
+            | Event::Guard(_)
+            | Event::Ended(Command::Start | Command::LastResort, _) => {}
         }
         self.report_holder(facts);
         self.advance(facts, now)
@@ -277,8 +279,9 @@ impl Standby {
     /// Returns what stands under the key, if this agent may have it in time.
     fn prospect<'a>(&self, facts: &'a Facts) -> Option<&'a Seen> {
         // The stroke's stop is run before any wait is over; an agent whose stop has
-        // failed is no candidate, not even for a lock that is free.
-        let able = facts.open && facts.service != Service::MayRun;
+        // failed is no candidate, not even for a lock that is free; nor is one that
+        // has no guard.
+        let able = facts.open && facts.service != Service::MayRun && facts.guard.able();
         facts.seen.as_ref().filter(|_| able)
     }
 

@@ -1,10 +1,14 @@
 //! The service must go, and after it the lock: stop first, release after.
+//!
+//! A stop that has not succeeded when the service must be dead is killed, and the
+//! last resort is run, once. Stop goes on being run until it succeeds.
 
 use super::facts::{Facts, Service};
 use super::pending::attempt;
 use super::standby::Standby;
 use super::{Draft, Hold, Next, State, end, pend, sooner};
-use crate::core::event::{Command, Ending, Event, Level, Outcome, Role, Written};
+use crate::core::event::{Command, Effect, Ending, Event, Level, Outcome, Role, Written};
+use crate::core::guard::Fence;
 use crate::core::record::Standing;
 use crate::core::timing::{Instant, Ms, SLACK};
 
@@ -17,18 +21,32 @@ pub(super) enum Leave {
     Lost,
 }
 
+/// The lock under which the service was left running.
+#[derive(Clone, Debug)]
+pub(super) enum Left {
+    /// None: stop is run to make sure.
+    Nothing,
+    /// This agent's.
+    Hold(Hold),
+    /// One of a previous life of this agent.
+    Inherited(Fence),
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
-    /// The lock that the service ran under, if any.
-    hold: Option<Hold>,
+    left: Left,
     /// What is still to be done with it.
     leave: Leave,
+    /// When the stop budget begins.
+    from: Instant,
     /// When the service must be down: another may start it from then on.
     dead_by: Instant,
     /// How the agent ends after it, when it was told to.
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
+    /// The last resort was run.
+    resorted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +55,10 @@ enum Phase {
     Killing { until: Instant },
     /// Stop failed and is run again at this instant.
     Due(Instant),
-    /// The stop command runs.
-    Running,
+    /// The stop command runs; it is killed at this instant.
+    Running { until: Instant },
+    /// The last resort runs.
+    Resorting,
     /// The service is down; the release waits for the store until this instant.
     Down { until: Instant },
     /// The release is with the store, and is waited for until this instant.
@@ -59,53 +79,87 @@ impl Stopping {
             Leave::Released => hold.valid_until,
             Leave::Lost => hold.valid_until.min(now),
         };
-        let stopping = Stopping::new(facts, Some(hold), leave, from, now);
+        let dead_by = from.after(facts.config.timing.stop_budget());
+        let stopping = Stopping::new(facts, Left::Hold(hold), leave, (from, dead_by), now);
+        Next::Go(State::Stopping(stopping), why)
+    }
+
+    /// Stops the service that a previous life of this agent left running.
+    pub(super) fn inherited(facts: &mut Facts, fence: Fence, why: String, now: Instant) -> Next {
+        let span = inherited_span(facts, fence, now);
+        let stopping = Stopping::new(facts, Left::Inherited(fence), Leave::Lost, span, now);
         Next::Go(State::Stopping(stopping), why)
     }
 
     /// Stops the service, gives a lock back that is held, and ends.
     pub(super) fn to_end(
         facts: &mut Facts,
-        hold: Option<Hold>,
+        left: Left,
         ending: Ending,
         why: &str,
         now: Instant,
     ) -> Next {
-        let from = hold.as_ref().map_or(now, |hold| hold.valid_until);
-        let leave = if hold.is_some() {
-            Leave::Released
-        } else {
-            Leave::Lost
+        let budget = facts.config.timing.stop_budget();
+        let (leave, span) = match &left {
+            Left::Nothing => (Leave::Lost, (now, now.after(budget))),
+            Left::Hold(hold) => {
+                let from = hold.valid_until;
+                (Leave::Released, (from, from.after(budget)))
+            }
+            Left::Inherited(fence) => (Leave::Lost, inherited_span(facts, *fence, now)),
         };
-        let mut stopping = Stopping::new(facts, hold, leave, from, now);
+        let mut stopping = Stopping::new(facts, left, leave, span, now);
         stopping.ending = Some(ending);
         Next::Go(State::Stopping(stopping), format!("{why}: ending"))
     }
 
-    /// `from` is when the stop budget begins.
+    /// The stop budget is from when it begins to when the service must be dead.
     fn new(
         facts: &mut Facts,
-        hold: Option<Hold>,
+        left: Left,
         leave: Leave,
-        from: Instant,
+        (from, dead_by): (Instant, Instant),
         now: Instant,
     ) -> Stopping {
         facts.kill(Command::Check);
         facts.kill(Command::Start);
-        let dead_by = from.after(facts.config.timing.stop_budget());
         let phase = if facts.running(Command::Stop) {
-            Phase::Running
+            Phase::Running { until: dead_by }
         } else {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
         };
         Stopping {
-            hold,
+            left,
             leave,
+            from,
             dead_by,
             ending: None,
             phase,
             late: false,
+            resorted: false,
+        }
+    }
+
+    /// Returns what the guard is to know: `None` when the service is down, or when
+    /// it was not started under a lock.
+    pub(super) fn fence(&self) -> Option<Fence> {
+        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
+        let left = !matches!(self.left, Left::Nothing);
+        (left && !down).then(|| Fence {
+            valid_until: self.from,
+            // The agent's own turn comes first.
+            act_at: (!self.late).then(|| self.dead_by.after(SLACK / 2)),
+            dead_by: self.dead_by,
+            resorted: self.resorted,
+        })
+    }
+
+    /// Returns the lock of this agent that the service ran under.
+    pub(super) fn hold(&self) -> Option<&Hold> {
+        match &self.left {
+            Left::Hold(hold) => Some(hold),
+            Left::Nothing | Left::Inherited(_) => None,
         }
     }
 
@@ -113,6 +167,7 @@ impl Stopping {
         match event {
             Event::Shutdown(_) => self.ending = Some(Ending::Clean),
             Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
+            Event::Ended(Command::LastResort, outcome) => self.resorted(facts, outcome, now),
             Event::Written(written) => self.written(facts, written),
             Event::Closed(_) => self.not_released(facts),
             Event::Tick
@@ -121,6 +176,7 @@ impl Stopping {
             | Event::Read(_)
             | Event::Hint(_)
             | Event::Twin(_)
+            | Event::Guard(_)
             | Event::Ended(Command::Check | Command::Start, _) => {}
         }
         if facts.rolled_back.is_some() {
@@ -146,8 +202,32 @@ impl Stopping {
             Level::Error,
             format!("stop failed: {why}; the lock is not released"),
         );
-        let r = facts.config.timing.renewal();
-        self.phase = Phase::Due(now.after(if now < self.dead_by { r / 4 } else { r }));
+        if self.phase != Phase::Resorting {
+            let r = facts.config.timing.renewal();
+            self.phase = Phase::Due(now.after(if now < self.dead_by { r / 4 } else { r }));
+        }
+    }
+
+    /// Whatever the last resort says, only stop can tell that the service is down.
+    fn resorted(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+        match outcome {
+            Outcome::Succeeded => facts.say(Level::Warn, "the last resort succeeded".to_owned()),
+            Outcome::Failed(why) => {
+                facts.say(Level::Error, format!("the last resort failed: {why}"));
+            }
+            Outcome::Overran => {
+                let text = "the last resort did not end in time and was killed";
+                facts.say(Level::Error, text.to_owned());
+            }
+        }
+        if self.phase != Phase::Resorting {
+            return;
+        }
+        if facts.running(Command::Stop) {
+            self.phase = Phase::Running { until: now };
+        } else {
+            self.run_stop(facts, now);
+        }
     }
 
     /// An answer to a renewal that was still under way says which revision to
@@ -164,7 +244,7 @@ impl Stopping {
                 self.leave = Leave::Lost;
             }
             Written::Stored(revision) => {
-                if let Some(hold) = &mut self.hold {
+                if let Left::Hold(hold) = &mut self.left {
                     hold.revision = *revision;
                 }
             }
@@ -196,7 +276,8 @@ impl Stopping {
             Phase::Releasing { until } if now >= until => self.not_released(facts),
             Phase::Killing { .. }
             | Phase::Due(_)
-            | Phase::Running
+            | Phase::Running { .. }
+            | Phase::Resorting
             | Phase::Down { .. }
             | Phase::Releasing { .. } => {}
         }
@@ -225,17 +306,22 @@ impl Stopping {
     fn must_end(&self, facts: &Facts, now: Instant) -> bool {
         let patience = match self.phase {
             Phase::Due(_) => self.dead_by,
-            Phase::Running => self.give_up(facts),
-            Phase::Killing { .. } | Phase::Down { .. } | Phase::Releasing { .. } => return false,
+            Phase::Running { until } => self.give_up(until, facts),
+            Phase::Killing { .. }
+            | Phase::Resorting
+            | Phase::Down { .. }
+            | Phase::Releasing { .. } => return false,
         };
         self.ending.is_some() && now >= patience
     }
 
-    fn give_up(&self, facts: &Facts) -> Instant {
-        self.dead_by.after(facts.config.timing.renewal())
+    /// When a stop that should have been killed has had time enough for that.
+    fn give_up(&self, until: Instant, facts: &Facts) -> Instant {
+        until.max(self.dead_by).after(facts.config.timing.renewal())
     }
 
-    /// Says once that the promise may be broken.
+    /// Says once that the promise may be broken, and runs the last resort: not where
+    /// the service was never started under a lock.
     fn cry(&mut self, facts: &mut Facts, now: Instant) {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if !self.late && !down && now >= self.dead_by {
@@ -243,6 +329,21 @@ impl Stopping {
             let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
                         start it now; stop it by hand";
             facts.say(Level::Error, text.to_owned());
+            if !matches!(self.left, Left::Nothing) {
+                facts.want(Effect::KillService);
+            }
+            if facts.config.last_resort && !matches!(self.left, Left::Nothing) {
+                facts.kill(Command::Stop);
+                facts.say(Level::Error, "running the last resort".to_owned());
+                let until = now.after(facts.config.timing.stop_budget());
+                let hold = match &self.left {
+                    Left::Hold(hold) => Some(hold),
+                    Left::Nothing | Left::Inherited(_) => None,
+                };
+                facts.run(Command::LastResort, Role::Standby, until, hold);
+                self.phase = Phase::Resorting;
+                self.resorted = true;
+            }
         }
     }
 
@@ -253,12 +354,14 @@ impl Stopping {
         } else {
             again
         };
-        facts.run(Command::Stop, Role::Standby, deadline, self.hold.as_ref());
-        self.phase = Phase::Running;
+        facts.run(Command::Stop, Role::Standby, deadline, self.hold());
+        self.phase = Phase::Running { until: deadline };
     }
 
     fn release(&mut self, facts: &mut Facts, now: Instant) {
-        let Some(hold) = &self.hold else { return };
+        let Left::Hold(hold) = &self.left else {
+            return;
+        };
         let draft = Draft {
             expected: hold.revision,
             standing: Standing::Released,
@@ -286,9 +389,20 @@ impl Stopping {
         let dead_by = (!self.late).then_some(self.dead_by);
         match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => sooner(Some(at), dead_by),
-            Phase::Running if self.late => self.ending.as_ref().map(|_| self.give_up(facts)),
-            Phase::Running => dead_by,
+            Phase::Running { until } if self.late => {
+                self.ending.as_ref().map(|_| self.give_up(until, facts))
+            }
+            Phase::Running { .. } => dead_by,
+            // Its end is announced; the watchdog ends it.
+            Phase::Resorting => None,
             Phase::Down { until } | Phase::Releasing { until } => Some(until),
         }
     }
+}
+
+/// The stop budget of a previous life's lock: what is left of it, but not more than
+/// a loss that was noticed now would have.
+fn inherited_span(facts: &Facts, fence: Fence, now: Instant) -> (Instant, Instant) {
+    let dead_by = now.after(facts.config.timing.stop_budget());
+    (fence.valid_until.min(now), fence.dead_by.min(dead_by))
 }

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use super::active::Active;
-use super::facts::{Facts, Seen};
+use super::facts::{Facts, Seen, Service};
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
+use super::stopping::{Left, Stopping};
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
-use crate::core::event::{Event, Level};
+use crate::core::event::{Ending, Event, Level};
+use crate::core::guard::Fence;
 use crate::core::record::{Found, Record, Revision, Standing};
 use crate::core::timing::{Instant, Ms};
 
@@ -20,6 +22,14 @@ pub(super) struct Taking {
     previous: Option<String>,
     /// Unresolved by then, it is left alone: the next read shows what became of it.
     give_up: Instant,
+    adoption: Option<Adoption>,
+}
+
+/// The service of a previous life that goes on under the same term.
+#[derive(Clone, Copy, Debug)]
+struct Adoption {
+    term: Revision,
+    fence: Fence,
 }
 
 impl Taking {
@@ -54,34 +64,80 @@ impl Taking {
             confirm: claim.confirm,
             previous,
             give_up,
+            adoption: None,
         };
         Next::Go(State::Taking(taking), stood_still(claim))
+    }
+
+    /// Renews the record of a previous life of this agent, if that is what stands
+    /// under the key: the service neither stops nor starts. `inherited` is the fence
+    /// that its guard was told; without one, its end is not known, and the renewal
+    /// has R.
+    pub(super) fn adopt(facts: &mut Facts, inherited: Option<Fence>, now: Instant) -> Option<Next> {
+        let seen = facts.seen.clone()?;
+        let term = seen.claim.adopt?;
+        let timing = facts.config.timing;
+        let soon = Fence::of_lock(now.after(timing.renewal()), timing);
+        let fence = inherited.unwrap_or(soon);
+        facts.service = Service::MayRun;
+        let draft = Draft {
+            expected: seen.sight.revision,
+            standing: Standing::Active,
+            term: Some(term),
+            grace: Duration::ZERO,
+        };
+        let mut pending = pend(facts, draft, now, fence.valid_until);
+        pending.advance(facts, now);
+        let taking = Taking {
+            pending,
+            confirm: None,
+            previous: None,
+            give_up: fence.valid_until,
+            adoption: Some(Adoption { term, fence }),
+        };
+        let why = format!("from {}, term {term}", seen.claim.holder);
+        Some(Next::Go(State::Taking(taking), why))
+    }
+
+    /// Returns the fence of the service that is being adopted.
+    pub(super) fn inherited(&self) -> Option<Fence> {
+        self.adoption.map(|adoption| adoption.fence)
+    }
+
+    /// It came to nothing; what a previous life left running has to go.
+    fn fail(&self, facts: &mut Facts, why: String, now: Instant) -> Next {
+        match self.adoption {
+            Some(adoption) => Stopping::inherited(facts, adoption.fence, why, now),
+            None => Next::Go(State::Standby(Standby::new(now)), why),
+        }
     }
 
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
         if let Event::Shutdown(signal) = event {
             // What was sent may be stored: left to expire, it wakes nobody early.
-            return shut_down(facts, signal, now);
+            return match self.adoption {
+                Some(adoption) => {
+                    let left = Left::Inherited(adoption.fence);
+                    Stopping::to_end(facts, left, Ending::Clean, signal, now)
+                }
+                None => shut_down(facts, signal, now),
+            };
         }
         match self.pending.heed(facts, event, now) {
             Verdict::Open => {}
             Verdict::Held { revision, sent } => return self.held(facts, revision, sent, now),
-            Verdict::Lost(why) => {
-                return Next::Go(
-                    State::Standby(Standby::new(now)),
-                    format!("not taken: {why}"),
-                );
-            }
-            Verdict::RolledBack => {
-                return Next::Go(State::Standby(Standby::new(now)), "not taken".to_owned());
-            }
+            Verdict::Lost(why) => return self.fail(facts, format!("not taken: {why}"), now),
+            Verdict::RolledBack => return self.fail(facts, "not taken".to_owned(), now),
         }
         if facts.rolled_back.is_some() || now >= self.give_up {
-            let why = format!(
-                "the take was not answered within R = {}",
-                Ms(facts.config.timing.renewal())
-            );
-            return Next::Go(State::Standby(Standby::new(now)), why);
+            let why = match self.adoption {
+                Some(_) => "the lock of the previous life has run out".to_owned(),
+                None => format!(
+                    "the take was not answered within R = {}",
+                    Ms(facts.config.timing.renewal())
+                ),
+            };
+            return self.fail(facts, why, now);
         }
         self.pending.advance(facts, now);
         Next::Stay(State::Taking(self))
@@ -91,14 +147,18 @@ impl Taking {
         let valid_until = sent.after(facts.config.timing.validity());
         if now >= valid_until {
             let why = "the take was acknowledged too late to count".to_owned();
-            return Next::Go(State::Standby(Standby::new(now)), why);
+            return self.fail(facts, why, now);
         }
         let hold = Hold {
             revision,
-            term: revision,
+            term: self.adoption.map_or(revision, |adoption| adoption.term),
             valid_until,
             previous: self.previous,
         };
+        if self.adoption.is_some() {
+            let why = format!("adopted as revision {revision}, the service goes on");
+            return Next::Go(State::Active(Active::adopted(hold, now)), why);
+        }
         match self.confirm {
             None => Next::Go(
                 State::Active(Active::taken(hold, now)),

@@ -1,0 +1,221 @@
+//! The file by which one life of an agent knows the one before.
+//!
+//! It is locked for as long as the process lives, so whoever gets the lock knows
+//! that every incarnation named in it is dead: the kernel lets go of the lock only
+//! when the last thread is gone. The name of the boot says that they lived on this
+//! host, since it was started last.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::core::record::Incarnation;
+
+/// First line of the file.
+const FORMAT: &str = "putex life 1";
+
+/// Lives that are remembered: one is enough unless it died before it adopted.
+const LIVES_MAX: usize = 8;
+
+/// Longest file that is read.
+const BYTES_MAX: u64 = 4096;
+
+/// The lives before this one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Before {
+    /// They are dead.
+    pub(super) dead: Vec<Incarnation>,
+    /// Name of the guard that watched the last of them.
+    pub(super) guard: Option<String>,
+}
+
+/// This agent's life, as the next one will find it.
+#[derive(Debug)]
+pub(super) struct Life {
+    file: File,
+    boot: String,
+    lives: Vec<Incarnation>,
+}
+
+/// Where the file of an agent is: one folder each for bucket and key.
+#[must_use]
+pub(super) fn path(base: &Path, bucket: &str, key: &str, token: &str) -> PathBuf {
+    let folder = base.join(".agents").join(plain(bucket)).join(plain(key));
+    folder.join(plain(token))
+}
+
+/// Writes what is no letter, digit, `-` or `_` as its number, so that any name is a
+/// file name and no two become one.
+fn plain(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    out
+}
+
+impl Life {
+    /// Begins a life: gets the lock, reads who lived before in this boot, and writes
+    /// this one in.
+    ///
+    /// # Errors
+    ///
+    /// In words: that an agent of this name lives, or that there can be no file.
+    pub(super) fn begin(
+        path: &Path,
+        me: Incarnation,
+        boot: &str,
+    ) -> Result<(Life, Before), String> {
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        if boot.is_empty() {
+            return Err("the kernel does not name its boot".to_owned());
+        }
+        let file = open(path).map_err(failed)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let path = path.display();
+                return Err(format!("{path}: another agent with this token runs here"));
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        let mut text = String::new();
+        // What cannot be read says nothing of a life before.
+        let _ = (&file).take(BYTES_MAX).read_to_string(&mut text);
+        let before = parse(&text, boot).unwrap_or_default();
+        let mut lives = vec![me];
+        lives.extend(before.dead.iter().take(LIVES_MAX - 1));
+        let life = Life {
+            file,
+            boot: boot.to_owned(),
+            lives,
+        };
+        life.write(before.guard.as_deref()).map_err(failed)?;
+        Ok((life, before))
+    }
+
+    /// Writes down where the next life finds the guard.
+    ///
+    /// # Errors
+    ///
+    /// When the file system is full or fails.
+    pub(super) fn write(&self, guard: Option<&str>) -> io::Result<()> {
+        let mut text = format!("{FORMAT}\nboot {}\n", self.boot);
+        for life in &self.lives {
+            text.push_str(&format!("life {life}\n"));
+        }
+        if let Some(guard) = guard {
+            text.push_str(&format!("guard {guard}\n"));
+        }
+        text.push_str("end\n");
+        // Never empty in between: a write that is cut short has no end.
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)
+    }
+}
+
+/// Opens the file, making it and its folders; nobody else may write there.
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
+        let metadata = fs::metadata(folder)?;
+        let own = rustix::process::geteuid().as_raw();
+        if metadata.uid() != own || metadata.mode() & 0o022 != 0 {
+            return Err(io::Error::other("others can write to its folder"));
+        }
+    }
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
+}
+
+/// Reads who lived before in this boot; `None` when the file is not whole.
+fn parse(text: &str, boot: &str) -> Option<Before> {
+    let body = text.strip_prefix(FORMAT)?.strip_suffix("\nend\n")?;
+    let mut before = Before::default();
+    for line in body.lines().filter(|line| !line.is_empty()) {
+        match line.split_once(' ')? {
+            ("boot", theirs) if theirs == boot => {}
+            ("boot", _) => return None,
+            ("life", number) => {
+                let number = u128::from_str_radix(number, 16).ok()?;
+                before.dead.push(Incarnation(number));
+            }
+            ("guard", name) => before.guard = Some(name.to_owned()),
+            _ => return None,
+        }
+    }
+    Some(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let name = format!("putex-life-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        folder
+    }
+
+    #[test]
+    fn the_next_life_learns_of_the_one_before_when_that_is_dead() {
+        let path = path(&folder("next"), "b", "a/b", "host.1");
+        let (first, before) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
+        assert_eq!(before, Before::default());
+        first.write(Some("guard-1")).expect("there is room");
+        let twin = Life::begin(&path, Incarnation(2), "boot").expect_err("the first lives");
+        assert!(twin.contains("another agent with this token"), "{twin}");
+        drop(first);
+        let (_, before) = Life::begin(&path, Incarnation(3), "boot").expect("the first is dead");
+        assert_eq!(before.dead, [Incarnation(1)]);
+        assert_eq!(before.guard.as_deref(), Some("guard-1"));
+    }
+
+    #[test]
+    fn a_life_of_another_boot_proves_nothing() {
+        let path = path(&folder("boot"), "b", "k", "t");
+        drop(Life::begin(&path, Incarnation(1), "boot-1").expect("it is the first"));
+        let (_, before) = Life::begin(&path, Incarnation(2), "boot-2").expect("it is free");
+        assert_eq!(before, Before::default());
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_proves_nothing() {
+        let path = path(&folder("cut"), "b", "k", "t");
+        drop(Life::begin(&path, Incarnation(1), "boot").expect("it is the first"));
+        let text = fs::read_to_string(&path).expect("it is there");
+        for length in 0..text.len() {
+            assert_eq!(parse(&text[..length], "boot"), None, "{length}");
+        }
+        assert!(parse(&text, "boot").is_some());
+    }
+
+    #[test]
+    fn no_two_names_share_a_file() {
+        let base = Path::new("/run/putex");
+        let one = path(base, "b", "a/b", "c");
+        assert_ne!(one, path(base, "b", "a", "b/c"));
+        assert_ne!(path(base, "b", "..", "t"), path(base, "b", ".", "t"));
+        assert!(path(base, "b", "..", "..").starts_with("/run/putex/.agents/b"));
+    }
+}

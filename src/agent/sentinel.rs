@@ -1,0 +1,335 @@
+//! The agent's end of its guard: starts it, or takes over that of a life before,
+//! tells it what it has to know, and notices at once when it is gone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{PidfdFlags, Signal};
+
+use super::life::Life;
+use crate::command::remove_secrets;
+use crate::core::event::{Command, Sentry, Under};
+use crate::core::guard::{Fence, Watch};
+use crate::core::timing::Instant;
+use crate::guard::word::{Answer, SetUp, Word};
+use crate::guard::{ANSWER_WITHIN, call};
+use crate::sys::{self, Alarm, Want};
+
+/// Shortest and longest pause before a guard is started again after one that did
+/// not even live for that long.
+const AGAIN_MIN: Duration = Duration::from_millis(20);
+const AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Largest answer.
+const ANSWER_MAX: usize = 4096;
+
+/// The guard, as the agent knows it.
+#[derive(Debug)]
+pub(super) struct Sentinel {
+    set_up: SetUp,
+    /// What the guards of this agent are named after.
+    name: String,
+    life: Option<Life>,
+    line: Option<Line>,
+    /// Guards that were started.
+    started: u32,
+    pause: Duration,
+    start_at: Instant,
+    under: Option<Under>,
+    groups: [i32; Command::ALL.len()],
+}
+
+/// A guard that lives.
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    /// The process, where it is this agent's child.
+    child: Option<Child>,
+    since: Instant,
+}
+
+/// What a life before left behind.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    socket: OwnedFd,
+    name: String,
+    /// Its service may run within this.
+    pub(super) fence: Option<Fence>,
+}
+
+/// Attaches to the guard of a life before. One that is ending the service already
+/// is waited for: nothing else is done beside it.
+pub(super) fn inherit(name: &str, alarm: &Alarm) -> Option<Inherited> {
+    let socket = call(name)?;
+    let mut until = sys::now().after(ANSWER_WITHIN);
+    loop {
+        match wait_for_answer(&socket, until, alarm)? {
+            Answer::Ready(watch) => {
+                let fence = match watch {
+                    Watch::Down => None,
+                    Watch::MayRun(fence) => Some(fence),
+                };
+                let name = name.to_owned();
+                return Some(Inherited {
+                    socket,
+                    name,
+                    fence,
+                });
+            }
+            Answer::Acting(watch) => {
+                log::warn!("the guard of this agent's previous life is stopping the service");
+                if let Watch::MayRun(fence) = watch {
+                    until = fence.dead_by.max(sys::now()).after(ANSWER_WITHIN);
+                }
+            }
+            Answer::Armed | Answer::Unfit(_) | Answer::Remark(..) => {}
+        }
+    }
+}
+
+fn wait_for_answer(socket: &OwnedFd, until: Instant, alarm: &Alarm) -> Option<Answer> {
+    let [ready] = alarm
+        .wait([(socket.as_fd(), Want::Read)], Some(until))
+        .ok()?;
+    if !ready {
+        return None;
+    }
+    let mut buffer = [0; ANSWER_MAX];
+    let (count, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT).ok()?;
+    Answer::decode(&buffer[..count])
+}
+
+impl Sentinel {
+    /// Prepares; nothing is started yet.
+    pub(super) fn new(
+        set_up: SetUp,
+        life: Option<Life>,
+        inherited: Option<Inherited>,
+        now: Instant,
+    ) -> Sentinel {
+        let mut sentinel = Sentinel {
+            name: set_up.name.clone(),
+            set_up,
+            life,
+            line: None,
+            started: 0,
+            pause: AGAIN_MIN,
+            start_at: now,
+            under: None,
+            groups: [0; Command::ALL.len()],
+        };
+        if let Some(Inherited { socket, name, .. }) = inherited {
+            sentinel.set_up.name = name;
+            sentinel.line = Some(Line {
+                socket,
+                child: None,
+                since: now,
+            });
+        }
+        sentinel
+    }
+
+    /// Says how an inherited guard is to be set up from now on.
+    pub(super) fn greet(&mut self) -> Option<Sentry> {
+        self.line.as_ref()?;
+        self.send(&Word::SetUp(Box::new(self.set_up.clone())))
+    }
+
+    /// Returns what becomes readable when the guard says something or is gone.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.line.as_ref().map(|line| line.socket.as_fd())
+    }
+
+    /// Returns when [`Sentinel::ensure`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.line.is_none().then_some(self.start_at)
+    }
+
+    /// Starts a guard when there is none and it is time; says what came of it, if
+    /// nothing did.
+    pub(super) fn ensure(&mut self, now: Instant) -> Option<Sentry> {
+        if self.line.is_some() || now < self.start_at {
+            return None;
+        }
+        self.started += 1;
+        self.set_up.name = format!("{}-{}", self.name, self.started);
+        match self.start(now) {
+            Ok(line) => self.line = Some(line),
+            Err(error) => return Some(self.lost(&format!("it cannot be started: {error}"), now)),
+        }
+        let told = self.send(&Word::SetUp(Box::new(self.set_up.clone())));
+        if told.is_some() {
+            return told;
+        }
+        self.under = None;
+        let groups = self.groups;
+        let running = Command::ALL.into_iter().zip(groups);
+        for (command, group) in running.filter(|(_, group)| *group > 0) {
+            let lost = self.send(&Word::Group(command, group));
+            if lost.is_some() {
+                return lost;
+            }
+        }
+        None
+    }
+
+    fn start(&self, now: Instant) -> io::Result<Line> {
+        let (own, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        // This very program, also when its file has been replaced.
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg0("putex").arg("guard").arg(&self.set_up.key);
+        remove_secrets(&mut command);
+        command.stdin(theirs).stdout(Stdio::null());
+        let child = command.spawn()?;
+        Ok(Line {
+            socket: own,
+            child: Some(child),
+            since: now,
+        })
+    }
+
+    /// Takes in one thing that the guard says, or its end; `None` when there is
+    /// nothing more.
+    pub(super) fn heed(&mut self, now: Instant) -> Option<Sentry> {
+        let mut buffer = [0; ANSWER_MAX];
+        loop {
+            let line = self.line.as_ref()?;
+            let answer = match rustix::net::recv(&line.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => Answer::decode(&buffer[..count]),
+                Err(Errno::AGAIN) => return None,
+                Err(Errno::INTR) => continue,
+                Err(_) => None,
+            };
+            let Some(answer) = answer else {
+                return Some(self.lost("it has ended", now));
+            };
+            match answer {
+                Answer::Ready(_) => {
+                    self.write_down();
+                    return Some(Sentry::Ready);
+                }
+                Answer::Armed => return Some(Sentry::Armed),
+                Answer::Unfit(why) => return Some(Sentry::Unfit(why)),
+                Answer::Remark(true, text) => log::warn!("{text}"),
+                Answer::Remark(false, text) => log::info!("{text}"),
+                // It makes an end of this agent too.
+                Answer::Acting(_) => {}
+            }
+        }
+    }
+
+    /// The next life of this agent finds the guard by its name.
+    fn write_down(&mut self) {
+        let written = self
+            .life
+            .as_ref()
+            .map(|life| life.write(Some(&self.set_up.name)));
+        if let Some(Err(error)) = written {
+            log::warn!("a restarted agent will not know this one: {error}");
+        }
+    }
+
+    /// Tells how long the service may run, and under which lock.
+    pub(super) fn tell(&mut self, watch: Watch, under: Under) -> Option<Sentry> {
+        self.line.as_ref()?;
+        if self.under.as_ref() != Some(&under) {
+            let lost = self.send(&Word::Under(under.clone()));
+            if lost.is_some() {
+                return lost;
+            }
+            self.under = Some(under);
+        }
+        self.send(&Word::Watch(watch))
+    }
+
+    /// Tells in which process group a command runs that the guard has to kill
+    /// before it may run stop.
+    pub(super) fn tell_group(&mut self, command: Command, group: i32) -> Option<Sentry> {
+        if command == Command::Check {
+            return None;
+        }
+        self.groups[command as usize] = group;
+        self.line.as_ref()?;
+        self.send(&Word::Group(command, group))
+    }
+
+    /// A command has ended: a guard that is started later need not know of it.
+    pub(super) fn forget_group(&mut self, command: Command) {
+        self.groups[command as usize] = 0;
+    }
+
+    /// Makes an end of a guard that hangs.
+    pub(super) fn drop_line(&mut self) -> Option<Sentry> {
+        self.line.as_ref()?;
+        Some(self.lost("it did not answer", sys::now()))
+    }
+
+    /// Has all that start left behind killed, where the guard can find it.
+    pub(super) fn kill_service(&mut self) -> Option<Sentry> {
+        self.send(&Word::KillService)
+    }
+
+    /// The agent ends although the service may run.
+    pub(super) fn give_up(&mut self) {
+        // Nobody is left to be told of a failure.
+        let _ = self.send(&Word::GivenUp);
+    }
+
+    /// Sends without waiting. A guard that takes nothing in is as good as gone.
+    fn send(&mut self, word: &Word) -> Option<Sentry> {
+        let line = self.line.as_ref()?;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(&line.socket, &word.encode(), flags) {
+            Ok(_) => None,
+            Err(Errno::AGAIN) => Some(self.lost("it takes nothing in", sys::now())),
+            Err(error) => Some(self.lost(&error.to_string(), sys::now())),
+        }
+    }
+
+    /// Makes an end of a guard that is gone or as good as gone.
+    fn lost(&mut self, why: &str, now: Instant) -> Sentry {
+        if let Some(line) = self.line.take() {
+            if now.since(line.since) > AGAIN_MAX {
+                self.pause = AGAIN_MIN;
+                self.start_at = now;
+            } else {
+                self.start_at = now.after(self.pause);
+                self.pause = (self.pause * 2).min(AGAIN_MAX);
+            }
+            end(line);
+        } else {
+            self.start_at = now.after(self.pause);
+            self.pause = (self.pause * 2).min(AGAIN_MAX);
+        }
+        Sentry::Lost(why.to_owned())
+    }
+}
+
+/// Kills what may hang, and reaps it if it is this agent's child.
+fn end(line: Line) {
+    match line.child {
+        Some(mut child) => {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        None => {
+            let peer = rustix::net::sockopt::socket_peercred(&line.socket);
+            // The socket is still open on that side, or nobody is there to be killed.
+            let process =
+                peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
+            if let Ok(process) = process {
+                let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
+            }
+        }
+    }
+}

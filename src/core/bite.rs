@@ -1,0 +1,51 @@
+//! Which timeout of a watchdog device resets the host before the service must be
+//! dead, and does not reset a healthy one.
+
+use std::time::Duration;
+
+use crate::core::timing::{Ms, Timing};
+
+/// Returns how long after a kick a device of this timeout bites at the latest.
+/// Their clocks are coarse: an i6300esb takes 1024 ms for a second.
+#[must_use]
+pub fn longest_bite(timeout: Duration) -> Duration {
+    timeout + timeout / 16
+}
+
+/// Returns the timeout that a device is asked for: whole seconds that cover the
+/// stop budget, so that a stop which ends in time is not cut short, if a device
+/// that is kicked at every renewal can then still bite in time.
+///
+/// # Errors
+///
+/// When even one second is too long, with the violated inequality.
+pub fn wanted_timeout(timing: Timing) -> Result<Duration, String> {
+    let second = Duration::from_secs(1);
+    let mut wanted = Duration::from_secs(timing.stop_budget().as_secs() + 1);
+    while wanted > second && !bites_in_time(wanted, timing) {
+        wanted -= second;
+    }
+    if bites_in_time(wanted, timing) {
+        return Ok(wanted);
+    }
+    Err(too_slow(wanted, timing))
+}
+
+/// Returns whether a device of this timeout, kicked at every renewal, resets the
+/// host before the service must be dead.
+#[must_use]
+pub fn bites_in_time(timeout: Duration, timing: Timing) -> bool {
+    longest_bite(timeout) <= timing.bite_max()
+}
+
+/// Says why a device of this timeout cannot reset the host in time.
+#[must_use]
+pub fn too_slow(timeout: Duration, timing: Timing) -> String {
+    format!(
+        "a timeout of {} cannot bite before V + C*R: {} with its tolerance is more than \
+         T*(1 - drift) + stop budget - R = {}",
+        Ms(timeout),
+        Ms(longest_bite(timeout)),
+        Ms(timing.bite_max())
+    )
+}

@@ -1,0 +1,488 @@
+//! When the guard acts, and what it does then. The guard is a second process that
+//! outlives the agent; this is its mind, as the pump is the agent's.
+//!
+//! ```text
+//!  the agent lives       V        V + quarter                     dead by
+//!  ----------------------+------------+------------------------------+---->
+//!                        |            | silent: kill the agent, stop | last resort
+//!                        | gone: kill what it left, stop             | last resort
+//! ```
+//!
+//! # Obligations
+//!
+//! 1. Whatever way the agent is lost, the same few lines act.
+//! 2. An agent that is silent for too long is killed before anything else is
+//!    done: what was frozen must not thaw and start the service again.
+//! 3. The watchdog device is kicked only while the lock is valid, or while the
+//!    service is known to be down; and never so late that it bites after the
+//!    service must be dead.
+//! 4. While it waits it needs no memory.
+
+use std::time::Duration;
+
+use crate::core::bite::longest_bite;
+use crate::core::event::{Command, Level, Outcome};
+use crate::core::timing::{Instant, Ms, Timing};
+
+/// How long the service may run, as the agent tells its guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// It is down, or was never started: there is nothing to guard.
+    Down,
+    /// It may run, within this fence.
+    MayRun(Fence),
+}
+
+/// Until when a service may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// V. Until then the agent may be gone: another life of it may adopt.
+    pub valid_until: Instant,
+    /// When an agent that lives but says nothing more has to be replaced; `None`
+    /// when it may take its time, because nothing is left to save.
+    pub act_at: Option<Instant>,
+    /// When the service must be dead.
+    pub dead_by: Instant,
+    /// The last resort was run already.
+    pub resorted: bool,
+}
+
+impl Fence {
+    /// Returns the fence of a lock that is valid until `valid_until`.
+    #[must_use]
+    pub fn of_lock(valid_until: Instant, timing: Timing) -> Fence {
+        Fence {
+            valid_until,
+            act_at: Some(valid_until.after(timing.guard_patience())),
+            dead_by: valid_until.after(timing.stop_budget()),
+            resorted: false,
+        }
+    }
+}
+
+/// What happened to the guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A deadline may have passed.
+    Tick,
+    /// The agent told how long the service may run.
+    Told(Watch),
+    /// The agent is gone.
+    AgentGone,
+    /// Another life of the agent is here.
+    AgentBack,
+    /// The agent ends although the service may run: nothing more can be done.
+    GivenUp,
+    /// The watchdog device runs, with this timeout.
+    Device(Duration),
+    /// There is none that could be used; why, when one is required.
+    NoDevice(Option<String>),
+    /// A command ended.
+    Ended(Command, Outcome),
+}
+
+/// What the guard does. Acts are done in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Open the watchdog device, so that it runs; answer with [`News::Device`] or
+    /// [`News::NoDevice`].
+    Arm,
+    /// Kick the device.
+    Kick,
+    /// Close the device so that it does not bite.
+    Disarm,
+    /// Tell the agent that it may start the service.
+    SayArmed,
+    /// Tell the agent that it must not start the service, and why.
+    SayUnfit(String),
+    /// Kill the agent.
+    KillAgent,
+    /// Kill the commands that the agent left running.
+    KillLeft,
+    /// Kill all that start ever left behind, where the kernel keeps track of it.
+    KillService,
+    /// Run stop or the last resort, which has until then.
+    Run(Command, Instant),
+    /// Kill a command with all that belongs to it.
+    Kill(Command),
+    /// Tell the operator.
+    Say(Level, String),
+    /// End. The last act there is.
+    Leave,
+}
+
+/// A watchdog device that runs.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    timeout: Duration,
+    kicked_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The agent keeps its word, or has until V.
+    Watching,
+    /// Stop is run at this instant, again as a rule.
+    Due(Instant),
+    /// The stop command has until then.
+    Stopping(Instant),
+    /// The last resort has until then.
+    Resorting(Instant),
+    /// Nothing happens any more.
+    Left,
+}
+
+/// The guard's whole mind.
+#[derive(Debug)]
+pub struct Guard {
+    timing: Timing,
+    /// There is a last resort.
+    last_resort: bool,
+    /// There is a watchdog device to be used.
+    device_wanted: bool,
+    device: Option<Device>,
+    watch: Watch,
+    /// The agent was told that the guard is prepared.
+    armed: bool,
+    agent: bool,
+    /// Another life of the agent waits for this guard's end.
+    awaited: bool,
+    phase: Phase,
+    cried: bool,
+    acts: Vec<Act>,
+}
+
+impl Guard {
+    /// Returns a guard that was told nothing yet, of an agent that lives.
+    #[must_use]
+    pub fn new(timing: Timing, last_resort: bool, device_wanted: bool) -> Guard {
+        Guard {
+            timing,
+            last_resort,
+            device_wanted,
+            device: None,
+            watch: Watch::Down,
+            armed: false,
+            agent: true,
+            awaited: false,
+            phase: Phase::Watching,
+            cried: false,
+            acts: Vec::with_capacity(8),
+        }
+    }
+
+    /// Another life of the agent may have been set up in another way. What was
+    /// told before stands.
+    pub fn set_up(&mut self, timing: Timing, last_resort: bool, device_wanted: bool) {
+        self.timing = timing;
+        self.last_resort = last_resort;
+        self.device_wanted = device_wanted;
+        self.armed = false;
+    }
+
+    /// Returns what the agent told last.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    /// Returns whether the guard has begun to end the service.
+    #[must_use]
+    pub fn acting(&self) -> bool {
+        self.phase != Phase::Watching
+    }
+
+    /// Takes in what happened and returns what to do about it. The list is handed
+    /// back with [`Guard::done`], so that waiting needs no memory.
+    pub fn turn(&mut self, news: News, now: Instant) -> Vec<Act> {
+        match news {
+            News::Tick => {}
+            News::Told(watch) => self.told(watch),
+            News::AgentGone => self.agent_gone(now),
+            News::AgentBack => {
+                self.agent = true;
+                self.awaited = self.acting();
+                if !self.acting() {
+                    self.act(Act::KillLeft);
+                }
+            }
+            News::GivenUp => self.leave(),
+            News::Device(timeout) => {
+                let kicked_at = now;
+                self.device = Some(Device { timeout, kicked_at });
+                if let Watch::MayRun(_) = self.watch {
+                    self.say_armed();
+                }
+            }
+            News::NoDevice(None) => {
+                self.device_wanted = false;
+                if let Watch::MayRun(_) = self.watch {
+                    self.say_armed();
+                }
+            }
+            News::NoDevice(Some(why)) => self.act(Act::SayUnfit(why)),
+            News::Ended(Command::Stop, outcome) => self.stopped(&outcome, now),
+            News::Ended(Command::LastResort, outcome) => self.resorted(&outcome, now),
+            News::Ended(Command::Check | Command::Start, _) => {}
+        }
+        self.advance(now);
+        std::mem::take(&mut self.acts)
+    }
+
+    /// Takes the list of [`Guard::turn`] back.
+    pub fn done(&mut self, mut acts: Vec<Act>) {
+        acts.clear();
+        self.acts = acts;
+    }
+
+    /// Returns when the guard wants a [`News::Tick`] if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let act_at = match self.phase {
+            Phase::Watching => self.act_at(),
+            Phase::Due(at) | Phase::Stopping(at) | Phase::Resorting(at) => {
+                let dead_by = self.dead_by().filter(|_| !self.cried);
+                Some(dead_by.map_or(at, |dead_by| at.min(dead_by)))
+            }
+            Phase::Left => None,
+        };
+        match (act_at, self.kick_at()) {
+            (Some(act), Some(kick)) => Some(act.min(kick)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn told(&mut self, watch: Watch) {
+        if self.acting() {
+            return;
+        }
+        self.watch = watch;
+        match watch {
+            Watch::Down => {
+                self.armed = false;
+                if self.device.is_some() {
+                    self.act(Act::Disarm);
+                }
+            }
+            Watch::MayRun(_) if self.armed => {}
+            Watch::MayRun(_) if self.device_wanted && self.device.is_none() => {
+                self.act(Act::Arm);
+            }
+            Watch::MayRun(_) => self.say_armed(),
+        }
+    }
+
+    /// The device was closed and does not run any more.
+    pub fn disarmed(&mut self) {
+        self.device = None;
+    }
+
+    fn say_armed(&mut self) {
+        self.armed = true;
+        self.act(Act::SayArmed);
+    }
+
+    fn agent_gone(&mut self, now: Instant) {
+        self.agent = false;
+        self.awaited = false;
+        if self.acting() {
+            return;
+        }
+        match self.watch {
+            Watch::Down => self.leave(),
+            Watch::MayRun(fence) => {
+                let left = Ms(fence.valid_until.since(now));
+                let text = format!(
+                    "the agent is gone; unless it is back within {left}, the guard stops the service"
+                );
+                self.say(Level::Warn, text);
+            }
+        }
+    }
+
+    fn stopped(&mut self, outcome: &Outcome, now: Instant) {
+        if *outcome == Outcome::Succeeded {
+            let text = if self.cried {
+                "the guard: the service is down, too late".to_owned()
+            } else {
+                let left = self.dead_by().map_or(Duration::ZERO, |at| at.since(now));
+                format!(
+                    "the guard: the service is down, {} before it had to be",
+                    Ms(left)
+                )
+            };
+            self.say(Level::Warn, text);
+            self.watch = Watch::Down;
+            return self.leave();
+        }
+        if let Phase::Stopping(_) = self.phase {
+            let why = words(outcome);
+            self.say(Level::Error, format!("the guard: stop failed: {why}"));
+            let r = self.timing.renewal();
+            self.phase = Phase::Due(now.after(if self.cried { r } else { r / 4 }));
+        }
+    }
+
+    fn resorted(&mut self, outcome: &Outcome, now: Instant) {
+        let (level, how) = match outcome {
+            Outcome::Succeeded => (Level::Warn, "succeeded".to_owned()),
+            Outcome::Failed(_) | Outcome::Overran => {
+                (Level::Error, format!("failed: {}", words(outcome)))
+            }
+        };
+        self.say(level, format!("the guard: the last resort {how}"));
+        self.phase = Phase::Due(now);
+    }
+
+    fn advance(&mut self, now: Instant) {
+        if self.phase == Phase::Watching && self.act_at().is_some_and(|at| now >= at) {
+            self.begin(now);
+        }
+        if let Phase::Stopping(until) = self.phase
+            && now >= until
+        {
+            self.act(Act::Kill(Command::Stop));
+            // Asked for again should it not end.
+            self.phase = Phase::Stopping(now.after(self.timing.renewal()));
+        }
+        if let Phase::Resorting(until) = self.phase
+            && now >= until
+        {
+            self.act(Act::Kill(Command::LastResort));
+            self.phase = Phase::Resorting(now.after(self.timing.renewal()));
+        }
+        let over = self.dead_by().is_some_and(|at| now >= at);
+        if self.acting() && over && !self.cried {
+            self.cry(now);
+        }
+        if let Phase::Due(at) = self.phase
+            && now >= at
+        {
+            if self.cried && self.awaited {
+                // The next life asserts stop itself, one command at a time.
+                return self.leave();
+            }
+            let again = now.after(self.timing.stop_budget());
+            let until = self.dead_by().filter(|at| now < *at).unwrap_or(again);
+            self.act(Act::Run(Command::Stop, until));
+            self.phase = Phase::Stopping(until);
+        }
+        if self.kick_at().is_some_and(|at| now >= at) {
+            self.kick(now);
+        }
+    }
+
+    /// The service must go: whatever became of the agent, it is over.
+    fn begin(&mut self, now: Instant) {
+        let why = if self.agent {
+            self.act(Act::KillAgent);
+            "the agent is silent"
+        } else {
+            "the agent is gone"
+        };
+        self.act(Act::KillLeft);
+        self.say(
+            Level::Error,
+            format!("the guard: {why}: stopping the service"),
+        );
+        self.phase = Phase::Due(now);
+    }
+
+    /// The service must be dead, and is not for all that is known.
+    fn cry(&mut self, now: Instant) {
+        self.cried = true;
+        self.act(Act::Kill(Command::Stop));
+        self.act(Act::KillService);
+        let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
+                    start it now; stop it by hand";
+        self.say(Level::Error, text.to_owned());
+        let resorted = matches!(self.watch, Watch::MayRun(fence) if fence.resorted);
+        if self.last_resort && !resorted {
+            let until = now.after(self.timing.stop_budget());
+            self.say(
+                Level::Error,
+                "the guard: running the last resort".to_owned(),
+            );
+            self.act(Act::Run(Command::LastResort, until));
+            self.phase = Phase::Resorting(until);
+        }
+    }
+
+    /// Kicks the device, unless it is too late for that: then it bites.
+    fn kick(&mut self, now: Instant) {
+        let last = self.last_kick_at();
+        if let Some(device) = &mut self.device {
+            let allowed = last.is_none_or(|last| now <= last);
+            device.kicked_at = last.unwrap_or(now).min(now);
+            if allowed {
+                self.act(Act::Kick);
+            }
+        }
+    }
+
+    /// Returns after when the device must not be kicked any more.
+    fn last_kick_at(&self) -> Option<Instant> {
+        match (self.watch, self.device) {
+            (Watch::MayRun(fence), Some(device)) => {
+                let bite = longest_bite(device.timeout);
+                Some(fence.valid_until.min(fence.dead_by.before(bite)))
+            }
+            (Watch::Down | Watch::MayRun(_), _) => None,
+        }
+    }
+
+    /// Returns when the device is to be kicked next; `None` when it must not be.
+    fn kick_at(&self) -> Option<Instant> {
+        let device = self.device?;
+        if self.phase == Phase::Left {
+            return None;
+        }
+        let rest = device.kicked_at.after(device.timeout / KICKS);
+        match self.last_kick_at() {
+            None => Some(rest),
+            Some(last) => (device.kicked_at < last).then(|| rest.min(last)),
+        }
+    }
+
+    fn act_at(&self) -> Option<Instant> {
+        match self.watch {
+            Watch::Down => None,
+            Watch::MayRun(fence) if self.agent => fence.act_at,
+            Watch::MayRun(fence) => Some(fence.valid_until),
+        }
+    }
+
+    fn dead_by(&self) -> Option<Instant> {
+        match self.watch {
+            Watch::Down => None,
+            Watch::MayRun(fence) => Some(fence.dead_by),
+        }
+    }
+
+    fn leave(&mut self) {
+        if self.watch == Watch::Down && self.device.is_some() {
+            self.act(Act::Disarm);
+        }
+        self.act(Act::Leave);
+        self.phase = Phase::Left;
+    }
+
+    fn say(&mut self, level: Level, text: String) {
+        self.act(Act::Say(level, text));
+    }
+
+    fn act(&mut self, act: Act) {
+        self.acts.push(act);
+    }
+}
+
+/// The device is kicked so often within its timeout.
+const KICKS: u32 = 3;
+
+fn words(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Succeeded => "it succeeded",
+        Outcome::Failed(why) => why,
+        Outcome::Overran => "it did not end in time and was killed",
+    }
+}

@@ -1,0 +1,119 @@
+//! The hardware watchdog: a device that resets the host unless it is kicked.
+//!
+//! `/dev/watchdog` of Linux: opening it makes it run, every write kicks it, and a
+//! close without the letter V before it lets it run on, into the reset.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::core::bite::{bites_in_time, too_slow, wanted_timeout};
+use crate::core::timing::Timing;
+use crate::sys::raw;
+
+/// A device that runs.
+#[derive(Debug)]
+pub(super) struct Device {
+    file: File,
+    timeout: Duration,
+    /// Closing does not stop it.
+    nowayout: bool,
+}
+
+impl Device {
+    /// Opens the device, which makes it run, with a timeout that can bite before
+    /// the service must be dead. One that cannot is stopped again.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used, in words.
+    pub(super) fn open(path: &str, timing: Timing) -> Result<Device, String> {
+        let refuse = |why: String| format!("watchdog {path}: {why}");
+        let wanted = wanted_timeout(timing).map_err(refuse)?;
+        let file = OpenOptions::new().write(true).open(path);
+        let file = file.map_err(|error| refuse(cannot_open(&error)))?;
+        let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);
+        // One that has a timeout of its own says which below.
+        let _ = raw::set_watchdog_timeout(&file, seconds);
+        let timeout = match raw::watchdog_timeout(&file) {
+            // Nothing must be written to what is no watchdog device.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTTY) => {
+                return Err(refuse("it is no watchdog device".to_owned()));
+            }
+            other => other,
+        };
+        let nowayout = nowayout(&file);
+        let device = Device {
+            file,
+            timeout: *timeout.as_ref().unwrap_or(&Duration::ZERO),
+            nowayout,
+        };
+        if let Err(error) = timeout {
+            device.disarm();
+            return Err(refuse(format!("it tells no timeout: {error}")));
+        }
+        if device.timeout.is_zero() || !bites_in_time(device.timeout, timing) {
+            let why = too_slow(device.timeout, timing);
+            device.disarm();
+            return Err(refuse(why));
+        }
+        Ok(device)
+    }
+
+    /// Returns the timeout that it really has.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns whether it cannot be stopped once it runs.
+    pub(super) fn nowayout(&self) -> bool {
+        self.nowayout
+    }
+
+    /// Puts the reset off by the timeout.
+    ///
+    /// # Errors
+    ///
+    /// When the device fails.
+    pub(super) fn kick(&mut self) -> io::Result<()> {
+        self.file.write_all(b"\0")
+    }
+
+    /// Closes it so that it stops, if it can be stopped.
+    pub(super) fn disarm(mut self) {
+        // A failure leaves it running: the host is reset, which is the safe side.
+        let _ = self.file.write_all(b"V");
+    }
+}
+
+fn cannot_open(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::BUSY) => "another process has it open (one may: systemd's \
+                              RuntimeWatchdogSec and watchdog(8) use it too)"
+            .to_owned(),
+        Some(Errno::NOENT) => "there is no such device".to_owned(),
+        Some(_) | None => format!("it cannot be opened: {error}"),
+    }
+}
+
+/// Whether the kernel was told never to stop the device. Unknown counts as no: the
+/// kernel's log says so too, and the host is reset when it was wrong.
+fn nowayout(file: &File) -> bool {
+    let Ok(metadata) = file.metadata() else {
+        return false;
+    };
+    let (major, minor) = (
+        rustix::fs::major(metadata.rdev()),
+        rustix::fs::minor(metadata.rdev()),
+    );
+    // /dev/watchdog is the first device under another number.
+    let folder = if (major, minor) == (10, 130) {
+        "/sys/class/watchdog/watchdog0".to_owned()
+    } else {
+        format!("/sys/dev/char/{major}:{minor}")
+    };
+    fs::read_to_string(format!("{folder}/nowayout")).is_ok_and(|text| text.trim() == "1")
+}

@@ -1,0 +1,74 @@
+//! What an agent left running: the commands that the guard has to kill before it
+//! runs its own.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::cgroup::Cages;
+use crate::command::has_ended;
+use crate::core::event::Command;
+
+/// The last start, stop and so on that the agent said it runs.
+#[derive(Debug)]
+pub(super) struct Left {
+    groups: [Option<(Pid, OwnedFd)>; Command::ALL.len()],
+    /// The control groups of this life of the agent, last, and of those before: the
+    /// service may be in any.
+    cages: Vec<Cages>,
+}
+
+impl Left {
+    pub(super) fn new(cages: Option<&str>) -> Left {
+        let mut left = Left {
+            groups: [const { None }; Command::ALL.len()],
+            cages: Vec::new(),
+        };
+        left.add_cages(cages);
+        left
+    }
+
+    /// Notes where the control groups of the agent are, if it has some.
+    pub(super) fn add_cages(&mut self, dir: Option<&str>) {
+        let known = |dir: &Path| self.cages.iter().any(|cages| cages.dir() == dir);
+        let dir = dir.map(Path::new).filter(|dir| !known(dir));
+        // Without them, process groups have to do.
+        self.cages.extend(dir.and_then(|dir| Cages::open(dir).ok()));
+    }
+
+    /// Returns the script that enters the control group of a command.
+    pub(super) fn door(&self, command: Command) -> Option<&str> {
+        self.cages.last().map(|cages| cages.door(command))
+    }
+
+    /// Kills what is in the control group of a command.
+    pub(super) fn kill_caged(&self, command: Command) {
+        for cages in &self.cages {
+            // One that is gone holds nothing.
+            let _ = cages.kill(command);
+        }
+    }
+
+    /// Notes the process group in which a command runs now.
+    pub(super) fn note(&mut self, command: Command, group: i32) {
+        // One that has ended already needs no killing.
+        self.groups[command as usize] = Pid::from_raw(group).and_then(|group| {
+            let leader = rustix::process::pidfd_open(group, PidfdFlags::empty()).ok()?;
+            Some((group, leader))
+        });
+    }
+
+    /// Kills the commands that have not ended: a group whose leader has ended is
+    /// what a start left behind on purpose, and its number may be a stranger's.
+    pub(super) fn kill(&mut self) {
+        for slot in &mut self.groups {
+            if let Some((group, leader)) = slot.take()
+                && !has_ended(&leader)
+            {
+                // It fails when the group has ended since.
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            }
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! The guard: a second, small process that outlives the agent, so that the service
+//! does not outlive its lock.
+//!
+//! It has a socket to the agent, the stop command and a clock that counts suspend;
+//! no threads, no store. What it decides is [`crate::core::guard`]; this performs it.
+//! It is in a session of its own, so that what ends the agent's process group or
+//! terminal does not end it, and heeds no signal but SIGKILL and SIGSTOP.
+
+mod device;
+mod left;
+mod voice;
+pub mod word;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mm::MlockAllFlags;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use rustix::process::{PidfdFlags, Signal};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+use self::device::Device;
+use self::left::Left;
+use self::voice::Voice;
+use self::word::{Answer, PACKET_MAX, SetUp, Word};
+use crate::command::{Commands, Stage};
+use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
+use crate::core::guard::{Act, Guard, News};
+use crate::core::timing::{Instant, Ms, SLACK};
+use crate::exit::Exit;
+use crate::sys::{self, Alarm, Want, raw};
+
+/// What must not end a guard while it has something to guard.
+const IGNORED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM];
+
+/// Lives of the agent that may wait to be let in.
+const BACKLOG: i32 = 4;
+
+/// Runs the guard of the agent at the other end of stdin, until the service is
+/// known to be down and the agent has gone.
+///
+/// # Errors
+///
+/// When stdin does not lead to an agent, or the system has not what it needs.
+pub fn run() -> Result<Exit, String> {
+    let stdin = io::stdin();
+    let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
+        .map_err(|error| format!("no descriptor: {error}"))?;
+    let mut buffer = vec![0; PACKET_MAX];
+    let set_up = match receive(socket.as_fd(), &mut buffer, RecvFlags::empty()) {
+        Ok(Some(Word::SetUp(set_up))) => *set_up,
+        Ok(_) | Err(_) => return Err("guard: it is started by an agent, not by hand".to_owned()),
+    };
+    let mut house = House::new(socket, set_up, buffer).map_err(|error| error.to_string())?;
+    house.settle();
+    Ok(house.keep())
+}
+
+/// All that the guard has.
+struct House {
+    guard: Guard,
+    commands: Commands,
+    under: Under,
+    set_up: SetUp,
+    /// The agent, while it is there.
+    agent: Option<Agent>,
+    listener: OwnedFd,
+    stages: [Stage; 2],
+    killed: [bool; 2],
+    left: Left,
+    device: Option<Device>,
+    voice: Voice,
+    alarm: Alarm,
+    nothing: File,
+    buffer: Vec<u8>,
+    over: bool,
+}
+
+/// The other end.
+struct Agent {
+    socket: OwnedFd,
+    process: Option<OwnedFd>,
+}
+
+/// What became ready, in the order of looking.
+struct Ready {
+    agent: bool,
+    caller: bool,
+    output: [bool; 2],
+    exit: [bool; 2],
+}
+
+impl House {
+    fn new(socket: OwnedFd, set_up: SetUp, buffer: Vec<u8>) -> io::Result<House> {
+        for signal in IGNORED {
+            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+        }
+        // It fails where the agent made the guard the leader of a group already.
+        let _ = rustix::process::setsid();
+        let listener = listen(&set_up.name)?;
+        let device_wanted = set_up.device.is_some();
+        Ok(House {
+            guard: Guard::new(set_up.timing, set_up.last_resort.is_some(), device_wanted),
+            commands: commands(&set_up),
+            under: Under::default(),
+            voice: Voice::new(&set_up.key, set_up.level),
+            agent: Some(Agent::of(socket)),
+            listener,
+            stages: [Stage::new(Command::Stop)?, Stage::new(Command::LastResort)?],
+            killed: [false; 2],
+            left: Left::new(set_up.cages.as_deref()),
+            device: None,
+            alarm: Alarm::new()?,
+            nothing: File::open("/dev/null")?,
+            set_up,
+            buffer,
+            over: false,
+        })
+    }
+
+    /// Does what can be done beforehand, and tells the agent.
+    fn settle(&mut self) {
+        // Best effort, each: not everybody may.
+        let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+        if self.set_up.realtime {
+            // The agent says why it is not permitted, if it is not.
+            let _ = raw::set_realtime();
+        }
+        let watch = self.guard.watch();
+        if self.guard.acting() {
+            return self.answer(&Answer::Acting(watch));
+        }
+        match self.try_device() {
+            Some(why) => self.answer(&Answer::Unfit(why)),
+            None => self.answer(&Answer::Ready(watch)),
+        }
+    }
+
+    /// Opens the device once and closes it again, to know whether it will do.
+    fn try_device(&mut self) -> Option<String> {
+        let (path, required) = self.set_up.device.clone()?;
+        if self.device.is_some() {
+            return None;
+        }
+        match Device::open(&path, self.set_up.timing) {
+            Ok(device) if device.nowayout() => {
+                let text = format!(
+                    "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
+                     putex has ended"
+                );
+                self.answer(&Answer::Remark(true, text));
+                self.have(device);
+                None
+            }
+            Ok(device) => {
+                let timeout = Ms(device.timeout());
+                device.disarm();
+                let text = format!("watchdog {path}: timeout {timeout}");
+                self.answer(&Answer::Remark(false, text));
+                None
+            }
+            Err(why) if required => Some(why),
+            Err(why) => {
+                self.answer(&Answer::Remark(true, format!("{why}; going on without it")));
+                self.hear(News::NoDevice(None));
+                None
+            }
+        }
+    }
+
+    fn have(&mut self, device: Device) {
+        let timeout = device.timeout();
+        self.device = Some(device);
+        self.hear(News::Device(timeout));
+    }
+
+    /// Waits and acts until there is nothing left to guard.
+    fn keep(mut self) -> Exit {
+        while !self.over {
+            let deadline = self.guard.deadline();
+            match self.wait(deadline) {
+                Ok(ready) => self.look(&ready),
+                // Nothing but the deadlines is left then.
+                Err(error) => {
+                    let text = format!("the guard cannot wait: {error}");
+                    self.voice.say(Level::Error, &text);
+                    let ready = Ready {
+                        agent: true,
+                        caller: true,
+                        output: [true; 2],
+                        exit: [true; 2],
+                    };
+                    self.look(&ready);
+                }
+            }
+            if let Some(at) = deadline
+                && sys::now() >= at
+            {
+                let late = sys::now().since(at);
+                if late > SLACK {
+                    let text = format!("the guard woke {} late", Ms(late));
+                    self.voice.say(Level::Warn, &text);
+                }
+            }
+            self.hear(News::Tick);
+        }
+        Exit::Success
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<Ready> {
+        // In the place of what is not there stands what is looked at anyway.
+        let caller = self.listener.as_fd();
+        let agent = self.agent.as_ref().map(|agent| agent.socket.as_fd());
+        let [stop, resort] = &self.stages;
+        let fds = [
+            agent.unwrap_or(caller),
+            caller,
+            stop.output(),
+            resort.output(),
+            stop.exit().unwrap_or(caller),
+            resort.exit().unwrap_or(caller),
+        ];
+        let fds = fds.map(|fd| (fd, Want::Read));
+        let [agent, caller, out0, out1, exit0, exit1] = self.alarm.wait(fds, deadline)?;
+        Ok(Ready {
+            agent,
+            caller,
+            output: [out0, out1],
+            exit: [exit0, exit1],
+        })
+    }
+
+    fn look(&mut self, ready: &Ready) {
+        for (at, stage) in self.stages.iter_mut().enumerate() {
+            let voice = &mut self.voice;
+            if ready.output[at] {
+                stage.pass_on(&mut |command, line| voice.pass_on(command, line));
+            }
+        }
+        for at in 0..self.stages.len() {
+            // Beside it, the exit of a command may stand for a caller.
+            if ready.exit[at] && self.stages[at].has_ended() {
+                let killed = std::mem::take(&mut self.killed[at]);
+                let (stage, voice) = (&mut self.stages[at], &mut self.voice);
+                let outcome = stage.reap(killed, &mut |command, line| voice.pass_on(command, line));
+                let command = stage.command();
+                self.hear(News::Ended(command, outcome));
+            }
+        }
+        if ready.agent {
+            self.listen_to_agent();
+        }
+        if ready.caller {
+            self.let_in();
+        }
+    }
+
+    /// Takes in all that the agent has said, and its end.
+    fn listen_to_agent(&mut self) {
+        while let Some(agent) = &self.agent {
+            match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
+                Ok(Some(word)) => self.heed(word),
+                Err(Errno::AGAIN) => return,
+                // Gone, or not to be understood, which comes to the same.
+                Ok(None) | Err(_) => {
+                    self.agent = None;
+                    self.hear(News::AgentGone);
+                }
+            }
+        }
+    }
+
+    fn heed(&mut self, word: Word) {
+        match word {
+            Word::SetUp(set_up) => {
+                let device_wanted = set_up.device.is_some();
+                let last_resort = set_up.last_resort.is_some();
+                self.guard.set_up(set_up.timing, last_resort, device_wanted);
+                self.commands = commands(&set_up);
+                self.left.add_cages(set_up.cages.as_deref());
+                self.voice = Voice::new(&set_up.key, set_up.level);
+                self.set_up = *set_up;
+                if !device_wanted {
+                    self.disarm();
+                }
+                self.settle();
+            }
+            Word::Watch(watch) => self.hear(News::Told(watch)),
+            Word::Under(under) => self.under = under,
+            Word::Group(command, group) => self.left.note(command, group),
+            Word::KillService => self.left.kill_caged(Command::Start),
+            Word::GivenUp => self.hear(News::GivenUp),
+        }
+    }
+
+    /// Lets another life of the agent in, if the one before is gone and the service
+    /// is still as it left it.
+    fn let_in(&mut self) {
+        let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) else {
+            return;
+        };
+        let own = rustix::process::geteuid();
+        let same_user = sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own);
+        // The end of the one before may be there to be read beside this call.
+        self.listen_to_agent();
+        if !same_user || self.agent.is_some() {
+            return;
+        }
+        self.agent = Some(Agent::of(socket));
+        let watch = self.guard.watch();
+        if self.guard.acting() {
+            self.answer(&Answer::Acting(watch));
+        } else {
+            self.answer(&Answer::Ready(watch));
+        }
+        self.hear(News::AgentBack);
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        if let Some(agent) = &self.agent {
+            // An agent that is gone is noticed where it is read from.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&agent.socket, &answer.encode(), flags);
+        }
+    }
+
+    /// Turns the guard and does what it wants.
+    fn hear(&mut self, news: News) {
+        let mut acts = self.guard.turn(news, sys::now());
+        for act in acts.drain(..) {
+            self.perform(act);
+        }
+        self.guard.done(acts);
+    }
+
+    fn perform(&mut self, act: Act) {
+        match act {
+            Act::Arm => self.arm(),
+            Act::Kick => {
+                if let Some(Err(error)) = self.device.as_mut().map(Device::kick) {
+                    let text = format!("the watchdog device cannot be kicked: {error}");
+                    self.voice.say(Level::Error, &text);
+                }
+            }
+            Act::Disarm => self.disarm(),
+            Act::SayArmed => self.answer(&Answer::Armed),
+            Act::SayUnfit(why) => self.answer(&Answer::Unfit(why)),
+            Act::KillAgent => self.kill_agent(),
+            Act::KillLeft => self.left.kill(),
+            Act::KillService => self.left.kill_caged(Command::Start),
+            Act::Run(command, deadline) => self.run(command, deadline),
+            Act::Kill(command) => {
+                for (at, stage) in self.stages.iter().enumerate() {
+                    if stage.command() == command {
+                        self.killed[at] = stage.exit().is_some();
+                        stage.kill();
+                        self.left.kill_caged(command);
+                    }
+                }
+            }
+            Act::Say(level, text) => self.voice.say(level, &text),
+            Act::Leave => self.over = true,
+        }
+    }
+
+    fn arm(&mut self) {
+        let Some((path, required)) = self.set_up.device.clone() else {
+            return self.hear(News::NoDevice(None));
+        };
+        match Device::open(&path, self.set_up.timing) {
+            Ok(device) => self.have(device),
+            Err(why) if required => self.hear(News::NoDevice(Some(why))),
+            Err(why) => {
+                self.answer(&Answer::Remark(true, format!("{why}; going on without it")));
+                self.hear(News::NoDevice(None));
+            }
+        }
+    }
+
+    /// Closes the device; one that cannot be stopped is kept and kicked instead.
+    fn disarm(&mut self) {
+        if self
+            .device
+            .as_ref()
+            .is_some_and(|device| !device.nowayout())
+            && let Some(device) = self.device.take()
+        {
+            device.disarm();
+            self.guard.disarmed();
+        }
+    }
+
+    fn kill_agent(&mut self) {
+        if let Some(Agent {
+            process: Some(process),
+            ..
+        }) = &self.agent
+        {
+            // It fails when the agent has ended already.
+            let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+
+    fn run(&mut self, command: Command, deadline: Instant) {
+        let run = Run {
+            command,
+            role: Role::Standby,
+            deadline,
+            starting: false,
+            under: self.under.clone(),
+        };
+        let door = self.left.door(command);
+        let mut prepared = self.commands.prepare(&run, door, sys::now());
+        let at = usize::from(command == Command::LastResort);
+        self.killed[at] = false;
+        if let Err(error) = self.stages[at].spawn(&mut prepared, &self.nothing) {
+            let outcome = Outcome::Failed(format!("it could not be run: {error}"));
+            self.hear(News::Ended(command, outcome));
+        }
+    }
+}
+
+impl Agent {
+    /// Without the process, a silent agent cannot be killed, only its service ended.
+    fn of(socket: OwnedFd) -> Agent {
+        let peer = sockopt::socket_peercred(&socket);
+        let process =
+            peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
+        Agent {
+            socket,
+            process: process.ok(),
+        }
+    }
+}
+
+/// What the guard runs: it never starts anything.
+fn commands(set_up: &SetUp) -> Commands {
+    Commands {
+        check: None,
+        start: String::new(),
+        stop: set_up.stop.clone(),
+        last_resort: set_up.last_resort.clone(),
+        key: set_up.key.clone(),
+        token: set_up.token.clone(),
+    }
+}
+
+/// Returns the next word; `None` at the end, and for what is no word.
+fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Option<Word>, Errno> {
+    let (count, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
+    Ok(Word::decode(&buffer[..count]))
+}
+
+/// Listens on a name that is no file: nothing is left behind by a guard that dies.
+fn listen(name: &str) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(
+        &listener,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Attaches to the guard of that name; `None` when there is none any more.
+pub fn call(name: &str) -> Option<OwnedFd> {
+    let kind = SocketType::SEQPACKET;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
+    rustix::net::connect(&socket, &address).ok()?;
+    Some(socket)
+}
+
+/// How long a guard takes to answer, at the longest: then it hangs.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);

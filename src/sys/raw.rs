@@ -1,0 +1,54 @@
+//! What rustix does not offer: the only unsafe code. Each function is one call.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::ioctl::{Getter, Updater, ioctl, opcode};
+
+/// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
+const SET_TIMEOUT: rustix::ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
+const GET_TIMEOUT: rustix::ioctl::Opcode = opcode::read::<i32>(b'W', 7);
+
+/// Asks a watchdog device for a timeout of whole seconds. It may choose another.
+///
+/// # Errors
+///
+/// When the device cannot do that, or is no watchdog device.
+#[expect(unsafe_code, reason = "an ioctl")]
+pub fn set_watchdog_timeout(device: impl AsFd, seconds: i32) -> io::Result<()> {
+    let mut value = seconds;
+    // SAFETY: linux/watchdog.h: WDIOC_SETTIMEOUT reads and writes one int.
+    unsafe { ioctl(device, Updater::<SET_TIMEOUT, i32>::new(&mut value)) }?;
+    Ok(())
+}
+
+/// Returns the timeout that a watchdog device really has.
+///
+/// # Errors
+///
+/// When it is no watchdog device.
+#[expect(unsafe_code, reason = "an ioctl")]
+pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
+    // SAFETY: linux/watchdog.h: WDIOC_GETTIMEOUT writes one int.
+    let seconds = unsafe { ioctl(device, Getter::<GET_TIMEOUT, i32>::new()) }?;
+    Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// Lets the calling thread run before all that have no real-time priority. What it
+/// starts, threads and processes, does not inherit that.
+///
+/// # Errors
+///
+/// When that is not permitted.
+#[expect(unsafe_code, reason = "a system call that rustix lacks")]
+pub fn set_realtime() -> io::Result<()> {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: sched_setscheduler(2) reads one sched_param; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}

@@ -1,0 +1,330 @@
+//! What the guard decides, under a clock that the test holds: R 500 ms, F 3, C 1, so
+//! that V is 1485 ms after a renewal and the stop budget 470.099 ms.
+
+use std::time::Duration;
+
+use putex::core::bite::{bites_in_time, longest_bite, wanted_timeout};
+use putex::core::event::{Command, Level, Outcome};
+use putex::core::guard::{Act, Fence, Guard, News, Watch};
+use putex::core::timing::{Instant, SLACK, Timing};
+
+fn timing() -> Timing {
+    Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe")
+}
+
+fn ms(ms: u64) -> Instant {
+    Instant::from_boot(Duration::from_millis(ms))
+}
+
+/// Takes in `news` and returns what the guard does, without what it only says.
+fn turn(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
+    let acts = guard.turn(news, now);
+    let deeds = acts.iter().filter(|act| !matches!(act, Act::Say(..)));
+    let deeds = deeds.cloned().collect();
+    guard.done(acts);
+    deeds
+}
+
+/// A guard of a service whose lock is valid until `valid_until`.
+fn watching(valid_until: u64, last_resort: bool) -> (Guard, Fence) {
+    let mut guard = Guard::new(timing(), last_resort, false);
+    let fence = Fence::of_lock(ms(valid_until), timing());
+    let acts = turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(0));
+    assert_eq!(acts, [Act::SayArmed]);
+    (guard, fence)
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed("exit status 1".to_owned())
+}
+
+#[test]
+fn nothing_is_done_while_the_agent_renews() {
+    let (mut guard, _) = watching(1485, false);
+    for stroke in 1..100 {
+        let now = ms(stroke * 500);
+        let fence = Fence::of_lock(now.after(timing().validity()), timing());
+        assert_eq!(turn(&mut guard, News::Told(Watch::MayRun(fence)), now), []);
+        assert!(guard.deadline() > Some(now));
+    }
+}
+
+#[test]
+fn a_silent_agent_is_killed_first_a_quarter_of_the_budget_after_v() {
+    let (mut guard, fence) = watching(1485, false);
+    let act_at = guard.deadline().expect("there is a deadline");
+    assert_eq!(act_at.since(fence.valid_until), timing().stop_budget() / 4);
+    let early = act_at.before(Duration::from_nanos(1));
+    assert_eq!(turn(&mut guard, News::Tick, early), []);
+    let acts = turn(&mut guard, News::Tick, act_at);
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(acts, [Act::KillAgent, Act::KillLeft, stop]);
+}
+
+#[test]
+fn a_lost_agent_has_until_v_to_be_back() {
+    let (mut guard, fence) = watching(1485, false);
+    assert_eq!(turn(&mut guard, News::AgentGone, ms(100)), []);
+    assert_eq!(guard.deadline(), Some(fence.valid_until));
+    let early = fence.valid_until.before(Duration::from_nanos(1));
+    assert_eq!(turn(&mut guard, News::Tick, early), []);
+    let acts = turn(&mut guard, News::Tick, fence.valid_until);
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(acts, [Act::KillLeft, stop]);
+    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
+    assert_eq!(turn(&mut guard, ended, ms(1500)), [Act::Leave]);
+}
+
+#[test]
+fn an_agent_that_is_back_in_time_goes_on_and_its_old_commands_are_killed() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    assert_eq!(turn(&mut guard, News::AgentBack, ms(110)), [Act::KillLeft]);
+    guard.set_up(timing(), false, false);
+    assert_eq!(guard.watch(), Watch::MayRun(fence));
+    let renewed = Watch::MayRun(Fence::of_lock(ms(1600), timing()));
+    let acts = turn(&mut guard, News::Told(renewed), ms(115));
+    assert_eq!(acts, [Act::SayArmed]);
+    assert_eq!(turn(&mut guard, News::Tick, fence.valid_until), []);
+    assert!(!guard.acting());
+}
+
+#[test]
+fn an_agent_that_is_back_but_does_not_renew_has_no_longer_than_any_other() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::AgentBack, ms(110));
+    let act_at = fence.act_at.expect("there is one");
+    let acts = turn(&mut guard, News::Tick, act_at);
+    assert!(acts.contains(&Act::KillAgent), "{acts:?}");
+}
+
+#[test]
+fn whoever_goes_when_the_service_is_down_takes_the_guard_along() {
+    let (mut guard, _) = watching(1485, false);
+    assert_eq!(turn(&mut guard, News::Told(Watch::Down), ms(600)), []);
+    assert_eq!(guard.deadline(), None);
+    assert_eq!(turn(&mut guard, News::AgentGone, ms(700)), [Act::Leave]);
+}
+
+#[test]
+fn a_host_that_slept_through_everything_stops_the_service_when_it_wakes() {
+    let (mut guard, fence) = watching(1485, true);
+    let woken = ms(3_600_000);
+    let acts = turn(&mut guard, News::Tick, woken);
+    let resort = Act::Run(Command::LastResort, woken.after(timing().stop_budget()));
+    let kill = Act::Kill(Command::Stop);
+    assert!(fence.dead_by < woken);
+    assert_eq!(
+        acts,
+        [
+            Act::KillAgent,
+            Act::KillLeft,
+            kill,
+            Act::KillService,
+            resort
+        ]
+    );
+}
+
+#[test]
+fn a_stop_that_fails_is_tried_again_within_the_budget() {
+    let (mut guard, fence) = watching(1485, true);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, ms(1485));
+    assert_eq!(
+        turn(&mut guard, News::Ended(Command::Stop, failed()), ms(1490)),
+        []
+    );
+    assert_eq!(guard.deadline(), Some(ms(1615)));
+    let again = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(turn(&mut guard, News::Tick, ms(1615)), [again]);
+    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
+    assert_eq!(turn(&mut guard, ended, ms(1620)), [Act::Leave]);
+}
+
+#[test]
+fn a_stop_that_hangs_is_killed_at_the_end_and_the_last_resort_is_run_once() {
+    let (mut guard, fence) = watching(1485, true);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, ms(1485));
+    assert_eq!(guard.deadline(), Some(fence.dead_by));
+    let acts = turn(&mut guard, News::Tick, fence.dead_by);
+    let budget = timing().stop_budget();
+    let until = fence.dead_by.after(budget);
+    assert!(acts.contains(&Act::Kill(Command::Stop)), "{acts:?}");
+    assert!(
+        acts.contains(&Act::Run(Command::LastResort, until)),
+        "{acts:?}"
+    );
+    // The killed stop may take a while to be gone: nothing waits for it.
+    assert_eq!(
+        turn(
+            &mut guard,
+            News::Ended(Command::Stop, Outcome::Overran),
+            ms(1960)
+        ),
+        []
+    );
+    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
+    let acts = turn(&mut guard, resorted, ms(1970));
+    let again = Act::Run(Command::Stop, ms(1970).after(budget));
+    assert_eq!(acts, [again], "only stop can tell that the service is down");
+    let acts = turn(&mut guard, News::Ended(Command::Stop, failed()), ms(1980));
+    assert_eq!(acts, []);
+    let acts = turn(&mut guard, News::Tick, ms(2480));
+    assert_eq!(acts, [Act::Run(Command::Stop, ms(2480).after(budget))]);
+}
+
+#[test]
+fn what_the_agent_has_resorted_to_is_not_done_twice() {
+    let mut guard = Guard::new(timing(), true, false);
+    let fence = Fence {
+        act_at: None,
+        resorted: true,
+        ..Fence::of_lock(ms(1485), timing())
+    };
+    turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(2000));
+    let acts = turn(&mut guard, News::AgentGone, ms(2100));
+    let resorts = acts
+        .iter()
+        .any(|act| matches!(act, Act::Run(Command::LastResort, _)));
+    assert!(!resorts && acts.contains(&Act::KillLeft), "{acts:?}");
+}
+
+#[test]
+fn a_guard_that_cannot_stop_the_service_makes_room_for_the_next_life() {
+    let (mut guard, _) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, ms(1485));
+    turn(&mut guard, News::Tick, ms(1956));
+    turn(
+        &mut guard,
+        News::Ended(Command::Stop, Outcome::Overran),
+        ms(1957),
+    );
+    assert_eq!(turn(&mut guard, News::AgentBack, ms(2000)), []);
+    let due = guard.deadline().expect("stop is due again");
+    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+}
+
+/// A guard with a device that was armed at 0.
+fn armed(timeout_s: u64, timing: Timing) -> (Guard, Fence) {
+    let mut guard = Guard::new(timing, false, true);
+    let fence = Fence::of_lock(ms(0).after(timing.validity()), timing);
+    let told = News::Told(Watch::MayRun(fence));
+    assert_eq!(turn(&mut guard, told, ms(0)), [Act::Arm]);
+    let device = News::Device(Duration::from_secs(timeout_s));
+    assert_eq!(turn(&mut guard, device, ms(0)), [Act::SayArmed]);
+    (guard, fence)
+}
+
+/// Lets time pass to each deadline until `end`; returns when the device was kicked.
+fn kicks(guard: &mut Guard, end: Instant) -> Vec<Instant> {
+    let mut kicks = vec![ms(0)];
+    while let Some(at) = guard.deadline().filter(|at| *at < end) {
+        if turn(guard, News::Tick, at).contains(&Act::Kick) {
+            kicks.push(at);
+        }
+    }
+    kicks
+}
+
+#[test]
+fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_dead() {
+    for (r_ms, f, c) in [
+        (500, 3, 1),
+        (1000, 4, 3),
+        (3000, 3, 2),
+        (3000, 10, 1),
+        (200, 30, 9),
+    ] {
+        let timing = Timing::new(Duration::from_millis(r_ms), f, c, 10_000).expect("it is safe");
+        let timeout = wanted_timeout(timing).expect("it can bite");
+        let (mut guard, fence) = armed(timeout.as_secs(), timing);
+        let act_at = fence.act_at.expect("there is one");
+        let kicks = kicks(&mut guard, act_at);
+        let last = *kicks.last().expect("it was armed");
+        assert!(last <= fence.valid_until, "R {r_ms}: kicked without a lock");
+        let bite = last.after(longest_bite(timeout));
+        assert!(bite <= fence.dead_by, "R {r_ms}: bites at {bite:?}");
+        for two in kicks.windows(2) {
+            assert!(two[1].since(two[0]) <= timeout / 3, "R {r_ms}: {two:?}");
+        }
+        // A renewal comes R later, and finds the device alive.
+        assert!(
+            last.after(timeout) > ms(r_ms),
+            "R {r_ms}: it bit a healthy host"
+        );
+    }
+}
+
+#[test]
+fn a_device_is_not_kicked_when_that_comes_too_late() {
+    let (mut guard, fence) = armed(1, timing());
+    let late = fence.dead_by.before(Duration::from_millis(1000));
+    assert_eq!(turn(&mut guard, News::Tick, late), []);
+}
+
+#[test]
+fn a_device_is_disarmed_when_the_service_is_down() {
+    let (mut guard, _) = armed(1, timing());
+    let acts = turn(&mut guard, News::Told(Watch::Down), ms(300));
+    assert_eq!(acts, [Act::Disarm]);
+    guard.disarmed();
+    assert_eq!(turn(&mut guard, News::AgentGone, ms(500)), [Act::Leave]);
+}
+
+#[test]
+fn a_device_that_cannot_be_disarmed_is_kicked_while_the_service_is_down() {
+    let (mut guard, _) = armed(1, timing());
+    turn(&mut guard, News::Told(Watch::Down), ms(400));
+    assert!(kicks(&mut guard, ms(60_000)).len() > 100);
+}
+
+#[test]
+fn an_agent_that_gives_up_leaves_the_device_to_bite() {
+    let (mut guard, _) = armed(1, timing());
+    assert_eq!(turn(&mut guard, News::GivenUp, ms(400)), [Act::Leave]);
+}
+
+#[test]
+fn what_is_required_and_cannot_be_had_keeps_the_service_from_starting() {
+    let mut guard = Guard::new(timing(), false, true);
+    let told = News::Told(Watch::MayRun(Fence::of_lock(ms(1485), timing())));
+    assert_eq!(turn(&mut guard, told, ms(0)), [Act::Arm]);
+    let why = "there is no such device".to_owned();
+    let acts = turn(&mut guard, News::NoDevice(Some(why.clone())), ms(0));
+    assert_eq!(acts, [Act::SayUnfit(why)]);
+}
+
+#[test]
+fn a_timeout_that_cannot_bite_in_time_is_refused_with_its_inequality() {
+    let fast = Timing::new(Duration::from_millis(100), 3, 1, 10_000).expect("it is safe");
+    let why = wanted_timeout(fast).expect_err("a second is too long");
+    assert!(why.contains("1 s cannot bite before V + C*R"), "{why}");
+    assert!(!bites_in_time(Duration::from_secs(60), timing()));
+}
+
+#[test]
+fn the_agents_own_turn_comes_before_the_guards() {
+    // While its stop runs, the agent tells a fence that ends with the budget.
+    let fence = Fence {
+        act_at: Some(Fence::of_lock(ms(1485), timing()).dead_by.after(SLACK / 2)),
+        ..Fence::of_lock(ms(1485), timing())
+    };
+    let mut guard = Guard::new(timing(), true, false);
+    turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(1485));
+    assert_eq!(turn(&mut guard, News::Tick, fence.dead_by), []);
+    let acts = turn(&mut guard, News::Tick, fence.dead_by.after(SLACK / 2));
+    assert_eq!(acts.first(), Some(&Act::KillAgent));
+}
+
+#[test]
+fn it_is_said_what_was_wrong_and_what_is_done() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    let acts = guard.turn(News::Tick, fence.valid_until);
+    let text = "the guard: the agent is gone: stopping the service".to_owned();
+    assert!(acts.contains(&Act::Say(Level::Error, text)), "{acts:?}");
+}
