@@ -42,6 +42,9 @@ pub(crate) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
+/// Part of the stop budget that an agent keeps back.
+const SLACK: Duration = Duration::from_millis(20);
+
 /// R, F and C of the agents under test, and what the promise makes of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -60,6 +63,14 @@ impl Timing {
     /// then may another's start.
     pub(crate) fn takeover(self) -> Duration {
         self.r * (self.f + self.c)
+    }
+
+    /// Returns the least time after which a last resort may follow the last renewal: V
+    /// and the stop budget, as the default drift and the agent's slack leave them.
+    pub(crate) fn last_resort_min(self) -> Duration {
+        let validity = self.lock().mul_f64(0.99);
+        let budget = (self.r * self.c).mul_f64(1.0 - 0.02 / 1.01);
+        validity + budget.saturating_sub(SLACK)
     }
 
     /// Returns the longest failover that is accepted after a host died.

@@ -4,20 +4,24 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::clock::{At, Timing, ms, now, wait_until};
+use super::clock::{At, Timing, ms, now, observe_for, wait_until};
 use super::process;
 use super::proxy::Proxy;
+use super::runit::Supervisor;
 use super::service::Service;
 
-/// The bucket that the agents of a scene share.
-pub(crate) const BUCKET: &str = "locks";
 /// The key that the agents of a scene share.
 pub(crate) const KEY: &str = "web";
+
+/// How often a reader that does not read looks whether it may.
+const NOT_READING: Duration = Duration::from_millis(2);
 
 /// What distinguishes one host of a scene from another.
 #[derive(Clone, Debug)]
@@ -26,6 +30,10 @@ pub(crate) struct Plan {
     pub(crate) token: String,
     /// Flags beside the usual ones.
     pub(crate) flags: Vec<String>,
+    /// Whether stop has something to fall back on.
+    pub(crate) last_resort: bool,
+    /// The thread that panics when [`Service::set_panic`] says so; debug builds only.
+    pub(crate) panic_thread: Option<&'static str>,
 }
 
 /// A host. All its processes end when this is dropped.
@@ -34,9 +42,13 @@ pub(crate) struct Host {
     pub(crate) plan: Plan,
     pub(crate) proxy: Proxy,
     pub(crate) service: Service,
+    bucket: String,
     timing: Timing,
     agent: Option<Child>,
+    supervisor: Option<Supervisor>,
     lines: Lines,
+    /// Whether what the agents say is read.
+    reading: Arc<AtomicBool>,
 }
 
 /// What the agent said, with the instant of arrival.
@@ -44,23 +56,41 @@ type Lines = Arc<Mutex<Vec<(At, String)>>>;
 
 impl Host {
     /// Makes a host whose agent does not run yet.
-    pub(crate) fn new(plan: Plan, server_port: u16, timing: Timing) -> Host {
+    pub(crate) fn new(plan: Plan, server_port: u16, bucket: &str, timing: Timing) -> Host {
         Host {
             plan,
             proxy: Proxy::start(server_port),
             service: Service::new(),
+            bucket: bucket.to_owned(),
             timing,
             agent: None,
+            supervisor: None,
             lines: Arc::default(),
+            reading: Arc::new(AtomicBool::new(true)),
         }
     }
 
     /// Starts the agent.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        let mut child = self
-            .command()
+        let command = self.command();
+        self.spawn(command)
+    }
+
+    /// Has the agent started, and started again whenever it ends, by `runsv`.
+    pub(crate) fn start_supervised(&mut self, runsv: &Path) -> Result<(), String> {
+        let folder = self.service.private_folder("supervised");
+        let supervisor = Supervisor::prepare(folder, &self.command())?;
+        let mut command = Command::new(runsv);
+        command.arg(supervisor.folder());
+        self.equip(&mut command);
+        self.supervisor = Some(supervisor);
+        self.spawn(command)
+    }
+
+    fn spawn(&mut self, mut command: Command) -> Result<(), String> {
+        let mut child = command
             .spawn()
-            .map_err(|error| format!("{}: {error}", self.plan.agent.display()))?;
+            .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
         if let Some(stderr) = child.stderr.take() {
             self.collect(stderr);
         }
@@ -73,29 +103,47 @@ impl Host {
         let url = format!("nats://127.0.0.1:{}", self.proxy.port());
         let mut command = Command::new(&self.plan.agent);
         command
-            .args(["--nats", &url, "--bucket", BUCKET, "--key", KEY])
+            .args(["--nats", &url, "--bucket", &self.bucket, "--key", KEY])
             .args(["--token", &self.plan.token])
             .args(["--healthcheck", &self.service.check_command()])
             .args(["--start", &self.service.start_command()])
             .args(["--stop", &self.service.stop_command()])
             .args(["-r", &timing.r.as_millis().to_string()])
             .args(["-f", &timing.f.to_string(), "-c", &timing.c.to_string()])
-            .args(&self.plan.flags)
+            .args(&self.plan.flags);
+        if self.plan.last_resort {
+            command.args(["--last-resort", &self.service.last_resort_command()]);
+        }
+        self.equip(&mut command);
+        command
+    }
+
+    /// Gives a command what every agent of this host has, started by whomever.
+    fn equip(&self, command: &mut Command) {
+        if let Some(thread) = self.plan.panic_thread {
+            command
+                .env("PUTEX_PANIC_THREAD", thread)
+                .env("PUTEX_PANIC_FILE", self.service.panic_file());
+        }
+        command
             .env(process::MARK, self.mark())
+            .env("XDG_RUNTIME_DIR", self.service.private_folder("run"))
+            .env("TMPDIR", self.service.private_folder("tmp"))
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0);
-        command
     }
 
     fn collect(&self, stderr: impl Read + Send + 'static) {
-        let lines = Arc::clone(&self.lines);
+        let (lines, reading) = (Arc::clone(&self.lines), Arc::clone(&self.reading));
         thread::spawn(move || {
             let mut reader = BufReader::new(stderr);
             let mut line = Vec::new();
-            while reader.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
+            while wait_for_leave(&reading)
+                && reader.read_until(b'\n', &mut line).is_ok_and(|got| got > 0)
+            {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
                 lines
                     .lock()
@@ -110,9 +158,29 @@ impl Host {
         process::mark(self.service.name())
     }
 
+    /// Reads on what the agents say, or lets it pile up in their pipe.
+    pub(crate) fn set_reading(&self, reading: bool) {
+        self.reading.store(reading, Ordering::Relaxed);
+    }
+
     /// Returns the agent's process number while it was not waited for.
     pub(crate) fn pid(&self) -> Option<u32> {
+        if let Some(supervisor) = &self.supervisor {
+            return supervisor.supervised();
+        }
         self.agent.as_ref().map(Child::id)
+    }
+
+    /// Returns the guards of this host's agents.
+    pub(crate) fn guards(&self) -> Vec<u32> {
+        let mut guards = process::find_marked(&self.mark());
+        guards.retain(|pid| process::is_guard(*pid, KEY));
+        guards
+    }
+
+    /// Returns how many processes of this host there are.
+    pub(crate) fn processes(&self) -> usize {
+        process::find_marked(&self.mark()).len()
     }
 
     /// Sends `signal` to the agent alone, and returns when.
@@ -148,6 +216,7 @@ impl Host {
         if let Some(mut agent) = self.agent.take() {
             let _ = agent.wait();
         }
+        self.supervisor = None;
         self.service.forget();
         at
     }
@@ -183,7 +252,16 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.kill_host();
+        self.set_reading(true);
     }
+}
+
+/// Waits until what an agent says may be read.
+fn wait_for_leave(reading: &AtomicBool) -> bool {
+    while !reading.load(Ordering::Relaxed) {
+        observe_for(NOT_READING);
+    }
+    true
 }
 
 /// Returns `count` plans of the same agent with a token each.
@@ -192,6 +270,8 @@ pub(crate) fn plans(agent: &Path, count: usize) -> Vec<Plan> {
         agent: agent.to_owned(),
         token: format!("host-{number}"),
         flags: Vec::new(),
+        last_resort: false,
+        panic_thread: None,
     };
     (0..count).map(plan).collect()
 }

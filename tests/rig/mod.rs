@@ -21,6 +21,9 @@
 //! | `NATS_SERVER` | nats-server, instead of the one in `PATH` |
 //! | `NATS_SERVER_OLD` | a nats-server of 2.9.10, for scenario i |
 //! | `PUTEX_020` | the binary of putex 0.2.0, for scenario h and the cost of it |
+//! | `PUTEX_DEBUG` | a debug build of the agent, for scenario 3j in a release build |
+//! | `RUNSV` | runit's `runsv`, instead of the one in `PATH`, for scenario 3b |
+//! | `PUTEX_REQUIRE_TOOLS` | 1: a missing `runsv` is a failure instead of a skipped scenario |
 //! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped scenario |
 //!
 //! Nothing here looks at the agent's state: whether a service runs is read from
@@ -39,6 +42,7 @@ pub(crate) mod observer;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod report;
+pub(crate) mod runit;
 pub(crate) mod scenarios;
 pub(crate) mod scene;
 pub(crate) mod server;

@@ -6,10 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::setpriority_process;
+
 use super::clock::{At, now};
 use super::service::is_held;
 
 const INTERVAL: Duration = Duration::from_millis(2);
+
+/// The niceness of who goes first.
+const FIRST: i32 = -20;
 
 /// Samples the services of all hosts until it is dropped.
 #[derive(Debug)]
@@ -46,6 +51,9 @@ impl Observer {
         });
         let watching = Arc::clone(&shared);
         let thread = thread::spawn(move || {
+            // Of this thread alone, where it is permitted: a busy machine shall not
+            // blind the witness.
+            let _ = setpriority_process(None, FIRST);
             while !watching.ended.load(Ordering::Relaxed) {
                 watching.sample(&pipes);
                 thread::sleep(INTERVAL);

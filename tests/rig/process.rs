@@ -46,6 +46,23 @@ pub(crate) fn kill_marked(mark: &str) {
     }
 }
 
+/// Returns the processes whose mark begins with `mark`.
+pub(crate) fn find_marked(mark: &str) -> Vec<u32> {
+    marked(&format!("{MARK}={mark}"))
+}
+
+/// Returns whether a process has this number and has not died.
+pub(crate) fn lives(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// Returns whether `pid` is the guard of an agent of `key`.
+pub(crate) fn is_guard(pid: u32, key: &str) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    words.len() > 2 && words[1] == b"guard" && words[2] == key.as_bytes()
+}
+
 fn marked(wanted: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -1,8 +1,9 @@
 //! A server, some hosts and the observer: what a scenario plays in.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::clock::{At, Timing, now, observe_for, wait_until};
+use super::clock::{At, Timing, ms, now, observe_for, wait_until};
 use super::host::{Host, Plan, plans};
 use super::observer::Observer;
 use super::report::Report;
@@ -12,12 +13,17 @@ use super::setting::Setting;
 /// So many lines of each agent are quoted when something is wrong.
 const LINES_MAX: usize = 8;
 
+/// How long processes that were killed may take to be gone.
+const GONE_MAX: Duration = Duration::from_secs(1);
+
 /// Everything of one run. Hosts go before the server when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) observer: Observer,
     pub(crate) hosts: Vec<Host>,
     pub(crate) server: Server,
+    /// The bucket that the agents share, another one in each scene.
+    pub(crate) bucket: String,
     pub(crate) timing: Timing,
 }
 
@@ -33,19 +39,22 @@ impl Scene {
     pub(crate) fn set(setting: &Setting, plans: Vec<Plan>) -> Result<Scene, String> {
         let server = Server::start(&setting.server)?;
         let timing = setting.timing;
-        let host = |plan| Host::new(plan, server.port(), timing);
+        let bucket = unused_bucket();
+        let host = |plan| Host::new(plan, server.port(), &bucket, timing);
         let hosts: Vec<Host> = plans.into_iter().map(host).collect();
         let pipes = hosts.iter().map(|host| host.service.pipe()).collect();
         Ok(Scene {
             observer: Observer::start(pipes),
             hosts,
             server,
+            bucket,
             timing,
         })
     }
 
     /// Lets `tell` happen to this scene, and then checks what must hold whatever
-    /// happened: no overlap, and exactly one active at the end.
+    /// happened: no overlap, exactly one active at the end, and nothing left of a host
+    /// that was killed.
     pub(crate) fn play(
         mut self,
         report: &mut Report,
@@ -58,7 +67,33 @@ impl Scene {
         if ended.is_err() || !report.is_clean() {
             self.quote_agents(report);
         }
+        self.check_nothing_is_left(report);
         ended.map(|_| ())
+    }
+
+    /// As [`Scene::play`], where nothing can hold: what happened is noted.
+    pub(crate) fn play_unguarded(
+        mut self,
+        report: &mut Report,
+        tell: impl FnOnce(&mut Scene, &mut Report) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let told = tell(&mut self, report);
+        report.note(format!(
+            "more than one service ran for {:.0} ms, which nothing could prevent",
+            ms(self.observer.overlap())
+        ));
+        self.check_nothing_is_left(report);
+        told
+    }
+
+    fn check_nothing_is_left(&mut self, report: &mut Report) {
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.kill_host();
+            let gone = || (host.processes() == 0).then_some(());
+            report.check(wait_until(now() + GONE_MAX, gone).is_some(), || {
+                format!("host {number} was killed, and some of its processes live on")
+            });
+        }
     }
 
     /// Adds what the agents said last to a report that finds something wrong.
@@ -121,6 +156,18 @@ impl Scene {
         Ok(())
     }
 
+    /// Starts an agent on `host`, where none runs any more, and checks that it moves
+    /// nothing.
+    pub(crate) fn comes_back(&mut self, report: &mut Report, host: usize) -> Result<(), String> {
+        self.settle()?;
+        let back_at = now();
+        self.hosts[host].start()?;
+        self.wait_taking_part(host)?;
+        let since = now().saturating_sub(back_at);
+        self.check_nothing_moves(report, back_at, since.max(self.timing.takeover()));
+        Ok(())
+    }
+
     /// Lets a part of a stroke pass that is another one for every `number`.
     pub(crate) fn pass_part_of_a_stroke(&self, number: usize) {
         #[expect(clippy::cast_precision_loss, reason = "numbers of rounds are small")]
@@ -162,4 +209,12 @@ impl Scene {
         report.check_at_most("last renewal to service stopped", after, most);
         renewed_at
     }
+}
+
+/// Returns a bucket's name that no other scene uses, of this rig or another: what agents
+/// keep on this host under the name of their bucket is never shared by two scenes.
+fn unused_bucket() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("locks-{}-{number}", std::process::id())
 }

@@ -22,7 +22,11 @@ impl Setting {
     ///
     /// When there is no server and `PUTEX_REQUIRE_SERVER` is 1.
     pub(crate) fn new(r: Duration) -> Option<Setting> {
-        Setting::with_server(nats_server(), "nats-server", r)
+        Setting::with_server(
+            named_or_in_path("NATS_SERVER", "nats-server"),
+            "nats-server",
+            r,
+        )
     }
 
     /// As [`Setting::new`], with the old server of `$NATS_SERVER_OLD`.
@@ -63,12 +67,47 @@ pub(crate) fn putex_020() -> Option<PathBuf> {
     binary
 }
 
-fn nats_server() -> Option<PathBuf> {
-    if let Some(path) = env::var_os("NATS_SERVER") {
+/// Returns a debug build of the agent under test: `$PUTEX_DEBUG`, or the one just built,
+/// or the one beside it; `None`, after saying so, when there is none.
+pub(crate) fn debug_agent() -> Option<PathBuf> {
+    if let Some(binary) = env::var_os("PUTEX_DEBUG") {
+        return Some(binary.into());
+    }
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_putex"));
+    let binary = if cfg!(debug_assertions) {
+        built
+    } else {
+        built.parent()?.parent()?.join("debug/putex")
+    };
+    let found = binary.is_file().then_some(binary);
+    if found.is_none() {
+        println!("skipped: no $PUTEX_DEBUG and no debug build");
+    }
+    found
+}
+
+/// Returns runit's `runsv`: `$RUNSV`, or the one in `PATH`; `None`, after saying so, when
+/// there is none.
+///
+/// # Panics
+///
+/// When there is none and `PUTEX_REQUIRE_TOOLS` is 1.
+pub(crate) fn runsv() -> Option<PathBuf> {
+    let binary = named_or_in_path("RUNSV", "runsv");
+    if binary.is_none() {
+        let required = env::var_os("PUTEX_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+        assert!(!required, "no runsv, and PUTEX_REQUIRE_TOOLS is 1");
+        println!("skipped: no runsv");
+    }
+    binary
+}
+
+fn named_or_in_path(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = env::var_os(variable) {
         return Some(path.into());
     }
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
-        .map(|folder| folder.join("nats-server"))
+        .map(|folder| folder.join(name))
         .find(|file| Path::is_file(file))
 }

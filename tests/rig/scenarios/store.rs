@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::rig::clock::{At, now, observe_for, wait_until};
-use crate::rig::host::{BUCKET, KEY, plans};
+use crate::rig::host::{KEY, plans};
 use crate::rig::process::knows_flag;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
@@ -25,7 +25,7 @@ pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
             let active = scene.settle()?;
             let mut client = Client::connect(scene.server.port())?;
             let lost_at = now();
-            let subject = format!("$KV.{BUCKET}.{KEY}");
+            let subject = format!("$KV.{}.{KEY}", scene.bucket);
             let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
             answer
                 .stored_revision()
@@ -42,7 +42,7 @@ pub(crate) fn a_deleted_bucket_stops_the_service(setting: &Setting) -> Report {
             let active = scene.settle()?;
             let mut client = Client::connect(scene.server.port())?;
             let lost_at = now();
-            client.call(&format!("STREAM.DELETE.KV_{BUCKET}"), "")?;
+            client.call(&format!("STREAM.DELETE.KV_{}", scene.bucket), "")?;
             check_loss(scene, report, active, lost_at, lost_at)
         })
     })
@@ -76,7 +76,7 @@ pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Repor
                 .for_each(|plan| plan.flags.push(flag.to_owned()));
         }
         Scene::set(setting, plans)?.play(report, |scene, report| {
-            Client::connect(scene.server.port())?.create_bucket(BUCKET, "memory")?;
+            Client::connect(scene.server.port())?.create_bucket(&scene.bucket, "memory")?;
             scene.start_all()?;
             let active = scene.settle()?;
             let lost_at = scene.server.stop(Signal::KILL);
