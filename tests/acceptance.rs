@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! cargo test --release --test acceptance -- b --kills 20 --minutes 5
+//! cargo test --release --test acceptance -- 3a 3b --rounds 10
 //! ```
 //!
-//! Without a letter all of them run, but for k: there the agent alone is killed or
-//! stopped, and its service runs on. No agent without a guard passes that. `--kills` is
-//! the number of killed hosts of b, `--minutes` the length of its steady state, `--rounds`
-//! how often everything else is repeated. The exit status is 1 when anything was found
+//! Letters may stand together, what has two of them stands alone. Without any all of them
+//! run but 3i, which leaves nothing else on this machine any time. `--kills` is the number
+//! of killed hosts of b and of restarted agents of 3b, `--minutes` the length of b's steady
+//! state, `--rounds` how often everything else is repeated, `--loops` and `--seconds` are
+//! the busy loops of 3i and how long they run. The exit status is 1 when anything was found
 //! wrong, 64 when the arguments make no sense.
 
 mod rig;
@@ -15,26 +17,34 @@ mod rig;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use rig::clock::now;
 use rig::proxy::Mode;
 use rig::report::{Report, story};
-use rig::scenarios::{check, failover, handover, link, mixed, store};
-use rig::setting::{Setting, agent_under_test, putex_020};
+use rig::scenarios::guard_commands::Cause;
+use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
+use rig::scenarios::{handover, link, mixed, store};
+use rig::setting::{Setting, agent_under_test, debug_agent, putex_020, runsv};
 
 const R: Duration = Duration::from_millis(500);
 const LETTERS: &str = "bcdefghijl";
 
-/// What needs a process that outlives the agent; runs when it is asked for alone.
-const GUARDED: char = 'k';
+/// The scenarios of the guard, but for the busy machine.
+const GUARDED: [&str; 9] = ["3a", "3b", "3c", "3d", "3f", "3g", "3h", "3j", "3k"];
+
+/// The busy machine, when it is asked for.
+const BUSY: &str = "3i";
+
+/// How long start takes in 3k.
+const LONG_START: Duration = Duration::from_secs(20);
 
 /// What the command line asks for.
 struct Campaign {
-    letters: String,
+    names: Vec<String>,
     kills: usize,
     minutes: f64,
     rounds: usize,
+    loops: usize,
+    seconds: u64,
 }
 
 fn main() -> ExitCode {
@@ -46,8 +56,8 @@ fn main() -> ExitCode {
         }
     };
     let mut clean = true;
-    for letter in campaign.letters.chars() {
-        for report in play(letter, &campaign) {
+    for name in &campaign.names {
+        for report in play(name, &campaign) {
             clean &= report.is_clean();
         }
     }
@@ -57,10 +67,12 @@ fn main() -> ExitCode {
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Campaign, String> {
     let mut campaign = Campaign {
-        letters: String::new(),
+        names: Vec::new(),
         kills: 20,
         minutes: 5.0,
         rounds: 1,
+        loops: 200,
+        seconds: 60,
     };
     while let Some(argument) = arguments.next() {
         let mut value = || {
@@ -72,24 +84,39 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Campaign, String
         match argument.as_str() {
             "--kills" => campaign.kills = value()?.parse().map_err(bad)?,
             "--rounds" => campaign.rounds = value()?.parse().map_err(bad)?,
+            "--loops" => campaign.loops = value()?.parse().map_err(bad)?,
+            "--seconds" => campaign.seconds = value()?.parse().map_err(bad)?,
             "--minutes" => {
                 let minutes = value()?.parse();
                 campaign.minutes = minutes.map_err(|_| format!("{argument}: not a number"))?;
             }
-            letters if letters.chars().all(|c| c == GUARDED || LETTERS.contains(c)) => {
-                campaign.letters.push_str(letters);
+            name if name == BUSY || GUARDED.contains(&name) => {
+                campaign.names.push(name.to_owned());
             }
-            other => return Err(format!("{other}: neither a flag nor one of {LETTERS}")),
+            letters if letters.chars().all(|letter| LETTERS.contains(letter)) => {
+                campaign.names.extend(one_by_one(letters));
+            }
+            other => {
+                let known = GUARDED.join(", ");
+                return Err(format!(
+                    "{other}: neither a flag nor of {LETTERS} nor one of {known}, {BUSY}"
+                ));
+            }
         }
     }
-    if campaign.letters.is_empty() {
-        campaign.letters.push_str(LETTERS);
+    if campaign.names.is_empty() {
+        campaign.names.extend(one_by_one(LETTERS));
+        campaign.names.extend(GUARDED.map(str::to_owned));
     }
     Ok(campaign)
 }
 
-fn play(letter: char, campaign: &Campaign) -> Vec<Report> {
-    if letter == 'i' {
+fn one_by_one(letters: &str) -> impl Iterator<Item = String> {
+    letters.chars().map(String::from)
+}
+
+fn play(name: &str, campaign: &Campaign) -> Vec<Report> {
+    if name == "i" {
         let Some(setting) = Setting::with_old_server(R) else {
             return Vec::new();
         };
@@ -105,27 +132,55 @@ fn play(letter: char, campaign: &Campaign) -> Vec<Report> {
         return Vec::new();
     };
     let (setting, rounds) = (&setting, campaign.rounds);
-    match letter {
-        'b' => b(setting, campaign),
-        'c' => c(setting, rounds),
-        'd' => d(setting, rounds),
-        'e' => vec![repeat(1, || {
+    match name {
+        "b" => b(setting, campaign),
+        "c" => c(setting, rounds),
+        "d" => d(setting, rounds),
+        "e" => vec![repeat(1, || {
             handover::a_terminated_agent_hands_over(setting, rounds)
         })],
-        'f' => vec![repeat(rounds, || {
+        "f" => vec![repeat(rounds, || {
             handover::one_token_twice_is_never_active_twice(setting)
         })],
-        'g' => g(setting, rounds),
-        'h' => h(setting, rounds),
-        'j' => vec![repeat(rounds, || j(setting))],
-        GUARDED => [Signal::KILL, Signal::STOP]
-            .map(|signal| {
+        "g" => g(setting, rounds),
+        "h" => h(setting, rounds),
+        "j" => vec![repeat(rounds, || j(setting))],
+        "l" => vec![repeat(1, || l(setting))],
+        guarded => play_guarded(guarded, setting, campaign),
+    }
+}
+
+fn play_guarded(name: &str, setting: &Setting, campaign: &Campaign) -> Vec<Report> {
+    let rounds = campaign.rounds;
+    match name {
+        "3a" => a_of_3(setting, rounds),
+        "3b" => b_of_3(setting, campaign.kills),
+        "3c" => vec![repeat(rounds, || {
+            guard::a_sleeping_agent_does_not_keep_its_service(setting)
+        })],
+        "3d" => d_of_3(setting, rounds),
+        "3f" => [Cause::LostLink, Cause::LostLinkThenKilled, Cause::Told]
+            .map(|cause| {
                 repeat(rounds, || {
-                    link::a_lost_agent_does_not_leave_its_service(setting, signal)
+                    guard_commands::a_hanging_stop_meets_the_last_resort(setting, cause)
                 })
             })
             .into(),
-        _ => vec![repeat(1, || l(setting))],
+        "3g" => [true, false]
+            .map(|told| {
+                repeat(rounds, || {
+                    guard_commands::a_failing_stop_is_repeated(setting, told)
+                })
+            })
+            .into(),
+        "3h" => vec![repeat(rounds, || {
+            guard_strain::a_full_log_holds_nothing_up(setting)
+        })],
+        BUSY => i_of_3(campaign),
+        "3j" => j_of_3(setting, rounds),
+        _ => vec![repeat(rounds, || {
+            guard_commands::a_slow_start_keeps_and_loses_its_lock(setting, LONG_START)
+        })],
     }
 }
 
@@ -214,6 +269,60 @@ fn j(setting: &Setting) -> Report {
         report.note(format!("standby, {standby}"));
         Ok(())
     })
+}
+
+fn a_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
+    vec![
+        repeat(rounds, || {
+            guard::a_killed_agent_does_not_leave_its_service(setting)
+        }),
+        repeat(rounds, || guard::agents_that_end_leave_nothing(setting)),
+    ]
+}
+
+/// Once restarted by the rig, once by a real supervisor.
+fn b_of_3(setting: &Setting, kills: usize) -> Vec<Report> {
+    let mut reports = vec![repeat(1, || {
+        guard::a_restarted_agent_goes_on(setting, kills)
+    })];
+    if let Some(runsv) = runsv() {
+        reports.push(repeat(1, || {
+            guard::a_supervised_agent_goes_on(setting, &runsv, kills)
+        }));
+    }
+    reports
+}
+
+fn d_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
+    vec![
+        repeat(rounds, || guard::a_killed_guard_is_replaced(setting)),
+        repeat(rounds, || guard::agent_and_guard_die_together(setting)),
+        repeat(rounds, || guard::a_stopped_guard_is_survived(setting)),
+    ]
+}
+
+/// At R 1 s: what is shorter says more about the machine than about the agent.
+fn i_of_3(campaign: &Campaign) -> Vec<Report> {
+    let Some(setting) = Setting::new(Duration::from_secs(1)) else {
+        return Vec::new();
+    };
+    let (loops, window) = (campaign.loops, Duration::from_secs(campaign.seconds));
+    vec![repeat(campaign.rounds, || {
+        guard_strain::a_busy_machine_never_runs_two(&setting, loops, window)
+    })]
+}
+
+fn j_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
+    let Some(agent) = debug_agent() else {
+        return Vec::new();
+    };
+    guard_strain::THREADS
+        .map(|thread| {
+            repeat(rounds, || {
+                guard_strain::a_panicking_thread_ends_the_agent(setting, &agent, thread)
+            })
+        })
+        .into()
 }
 
 fn l(setting: &Setting) -> Report {

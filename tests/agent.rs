@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use rig::proxy::Mode;
 use rig::report::Report;
-use rig::scenarios::{check, failover, handover, link, mixed, store};
-use rig::setting::{Setting, agent_under_test, putex_020};
+use rig::scenarios::guard_commands::Cause;
+use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
+use rig::scenarios::{handover, link, mixed, store};
+use rig::setting::{Setting, agent_under_test, debug_agent, putex_020};
 
 /// Renewal interval of the short scenarios: short enough for all of them to fit
-/// into a minute and a half, long enough for a busy machine.
+/// into a few minutes, long enough for a busy machine.
 const R: Duration = Duration::from_millis(250);
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -112,6 +114,76 @@ fn a_restored_store_stops_the_service() {
 #[test]
 fn a_lost_memory_bucket_stops_the_service() {
     play(store::a_lost_memory_bucket_stops_the_service);
+}
+
+#[test]
+fn a_killed_agent_does_not_leave_its_service() {
+    play(guard::a_killed_agent_does_not_leave_its_service);
+}
+
+#[test]
+fn agents_that_end_leave_nothing() {
+    play(guard::agents_that_end_leave_nothing);
+}
+
+#[test]
+fn a_restarted_agent_goes_on() {
+    play(|setting| guard::a_restarted_agent_goes_on(setting, 3));
+}
+
+#[test]
+fn a_sleeping_agent_does_not_keep_its_service() {
+    play(guard::a_sleeping_agent_does_not_keep_its_service);
+}
+
+#[test]
+fn a_killed_guard_is_replaced() {
+    play(guard::a_killed_guard_is_replaced);
+}
+
+#[test]
+fn a_hanging_stop_meets_the_last_resort() {
+    play(|setting| guard_commands::a_hanging_stop_meets_the_last_resort(setting, Cause::LostLink));
+}
+
+#[test]
+fn a_guard_too_meets_a_hanging_stop() {
+    play(|setting| {
+        guard_commands::a_hanging_stop_meets_the_last_resort(setting, Cause::LostLinkThenKilled)
+    });
+}
+
+#[test]
+fn an_agent_told_to_end_meets_a_hanging_stop() {
+    play(|setting| guard_commands::a_hanging_stop_meets_the_last_resort(setting, Cause::Told));
+}
+
+#[test]
+fn a_failing_stop_is_repeated() {
+    play(|setting| guard_commands::a_failing_stop_is_repeated(setting, true));
+}
+
+#[test]
+fn a_full_log_holds_nothing_up() {
+    play(guard_strain::a_full_log_holds_nothing_up);
+}
+
+#[test]
+fn a_slow_start_keeps_and_loses_its_lock() {
+    play(|setting| guard_commands::a_slow_start_keeps_and_loses_its_lock(setting, R * 8));
+}
+
+#[test]
+fn a_panicking_thread_ends_the_agent() {
+    let _turn = my_turn();
+    let (Some(setting), Some(agent)) = (Setting::new(R), debug_agent()) else {
+        return;
+    };
+    let play = |thread| guard_strain::a_panicking_thread_ends_the_agent(&setting, &agent, thread);
+    // All of them are played, whatever becomes of the first.
+    for report in guard_strain::THREADS.map(play) {
+        report.expect_clean();
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! d. Servers and links that come and go, and agents that die or sleep alone.
+//! d. Servers and links that come and go.
 
 use std::time::Duration;
 
@@ -108,28 +108,6 @@ pub(crate) fn a_lost_acknowledgement_moves_nothing(setting: &Setting) -> Report 
                 .ok_or("no acknowledgement came that could be lost")?;
             let window = scene.timing.takeover() * 2;
             scene.check_nothing_moves(report, since, window);
-            Ok(())
-        })
-    })
-}
-
-/// The agent alone is killed, or stops running: its service does not outlive its lock.
-pub(crate) fn a_lost_agent_does_not_leave_its_service(setting: &Setting, signal: Signal) -> Report {
-    let what = if signal == Signal::KILL {
-        "dies"
-    } else {
-        "sleeps"
-    };
-    story(&format!("d: the active agent alone {what}"), |report| {
-        Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
-            let lost_at = scene.hosts[active].signal_agent(signal);
-            scene.next_active(active, lost_at)?;
-            observe_for(scene.timing.takeover());
-            scene.check_stopped_in_time(report, active, lost_at);
-            let woken_at = scene.hosts[active].signal_agent(Signal::CONT);
-            let window = scene.timing.takeover() + scene.timing.r;
-            scene.check_nothing_moves(report, woken_at, window);
             Ok(())
         })
     })

@@ -1,0 +1,192 @@
+//! 3h, 3i, 3j: a log that nobody reads, a machine with no time left, threads that panic.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::rig::clock::{ms, now, observe_for, wait_until};
+use crate::rig::host::plans;
+use crate::rig::report::{Report, story};
+use crate::rig::scenarios::guard::{check_takeover, kill_agent};
+use crate::rig::scene::Scene;
+use crate::rig::setting::Setting;
+
+/// The threads of an agent, the main one first.
+pub(crate) const THREADS: [&str; 6] = [
+    "putex",
+    "putex-store",
+    "putex-child",
+    "putex-watch",
+    "putex-signal",
+    "putex-log",
+];
+
+/// More lines a check than the pipe and the agent's queue take together.
+const CHATTER: usize = 3000;
+
+/// Nobody reads what the active agent says, for 3T, while it has much to say: renewals go
+/// on and nothing moves. Then the agent is killed, with the pipe full: its guard is not
+/// held up by that.
+pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
+    story("3h: nobody reads the log", |report| {
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let host = &scene.hosts[active];
+            let muted_at = now();
+            host.set_reading(false);
+            host.service.set_chatter(CHATTER);
+            let window = scene.timing.lock() * 3;
+            scene.check_nothing_moves(report, muted_at, window);
+            let renewal = host.proxy.last_known_renewal();
+            let renewed_at = renewal.map_or(muted_at, |renewal| renewal.at);
+            let since = now().saturating_sub(renewed_at);
+            report.check_at_most("last renewal beside a full log", since, scene.timing.r * 2);
+            let read_at = now();
+            host.set_reading(true);
+            let many = || Some(dropped(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
+            let lost = wait_until(read_at + scene.timing.patience(), many);
+            report.check(lost.is_some(), || {
+                let lost = dropped(&host.said_since(muted_at));
+                format!("only {lost} dropped lines were counted")
+            });
+            report.note(format!(
+                "{} dropped lines were counted",
+                lost.unwrap_or_default()
+            ));
+
+            host.set_reading(false);
+            let window = scene.timing.lock();
+            scene.check_nothing_moves(report, read_at, window);
+            let killed_at = kill_agent(scene, active);
+            let taken = check_takeover(scene, report, active, killed_at);
+            scene.hosts[active].service.set_chatter(0);
+            scene.hosts[active].set_reading(true);
+            taken?;
+            scene.comes_back(report, active)
+        })
+    })
+}
+
+/// `loops` busy loops leave the agents hardly any time for `window`. The service may
+/// move; two never run.
+pub(crate) fn a_busy_machine_never_runs_two(
+    setting: &Setting,
+    loops: usize,
+    window: Duration,
+) -> Report {
+    story(&format!("3i: {loops} busy loops"), |report| {
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            scene.settle()?;
+            let since = now();
+            let busy = Busy::start(loops);
+            observe_for(window);
+            drop(busy);
+            let changes = scene.observer.changes_since(since);
+            report.note(format!("services started or stopped {changes} times"));
+            for (number, host) in scene.hosts.iter().enumerate() {
+                let lines = host.said_since(since);
+                let late: Vec<Duration> = lines.iter().filter_map(|line| lateness(line)).collect();
+                late.iter().for_each(|late| report.measure("late", *late));
+                let longest = late.iter().max().copied().unwrap_or_default();
+                report.note(format!(
+                    "host {number} was late {} times, at most {:.0} ms",
+                    late.len(),
+                    ms(longest)
+                ));
+            }
+            Ok(())
+        })
+    })
+}
+
+/// A thread of the active agent panics: the service is down before another may start, and
+/// another takes over. `agent` is a debug build.
+pub(crate) fn a_panicking_thread_ends_the_agent(
+    setting: &Setting,
+    agent: &Path,
+    thread: &'static str,
+) -> Report {
+    story(&format!("3j: {thread} panics"), |report| {
+        let mut plans = plans(agent, 2);
+        for plan in &mut plans {
+            plan.panic_thread = Some(thread);
+        }
+        Scene::set(setting, plans)?.play(report, |scene, report| {
+            scene.start_all()?;
+            let active = scene.settle()?;
+            let panicked_at = now();
+            scene.hosts[active].service.set_panic(true);
+            // It wakes the signal thread, which has the log thread say something.
+            scene.hosts[active].signal_agent(Signal::HUP);
+            check_takeover(scene, report, active, panicked_at)?;
+            let host = &mut scene.hosts[active];
+            let status = host.wait_exit(now() + scene.timing.patience());
+            let status = status.ok_or("an agent with a dead thread lives on")?;
+            report.check(!status.success(), || {
+                "an agent whose thread panicked ended well".to_owned()
+            });
+            report.note(format!("after {thread} panicked the agent ended: {status}"));
+            host.service.set_panic(false);
+            host.start()?;
+            scene.wait_taking_part(active)
+        })
+    })
+}
+
+/// Threads that do nothing as fast as they can, until this is dropped.
+struct Busy {
+    ended: Arc<AtomicBool>,
+}
+
+impl Busy {
+    fn start(loops: usize) -> Busy {
+        let ended = Arc::new(AtomicBool::new(false));
+        for _ in 0..loops {
+            let ended = Arc::clone(&ended);
+            thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Busy { ended }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns how many lines the agent says that it has dropped.
+fn dropped(lines: &[String]) -> usize {
+    let counts = lines.iter().filter_map(|line| {
+        let (before, _) = line.split_once(" log lines were dropped")?;
+        before.rsplit(' ').next()?.parse::<usize>().ok()
+    });
+    counts.sum()
+}
+
+/// Returns the longest time that a line with `late` in it names.
+fn lateness(line: &str) -> Option<Duration> {
+    if !line.contains("late") {
+        return None;
+    }
+    let words: Vec<&str> = line.split(|c: char| " ,:;()".contains(c)).collect();
+    let time = |two: &[&str]| {
+        let number: f64 = two[0].parse().ok()?;
+        let scale = match two[1] {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(number * scale).ok()
+    };
+    words.windows(2).filter_map(time).max()
+}
