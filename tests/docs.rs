@@ -150,7 +150,12 @@ fn flags_mentioned_anywhere_in_the_page_exist() {
 
 #[test]
 fn help_names_every_flag_with_its_default_and_its_variable() {
-    for verb in [None, Some(Verb::Agent), Some(Verb::Timing)] {
+    for verb in [
+        None,
+        Some(Verb::Agent),
+        Some(Verb::Timing),
+        Some(Verb::Guard),
+    ] {
         let text = help(verb);
         let (_, text) = text.split_once("options:\n").unwrap();
         for flag in FLAGS {
@@ -203,7 +208,7 @@ fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
 
 #[test]
 fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
-    let given = names(&read("src/agent/children.rs"), "PUTEX_");
+    let given = names(&read("src/command.rs"), "PUTEX_");
     let items = items(&section("COMMANDS RUN"));
     let documented: BTreeSet<_> = items
         .iter()
@@ -402,7 +407,7 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
             .collect();
         assert!(known.contains(&flag), "{flag}");
     }
-    let given = names(&read("src/agent/children.rs"), "PUTEX_");
+    let given = names(&read("src/command.rs"), "PUTEX_");
     assert!(names(&readme, "PUTEX_").is_subset(&given));
     assert!(readme.contains("man ./man/putex.8") && root().join("man/putex.8").is_file());
 }

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::inbox::Post;
 use super::sentinel::Sentinel;
-use super::threads::Threads;
+use super::threads::{Threads, may_be_asked_to_panic};
 use super::watchdog::Watchdog;
 use crate::cgroup::Cages;
 use crate::command::{Commands, Stage};
@@ -179,6 +179,7 @@ impl Nursery {
                 ..Ready::default()
             }
         });
+        may_be_asked_to_panic("putex-child");
         if ready.guard {
             while let Some(news) = self.sentinel.heed(sys::now()) {
                 self.report(Some(news))?;

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
+use super::threads::may_be_asked_to_panic;
 use crate::core::event::Command;
 use crate::sys::{self, Alarm, Waker, Want};
 
@@ -125,6 +126,7 @@ impl Journal {
 fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64, ending: &AtomicBool) {
     let mut stderr = io::stderr();
     while let Ok(line) = queued.recv() {
+        may_be_asked_to_panic("putex-log");
         if line.is_empty() {
             return;
         }

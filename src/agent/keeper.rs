@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::inbox::Post;
-use super::threads::Threads;
+use super::threads::{Threads, may_be_asked_to_panic};
 use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::timing::Instant;
@@ -166,6 +166,7 @@ impl Shop {
     fn serve_open(&mut self) -> Option<String> {
         loop {
             self.answer()?;
+            may_be_asked_to_panic("putex-store");
             let watched = self.store.watch(self.waker.as_fd(), None);
             match watched {
                 Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,

@@ -35,7 +35,7 @@ use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 use self::life::{Before, Life};
 use self::sentinel::{Sentinel, inherit};
-use self::threads::Threads;
+use self::threads::{Threads, end_all_when_one_panics, may_be_asked_to_panic};
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cages, PREFIX};
 use crate::command::Commands;
@@ -80,6 +80,7 @@ pub struct Setup {
 ///
 /// When the system has no thread, pipe or signal handler to give.
 pub fn run(setup: Setup) -> io::Result<Exit> {
+    end_all_when_one_panics(&setup.commands.key);
     let threads = Threads {
         realtime: setup.realtime,
     };
@@ -189,6 +190,7 @@ fn turn_until_end(
             Some(fault) => fault,
             None => next_event(&pump, inbox),
         };
+        may_be_asked_to_panic("putex");
         if let Event::Opened(_) = event {
             hands.keeper.opened();
             for (level, text) in greeting.drain(..) {

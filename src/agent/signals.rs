@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::inbox::Post;
-use super::threads::Threads;
+use super::threads::{Threads, may_be_asked_to_panic};
 use crate::core::event::Event;
 
 /// Takes the signals over and starts the thread. Called before any other thread
@@ -19,6 +19,7 @@ pub(super) fn watch(post: Post, threads: Threads) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let heed = move || {
         for signal in signals.forever() {
+            may_be_asked_to_panic("putex-signal");
             let name = match signal {
                 SIGTERM => "SIGTERM",
                 SIGINT => "SIGINT",

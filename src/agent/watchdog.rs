@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::threads::Threads;
+use super::threads::{Threads, may_be_asked_to_panic};
 use crate::core::event::Command;
 use crate::core::timing::Instant;
 use crate::sys::{self, Alarm, Waker, Want};
@@ -119,6 +119,7 @@ impl Watchdog {
     /// had to wake the watchdog for it.
     fn watch(&self, alarm: &Alarm) {
         loop {
+            may_be_asked_to_panic("putex-watch");
             // Whoever changes a slot while they are looked at leaves a wake-up.
             self.asleep_until_ns.store(u64::MAX, SeqCst);
             let now = nanos(sys::now());

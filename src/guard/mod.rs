@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 
 use self::device::Device;
 use self::left::Left;
-use self::voice::Voice;
+pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};
 use crate::core::event::{Command, Level, Outcome, Role, Run, Under};

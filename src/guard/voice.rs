@@ -15,9 +15,9 @@ use rustix::net::SendFlags;
 
 use crate::core::event::{Command, Level};
 
-/// Where the guard's lines go.
+/// Where the lines go.
 #[derive(Debug)]
-pub(super) struct Voice {
+pub struct Voice {
     way: Option<OwnedFd>,
     subject: String,
     lowest: u64,
@@ -25,8 +25,10 @@ pub(super) struct Voice {
 }
 
 impl Voice {
-    /// Finds the way; `subject` stands in every line.
-    pub(super) fn new(subject: &str, lowest: u64) -> Voice {
+    /// Finds the way; `subject` stands in every line, and nothing is said below the
+    /// lowest level: 1 errors, 2 warnings, and so on.
+    #[must_use]
+    pub fn new(subject: &str, lowest: u64) -> Voice {
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         let way = OpenOptions::new()
             .append(true)
@@ -40,8 +42,8 @@ impl Voice {
         }
     }
 
-    /// Says a line of the guard's own.
-    pub(super) fn say(&mut self, level: Level, text: &str) {
+    /// Says a line of the program's own, or drops and counts it.
+    pub fn say(&mut self, level: Level, text: &str) {
         let (number, mark) = match level {
             Level::Error => (1, "error: "),
             Level::Warn => (2, "warning: "),
