@@ -260,6 +260,14 @@ fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_dead() {
 }
 
 #[test]
+fn a_device_of_a_short_timeout_is_not_kicked_once_the_lock_has_run_out() {
+    let timing = Timing::new(Duration::from_secs(1), 4, 3, 10_000).expect("it is safe");
+    let (mut guard, fence) = armed(1, timing);
+    let kicks = kicks(&mut guard, fence.act_at.expect("there is one"));
+    assert_eq!(kicks.last(), Some(&fence.valid_until));
+}
+
+#[test]
 fn a_device_is_not_kicked_when_that_comes_too_late() {
     let (mut guard, fence) = armed(1, timing());
     let late = fence.dead_by.before(Duration::from_millis(1000));

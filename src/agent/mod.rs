@@ -185,10 +185,11 @@ fn turn_until_end(
     inbox: &Inbox,
     mut greeting: Vec<(log::Level, String)>,
 ) -> Exit {
+    let mut latest = Duration::ZERO;
     loop {
         let event = match hands.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(&pump, inbox),
+            None => next_event(&pump, inbox, &mut latest),
         };
         may_be_asked_to_panic("putex");
         if let Event::Opened(_) = event {
@@ -202,17 +203,20 @@ fn turn_until_end(
         pump = after;
         for effect in effects {
             if let Some(exit) = hands.perform(effect) {
+                log::debug!("this agent woke {} late at the most", Ms(latest));
                 return exit;
             }
         }
     }
 }
 
-/// Waits for an event, until the pump's deadline at the longest.
-fn next_event(pump: &Pump, inbox: &Inbox) -> Event {
+/// Waits for an event, until the pump's deadline at the longest. Keeps the longest
+/// time by which it woke after that.
+fn next_event(pump: &Pump, inbox: &Inbox, latest: &mut Duration) -> Event {
     let deadline = pump.deadline();
     inbox.next(deadline).unwrap_or_else(|| {
         let late = deadline.map_or(Duration::ZERO, |at| sys::now().since(at));
+        *latest = late.max(*latest);
         if late > SLACK {
             log::warn!(
                 "woke {} late: this host is overloaded or was suspended",

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [guard=none|slow]
-//!       [dead=b] [inherited=1485]                   first line of a story
+//!       [dead=b] [inherited=1485] [boot=boot-1]     first line of a story
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
@@ -174,7 +174,7 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
         token: (*words.named.get("token").unwrap_or(&"alpha")).to_owned(),
         incarnation: Incarnation(u128::from(b'a')),
         host: "alpha".to_owned(),
-        boot: "boot-1".to_owned(),
+        boot: (*words.named.get("boot").unwrap_or(&"boot-1")).to_owned(),
         dead: words
             .named
             .get("dead")
