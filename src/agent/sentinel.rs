@@ -40,6 +40,9 @@ pub(super) struct Sentinel {
     started: u32,
     pause: Duration,
     start_at: Instant,
+    /// What the guard was told last; another is told at once, before the pump knows
+    /// of it: the agent may be gone a moment after its guard.
+    watch: Watch,
     under: Option<Under>,
     groups: [i32; Command::ALL.len()],
 }
@@ -120,11 +123,18 @@ impl Sentinel {
             started: 0,
             pause: AGAIN_MIN,
             start_at: now,
+            watch: Watch::Down,
             under: None,
             groups: [0; Command::ALL.len()],
         };
-        if let Some(Inherited { socket, name, .. }) = inherited {
+        if let Some(Inherited {
+            socket,
+            name,
+            fence,
+        }) = inherited
+        {
             sentinel.set_up.name = name;
+            sentinel.watch = fence.map_or(Watch::Down, Watch::MayRun);
             sentinel.line = Some(Line {
                 socket,
                 child: None,
@@ -162,20 +172,13 @@ impl Sentinel {
             Ok(line) => self.line = Some(line),
             Err(error) => return Some(self.lost(&format!("it cannot be started: {error}"), now)),
         }
-        let told = self.send(&Word::SetUp(Box::new(self.set_up.clone())));
-        if told.is_some() {
-            return told;
-        }
-        self.under = None;
-        let groups = self.groups;
-        let running = Command::ALL.into_iter().zip(groups);
-        for (command, group) in running.filter(|(_, group)| *group > 0) {
-            let lost = self.send(&Word::Group(command, group));
-            if lost.is_some() {
-                return lost;
-            }
-        }
-        None
+        let running = Command::ALL.into_iter().zip(self.groups);
+        let running = running.filter(|(_, group)| *group > 0);
+        let mut words = vec![Word::SetUp(Box::new(self.set_up.clone()))];
+        words.extend(running.map(|(command, group)| Word::Group(command, group)));
+        words.extend(self.under.clone().map(Word::Under));
+        words.push(Word::Watch(self.watch));
+        words.iter().find_map(|word| self.send(word))
     }
 
     fn start(&self, now: Instant) -> io::Result<Line> {
@@ -241,13 +244,14 @@ impl Sentinel {
 
     /// Tells how long the service may run, and under which lock.
     pub(super) fn tell(&mut self, watch: Watch, under: Under) -> Option<Sentry> {
-        self.line.as_ref()?;
-        if self.under.as_ref() != Some(&under) {
-            let lost = self.send(&Word::Under(under.clone()));
+        let news = self.under.as_ref() != Some(&under);
+        self.watch = watch;
+        if news {
+            self.under = Some(under.clone());
+            let lost = self.send(&Word::Under(under));
             if lost.is_some() {
                 return lost;
             }
-            self.under = Some(under);
         }
         self.send(&Word::Watch(watch))
     }
