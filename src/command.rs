@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::event::{Command, Outcome, Run};
 use crate::core::timing::Instant;
+use crate::sys;
 
 /// A longer line of output is passed on in pieces of this many bytes.
 const LINE_MAX: usize = 4096;
@@ -182,7 +182,7 @@ impl Stage {
     pub fn has_ended(&self) -> bool {
         self.process
             .as_ref()
-            .is_some_and(|process| has_ended(&process.exit))
+            .is_some_and(|process| sys::is_ready(&process.exit))
     }
 
     /// Runs a prepared command in a process group of its own and returns the group.
@@ -294,17 +294,6 @@ impl Stage {
             self.partial.clear();
         }
     }
-}
-
-/// Whether the process of a descriptor has ended: it becomes readable then.
-#[must_use]
-pub fn has_ended(process: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(process, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 fn describe(status: ExitStatus) -> String {

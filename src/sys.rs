@@ -66,6 +66,14 @@ pub enum Want {
 /// Most descriptors that [`Alarm::wait`] takes.
 const WAITED_MAX: usize = 6;
 
+/// Returns whether something can be read now. A descriptor of a process becomes
+/// readable when that ends.
+#[must_use]
+pub fn is_ready(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
+}
+
 /// Waits until one of `fds` is ready, for ever if none is. Whoever has a deadline
 /// waits with an [`Alarm`].
 ///

@@ -115,11 +115,14 @@ fn all_sources() -> Vec<Source> {
 }
 
 #[test]
-fn nothing_is_unsafe() {
+fn nothing_is_unsafe_but_a_few_calls() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let manifest = fs::read_to_string(manifest).unwrap();
-    assert!(manifest.contains("unsafe_code = \"forbid\""), "Cargo.toml");
-    forbid(&sources("src"), &["unsafe ", "unsafe{"]);
+    assert!(manifest.contains("unsafe_code = \"deny\""), "Cargo.toml");
+    // A few calls that no library has stand in one place.
+    let mut shipped = sources("src");
+    shipped.retain(|file| file.path != "src/sys/raw.rs");
+    forbid(&shipped, &["unsafe ", "unsafe{", "unsafe_code"]);
 }
 
 #[test]

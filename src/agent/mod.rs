@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
 //! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
-//! | `putex-child` (`children`) | the commands and their output; the guard (`sentinel`) | poll(2) | how a command ended, what the guard says |
+//! | `putex-child` (`children`) | the commands, the guard | poll(2) | their ends, its words |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT |
 //! | `putex-log` (`journal`) | stderr | writing to it | |
@@ -49,6 +49,9 @@ use crate::guard::word::SetUp;
 use crate::store::Store;
 use crate::sys::{self, Alarm, raw};
 
+/// What is said once the store is open.
+type Greeting = Vec<(log::Level, String)>;
+
 /// All that an agent is set up with.
 pub struct Setup {
     /// How the pump was set up.
@@ -71,7 +74,7 @@ pub struct Setup {
     pub store: Box<dyn Store>,
     /// What is said once the store is open: before, a mistake in the set-up shall
     /// be the only line.
-    pub greeting: Vec<(log::Level, String)>,
+    pub greeting: Greeting,
 }
 
 /// Runs an agent until it is told to end.
@@ -87,25 +90,11 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     let (post, inbox) = inbox()?;
     signals::watch(post.clone(), threads)?;
     let watchdog = Watchdog::start(threads)?;
-    let mut greeting = setup.greeting;
+    let mut greeting = setup.greeting.clone();
     if setup.realtime {
         greeting.extend(go_realtime());
     }
-    let path = life::path(
-        &setup.base,
-        &setup.bucket,
-        &setup.commands.key,
-        &setup.me.token,
-    );
-    let begun = Life::begin(&path, setup.me.incarnation, &setup.me.boot);
-    let (life, before) = match begun {
-        Ok((life, before)) => (Some(life), before),
-        Err(why) => {
-            let text = format!("a restarted agent will not know this one: {why}");
-            greeting.push((log::Level::Warn, text));
-            (None, Before::default())
-        }
-    };
+    let (life, before) = begin_life(&setup, &mut greeting);
     let inherited = match &before.guard {
         Some(name) => inherit(name, &Alarm::new()?),
         None => None,
@@ -115,13 +104,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         ..setup.me
     };
     let fence = inherited.as_ref().and_then(|inherited| inherited.fence);
-    let cages = match Cages::make(&format!("{PREFIX}{}", std::process::id())) {
-        Ok(cages) => Some(cages),
-        Err(why) => {
-            greeting.push((log::Level::Debug, format!("no control groups: {why}")));
-            None
-        }
-    };
+    let cages = make_cages(&mut greeting);
     let set_up = SetUp {
         name: format!("putex-guard-{}", me.incarnation),
         timing: setup.config.timing,
@@ -163,8 +146,33 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     Ok(turn_until_end(pump, hands, &inbox, greeting))
 }
 
+/// Begins this agent's life; says why the next one will not know of it, if so.
+fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) {
+    let (key, me) = (&setup.commands.key, &setup.me);
+    let path = life::path(&setup.base, &setup.bucket, key, &me.token);
+    match Life::begin(&path, me.incarnation, &me.boot) {
+        Ok((life, before)) => (Some(life), before),
+        Err(why) => {
+            let text = format!("a restarted agent will not know this one: {why}");
+            greeting.push((log::Level::Warn, text));
+            (None, Before::default())
+        }
+    }
+}
+
+/// Makes control groups for the commands, where they are this agent's to make.
+fn make_cages(greeting: &mut Greeting) -> Option<Cages> {
+    match Cages::make(&format!("{PREFIX}{}", std::process::id())) {
+        Ok(cages) => Some(cages),
+        Err(why) => {
+            greeting.push((log::Level::Debug, format!("no control groups: {why}")));
+            None
+        }
+    }
+}
+
 /// Asks for real-time priority and locked memory; says what is not permitted.
-fn go_realtime() -> Vec<(log::Level, String)> {
+fn go_realtime() -> Greeting {
     let priority = raw::set_realtime();
     let memory = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
     let failed = [
@@ -179,12 +187,7 @@ fn go_realtime() -> Vec<(log::Level, String)> {
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.
-fn turn_until_end(
-    mut pump: Pump,
-    mut hands: Hands,
-    inbox: &Inbox,
-    mut greeting: Vec<(log::Level, String)>,
-) -> Exit {
+fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting: Greeting) -> Exit {
     let mut latest = Duration::ZERO;
     loop {
         let event = match hands.faults.pop_front() {

@@ -293,7 +293,8 @@ impl Guard {
             Watch::MayRun(fence) => {
                 let left = Ms(fence.valid_until.since(now));
                 let text = format!(
-                    "the agent is gone; unless it is back within {left}, the guard stops the service"
+                    "the agent is gone; unless it is back within {left}, \
+                     the guard stops the service"
                 );
                 self.say(Level::Warn, text);
             }

@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::cgroup::Cages;
-use crate::command::has_ended;
 use crate::core::event::Command;
+use crate::sys;
 
 /// The last start, stop and so on that the agent said it runs.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Left {
     pub(super) fn kill(&mut self) {
         for slot in &mut self.groups {
             if let Some((group, leader)) = slot.take()
-                && !has_ended(&leader)
+                && !sys::is_ready(&leader)
             {
                 // It fails when the group has ended since.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
