@@ -74,6 +74,13 @@ pub fn is_ready(fd: impl AsFd) -> bool {
     poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
 }
 
+/// Returns whether something can be written now.
+#[must_use]
+pub fn has_room(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+    poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
+}
+
 /// Waits until one of `fds` is ready, for ever if none is. Whoever has a deadline
 /// waits with an [`Alarm`].
 ///

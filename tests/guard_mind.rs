@@ -18,7 +18,8 @@ fn ms(ms: u64) -> Instant {
 
 /// Takes in `news` and returns what the guard does, without what it only says.
 fn turn(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
-    let acts = guard.turn(news, now);
+    let mut acts = guard.turn(news, now);
+    acts.extend(guard.turn(News::Tick, now));
     let deeds = acts.iter().filter(|act| !matches!(act, Act::Say(..)));
     let deeds = deeds.cloned().collect();
     guard.done(acts);
@@ -335,4 +336,46 @@ fn it_is_said_what_was_wrong_and_what_is_done() {
     let acts = guard.turn(News::Tick, fence.valid_until);
     let text = "the guard: the agent is gone: stopping the service".to_owned();
     assert!(acts.contains(&Act::Say(Level::Error, text)), "{acts:?}");
+}
+
+#[test]
+fn a_guard_that_was_held_up_hears_first_that_the_agent_renewed() {
+    let (mut guard, fence) = watching(1485, false);
+    let late = fence.dead_by.after(Duration::from_secs(1));
+    // The words of the meantime, in their order: the first of them have run out too.
+    for stroke in 1..=6 {
+        let told = Fence::of_lock(ms(1485 + stroke * 500), timing());
+        let acts = guard.turn(News::Told(Watch::MayRun(told)), late);
+        assert_eq!(acts, [], "stroke {stroke}");
+        guard.done(acts);
+    }
+    assert_eq!(turn(&mut guard, News::Tick, late), []);
+    assert!(!guard.acting());
+}
+
+#[test]
+fn a_device_is_kicked_at_every_word_so_that_a_stop_has_its_whole_budget() {
+    let timing = Timing::new(Duration::from_secs(1), 4, 3, 10_000).expect("it is safe");
+    let (mut guard, _) = armed(2, timing);
+    let at = ms(300);
+    let renewed = Fence::of_lock(at.after(timing.validity()), timing);
+    let acts = turn(&mut guard, News::Told(Watch::MayRun(renewed)), at);
+    assert_eq!(acts, [Act::Kick]);
+}
+
+#[test]
+fn a_device_is_not_kicked_for_a_word_that_a_later_one_took_back() {
+    let (mut guard, fence) = armed(1, timing());
+    let lost_at = ms(200);
+    let lost = Fence {
+        valid_until: lost_at,
+        dead_by: lost_at.after(timing().stop_budget()),
+        ..fence
+    };
+    for watch in [fence, lost].map(Watch::MayRun) {
+        let acts = guard.turn(News::Told(watch), ms(700));
+        assert_eq!(acts, []);
+        guard.done(acts);
+    }
+    assert_eq!(turn(&mut guard, News::Tick, ms(700)), []);
 }

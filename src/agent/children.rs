@@ -1,13 +1,15 @@
 //! The child thread: runs the operator's commands, passes their output on line by
 //! line, reaps them, and keeps the guard.
 //!
-//! The pump's orders are carried out in their order: the guard has been told until
-//! when the service may run before start is run.
+//! The pump's orders are carried out in their order, and what the guard has to know
+//! comes before the next of them: it has been told until when the service may run
+//! before start is run. Of several words for the guard, the last counts, so they
+//! never pile up.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -23,19 +25,15 @@ use crate::core::event::{Command, Event, Outcome, Run, Sentry, Under};
 use crate::core::guard::Watch;
 use crate::sys::{self, Alarm, Waker, Want};
 
-/// The pump has one instance of each command under way, and tells the guard once a
-/// turn; twice that is room enough.
-const ORDERS_MAX: usize = 16;
+/// The pump has one instance of each command under way; twice that is room enough.
+const ORDERS_MAX: usize = 8;
 
-/// How long an ending agent waits for its guard to be told.
+/// How long an ending agent waits for its guard to be told and to end.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the pump wants of this thread.
 enum Order {
     Run(Run),
-    Tell(Watch, Under),
-    ReplaceGuard,
-    KillService,
     /// The agent ends; although the service may run, if so.
     End {
         given_up: bool,
@@ -43,9 +41,18 @@ enum Order {
     },
 }
 
+/// What the pump wants of the guard.
+#[derive(Default)]
+struct Wishes {
+    tell: Option<(Watch, Under)>,
+    replace: bool,
+    kill_service: bool,
+}
+
 /// The pump's end of the child thread.
 pub(super) struct Children {
     orders: Sender<Order>,
+    wishes: Arc<Mutex<Wishes>>,
     waker: Arc<Waker>,
 }
 
@@ -65,6 +72,7 @@ impl Children {
     ) -> io::Result<Children> {
         let (orders, asked) = bounded(ORDERS_MAX);
         let waker = Arc::new(Waker::new()?);
+        let wishes = Arc::new(Mutex::new(Wishes::default()));
         let stages = [
             Stage::new(Command::Check)?,
             Stage::new(Command::Start)?,
@@ -78,13 +86,18 @@ impl Children {
             stages,
             watchdog,
             asked,
+            wishes: Arc::clone(&wishes),
             waker: Arc::clone(&waker),
             alarm: Alarm::new()?,
             post,
             nothing: File::open("/dev/null")?,
         };
         threads.start("putex-child", move || nursery.work())?;
-        Ok(Children { orders, waker })
+        Ok(Children {
+            orders,
+            wishes,
+            waker,
+        })
     }
 
     /// Asks for a command without waiting; says whether there was room.
@@ -92,24 +105,23 @@ impl Children {
         self.order(Order::Run(run))
     }
 
-    /// Has the guard told without waiting; says whether there was room.
-    pub(super) fn tell(&self, watch: Watch, under: Under) -> bool {
-        self.order(Order::Tell(watch, under))
+    /// Has the guard told, before any order that follows.
+    pub(super) fn tell(&self, watch: Watch, under: Under) {
+        self.wish(|wishes| wishes.tell = Some((watch, under)));
     }
 
-    /// Has another guard started instead of one that hangs; says whether there was
-    /// room.
-    pub(super) fn replace_guard(&self) -> bool {
-        self.order(Order::ReplaceGuard)
+    /// Has another guard started instead of one that hangs.
+    pub(super) fn replace_guard(&self) {
+        self.wish(|wishes| wishes.replace = true);
     }
 
-    /// Has all that start left behind killed; says whether there was room.
-    pub(super) fn kill_service(&self) -> bool {
-        self.order(Order::KillService)
+    /// Has all that start left behind killed.
+    pub(super) fn kill_service(&self) {
+        self.wish(|wishes| wishes.kill_service = true);
     }
 
     /// Waits until the guard knows that the agent ends, and whether the service may
-    /// run on.
+    /// run on; as a rule the guard has ended then.
     ///
     /// # Errors
     ///
@@ -128,6 +140,11 @@ impl Children {
         Ok(())
     }
 
+    fn wish(&self, wish: impl FnOnce(&mut Wishes)) {
+        wish(&mut self.wishes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.waker.wake();
+    }
+
     fn order(&self, order: Order) -> bool {
         let room = self.orders.try_send(order).is_ok();
         self.waker.wake();
@@ -143,6 +160,7 @@ struct Nursery {
     stages: [Stage; Command::ALL.len()],
     watchdog: Arc<Watchdog>,
     asked: Receiver<Order>,
+    wishes: Arc<Mutex<Wishes>>,
     waker: Arc<Waker>,
     alarm: Alarm,
     post: Post,
@@ -188,8 +206,10 @@ impl Nursery {
         if ready.waker {
             self.waker.clear();
             while let Ok(order) = self.asked.try_recv() {
+                self.fulfil_wishes()?;
                 self.carry_out(order)?;
             }
+            self.fulfil_wishes()?;
         }
         for at in 0..self.stages.len() {
             if ready.output[at] {
@@ -238,26 +258,36 @@ impl Nursery {
         Ok(ready)
     }
 
+    /// Tells the guard what it has to know by now.
+    fn fulfil_wishes(&mut self) -> Option<()> {
+        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Wishes {
+            tell,
+            replace,
+            kill_service,
+        } = std::mem::take(&mut *wishes);
+        drop(wishes);
+        if let Some((watch, under)) = tell {
+            let lost = self.sentinel.tell(watch, under);
+            self.report(lost)?;
+        }
+        if kill_service {
+            let lost = self.sentinel.kill_service();
+            self.report(lost)?;
+        }
+        if replace {
+            let lost = self.sentinel.drop_line();
+            self.report(lost)?;
+        }
+        Some(())
+    }
+
     /// Carries one order out; `None` when the agent has ended.
     fn carry_out(&mut self, order: Order) -> Option<()> {
         match order {
             Order::Run(run) => self.spawn(&run),
-            Order::Tell(watch, under) => {
-                let lost = self.sentinel.tell(watch, under);
-                self.report(lost)
-            }
-            Order::ReplaceGuard => {
-                let lost = self.sentinel.drop_line();
-                self.report(lost)
-            }
-            Order::KillService => {
-                let lost = self.sentinel.kill_service();
-                self.report(lost)
-            }
             Order::End { given_up, done } => {
-                if given_up {
-                    self.sentinel.give_up();
-                }
+                self.sentinel.end(given_up);
                 if let Some(cages) = self.cages.take() {
                     cages.remove();
                 }
@@ -297,9 +327,14 @@ impl Nursery {
                 self.watchdog.started(run.command, group);
                 let lost = self.sentinel.tell_group(run.command, group);
                 self.report(lost)?;
-                // Held up meanwhile, it is killed before it begins.
-                if !self.is_over(run.command) {
-                    self.stages[run.command as usize].give_leave();
+                let over = self.is_over(run.command);
+                let stage = &mut self.stages[run.command as usize];
+                if run.command == Command::Start && !self.sentinel.is_there() {
+                    // Nobody would know of it, should this agent die now.
+                    stage.kill();
+                } else if !over {
+                    // Held up meanwhile, it is killed before it begins.
+                    stage.give_leave();
                 }
                 Some(())
             }

@@ -9,17 +9,23 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::core::record::Incarnation;
+use crate::sys::{self, Alarm};
 
 /// First line of the file.
 const FORMAT: &str = "putex life 1";
 
 /// Lives that are remembered: one is enough unless it died before it adopted.
 const LIVES_MAX: usize = 8;
+
+/// How long the lock is tried for, and how often.
+const LOCK_WITHIN: Duration = Duration::from_millis(100);
+const LOCK_EVERY: Duration = Duration::from_millis(5);
 
 /// Longest file that is read.
 const BYTES_MAX: u64 = 4096;
@@ -79,13 +85,9 @@ impl Life {
             return Err("the kernel does not name its boot".to_owned());
         }
         let file = open(path).map_err(failed)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let path = path.display();
-                return Err(format!("{path}: another agent with this token runs here"));
-            }
-            Err(error) => return Err(failed(error.into())),
+        if !lock(&file).map_err(failed)? {
+            let path = path.display();
+            return Err(format!("{path}: another agent with this token runs here"));
         }
         let mut text = String::new();
         // What cannot be read says nothing of a life before.
@@ -119,6 +121,23 @@ impl Life {
         // Never empty in between: a write that is cut short has no end.
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
+    }
+}
+
+/// Says whether the file could be locked. A child of a dead agent that has not come
+/// to execute its program yet keeps the lock a moment longer.
+fn lock(file: &File) -> io::Result<bool> {
+    let until = sys::now().after(LOCK_WITHIN);
+    let alarm = Alarm::new()?;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if sys::now() < until => {
+                alarm.wait([], Some(sys::now().after(LOCK_EVERY)))?;
+            }
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

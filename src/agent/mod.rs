@@ -13,6 +13,7 @@
 //! graph has no cycle. A queue that is full is a fault with a name.
 
 mod children;
+mod handover;
 mod inbox;
 pub mod journal;
 mod keeper;
@@ -31,16 +32,17 @@ use std::time::Duration;
 use rustix::mm::MlockAllFlags;
 
 use self::children::Children;
+use self::handover::take_over;
 use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 use self::life::{Before, Life};
-use self::sentinel::{Sentinel, inherit};
+use self::sentinel::Sentinel;
 use self::threads::{Threads, end_all_when_one_panics, may_be_asked_to_panic};
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cages, PREFIX};
 use crate::command::Commands;
 use crate::core::event::{
-    Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Sentry, Written,
+    Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Written,
 };
 use crate::core::pump::{Config, Me, Pump, bounce};
 use crate::core::timing::{Ms, SLACK};
@@ -95,15 +97,15 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         greeting.extend(go_realtime());
     }
     let (life, before) = begin_life(&setup, &mut greeting);
-    let inherited = match &before.guard {
-        Some(name) => inherit(name, &Alarm::new()?),
-        None => None,
-    };
+    let alarm = Alarm::new()?;
+    let guard = before.guard.as_deref();
+    let handover = guard.and_then(|name| take_over(name, setup.config.timing, &alarm));
     let me = Me {
         dead: before.dead,
         ..setup.me
     };
-    let fence = inherited.as_ref().and_then(|inherited| inherited.fence);
+    let left = handover.as_ref();
+    let inherited = left.and_then(|handover| handover.left.clone());
     let cages = make_cages(&mut greeting);
     let set_up = SetUp {
         name: format!("putex-guard-{}", me.incarnation),
@@ -119,7 +121,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         realtime: setup.realtime,
         level: setup.level,
     };
-    let sentinel = Sentinel::new(set_up, life, inherited, sys::now());
+    let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
     let children = Children::start(
         setup.commands,
         cages,
@@ -135,7 +137,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         incarnation: me.incarnation.to_string(),
         host: me.host.clone(),
     };
-    let pump = Pump::new(setup.config, me, fence, sys::now());
+    let pump = Pump::new(setup.config, me, inherited, sys::now());
     let hands = Hands {
         watchdog,
         children,
@@ -274,15 +276,10 @@ impl Hands {
                 }
             }
             Effect::Guard(watch, under) => {
-                if !self.children.tell(watch, under) {
-                    let lost = Sentry::Lost("it could not be told".to_owned());
-                    self.faults.push_back(Event::Guard(lost));
-                }
+                self.children.tell(watch, under);
             }
-            // Asked for again as long as there is none.
-            Effect::ReplaceGuard => drop(self.children.replace_guard()),
-            // Best effort: stop goes on being run.
-            Effect::KillService => drop(self.children.kill_service()),
+            Effect::ReplaceGuard => self.children.replace_guard(),
+            Effect::KillService => self.children.kill_service(),
             Effect::Extend(command, deadline) => self.watchdog.arm(command, deadline),
             Effect::Kill(command) => self.watchdog.kill(command),
             Effect::Say(level, text) => say(level, &text),

@@ -1,4 +1,4 @@
-//! The agent's end of its guard: starts it, or takes over that of a life before,
+//! The agent's end of its guard: starts it, or goes on with that of a life before,
 //! tells it what it has to know, and notices at once when it is gone.
 
 use std::io;
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::process::{PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags};
 
+use super::handover::{Handover, end};
 use super::life::Life;
 use crate::command::remove_secrets;
 use crate::core::event::{Command, Sentry, Under};
-use crate::core::guard::{Fence, Watch};
+use crate::core::guard::Watch;
 use crate::core::timing::Instant;
 use crate::guard::word::{Answer, SetUp, Word};
-use crate::guard::{ANSWER_WITHIN, call};
 use crate::sys::{self, Alarm, Want};
 
 /// Shortest and longest pause before a guard is started again after one that did
@@ -25,8 +25,11 @@ use crate::sys::{self, Alarm, Want};
 const AGAIN_MIN: Duration = Duration::from_millis(20);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
+/// How long a guard takes to end that has nothing left to do.
+const END_WITHIN: Duration = Duration::from_millis(300);
+
 /// Largest answer.
-const ANSWER_MAX: usize = 4096;
+pub(super) const ANSWER_MAX: usize = 4096;
 
 /// The guard, as the agent knows it.
 #[derive(Debug)]
@@ -45,66 +48,15 @@ pub(super) struct Sentinel {
     watch: Watch,
     under: Option<Under>,
     groups: [i32; Command::ALL.len()],
+    alarm: Alarm,
 }
 
 /// A guard that lives.
 #[derive(Debug)]
 struct Line {
     socket: OwnedFd,
-    /// The process, where it is this agent's child.
-    child: Option<Child>,
+    process: Process,
     since: Instant,
-}
-
-/// What a life before left behind.
-#[derive(Debug)]
-pub(super) struct Inherited {
-    socket: OwnedFd,
-    name: String,
-    /// Its service may run within this.
-    pub(super) fence: Option<Fence>,
-}
-
-/// Attaches to the guard of a life before. One that is ending the service already
-/// is waited for: nothing else is done beside it.
-pub(super) fn inherit(name: &str, alarm: &Alarm) -> Option<Inherited> {
-    let socket = call(name)?;
-    let mut until = sys::now().after(ANSWER_WITHIN);
-    loop {
-        match wait_for_answer(&socket, until, alarm)? {
-            Answer::Ready(watch) => {
-                let fence = match watch {
-                    Watch::Down => None,
-                    Watch::MayRun(fence) => Some(fence),
-                };
-                let name = name.to_owned();
-                return Some(Inherited {
-                    socket,
-                    name,
-                    fence,
-                });
-            }
-            Answer::Acting(watch) => {
-                log::warn!("the guard of this agent's previous life is stopping the service");
-                if let Watch::MayRun(fence) = watch {
-                    until = fence.dead_by.max(sys::now()).after(ANSWER_WITHIN);
-                }
-            }
-            Answer::Armed | Answer::Unfit(_) | Answer::Remark(..) => {}
-        }
-    }
-}
-
-fn wait_for_answer(socket: &OwnedFd, until: Instant, alarm: &Alarm) -> Option<Answer> {
-    let [ready] = alarm
-        .wait([(socket.as_fd(), Want::Read)], Some(until))
-        .ok()?;
-    if !ready {
-        return None;
-    }
-    let mut buffer = [0; ANSWER_MAX];
-    let (count, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT).ok()?;
-    Answer::decode(&buffer[..count])
 }
 
 impl Sentinel {
@@ -112,7 +64,8 @@ impl Sentinel {
     pub(super) fn new(
         set_up: SetUp,
         life: Option<Life>,
-        inherited: Option<Inherited>,
+        handover: Option<Handover>,
+        alarm: Alarm,
         now: Instant,
     ) -> Sentinel {
         let mut sentinel = Sentinel {
@@ -126,18 +79,17 @@ impl Sentinel {
             watch: Watch::Down,
             under: None,
             groups: [0; Command::ALL.len()],
+            alarm,
         };
-        if let Some(Inherited {
-            socket,
-            name,
-            fence,
-        }) = inherited
-        {
-            sentinel.set_up.name = name;
-            sentinel.watch = fence.map_or(Watch::Down, Watch::MayRun);
+        if let Some(handover) = handover {
+            sentinel.set_up.name = handover.name;
+            if let Some(left) = handover.left {
+                sentinel.watch = Watch::MayRun(left.fence);
+                sentinel.under = Some(left.under);
+            }
             sentinel.line = Some(Line {
-                socket,
-                child: None,
+                socket: handover.socket,
+                process: Process::Inherited(handover.process),
                 since: now,
             });
         }
@@ -196,7 +148,7 @@ impl Sentinel {
         let child = command.spawn()?;
         Ok(Line {
             socket: own,
-            child: Some(child),
+            process: Process::Own(child),
             since: now,
         })
     }
@@ -217,7 +169,7 @@ impl Sentinel {
                 return Some(self.lost("it has ended", now));
             };
             match answer {
-                Answer::Ready(_) => {
+                Answer::Ready(..) => {
                     self.write_down();
                     return Some(Sentry::Ready);
                 }
@@ -263,8 +215,12 @@ impl Sentinel {
             return None;
         }
         self.groups[command as usize] = group;
-        self.line.as_ref()?;
         self.send(&Word::Group(command, group))
+    }
+
+    /// Returns whether a guard is there to know what it was told.
+    pub(super) fn is_there(&self) -> bool {
+        self.line.is_some()
     }
 
     /// A command has ended: a guard that is started later need not know of it.
@@ -283,10 +239,18 @@ impl Sentinel {
         self.send(&Word::KillService)
     }
 
-    /// The agent ends although the service may run.
-    pub(super) fn give_up(&mut self) {
-        // Nobody is left to be told of a failure.
-        let _ = self.send(&Word::GivenUp);
+    /// The agent ends, although the service may run if `given_up`. Waits until the
+    /// guard has put the watchdog device away and ended.
+    pub(super) fn end(&mut self, given_up: bool) {
+        if given_up {
+            // Nobody is left to be told of a failure.
+            let _ = self.send(&Word::GivenUp);
+        }
+        if let Some(line) = self.line.take() {
+            drop(line.socket);
+            let until = sys::now().after(END_WITHIN);
+            line.process.await_end(until, &self.alarm);
+        }
     }
 
     /// Sends without waiting. A guard that takes nothing in is as good as gone.
@@ -310,7 +274,7 @@ impl Sentinel {
                 self.start_at = now.after(self.pause);
                 self.pause = (self.pause * 2).min(AGAIN_MAX);
             }
-            end(line);
+            line.process.end(&self.alarm);
         } else {
             self.start_at = now.after(self.pause);
             self.pause = (self.pause * 2).min(AGAIN_MAX);
@@ -319,21 +283,38 @@ impl Sentinel {
     }
 }
 
-/// Kills what may hang, and reaps it if it is this agent's child.
-fn end(line: Line) {
-    match line.child {
-        Some(mut child) => {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        None => {
-            let peer = rustix::net::sockopt::socket_peercred(&line.socket);
-            // The socket is still open on that side, or nobody is there to be killed.
-            let process =
-                peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
-            if let Ok(process) = process {
-                let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
+/// Whose guard it is, and so how its end is seen.
+#[derive(Debug)]
+enum Process {
+    /// This agent's child.
+    Own(Child),
+    /// That of a life before.
+    Inherited(OwnedFd),
+}
+
+impl Process {
+    /// Kills what may hang, and waits for its end.
+    fn end(self, alarm: &Alarm) {
+        match self {
+            Process::Own(mut child) => {
+                let _ = child.kill();
+                let _ = child.wait();
             }
+            Process::Inherited(process) => end(&process, alarm),
+        }
+    }
+
+    /// Waits for the end of a guard that has nothing left to do.
+    fn await_end(self, until: Instant, alarm: &Alarm) {
+        let process = match self {
+            Process::Own(child) => {
+                rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok()
+            }
+            Process::Inherited(process) => Some(process),
+        };
+        if let Some(process) = process {
+            // One that takes longer is left to itself.
+            let _ = alarm.wait([(process.as_fd(), Want::Read)], Some(until));
         }
     }
 }

@@ -17,53 +17,23 @@
 //!    service is known to be down; and never so late that it bites after the
 //!    service must be dead.
 //! 4. While it waits it needs no memory.
+//! 5. A deadline is looked at when all that was said before it has been taken in:
+//!    a guard that was held up hears first that the agent renewed meanwhile.
+
+mod fence;
 
 use std::time::Duration;
+
+pub use self::fence::{Fence, Inherited, Watch};
 
 use crate::core::bite::longest_bite;
 use crate::core::event::{Command, Level, Outcome};
 use crate::core::timing::{Instant, Ms, Timing};
 
-/// How long the service may run, as the agent tells its guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
-    /// It is down, or was never started: there is nothing to guard.
-    Down,
-    /// It may run, within this fence.
-    MayRun(Fence),
-}
-
-/// Until when a service may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fence {
-    /// V. Until then the agent may be gone: another life of it may adopt.
-    pub valid_until: Instant,
-    /// When an agent that lives but says nothing more has to be replaced; `None`
-    /// when it may take its time, because nothing is left to save.
-    pub act_at: Option<Instant>,
-    /// When the service must be dead.
-    pub dead_by: Instant,
-    /// The last resort was run already.
-    pub resorted: bool,
-}
-
-impl Fence {
-    /// Returns the fence of a lock that is valid until `valid_until`.
-    #[must_use]
-    pub fn of_lock(valid_until: Instant, timing: Timing) -> Fence {
-        Fence {
-            valid_until,
-            act_at: Some(valid_until.after(timing.guard_patience())),
-            dead_by: valid_until.after(timing.stop_budget()),
-            resorted: false,
-        }
-    }
-}
-
 /// What happened to the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A deadline may have passed.
+    /// A deadline may have passed, and all that is known has been told.
     Tick,
     /// The agent told how long the service may run.
     Told(Watch),
@@ -142,6 +112,8 @@ pub struct Guard {
     device_wanted: bool,
     device: Option<Device>,
     watch: Watch,
+    /// The agent has said something that the device has not been kicked for yet.
+    kick_owed: bool,
     /// The agent was told that the guard is prepared.
     armed: bool,
     agent: bool,
@@ -162,6 +134,7 @@ impl Guard {
             device_wanted,
             device: None,
             watch: Watch::Down,
+            kick_owed: false,
             armed: false,
             agent: true,
             awaited: false,
@@ -192,11 +165,12 @@ impl Guard {
         self.phase != Phase::Watching
     }
 
-    /// Takes in what happened and returns what to do about it. The list is handed
+    /// Takes in what happened and returns what to do about it; deadlines are for
+    /// [`News::Tick`] alone, which follows whatever else there was. The list is handed
     /// back with [`Guard::done`], so that waiting needs no memory.
     pub fn turn(&mut self, news: News, now: Instant) -> Vec<Act> {
         match news {
-            News::Tick => {}
+            News::Tick => self.advance(now),
             News::Told(watch) => self.told(watch),
             News::AgentGone => self.agent_gone(now),
             News::AgentBack => {
@@ -225,7 +199,6 @@ impl Guard {
             News::Ended(Command::LastResort, outcome) => self.resorted(&outcome, now),
             News::Ended(Command::Check | Command::Start, _) => {}
         }
-        self.advance(now);
         std::mem::take(&mut self.acts)
     }
 
@@ -257,6 +230,7 @@ impl Guard {
             return;
         }
         self.watch = watch;
+        self.kick_owed = watch != Watch::Down;
         match watch {
             Watch::Down => {
                 self.armed = false;
@@ -368,7 +342,8 @@ impl Guard {
             self.act(Act::Run(Command::Stop, until));
             self.phase = Phase::Stopping(until);
         }
-        if self.kick_at().is_some_and(|at| now >= at) {
+        let owed = std::mem::take(&mut self.kick_owed);
+        if self.kick_at().is_some_and(|at| owed || now >= at) {
             self.kick(now);
         }
     }
@@ -477,7 +452,7 @@ impl Guard {
     }
 }
 
-/// The device is kicked so often within its timeout.
+/// The device is kicked at every word of the agent, and so often within its timeout.
 const KICKS: u32 = 3;
 
 fn words(outcome: &Outcome) -> &str {

@@ -14,8 +14,8 @@ use crate::sys;
 #[derive(Debug)]
 pub(super) struct Left {
     groups: [Option<(Pid, OwnedFd)>; Command::ALL.len()],
-    /// The control groups of this life of the agent, last, and of those before: the
-    /// service may be in any.
+    /// The control groups of this life of the agent, last, and of those before in
+    /// which the service may be.
     cages: Vec<Cages>,
 }
 
@@ -31,10 +31,12 @@ impl Left {
 
     /// Notes where the control groups of the agent are, if it has some.
     pub(super) fn add_cages(&mut self, dir: Option<&str>) {
-        let known = |dir: &Path| self.cages.iter().any(|cages| cages.dir() == dir);
-        let dir = dir.map(Path::new).filter(|dir| !known(dir));
+        // Of lives that come and go, only those count whose service runs on.
+        self.cages
+            .retain(|cages| cages.is_populated(Command::Start).unwrap_or(true));
         // Without them, process groups have to do.
-        self.cages.extend(dir.and_then(|dir| Cages::open(dir).ok()));
+        let opened = dir.and_then(|dir| Cages::open(Path::new(dir)).ok());
+        self.cages.extend(opened);
     }
 
     /// Returns the script that enters the control group of a command.

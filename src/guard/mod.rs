@@ -8,26 +8,27 @@
 
 mod device;
 mod left;
+mod line;
 mod voice;
 pub mod word;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
-use rustix::process::{PidfdFlags, Signal};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use self::device::Device;
 use self::left::Left;
+pub use self::line::call;
+use self::line::{Agent, listen, receive};
 pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};
@@ -40,8 +41,11 @@ use crate::sys::{self, Alarm, Want, raw};
 /// What must not end a guard while it has something to guard.
 const IGNORED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM];
 
-/// Lives of the agent that may wait to be let in.
-const BACKLOG: i32 = 4;
+/// How long the guard waits when it could not let one in.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+
+/// How ready the kernel is to kill this process when memory runs out.
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
 /// Runs the guard of the agent at the other end of stdin, until the service is
 /// known to be down and the agent has gone.
@@ -51,14 +55,19 @@ const BACKLOG: i32 = 4;
 /// When stdin does not lead to an agent, or the system has not what it needs.
 pub fn run() -> Result<Exit, String> {
     let stdin = io::stdin();
-    let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3)
-        .map_err(|error| format!("no descriptor: {error}"))?;
+    let no_descriptor = |error: io::Error| format!("no descriptor: {error}");
+    let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
+    let socket = socket.map_err(|error| no_descriptor(error.into()))?;
+    // The agent sees the guard's end when the last copy of the socket is closed.
+    let nothing = File::open("/dev/null").map_err(no_descriptor)?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let mut buffer = vec![0; PACKET_MAX];
     let set_up = match receive(socket.as_fd(), &mut buffer, RecvFlags::empty()) {
         Ok(Some(Word::SetUp(set_up))) => *set_up,
         Ok(_) | Err(_) => return Err("guard: it is started by an agent, not by hand".to_owned()),
     };
-    let mut house = House::new(socket, set_up, buffer).map_err(|error| error.to_string())?;
+    let mut house =
+        House::new(socket, set_up, nothing, buffer).map_err(|error| error.to_string())?;
     house.settle();
     Ok(house.keep())
 }
@@ -79,14 +88,10 @@ struct House {
     voice: Voice,
     alarm: Alarm,
     nothing: File,
+    /// How ready the kernel was to kill this process, which its commands still are.
+    oom_score: String,
     buffer: Vec<u8>,
     over: bool,
-}
-
-/// The other end.
-struct Agent {
-    socket: OwnedFd,
-    process: Option<OwnedFd>,
 }
 
 /// What became ready, in the order of looking.
@@ -98,7 +103,7 @@ struct Ready {
 }
 
 impl House {
-    fn new(socket: OwnedFd, set_up: SetUp, buffer: Vec<u8>) -> io::Result<House> {
+    fn new(socket: OwnedFd, set_up: SetUp, nothing: File, buffer: Vec<u8>) -> io::Result<House> {
         for signal in IGNORED {
             signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
         }
@@ -118,7 +123,8 @@ impl House {
             left: Left::new(set_up.cages.as_deref()),
             device: None,
             alarm: Alarm::new()?,
-            nothing: File::open("/dev/null")?,
+            nothing,
+            oom_score: String::new(),
             set_up,
             buffer,
             over: false,
@@ -128,7 +134,10 @@ impl House {
     /// Does what can be done beforehand, and tells the agent.
     fn settle(&mut self) {
         // Best effort, each: not everybody may.
-        let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        if self.oom_score.is_empty() {
+            self.oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
+            let _ = fs::write(OOM_SCORE, "-1000");
+        }
         let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
         if self.set_up.realtime {
             // The agent says why it is not permitted, if it is not.
@@ -140,7 +149,7 @@ impl House {
         }
         match self.try_device() {
             Some(why) => self.answer(&Answer::Unfit(why)),
-            None => self.answer(&Answer::Ready(watch)),
+            None => self.answer(&Answer::Ready(watch, self.under.clone())),
         }
     }
 
@@ -304,8 +313,15 @@ impl House {
     /// Lets another life of the agent in, if the one before is gone and the service
     /// is still as it left it.
     fn let_in(&mut self) {
-        let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) else {
-            return;
+        let socket = match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(_) => {
+                // No descriptor or memory: the caller goes on waiting, and so does
+                // this, lest it spin. A wait that fails is one that is short.
+                let _ = self.alarm.wait([], Some(sys::now().after(ACCEPT_AGAIN)));
+                return;
+            }
         };
         let own = rustix::process::geteuid();
         let same_user = sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own);
@@ -319,7 +335,7 @@ impl House {
         if self.guard.acting() {
             self.answer(&Answer::Acting(watch));
         } else {
-            self.answer(&Answer::Ready(watch));
+            self.answer(&Answer::Ready(watch, self.under.clone()));
         }
         self.hear(News::AgentBack);
     }
@@ -421,22 +437,16 @@ impl House {
         let mut prepared = self.commands.prepare(&run, door, sys::now());
         let at = usize::from(command == Command::LastResort);
         self.killed[at] = false;
-        if let Err(error) = self.stages[at].spawn(&mut prepared, &self.nothing) {
-            let outcome = Outcome::Failed(format!("it could not be run: {error}"));
-            self.hear(News::Ended(command, outcome));
-        }
-    }
-}
-
-impl Agent {
-    /// Without the process, a silent agent cannot be killed, only its service ended.
-    fn of(socket: OwnedFd) -> Agent {
-        let peer = sockopt::socket_peercred(&socket);
-        let process =
-            peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
-        Agent {
-            socket,
-            process: process.ok(),
+        match self.stages[at].spawn(&mut prepared, &self.nothing) {
+            Ok(group) => {
+                // Best effort: it may have ended.
+                let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
+                let _ = fs::write(path, &self.oom_score);
+            }
+            Err(error) => {
+                let outcome = Outcome::Failed(format!("it could not be run: {error}"));
+                self.hear(News::Ended(command, outcome));
+            }
         }
     }
 }
@@ -452,39 +462,3 @@ fn commands(set_up: &SetUp) -> Commands {
         token: set_up.token.clone(),
     }
 }
-
-/// Returns the next word; `None` at the end, and for what is no word.
-fn receive(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-    flags: RecvFlags,
-) -> Result<Option<Word>, Errno> {
-    let (count, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
-    Ok(Word::decode(&buffer[..count]))
-}
-
-/// Listens on a name that is no file: nothing is left behind by a guard that dies.
-fn listen(name: &str) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::bind(
-        &listener,
-        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
-    )?;
-    rustix::net::listen(&listener, BACKLOG)?;
-    Ok(listener)
-}
-
-/// Attaches to the guard of that name; `None` when there is none any more.
-pub fn call(name: &str) -> Option<OwnedFd> {
-    let kind = SocketType::SEQPACKET;
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
-    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
-    rustix::net::connect(&socket, &address).ok()?;
-    Some(socket)
-}
-
-/// How long a guard takes to answer, at the longest: then it hangs.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);

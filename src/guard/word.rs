@@ -64,7 +64,7 @@ pub struct SetUp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It watches; so it was told last.
-    Ready(Watch),
+    Ready(Watch, Under),
     /// It has begun to end the service.
     Acting(Watch),
     /// The service may be started.
@@ -91,9 +91,7 @@ impl Word {
             }
             Word::Under(under) => {
                 out.number(2);
-                out.number(under.term.map_or(0, |term| term.0));
-                out.optional(under.epoch.as_deref());
-                out.optional(under.previous.as_deref());
+                out.under(under);
             }
             Word::Group(command, group) => {
                 out.number(3);
@@ -113,11 +111,7 @@ impl Word {
         Some(match input.number()? {
             0 => Word::SetUp(Box::new(SetUp::read(&mut input)?)),
             1 => Word::Watch(input.watch()?),
-            2 => Word::Under(Under {
-                term: Some(input.number()?).filter(|term| *term > 0).map(Revision),
-                epoch: input.optional()?,
-                previous: input.optional()?,
-            }),
+            2 => Word::Under(input.under()?),
             3 => {
                 let command = usize::try_from(input.number()?).ok()?;
                 let group = i32::try_from(input.number()?).ok()?;
@@ -183,9 +177,10 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::with_capacity(64));
         match self {
-            Answer::Ready(watch) => {
+            Answer::Ready(watch, under) => {
                 out.number(0);
                 out.watch(*watch);
+                out.under(under);
             }
             Answer::Acting(watch) => {
                 out.number(1);
@@ -210,7 +205,7 @@ impl Answer {
     pub fn decode(packet: &[u8]) -> Option<Answer> {
         let mut input = Reader(packet);
         Some(match input.number()? {
-            0 => Answer::Ready(input.watch()?),
+            0 => Answer::Ready(input.watch()?, input.under()?),
             1 => Answer::Acting(input.watch()?),
             2 => Answer::Armed,
             3 => Answer::Unfit(input.text()?),
@@ -243,6 +238,12 @@ impl Writer {
     fn optional(&mut self, text: Option<&str>) {
         self.number(u64::from(text.is_some()));
         self.text(text.unwrap_or_default());
+    }
+
+    fn under(&mut self, under: &Under) {
+        self.number(under.term.map_or(0, |term| term.0));
+        self.optional(under.epoch.as_deref());
+        self.optional(under.previous.as_deref());
     }
 
     fn watch(&mut self, watch: Watch) {
@@ -285,6 +286,14 @@ impl Reader<'_> {
         let there = self.number()? == 1;
         let text = self.text()?;
         Some(there.then_some(text))
+    }
+
+    fn under(&mut self) -> Option<Under> {
+        Some(Under {
+            term: Some(self.number()?).filter(|term| *term > 0).map(Revision),
+            epoch: self.optional()?,
+            previous: self.optional()?,
+        })
     }
 
     fn watch(&mut self) -> Option<Watch> {
@@ -348,7 +357,13 @@ mod tests {
             assert_eq!(Word::decode(&word.encode()), Some(word));
         }
         for answer in [
-            Answer::Ready(Watch::Down),
+            Answer::Ready(
+                Watch::Down,
+                Under {
+                    previous: Some("beta".to_owned()),
+                    ..Under::default()
+                },
+            ),
             Answer::Acting(Watch::Down),
             Answer::Armed,
             Answer::Unfit("no device".to_owned()),

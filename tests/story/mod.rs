@@ -5,6 +5,7 @@
 //! ```text
 //! setup r=500 f=3 c=1 [check=no] [token=alpha] [last-resort=yes] [guard=none|slow]
 //!       [dead=b] [inherited=1485] [boot=boot-1]     first line of a story
+//!       (inherited: term 8, after beta, in epoch e1)
 //! at 0 tick
 //! at 0 opened KEY [last=9] [epoch=e2] [age=60000] [replicas=3]
 //! at 0 closed WHY...          at 0 rejected WHY...
@@ -29,7 +30,7 @@ use std::time::Duration;
 use putex::core::event::{
     Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Run, Sentry, Under, Written,
 };
-use putex::core::guard::{Fence, Watch};
+use putex::core::guard::{Fence, Inherited, Watch};
 use putex::core::pump::{Config, Me, Pump, bounce};
 use putex::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight, Standing};
 use putex::core::timing::{Instant, Timing};
@@ -189,7 +190,14 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
     };
     let inherited = match words.number("inherited", 0)? {
         0 => None,
-        valid_until => Some(Fence::of_lock(ms(valid_until), timing)),
+        valid_until => Some(Inherited {
+            fence: Fence::of_lock(ms(valid_until), timing),
+            under: Under {
+                term: Some(Revision(8)),
+                epoch: Some("e1".to_owned()),
+                previous: Some("beta".to_owned()),
+            },
+        }),
     };
     let pump = Pump::new(config, me, inherited, ms(0));
     if words.named.get("guard") == Some(&"none") {

@@ -251,7 +251,8 @@ impl Active {
         } else {
             Role::Standby
         };
-        facts.run(command, role, deadline, Some(&self.hold));
+        let under = facts.under(Some(&self.hold));
+        facts.run(command, role, deadline, under);
     }
 
     fn renew(&mut self, facts: &mut Facts, now: Instant) {

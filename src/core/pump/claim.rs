@@ -15,7 +15,7 @@ pub(super) struct Claim {
     /// In words, who or what holds the lock.
     pub(super) holder: String,
     /// The term under which a previous life of this agent, which is dead, ran the
-    /// service here: it goes on under it.
+    /// service here: where its guard still watches that, it goes on under it.
     pub(super) adopt: Option<Revision>,
 }
 
@@ -75,11 +75,8 @@ impl Facts {
                     ),
                     (Standing::Active, false) if self.me.lived_as(lease) => Claim {
                         adopt: Some(lease.term.unwrap_or(sight.revision)),
-                        ..claim(free, None, PREVIOUS_LIFE)
+                        ..claim(wait, confirm, PREVIOUS_LIFE)
                     },
-                    (Standing::Taking, false) if self.me.lived_as(lease) => {
-                        claim(free, confirm, PREVIOUS_LIFE)
-                    }
                     (Standing::Active, true) => claim(free, None, "this agent"),
                     (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
                     (Standing::Active | Standing::Taking, false) => {

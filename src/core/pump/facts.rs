@@ -373,20 +373,13 @@ impl Facts {
         self.want(Effect::Read { deadline });
     }
 
-    /// Runs a command, which must not be running, under a lock if one is held.
-    pub(super) fn run(
-        &mut self,
-        command: Command,
-        role: Role,
-        deadline: Instant,
-        hold: Option<&Hold>,
-    ) {
+    /// Runs a command, which must not be running, under a lock.
+    pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
         let starting = command == Command::Check && self.running(Command::Start);
         self.running[command as usize] = true;
         if command == Command::Start {
             self.service = Service::MayRun;
         }
-        let under = self.under(hold);
         self.want(Effect::Run(Run {
             command,
             role,

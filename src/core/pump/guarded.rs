@@ -69,8 +69,10 @@ impl Facts {
                 }
             }
             Sentry::Unfit(why) => {
+                if self.guard.stand != Stand::Unfit {
+                    self.say(Level::Error, format!("not a candidate: {why}"));
+                }
                 self.guard.stand = Stand::Unfit;
-                self.say(Level::Error, format!("not a candidate: {why}"));
             }
             Sentry::Lost(why) => {
                 if self.guard.able() {
@@ -86,20 +88,20 @@ impl Facts {
         }
     }
 
-    /// Tells the guard, at the end of a turn, what it does not know yet. Whatever
-    /// else the turn wants is done after that.
+    /// Tells the guard, at the end of a turn, what it does not know yet; also one that
+    /// is not fit, and the next one where there is none. Whatever else the turn wants
+    /// is done after that.
     pub(super) fn tell_guard(&mut self, watch: Watch, under: Under, now: Instant) {
         let news = (watch, under);
-        if !self.guard.able() || self.guard.told.as_ref() == Some(&news) {
+        if self.guard.told.as_ref() == Some(&news) {
             return;
         }
         match (watch, self.guard.stand) {
-            (Watch::Down, _) => self.guard.stand = Stand::Ready,
+            (Watch::Down, Stand::Asked(_) | Stand::Armed) => self.guard.stand = Stand::Ready,
             (Watch::MayRun(_), Stand::Ready) => self.guard.stand = Stand::Asked(now),
-            (
-                Watch::MayRun(_),
-                Stand::Asked(_) | Stand::Armed | Stand::Absent(_) | Stand::Unfit,
-            ) => {}
+            (Watch::Down, Stand::Ready)
+            | (Watch::MayRun(_), Stand::Asked(_) | Stand::Armed)
+            | (_, Stand::Absent(_) | Stand::Unfit) => {}
         }
         self.want_first(Effect::Guard(news.0, news.1.clone()));
         self.guard.told = Some(news);

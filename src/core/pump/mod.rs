@@ -45,7 +45,7 @@ use self::standby::Standby;
 use self::stopping::{Left, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Command, Effect, Ending, Event, Level, Under};
-use crate::core::guard::{Fence, Watch};
+use crate::core::guard::{Fence, Inherited, Watch};
 use crate::core::record::{Incarnation, Lease, Record, Revision, Standing};
 use crate::core::timing::{Instant, Timing};
 
@@ -104,7 +104,7 @@ enum State {
     /// The key has not been read yet.
     Looking {
         until: Instant,
-        inherited: Option<Fence>,
+        inherited: Option<Inherited>,
     },
     /// The lock is another's, or nobody's yet.
     Standby(Standby),
@@ -154,12 +154,12 @@ pub struct Pump {
 
 impl Pump {
     /// Returns the pump of an agent that starts now and knows nothing, but for the
-    /// fence of a service that a previous life of it left running, if its guard
-    /// still watches that.
+    /// service that a previous life of it left running, if its guard still watches
+    /// that.
     #[must_use]
-    pub fn new(config: Config, me: Me, inherited: Option<Fence>, now: Instant) -> Pump {
-        let until = match inherited {
-            Some(fence) => fence.valid_until,
+    pub fn new(config: Config, me: Me, inherited: Option<Inherited>, now: Instant) -> Pump {
+        let until = match &inherited {
+            Some(inherited) => inherited.fence.valid_until,
             None => now.after(config.timing.renewal()),
         };
         let mut facts = Facts::new(config, me, now);
@@ -178,11 +178,11 @@ impl Pump {
         let timing = self.facts.config.timing;
         Some(match &self.state {
             State::Looking {
-                inherited: Some(fence),
+                inherited: Some(inherited),
                 ..
-            } => (Watch::MayRun(*fence), self.facts.under(None)),
+            } => (Watch::MayRun(inherited.fence), inherited.under.clone()),
             State::Taking(taking) => match taking.inherited() {
-                Some(fence) => (Watch::MayRun(fence), self.facts.under(None)),
+                Some(inherited) => (Watch::MayRun(inherited.fence), inherited.under.clone()),
                 None => (Watch::Down, Under::default()),
             },
             State::Active(active) => {
@@ -191,7 +191,7 @@ impl Pump {
                 (Watch::MayRun(fence), self.facts.under(Some(hold)))
             }
             State::Stopping(stopping) => match stopping.fence() {
-                Some(fence) => (Watch::MayRun(fence), self.facts.under(stopping.hold())),
+                Some(fence) => (Watch::MayRun(fence), stopping.under(&self.facts)),
                 None => (Watch::Down, Under::default()),
             },
             State::Looking {
@@ -199,7 +199,7 @@ impl Pump {
             }
             | State::Standby(_)
             | State::Confirming(_) => (Watch::Down, Under::default()),
-            // Whether the service is down was told before.
+            State::Ended if self.facts.service == Service::Down => (Watch::Down, Under::default()),
             State::Ended => return None,
         })
     }
@@ -282,63 +282,54 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
 /// A service that a previous life left running has until its lock runs out.
 fn looking(
     until: Instant,
-    inherited: Option<Fence>,
+    inherited: Option<Inherited>,
     facts: &mut Facts,
     event: &Event,
     now: Instant,
 ) -> Next {
-    match event {
-        Event::Opened(_) if now < until || inherited.is_none() => {
-            if let Some(next) = Taking::adopt(facts, inherited, now) {
-                return next;
-            }
-            let why = "the bucket is open";
-            match inherited {
-                Some(fence) => {
-                    let why = format!("{why}: the lock is not the previous life's any more");
-                    Stopping::inherited(facts, fence, why, now)
-                }
-                None => {
-                    let standby = Standby::informed(facts, now);
-                    Next::Go(State::Standby(standby), why.to_owned())
-                }
-            }
+    match (event, inherited) {
+        (Event::Opened(_), Some(inherited)) if now < until => Taking::adopt(facts, inherited, now),
+        (Event::Opened(_), None) => {
+            let standby = Standby::informed(facts, now);
+            Next::Go(State::Standby(standby), "the bucket is open".to_owned())
         }
-        Event::Rejected(rejection) => {
+        (Event::Rejected(rejection), inherited) => {
             let ending = Ending::Rejected(rejection.clone());
             match inherited {
-                Some(fence) => Stopping::to_end(
-                    facts,
-                    Left::Inherited(fence),
-                    ending,
-                    "the store is refused",
-                    now,
-                ),
+                Some(inherited) => {
+                    let left = Left::Inherited(inherited);
+                    Stopping::to_end(facts, left, ending, "the store is refused", now)
+                }
                 None => end(facts, ending),
             }
         }
-        Event::Shutdown(signal) => match inherited {
-            Some(fence) => {
-                Stopping::to_end(facts, Left::Inherited(fence), Ending::Clean, signal, now)
-            }
-            None => shut_down(facts, signal, now),
-        },
-        Event::Tick
-        | Event::Opened(_)
-        | Event::Closed(_)
-        | Event::Read(_)
-        | Event::Written(_)
-        | Event::Hint(_)
-        | Event::Twin(_)
-        | Event::Guard(_)
-        | Event::Ended(..) => {
+        (Event::Shutdown(signal), Some(inherited)) => Stopping::to_end(
+            facts,
+            Left::Inherited(inherited),
+            Ending::Clean,
+            signal,
+            now,
+        ),
+        (Event::Shutdown(signal), None) => shut_down(facts, signal, now),
+        (
+            Event::Tick
+            | Event::Opened(_)
+            | Event::Closed(_)
+            | Event::Read(_)
+            | Event::Written(_)
+            | Event::Hint(_)
+            | Event::Twin(_)
+            | Event::Guard(_)
+            | Event::Ended(..),
+            inherited,
+        ) => {
             if now < until {
                 return Next::Stay(State::Looking { until, inherited });
             }
             match inherited {
-                Some(fence) => {
+                Some(inherited) => {
                     let why = "the lock of the previous life has run out".to_owned();
-                    Stopping::inherited(facts, fence, why, now)
+                    Stopping::inherited(facts, inherited, why, now)
                 }
                 None => Next::Go(
                     State::Standby(Standby::new(now)),

@@ -139,7 +139,8 @@ impl Standby {
         let able = facts.config.check && !facts.running(Command::Check);
         if able {
             let deadline = now.after(facts.config.timing.lock());
-            facts.run(Command::Check, Role::Standby, deadline, None);
+            let under = facts.under(None);
+            facts.run(Command::Check, Role::Standby, deadline, under);
         }
         able
     }
@@ -260,7 +261,8 @@ impl Standby {
             });
             self.phase = Phase::Stopping;
             let deadline = now.after(timing.stop_budget());
-            facts.run(Command::Stop, Role::Standby, deadline, None);
+            let under = facts.under(None);
+            facts.run(Command::Stop, Role::Standby, deadline, under);
         }
     }
 

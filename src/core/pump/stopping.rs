@@ -7,8 +7,8 @@ use super::facts::{Facts, Service};
 use super::pending::attempt;
 use super::standby::Standby;
 use super::{Draft, Hold, Next, State, end, pend, sooner};
-use crate::core::event::{Command, Effect, Ending, Event, Level, Outcome, Role, Written};
-use crate::core::guard::Fence;
+use crate::core::event::{Command, Effect, Ending, Event, Level, Outcome, Role, Under, Written};
+use crate::core::guard::{Fence, Inherited};
 use crate::core::record::Standing;
 use crate::core::timing::{Instant, Ms, SLACK};
 
@@ -29,7 +29,7 @@ pub(super) enum Left {
     /// This agent's.
     Hold(Hold),
     /// One of a previous life of this agent.
-    Inherited(Fence),
+    Inherited(Inherited),
 }
 
 #[derive(Clone, Debug)]
@@ -85,9 +85,14 @@ impl Stopping {
     }
 
     /// Stops the service that a previous life of this agent left running.
-    pub(super) fn inherited(facts: &mut Facts, fence: Fence, why: String, now: Instant) -> Next {
-        let span = inherited_span(facts, fence, now);
-        let stopping = Stopping::new(facts, Left::Inherited(fence), Leave::Lost, span, now);
+    pub(super) fn inherited(
+        facts: &mut Facts,
+        inherited: Inherited,
+        why: String,
+        now: Instant,
+    ) -> Next {
+        let span = inherited_span(facts, inherited.fence, now);
+        let stopping = Stopping::new(facts, Left::Inherited(inherited), Leave::Lost, span, now);
         Next::Go(State::Stopping(stopping), why)
     }
 
@@ -106,7 +111,9 @@ impl Stopping {
                 let from = hold.valid_until;
                 (Leave::Released, (from, from.after(budget)))
             }
-            Left::Inherited(fence) => (Leave::Lost, inherited_span(facts, *fence, now)),
+            Left::Inherited(inherited) => {
+                (Leave::Lost, inherited_span(facts, inherited.fence, now))
+            }
         };
         let mut stopping = Stopping::new(facts, left, leave, span, now);
         stopping.ending = Some(ending);
@@ -155,11 +162,12 @@ impl Stopping {
         })
     }
 
-    /// Returns the lock of this agent that the service ran under.
-    pub(super) fn hold(&self) -> Option<&Hold> {
+    /// Returns what commands are told of the lock that the service ran under.
+    pub(super) fn under(&self, facts: &Facts) -> Under {
         match &self.left {
-            Left::Hold(hold) => Some(hold),
-            Left::Nothing | Left::Inherited(_) => None,
+            Left::Nothing => facts.under(None),
+            Left::Hold(hold) => facts.under(Some(hold)),
+            Left::Inherited(inherited) => inherited.under.clone(),
         }
     }
 
@@ -336,11 +344,8 @@ impl Stopping {
                 facts.kill(Command::Stop);
                 facts.say(Level::Error, "running the last resort".to_owned());
                 let until = now.after(facts.config.timing.stop_budget());
-                let hold = match &self.left {
-                    Left::Hold(hold) => Some(hold),
-                    Left::Nothing | Left::Inherited(_) => None,
-                };
-                facts.run(Command::LastResort, Role::Standby, until, hold);
+                let under = self.under(facts);
+                facts.run(Command::LastResort, Role::Standby, until, under);
                 self.phase = Phase::Resorting;
                 self.resorted = true;
             }
@@ -354,7 +359,8 @@ impl Stopping {
         } else {
             again
         };
-        facts.run(Command::Stop, Role::Standby, deadline, self.hold());
+        let under = self.under(facts);
+        facts.run(Command::Stop, Role::Standby, deadline, under);
         self.phase = Phase::Running { until: deadline };
     }
 

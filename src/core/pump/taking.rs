@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use super::active::Active;
-use super::facts::{Facts, Seen, Service};
+use super::facts::{Facts, Seen};
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
 use super::stopping::{Left, Stopping};
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
 use crate::core::event::{Ending, Event, Level};
-use crate::core::guard::Fence;
+use crate::core::guard::Inherited;
 use crate::core::record::{Found, Record, Revision, Standing};
 use crate::core::timing::{Instant, Ms};
 
@@ -26,10 +26,10 @@ pub(super) struct Taking {
 }
 
 /// The service of a previous life that goes on under the same term.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Adoption {
     term: Revision,
-    fence: Fence,
+    inherited: Inherited,
 }
 
 impl Taking {
@@ -70,44 +70,45 @@ impl Taking {
     }
 
     /// Renews the record of a previous life of this agent, if that is what stands
-    /// under the key: the service neither stops nor starts. `inherited` is the fence
-    /// that its guard was told; without one, its end is not known, and the renewal
-    /// has R.
-    pub(super) fn adopt(facts: &mut Facts, inherited: Option<Fence>, now: Instant) -> Option<Next> {
-        let seen = facts.seen.clone()?;
-        let term = seen.claim.adopt?;
-        let timing = facts.config.timing;
-        let soon = Fence::of_lock(now.after(timing.renewal()), timing);
-        let fence = inherited.unwrap_or(soon);
-        facts.service = Service::MayRun;
+    /// under the key: the service neither stops nor starts. Only before its guard
+    /// would have stopped the service: a record alone does not tell that it runs.
+    pub(super) fn adopt(facts: &mut Facts, inherited: Inherited, now: Instant) -> Next {
+        let seen = facts.seen.clone();
+        let Some((seen, term)) = seen.and_then(|seen| Some((seen.clone(), seen.claim.adopt?)))
+        else {
+            let why = "the lock is not the previous life's any more".to_owned();
+            return Stopping::inherited(facts, inherited, why, now);
+        };
         let draft = Draft {
             expected: seen.sight.revision,
             standing: Standing::Active,
             term: Some(term),
             grace: Duration::ZERO,
         };
-        let mut pending = pend(facts, draft, now, fence.valid_until);
+        let valid_until = inherited.fence.valid_until;
+        let mut pending = pend(facts, draft, now, valid_until);
         pending.advance(facts, now);
         let taking = Taking {
             pending,
             confirm: None,
-            previous: None,
-            give_up: fence.valid_until,
-            adoption: Some(Adoption { term, fence }),
+            previous: inherited.under.previous.clone(),
+            give_up: valid_until,
+            adoption: Some(Adoption { term, inherited }),
         };
         let why = format!("from {}, term {term}", seen.claim.holder);
-        Some(Next::Go(State::Taking(taking), why))
+        Next::Go(State::Taking(taking), why)
     }
 
-    /// Returns the fence of the service that is being adopted.
-    pub(super) fn inherited(&self) -> Option<Fence> {
-        self.adoption.map(|adoption| adoption.fence)
+    /// Returns the service that is being adopted.
+    pub(super) fn inherited(&self) -> Option<&Inherited> {
+        let adoption = self.adoption.as_ref();
+        adoption.map(|adoption| &adoption.inherited)
     }
 
     /// It came to nothing; what a previous life left running has to go.
-    fn fail(&self, facts: &mut Facts, why: String, now: Instant) -> Next {
+    fn fail(self, facts: &mut Facts, why: String, now: Instant) -> Next {
         match self.adoption {
-            Some(adoption) => Stopping::inherited(facts, adoption.fence, why, now),
+            Some(adoption) => Stopping::inherited(facts, adoption.inherited, why, now),
             None => Next::Go(State::Standby(Standby::new(now)), why),
         }
     }
@@ -117,7 +118,7 @@ impl Taking {
             // What was sent may be stored: left to expire, it wakes nobody early.
             return match self.adoption {
                 Some(adoption) => {
-                    let left = Left::Inherited(adoption.fence);
+                    let left = Left::Inherited(adoption.inherited);
                     Stopping::to_end(facts, left, Ending::Clean, signal, now)
                 }
                 None => shut_down(facts, signal, now),
@@ -130,7 +131,7 @@ impl Taking {
             Verdict::RolledBack => return self.fail(facts, "not taken".to_owned(), now),
         }
         if facts.rolled_back.is_some() || now >= self.give_up {
-            let why = match self.adoption {
+            let why = match &self.adoption {
                 Some(_) => "the lock of the previous life has run out".to_owned(),
                 None => format!(
                     "the take was not answered within R = {}",
@@ -149,13 +150,15 @@ impl Taking {
             let why = "the take was acknowledged too late to count".to_owned();
             return self.fail(facts, why, now);
         }
+        let adoption = self.adoption.as_ref();
+        let adopted = adoption.is_some();
         let hold = Hold {
             revision,
-            term: self.adoption.map_or(revision, |adoption| adoption.term),
+            term: adoption.map_or(revision, |adoption| adoption.term),
             valid_until,
             previous: self.previous,
         };
-        if self.adoption.is_some() {
+        if adopted {
             let why = format!("adopted as revision {revision}, the service goes on");
             return Next::Go(State::Active(Active::adopted(hold, now)), why);
         }

@@ -1,0 +1,124 @@
+//! Taking over from a life before: its guard, and the service that this watches.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, sockopt};
+use rustix::process::{PidfdFlags, Signal};
+
+use super::sentinel::ANSWER_MAX;
+use crate::core::guard::{Inherited, Watch};
+use crate::core::timing::{Instant, Timing};
+use crate::guard::call;
+use crate::guard::word::Answer;
+use crate::sys::{self, Alarm, Want};
+
+/// How long a guard takes to answer, at the longest: then it hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a guard may take to see that the life before has ended, and how often
+/// it is asked meanwhile. The kernel lets go of that life's files one by one.
+const SEEN_WITHIN: Duration = Duration::from_millis(200);
+const ASKED_EVERY: Duration = Duration::from_millis(5);
+
+/// What a life before left behind.
+#[derive(Debug)]
+pub(super) struct Handover {
+    /// Leads to its guard.
+    pub(super) socket: OwnedFd,
+    /// The guard's process.
+    pub(super) process: OwnedFd,
+    /// The guard's name.
+    pub(super) name: String,
+    /// Its service, if that may run.
+    pub(super) left: Option<Inherited>,
+}
+
+/// Attaches to the guard of a life before. One that is ending the service already
+/// is waited for: nothing else is done beside it. One that hangs is killed, and what
+/// became of its service is not known then.
+pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Handover> {
+    let until = sys::now().after(SEEN_WITHIN);
+    loop {
+        let socket = call(name)?;
+        let peer = sockopt::socket_peercred(&socket).ok()?;
+        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
+        match ask(&socket, timing, alarm) {
+            Reply::Watching(left) => {
+                return Some(Handover {
+                    socket,
+                    process,
+                    name: name.to_owned(),
+                    left,
+                });
+            }
+            Reply::HungUp if sys::now() < until => {
+                let again = sys::now().after(ASKED_EVERY);
+                // A wait that fails is one that is short.
+                let _ = alarm.wait([], Some(again));
+            }
+            Reply::HungUp => return None,
+            Reply::Nothing => {
+                log::error!("the guard of this agent's previous life hangs: it is killed");
+                end(&process, alarm);
+                return None;
+            }
+        }
+    }
+}
+
+/// What a guard says to a new life.
+enum Reply {
+    Watching(Option<Inherited>),
+    /// It knows of a life that lives, or has ended.
+    HungUp,
+    Nothing,
+}
+
+fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
+    let mut until = sys::now().after(ANSWER_WITHIN);
+    let mut buffer = [0; ANSWER_MAX];
+    loop {
+        let ready = alarm.wait([(socket.as_fd(), Want::Read)], Some(until));
+        if !matches!(ready, Ok([true])) {
+            return Reply::Nothing;
+        }
+        let Ok((count, _)) = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) else {
+            return Reply::HungUp;
+        };
+        match Answer::decode(&buffer[..count]) {
+            Some(Answer::Ready(watch, under)) => {
+                return Reply::Watching(match watch {
+                    Watch::Down => None,
+                    Watch::MayRun(fence) => Some(Inherited { fence, under }),
+                });
+            }
+            Some(Answer::Acting(watch)) => {
+                log::warn!("the guard of this agent's previous life is stopping the service");
+                until = done_by(watch, timing);
+            }
+            Some(Answer::Armed | Answer::Unfit(_) | Answer::Remark(..)) => {}
+            None => return Reply::HungUp,
+        }
+    }
+}
+
+/// When a guard that ends the service has left, at the latest: after stop, the last
+/// resort, and a pause.
+fn done_by(watch: Watch, timing: Timing) -> Instant {
+    let now = sys::now();
+    let stopped = match watch {
+        Watch::Down => now,
+        Watch::MayRun(fence) => fence.dead_by.max(now),
+    };
+    let after = timing.stop_budget().max(timing.renewal());
+    stopped.after(after).after(ANSWER_WITHIN)
+}
+
+/// Kills a guard and waits for its end: until then it has the watchdog device.
+pub(super) fn end(process: &OwnedFd, alarm: &Alarm) {
+    // It fails when the guard has ended already.
+    let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+    let until = sys::now().after(ANSWER_WITHIN);
+    let _ = alarm.wait([(process.as_fd(), Want::Read)], Some(until));
+}

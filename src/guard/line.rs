@@ -1,0 +1,66 @@
+//! The socket between agent and guard, seen from the guard's side, and the name under
+//! which another life of the agent finds it.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::PidfdFlags;
+
+use super::word::Word;
+
+/// Lives of the agent that may wait to be let in.
+const BACKLOG: i32 = 4;
+
+/// The other end.
+pub(super) struct Agent {
+    pub(super) socket: OwnedFd,
+    pub(super) process: Option<OwnedFd>,
+}
+
+impl Agent {
+    /// Without the process, a silent agent cannot be killed, only its service ended.
+    pub(super) fn of(socket: OwnedFd) -> Agent {
+        let peer = sockopt::socket_peercred(&socket);
+        let process =
+            peer.and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()));
+        Agent {
+            socket,
+            process: process.ok(),
+        }
+    }
+}
+
+/// Returns the next word; `None` at the end, and for what is no word.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Option<Word>, Errno> {
+    let (count, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
+    Ok(Word::decode(&buffer[..count]))
+}
+
+/// Listens on a name that is no file: nothing is left behind by a guard that dies.
+pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(
+        &listener,
+        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+    )?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Attaches to the guard of that name; `None` when there is none any more.
+pub fn call(name: &str) -> Option<OwnedFd> {
+    let kind = SocketType::SEQPACKET;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
+    rustix::net::connect(&socket, &address).ok()?;
+    Some(socket)
+}
