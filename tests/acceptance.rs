@@ -298,6 +298,9 @@ fn d_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
         repeat(rounds, || guard::a_killed_guard_is_replaced(setting)),
         repeat(rounds, || guard::agent_and_guard_die_together(setting)),
         repeat(rounds, || guard::a_stopped_guard_is_survived(setting)),
+        repeat(rounds, || {
+            guard::a_restarted_agent_meets_a_stopped_guard(setting)
+        }),
     ]
 }
 

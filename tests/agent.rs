@@ -142,6 +142,11 @@ fn a_killed_guard_is_replaced() {
 }
 
 #[test]
+fn a_restarted_agent_meets_a_stopped_guard() {
+    play(guard::a_restarted_agent_meets_a_stopped_guard);
+}
+
+#[test]
 fn a_hanging_stop_meets_the_last_resort() {
     play(|setting| guard_commands::a_hanging_stop_meets_the_last_resort(setting, Cause::LostLink));
 }

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
 
 use super::inbox::Post;
-use super::sentinel::Sentinel;
+use super::sentinel::{Group, Sentinel};
 use super::threads::{Threads, may_be_asked_to_panic};
 use super::watchdog::Watchdog;
 use crate::cgroup::Cages;
@@ -325,11 +325,10 @@ impl Nursery {
             Ok(group) => {
                 let group = group.as_raw_nonzero().get();
                 self.watchdog.started(run.command, group);
-                let lost = self.sentinel.tell_group(run.command, group);
-                self.report(lost)?;
+                self.tell_group(run.command, group)?;
                 let over = self.is_over(run.command);
                 let stage = &mut self.stages[run.command as usize];
-                if run.command == Command::Start && !self.sentinel.is_there() {
+                if run.command == Command::Start && !self.sentinel.knows(Command::Start) {
                     // Nobody would know of it, should this agent die now.
                     stage.kill();
                 } else if !over {
@@ -343,6 +342,16 @@ impl Nursery {
                 self.post.tell(Event::Ended(run.command, outcome))
             }
         }
+    }
+
+    fn tell_group(&mut self, command: Command, number: i32) -> Option<()> {
+        let leader = self.stages[command as usize].exit();
+        // Without a descriptor to spare the guard cannot be told, and start not begun.
+        let Some(Ok(leader)) = leader.map(|leader| leader.try_clone_to_owned()) else {
+            return Some(());
+        };
+        let lost = self.sentinel.tell_group(command, Group { number, leader });
+        self.report(lost)
     }
 
     fn is_over(&self, command: Command) -> bool {

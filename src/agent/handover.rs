@@ -13,7 +13,8 @@ use crate::guard::call;
 use crate::guard::word::Answer;
 use crate::sys::{self, Alarm, Want};
 
-/// How long a guard takes to answer, at the longest: then it hangs.
+/// How long a guard takes to answer, at the longest: then it hangs. Not longer than R,
+/// so that there is time to stop the service without it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a guard may take to see that the life before has ended, and how often
@@ -76,7 +77,7 @@ enum Reply {
 }
 
 fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
-    let mut until = sys::now().after(ANSWER_WITHIN);
+    let mut until = sys::now().after(timing.renewal().min(ANSWER_WITHIN));
     let mut buffer = [0; ANSWER_MAX];
     loop {
         let ready = alarm.wait([(socket.as_fd(), Want::Read)], Some(until));

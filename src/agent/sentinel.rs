@@ -1,14 +1,19 @@
 //! The agent's end of its guard: starts it, or goes on with that of a life before,
 //! tells it what it has to know, and notices at once when it is gone.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use rustix::cmsg_space;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType,
+};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
@@ -47,8 +52,19 @@ pub(super) struct Sentinel {
     /// of it: the agent may be gone a moment after its guard.
     watch: Watch,
     under: Option<Under>,
-    groups: [i32; Command::ALL.len()],
+    groups: [Option<Group>; Command::ALL.len()],
     alarm: Alarm,
+}
+
+/// Nothing waits for a guard.
+const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// The process group of a command that runs.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) number: i32,
+    /// Its first process: once that has ended, the number may be a stranger's.
+    pub(super) leader: OwnedFd,
 }
 
 /// A guard that lives.
@@ -78,7 +94,7 @@ impl Sentinel {
             start_at: now,
             watch: Watch::Down,
             under: None,
-            groups: [0; Command::ALL.len()],
+            groups: [const { None }; Command::ALL.len()],
             alarm,
         };
         if let Some(handover) = handover {
@@ -124,13 +140,12 @@ impl Sentinel {
             Ok(line) => self.line = Some(line),
             Err(error) => return Some(self.lost(&format!("it cannot be started: {error}"), now)),
         }
-        let running = Command::ALL.into_iter().zip(self.groups);
-        let running = running.filter(|(_, group)| *group > 0);
         let mut words = vec![Word::SetUp(Box::new(self.set_up.clone()))];
-        words.extend(running.map(|(command, group)| Word::Group(command, group)));
         words.extend(self.under.clone().map(Word::Under));
         words.push(Word::Watch(self.watch));
-        words.iter().find_map(|word| self.send(word))
+        let lost = words.iter().find_map(|word| self.send(word));
+        let tell = |command| self.send_group(command);
+        lost.or_else(|| Command::ALL.into_iter().find_map(tell))
     }
 
     fn start(&self, now: Instant) -> io::Result<Line> {
@@ -210,22 +225,22 @@ impl Sentinel {
 
     /// Tells in which process group a command runs that the guard has to kill
     /// before it may run stop.
-    pub(super) fn tell_group(&mut self, command: Command, group: i32) -> Option<Sentry> {
+    pub(super) fn tell_group(&mut self, command: Command, group: Group) -> Option<Sentry> {
         if command == Command::Check {
             return None;
         }
-        self.groups[command as usize] = group;
-        self.send(&Word::Group(command, group))
+        self.groups[command as usize] = Some(group);
+        self.send_group(command)
     }
 
-    /// Returns whether a guard is there to know what it was told.
-    pub(super) fn is_there(&self) -> bool {
-        self.line.is_some()
+    /// Returns whether a guard is there that was told of this command's group.
+    pub(super) fn knows(&self, command: Command) -> bool {
+        self.line.is_some() && self.groups[command as usize].is_some()
     }
 
     /// A command has ended: a guard that is started later need not know of it.
     pub(super) fn forget_group(&mut self, command: Command) {
-        self.groups[command as usize] = 0;
+        self.groups[command as usize] = None;
     }
 
     /// Makes an end of a guard that hangs.
@@ -253,11 +268,29 @@ impl Sentinel {
         }
     }
 
-    /// Sends without waiting. A guard that takes nothing in is as good as gone.
+    fn send_group(&mut self, command: Command) -> Option<Sentry> {
+        let line = self.line.as_ref()?;
+        let group = self.groups[command as usize].as_ref()?;
+        let word = Word::Group(command, group.number);
+        let leader = [group.leader.as_fd()];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&leader));
+        let packet = word.encode();
+        let packet = [IoSlice::new(&packet)];
+        let sent = rustix::net::sendmsg(&line.socket, &packet, &mut control, AT_ONCE);
+        self.sent(sent)
+    }
+
     fn send(&mut self, word: &Word) -> Option<Sentry> {
         let line = self.line.as_ref()?;
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(&line.socket, &word.encode(), flags) {
+        let sent = rustix::net::send(&line.socket, &word.encode(), AT_ONCE);
+        self.sent(sent)
+    }
+
+    /// A guard that takes nothing in is as good as gone.
+    fn sent(&mut self, sent: Result<usize, Errno>) -> Option<Sentry> {
+        match sent {
             Ok(_) => None,
             Err(Errno::AGAIN) => Some(self.lost("it takes nothing in", sys::now())),
             Err(error) => Some(self.lost(&error.to_string(), sys::now())),

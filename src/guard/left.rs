@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, Signal};
 
 use crate::cgroup::Cages;
 use crate::core::event::Command;
@@ -53,12 +53,8 @@ impl Left {
     }
 
     /// Notes the process group in which a command runs now.
-    pub(super) fn note(&mut self, command: Command, group: i32) {
-        // One that has ended already needs no killing.
-        self.groups[command as usize] = Pid::from_raw(group).and_then(|group| {
-            let leader = rustix::process::pidfd_open(group, PidfdFlags::empty()).ok()?;
-            Some((group, leader))
-        });
+    pub(super) fn note(&mut self, command: Command, group: i32, leader: Option<OwnedFd>) {
+        self.groups[command as usize] = Pid::from_raw(group).zip(leader);
     }
 
     /// Kills the commands that have not ended: a group whose leader has ended is

@@ -1,11 +1,16 @@
 //! The socket between agent and guard, seen from the guard's side, and the name under
 //! which another life of the agent finds it.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::cmsg_space;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
 use rustix::process::PidfdFlags;
 
 use super::word::Word;
@@ -32,14 +37,27 @@ impl Agent {
     }
 }
 
-/// Returns the next word; `None` at the end, and for what is no word.
+/// Returns the next word, and the descriptor that came with it; `None` at the end, and
+/// for what is no word.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
-) -> Result<Option<Word>, Errno> {
-    let (count, _) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buffer, flags))?;
-    Ok(Word::decode(&buffer[..count]))
+) -> Result<Option<(Word, Option<OwnedFd>)>, Errno> {
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut packet = [IoSliceMut::new(buffer)];
+        rustix::net::recvmsg(socket, &mut packet, &mut control, flags)
+    })?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        RecvAncillaryMessage::ScmCredentials(_) | _ => None,
+    });
+    let descriptor = descriptors.flatten().next();
+    let word = Word::decode(&buffer[..received.bytes]);
+    Ok(word.map(|word| (word, descriptor)))
 }
 
 /// Listens on a name that is no file: nothing is left behind by a guard that dies.

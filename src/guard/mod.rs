@@ -63,7 +63,7 @@ pub fn run() -> Result<Exit, String> {
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let mut buffer = vec![0; PACKET_MAX];
     let set_up = match receive(socket.as_fd(), &mut buffer, RecvFlags::empty()) {
-        Ok(Some(Word::SetUp(set_up))) => *set_up,
+        Ok(Some((Word::SetUp(set_up), _))) => *set_up,
         Ok(_) | Err(_) => return Err("guard: it is started by an agent, not by hand".to_owned()),
     };
     let mut house =
@@ -276,7 +276,7 @@ impl House {
     fn listen_to_agent(&mut self) {
         while let Some(agent) = &self.agent {
             match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
-                Ok(Some(word)) => self.heed(word),
+                Ok(Some((word, leader))) => self.heed(word, leader),
                 Err(Errno::AGAIN) => return,
                 // Gone, or not to be understood, which comes to the same.
                 Ok(None) | Err(_) => {
@@ -287,7 +287,7 @@ impl House {
         }
     }
 
-    fn heed(&mut self, word: Word) {
+    fn heed(&mut self, word: Word, leader: Option<OwnedFd>) {
         match word {
             Word::SetUp(set_up) => {
                 let device_wanted = set_up.device.is_some();
@@ -304,7 +304,7 @@ impl House {
             }
             Word::Watch(watch) => self.hear(News::Told(watch)),
             Word::Under(under) => self.under = under,
-            Word::Group(command, group) => self.left.note(command, group),
+            Word::Group(command, group) => self.left.note(command, group, leader),
             Word::KillService => self.left.kill_caged(Command::Start),
             Word::GivenUp => self.hear(News::GivenUp),
         }

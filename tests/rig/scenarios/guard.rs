@@ -213,6 +213,26 @@ pub(crate) fn a_stopped_guard_is_survived(setting: &Setting) -> Report {
     })
 }
 
+/// The guard is stopped, the agent killed and started again: the new one makes an end
+/// of the guard that hangs, trusts nothing, and stops the service in time.
+pub(crate) fn a_restarted_agent_meets_a_stopped_guard(setting: &Setting) -> Report {
+    story("3d: a restarted agent finds its guard stopped", |report| {
+        Scene::open(setting, 3)?.play(report, |scene, report| {
+            let active = scene.settle()?;
+            let guard = the_guard(scene, active)?;
+            process::signal(guard, Signal::STOP);
+            let killed_at = kill_agent(scene, active);
+            scene.hosts[active].start()?;
+            check_takeover(scene, report, active, killed_at)?;
+            let guards = scene.hosts[active].guards();
+            report.check(!guards.contains(&guard), || {
+                format!("the guards are {guards:?}: {guard} still hangs there")
+            });
+            Ok(())
+        })
+    })
+}
+
 /// What an uninterrupted service keeps.
 struct Running {
     pid: u32,
