@@ -97,6 +97,13 @@ fn agents_on_a_server_wait_by_timers_that_count_suspend() {
         let pid = scene.hosts[host].pid().expect("it runs");
         check(pid, &WITH_DEADLINES);
     }
+    // The guard of a service that runs has a deadline; one that has nothing to guard
+    // waits for its agent alone.
+    for (host, with_deadlines) in [(active, &[waits::MAIN][..]), (1 - active, &[])] {
+        let guards = scene.hosts[host].guards();
+        assert_eq!(guards.len(), 1, "host {host}");
+        check(guards[0], with_deadlines);
+    }
     // Without its server an agent waits for the next try to reach it.
     let since = clock::now();
     scene.server.stop(Signal::KILL);
