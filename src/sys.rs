@@ -64,7 +64,7 @@ pub enum Want {
 }
 
 /// Most descriptors that [`Alarm::wait`] takes.
-const WAITED_MAX: usize = 6;
+const WAITED_MAX: usize = 7;
 
 /// Returns whether something can be read now. A descriptor of a process becomes
 /// readable when that ends.

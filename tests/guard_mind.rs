@@ -379,3 +379,48 @@ fn a_device_is_not_kicked_for_a_word_that_a_later_one_took_back() {
     }
     assert_eq!(turn(&mut guard, News::Tick, ms(700)), []);
 }
+
+/// A guard whose agent runs stop: its own turn comes when the budget is over.
+fn stopping() -> (Guard, Fence) {
+    let (mut guard, fence) = watching(1485, true);
+    let fence = Fence {
+        act_at: Some(fence.dead_by.after(SLACK / 2)),
+        ..fence
+    };
+    turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(600));
+    (guard, fence)
+}
+
+#[test]
+fn an_agent_that_froze_while_stop_ran_is_not_waited_for_once_that_has_ended() {
+    let (mut guard, fence) = stopping();
+    assert_eq!(turn(&mut guard, News::AgentsStopEnded, ms(700)), []);
+    let act_at = ms(700).after(timing().guard_patience());
+    assert_eq!(guard.deadline(), Some(act_at));
+    let acts = turn(&mut guard, News::Tick, act_at);
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(acts, [Act::KillAgent, Act::KillLeft, stop]);
+}
+
+#[test]
+fn an_agent_that_says_how_its_stop_ended_is_left_alone() {
+    for said in [Watch::Down, Watch::MayRun(stopping().1)] {
+        let (mut guard, fence) = stopping();
+        turn(&mut guard, News::AgentsStopEnded, ms(700));
+        assert_eq!(turn(&mut guard, News::Told(said), ms(701)), []);
+        assert_eq!(turn(&mut guard, News::Tick, fence.dead_by), []);
+    }
+}
+
+#[test]
+fn a_last_resort_that_the_agent_did_not_see_the_end_of_is_run_again() {
+    let (mut guard, _) = watching(1485, true);
+    let fence = Fence {
+        act_at: None,
+        ..Fence::of_lock(ms(1485), timing())
+    };
+    turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(2000));
+    let acts = turn(&mut guard, News::AgentGone, ms(2100));
+    let resort = Act::Run(Command::LastResort, ms(2100).after(timing().stop_budget()));
+    assert!(acts.contains(&resort), "{acts:?}");
+}

@@ -188,6 +188,8 @@ impl Nursery {
     }
 
     fn work_once(&mut self) -> Option<()> {
+        // A new guard is told the newest at once.
+        self.fulfil_wishes()?;
         let started = self.sentinel.ensure(sys::now());
         self.report(started)?;
         let ready = self.wait().unwrap_or_else(|error| {
@@ -209,7 +211,6 @@ impl Nursery {
                 self.fulfil_wishes()?;
                 self.carry_out(order)?;
             }
-            self.fulfil_wishes()?;
         }
         for at in 0..self.stages.len() {
             if ready.output[at] {

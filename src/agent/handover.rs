@@ -43,6 +43,10 @@ pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Han
     loop {
         let socket = call(name)?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
+        if peer.uid != rustix::process::geteuid() {
+            // Anybody can take the name of a guard that is dead.
+            return None;
+        }
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         match ask(&socket, timing, alarm) {
             Reply::Watching(left) => {
@@ -61,7 +65,7 @@ pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Han
             Reply::HungUp => return None,
             Reply::Nothing => {
                 log::error!("the guard of this agent's previous life hangs: it is killed");
-                end(&process, alarm);
+                end(&process, ANSWER_WITHIN, alarm);
                 return None;
             }
         }
@@ -105,21 +109,22 @@ fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
 }
 
 /// When a guard that ends the service has left, at the latest: after stop, the last
-/// resort, and a pause.
+/// resort or another stop, and a pause.
 fn done_by(watch: Watch, timing: Timing) -> Instant {
     let now = sys::now();
     let stopped = match watch {
         Watch::Down => now,
         Watch::MayRun(fence) => fence.dead_by.max(now),
     };
-    let after = timing.stop_budget().max(timing.renewal());
+    let after = timing.stop_budget() + timing.renewal();
     stopped.after(after).after(ANSWER_WITHIN)
 }
 
-/// Kills a guard and waits for its end: until then it has the watchdog device.
-pub(super) fn end(process: &OwnedFd, alarm: &Alarm) {
+/// Kills a guard and waits for its end: until then it has the watchdog device. One that
+/// does not die within that time is left to the kernel.
+pub(super) fn end(process: &OwnedFd, within: Duration, alarm: &Alarm) {
     // It fails when the guard has ended already.
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
-    let until = sys::now().after(ANSWER_WITHIN);
+    let until = sys::now().after(within);
     let _ = alarm.wait([(process.as_fd(), Want::Read)], Some(until));
 }

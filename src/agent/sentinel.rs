@@ -71,7 +71,9 @@ pub(super) struct Group {
 #[derive(Debug)]
 struct Line {
     socket: OwnedFd,
-    process: Process,
+    process: OwnedFd,
+    /// To be reaped, unless a life before started it.
+    child: Option<Child>,
     since: Instant,
 }
 
@@ -105,7 +107,8 @@ impl Sentinel {
             }
             sentinel.line = Some(Line {
                 socket: handover.socket,
-                process: Process::Inherited(handover.process),
+                process: handover.process,
+                child: None,
                 since: now,
             });
         }
@@ -160,10 +163,16 @@ impl Sentinel {
         command.arg0("putex").arg("guard").arg(&self.set_up.key);
         remove_secrets(&mut command);
         command.stdin(theirs).stdout(Stdio::null());
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
+        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let process = process.inspect_err(|_| {
+            // Without it, its end would be waited for in vain.
+            let _ = child.kill();
+        })?;
         Ok(Line {
             socket: own,
-            process: Process::Own(child),
+            process,
+            child: Some(child),
             since: now,
         })
     }
@@ -264,7 +273,9 @@ impl Sentinel {
         if let Some(line) = self.line.take() {
             drop(line.socket);
             let until = sys::now().after(END_WITHIN);
-            line.process.await_end(until, &self.alarm);
+            // One that takes longer is left to itself.
+            let ended = [(line.process.as_fd(), Want::Read)];
+            let _ = self.alarm.wait(ended, Some(until));
         }
     }
 
@@ -307,7 +318,8 @@ impl Sentinel {
                 self.start_at = now.after(self.pause);
                 self.pause = (self.pause * 2).min(AGAIN_MAX);
             }
-            line.process.end(&self.alarm);
+            end(&line.process, self.set_up.timing.renewal() / 4, &self.alarm);
+            reap(line.child);
         } else {
             self.start_at = now.after(self.pause);
             self.pause = (self.pause * 2).min(AGAIN_MAX);
@@ -316,38 +328,9 @@ impl Sentinel {
     }
 }
 
-/// Whose guard it is, and so how its end is seen.
-#[derive(Debug)]
-enum Process {
-    /// This agent's child.
-    Own(Child),
-    /// That of a life before.
-    Inherited(OwnedFd),
-}
-
-impl Process {
-    /// Kills what may hang, and waits for its end.
-    fn end(self, alarm: &Alarm) {
-        match self {
-            Process::Own(mut child) => {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            Process::Inherited(process) => end(&process, alarm),
-        }
-    }
-
-    /// Waits for the end of a guard that has nothing left to do.
-    fn await_end(self, until: Instant, alarm: &Alarm) {
-        let process = match self {
-            Process::Own(child) => {
-                rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok()
-            }
-            Process::Inherited(process) => Some(process),
-        };
-        if let Some(process) = process {
-            // One that takes longer is left to itself.
-            let _ = alarm.wait([(process.as_fd(), Want::Read)], Some(until));
-        }
+/// Reaps a guard that has ended; one that cannot even be killed is not waited for.
+fn reap(child: Option<Child>) {
+    if let Some(mut child) = child {
+        let _ = child.try_wait();
     }
 }

@@ -238,6 +238,23 @@ pub struct Under {
     pub previous: Option<String>,
 }
 
+/// Longest text that a command is told: names have 200 bytes, ids less.
+const TOLD_BYTES_MAX: usize = 255;
+
+impl Under {
+    /// Returns it without what no environment can hold: whoever may write to the
+    /// bucket could keep stop from being run otherwise.
+    #[must_use]
+    pub fn tellable(self) -> Under {
+        let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');
+        Under {
+            term: self.term,
+            epoch: self.epoch.filter(tellable),
+            previous: self.previous.filter(tellable),
+        }
+    }
+}
+
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -260,4 +277,23 @@ pub enum Ending {
     NotStopped,
     /// The store will not serve it.
     Rejected(Rejection),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_whose_name_no_environment_can_hold_keeps_nobody_from_running_stop() {
+        let told = |previous: &str| {
+            let under = Under {
+                previous: Some(previous.to_owned()),
+                ..Under::default()
+            };
+            under.tellable().previous
+        };
+        assert_eq!(told("beta").as_deref(), Some("beta"));
+        assert_eq!(told(&"x".repeat(200_000)), None);
+        assert_eq!(told("be\0ta"), None);
+    }
 }

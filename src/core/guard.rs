@@ -41,6 +41,8 @@ pub enum News {
     AgentGone,
     /// Another life of the agent is here.
     AgentBack,
+    /// The stop command that the agent ran has ended, however.
+    AgentsStopEnded,
     /// The agent ends although the service may run: nothing more can be done.
     GivenUp,
     /// The watchdog device runs, with this timeout.
@@ -112,6 +114,8 @@ pub struct Guard {
     device_wanted: bool,
     device: Option<Device>,
     watch: Watch,
+    /// A word of the agent is expected until then.
+    word_by: Option<Instant>,
     /// The agent has said something that the device has not been kicked for yet.
     kick_owed: bool,
     /// The agent was told that the guard is prepared.
@@ -134,6 +138,7 @@ impl Guard {
             device_wanted,
             device: None,
             watch: Watch::Down,
+            word_by: None,
             kick_owed: false,
             armed: false,
             agent: true,
@@ -179,6 +184,10 @@ impl Guard {
                 if !self.acting() {
                     self.act(Act::KillLeft);
                 }
+            }
+            News::AgentsStopEnded => {
+                // It should say so at once.
+                self.word_by = Some(now.after(self.timing.guard_patience()));
             }
             News::GivenUp => self.leave(),
             News::Device(timeout) => {
@@ -230,6 +239,7 @@ impl Guard {
             return;
         }
         self.watch = watch;
+        self.word_by = None;
         self.kick_owed = watch != Watch::Down;
         match watch {
             Watch::Down => {
@@ -265,12 +275,14 @@ impl Guard {
         match self.watch {
             Watch::Down => self.leave(),
             Watch::MayRun(fence) => {
-                let left = Ms(fence.valid_until.since(now));
-                let text = format!(
-                    "the agent is gone; unless it is back within {left}, \
-                     the guard stops the service"
-                );
-                self.say(Level::Warn, text);
+                if now < fence.valid_until {
+                    let left = Ms(fence.valid_until.since(now));
+                    let text = format!(
+                        "the agent is gone; unless it is back within {left}, \
+                         the guard stops the service"
+                    );
+                    self.say(Level::Warn, text);
+                }
             }
         }
     }
@@ -423,7 +435,10 @@ impl Guard {
     fn act_at(&self) -> Option<Instant> {
         match self.watch {
             Watch::Down => None,
-            Watch::MayRun(fence) if self.agent => fence.act_at,
+            Watch::MayRun(fence) if self.agent => match (fence.act_at, self.word_by) {
+                (Some(act_at), Some(word_by)) => Some(act_at.min(word_by)),
+                (act_at, _) => act_at,
+            },
             Watch::MayRun(fence) => Some(fence.valid_until),
         }
     }

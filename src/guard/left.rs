@@ -1,7 +1,7 @@
 //! What an agent left running: the commands that the guard has to kill before it
 //! runs its own.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::process::{Pid, Signal};
@@ -52,9 +52,24 @@ impl Left {
         }
     }
 
-    /// Notes the process group in which a command runs now.
-    pub(super) fn note(&mut self, command: Command, group: i32, leader: Option<OwnedFd>) {
-        self.groups[command as usize] = Pid::from_raw(group).zip(leader);
+    /// Notes the process group in which a command runs now; says whether it is known.
+    pub(super) fn note(&mut self, command: Command, group: i32, leader: Option<OwnedFd>) -> bool {
+        let noted = Pid::from_raw(group).zip(leader);
+        let known = noted.is_some();
+        self.groups[command as usize] = noted;
+        known
+    }
+
+    /// Returns what becomes readable when the agent's stop command has ended.
+    pub(super) fn agents_stop(&self) -> Option<BorrowedFd<'_>> {
+        let stop = self.groups[Command::Stop as usize].as_ref();
+        stop.map(|(_, leader)| leader.as_fd())
+    }
+
+    /// Returns, once, that it has.
+    pub(super) fn agents_stop_ended(&mut self) -> bool {
+        let stop = self.groups[Command::Stop as usize].take_if(|(_, leader)| sys::is_ready(leader));
+        stop.is_some()
     }
 
     /// Kills the commands that have not ended: a group whose leader has ended is

@@ -76,8 +76,9 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
 /// Attaches to the guard of that name; `None` when there is none any more.
 pub fn call(name: &str) -> Option<OwnedFd> {
     let kind = SocketType::SEQPACKET;
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
+    // One that hangs may have no room for another caller.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     rustix::net::connect(&socket, &address).ok()?;
     Some(socket)

@@ -100,6 +100,7 @@ struct Ready {
     caller: bool,
     output: [bool; 2],
     exit: [bool; 2],
+    agents_stop: bool,
 }
 
 impl House {
@@ -206,6 +207,7 @@ impl House {
                         caller: true,
                         output: [true; 2],
                         exit: [true; 2],
+                        agents_stop: true,
                     };
                     self.look(&ready);
                 }
@@ -219,7 +221,10 @@ impl House {
                     self.voice.say(Level::Warn, &text);
                 }
             }
-            self.hear(News::Tick);
+            // What was said until this instant is taken in before it counts.
+            let now = sys::now();
+            self.listen_to_agent();
+            self.hear_at(News::Tick, now);
         }
         Exit::Success
     }
@@ -236,14 +241,17 @@ impl House {
             resort.output(),
             stop.exit().unwrap_or(caller),
             resort.exit().unwrap_or(caller),
+            self.left.agents_stop().unwrap_or(caller),
         ];
         let fds = fds.map(|fd| (fd, Want::Read));
-        let [agent, caller, out0, out1, exit0, exit1] = self.alarm.wait(fds, deadline)?;
+        let [agent, caller, out0, out1, exit0, exit1, agents_stop] =
+            self.alarm.wait(fds, deadline)?;
         Ok(Ready {
             agent,
             caller,
             output: [out0, out1],
             exit: [exit0, exit1],
+            agents_stop,
         })
     }
 
@@ -263,6 +271,9 @@ impl House {
                 let command = stage.command();
                 self.hear(News::Ended(command, outcome));
             }
+        }
+        if ready.agents_stop && self.left.agents_stop_ended() {
+            self.hear(News::AgentsStopEnded);
         }
         if ready.agent {
             self.listen_to_agent();
@@ -292,19 +303,27 @@ impl House {
             Word::SetUp(set_up) => {
                 let device_wanted = set_up.device.is_some();
                 let last_resort = set_up.last_resort.is_some();
+                if set_up.device != self.set_up.device || set_up.timing != self.set_up.timing {
+                    // Another device, or another time for it: it is armed anew.
+                    self.disarm();
+                }
                 self.guard.set_up(set_up.timing, last_resort, device_wanted);
                 self.commands = commands(&set_up);
                 self.left.add_cages(set_up.cages.as_deref());
                 self.voice = Voice::new(&set_up.key, set_up.level);
                 self.set_up = *set_up;
-                if !device_wanted {
-                    self.disarm();
-                }
                 self.settle();
             }
             Word::Watch(watch) => self.hear(News::Told(watch)),
             Word::Under(under) => self.under = under,
-            Word::Group(command, group) => self.left.note(command, group, leader),
+            Word::Group(command, group) => {
+                if !self.left.note(command, group, leader) {
+                    // The agent starts another, which has descriptors left.
+                    let text = "the guard has no descriptor left: it ends";
+                    self.voice.say(Level::Error, text);
+                    self.over = true;
+                }
+            }
             Word::KillService => self.left.kill_caged(Command::Start),
             Word::GivenUp => self.hear(News::GivenUp),
         }
@@ -325,9 +344,11 @@ impl House {
         };
         let own = rustix::process::geteuid();
         let same_user = sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own);
-        // The end of the one before may be there to be read beside this call.
+        // The end of the one before may be there to be read beside this call, and its
+        // time may be up.
         self.listen_to_agent();
-        if !same_user || self.agent.is_some() {
+        self.hear(News::Tick);
+        if !same_user || self.agent.is_some() || self.over {
             return;
         }
         self.agent = Some(Agent::of(socket));
@@ -350,7 +371,11 @@ impl House {
 
     /// Turns the guard and does what it wants.
     fn hear(&mut self, news: News) {
-        let mut acts = self.guard.turn(news, sys::now());
+        self.hear_at(news, sys::now());
+    }
+
+    fn hear_at(&mut self, news: News, now: Instant) {
+        let mut acts = self.guard.turn(news, now);
         for act in acts.drain(..) {
             self.perform(act);
         }

@@ -396,6 +396,7 @@ impl Facts {
             epoch: self.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
             previous: hold.and_then(|hold| hold.previous.clone()),
         }
+        .tellable()
     }
 
     /// Moves the deadline of a running command.

@@ -190,7 +190,7 @@ impl Pump {
                 let fence = Fence::of_lock(hold.valid_until, timing);
                 (Watch::MayRun(fence), self.facts.under(Some(hold)))
             }
-            State::Stopping(stopping) => match stopping.fence() {
+            State::Stopping(stopping) => match stopping.fence(&self.facts) {
                 Some(fence) => (Watch::MayRun(fence), stopping.under(&self.facts)),
                 None => (Watch::Down, Under::default()),
             },

@@ -45,7 +45,7 @@ pub(super) struct Stopping {
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
-    /// The last resort was run.
+    /// The last resort has been run to its end.
     resorted: bool,
 }
 
@@ -136,6 +136,10 @@ impl Stopping {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
         };
+        let resorted = match &left {
+            Left::Nothing | Left::Hold(_) => false,
+            Left::Inherited(inherited) => inherited.fence.resorted,
+        };
         Stopping {
             left,
             leave,
@@ -144,19 +148,30 @@ impl Stopping {
             ending: None,
             phase,
             late: false,
-            resorted: false,
+            resorted,
         }
     }
 
     /// Returns what the guard is to know: `None` when the service is down, or when
     /// it was not started under a lock.
-    pub(super) fn fence(&self) -> Option<Fence> {
+    pub(super) fn fence(&self, facts: &Facts) -> Option<Fence> {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         let left = !matches!(self.left, Left::Nothing);
-        (left && !down).then(|| Fence {
+        // The agent's own turn comes first: it has until the end of a stop that runs,
+        // but must be heard of when it is to run another.
+        let own_turn = self.dead_by.after(SLACK / 2);
+        let act_at = match self.phase {
+            Phase::Killing { until: at } | Phase::Due(at) => {
+                own_turn.min(at.after(facts.config.timing.guard_patience()))
+            }
+            Phase::Running { .. }
+            | Phase::Resorting
+            | Phase::Down { .. }
+            | Phase::Releasing { .. } => own_turn,
+        };
+        (left && !down).then_some(Fence {
             valid_until: self.from,
-            // The agent's own turn comes first.
-            act_at: (!self.late).then(|| self.dead_by.after(SLACK / 2)),
+            act_at: (!self.late).then_some(act_at),
             dead_by: self.dead_by,
             resorted: self.resorted,
         })
@@ -218,6 +233,7 @@ impl Stopping {
 
     /// Whatever the last resort says, only stop can tell that the service is down.
     fn resorted(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+        self.resorted = true;
         match outcome {
             Outcome::Succeeded => facts.say(Level::Warn, "the last resort succeeded".to_owned()),
             Outcome::Failed(why) => {
@@ -340,14 +356,13 @@ impl Stopping {
             if !matches!(self.left, Left::Nothing) {
                 facts.want(Effect::KillService);
             }
-            if facts.config.last_resort && !matches!(self.left, Left::Nothing) {
+            if facts.config.last_resort && !self.resorted && !matches!(self.left, Left::Nothing) {
                 facts.kill(Command::Stop);
                 facts.say(Level::Error, "running the last resort".to_owned());
                 let until = now.after(facts.config.timing.stop_budget());
                 let under = self.under(facts);
                 facts.run(Command::LastResort, Role::Standby, until, under);
                 self.phase = Phase::Resorting;
-                self.resorted = true;
             }
         }
     }
