@@ -395,7 +395,7 @@ fn stopping() -> (Guard, Fence) {
 fn an_agent_that_froze_while_stop_ran_is_not_waited_for_once_that_has_ended() {
     let (mut guard, fence) = stopping();
     assert_eq!(turn(&mut guard, News::AgentsStopEnded, ms(700)), []);
-    let act_at = ms(700).after(timing().guard_patience());
+    let act_at = fence.valid_until.after(timing().guard_patience());
     assert_eq!(guard.deadline(), Some(act_at));
     let acts = turn(&mut guard, News::Tick, act_at);
     let stop = Act::Run(Command::Stop, fence.dead_by);

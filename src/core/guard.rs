@@ -187,7 +187,10 @@ impl Guard {
             }
             News::AgentsStopEnded => {
                 // It should say so at once.
-                self.word_by = Some(now.after(self.timing.guard_patience()));
+                if let Watch::MayRun(fence) = self.watch {
+                    let from = now.max(fence.valid_until);
+                    self.word_by = Some(from.after(self.timing.guard_patience()));
+                }
             }
             News::GivenUp => self.leave(),
             News::Device(timeout) => {

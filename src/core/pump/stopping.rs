@@ -158,11 +158,12 @@ impl Stopping {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         let left = !matches!(self.left, Left::Nothing);
         // The agent's own turn comes first: it has until the end of a stop that runs,
-        // but must be heard of when it is to run another.
+        // but when it is to run another it must be heard of as ever.
         let own_turn = self.dead_by.after(SLACK / 2);
         let act_at = match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => {
-                own_turn.min(at.after(facts.config.timing.guard_patience()))
+                let patience = facts.config.timing.guard_patience();
+                own_turn.min(at.max(self.from).after(patience))
             }
             Phase::Running { .. }
             | Phase::Resorting
