@@ -99,6 +99,12 @@ impl Observer {
         })
     }
 
+    /// Returns from when on which services ran, as sets of bits, and until when the last
+    /// of them was seen.
+    pub(crate) fn history(&self) -> (Vec<(At, u32)>, At) {
+        self.with(|seen| (seen.changes.clone(), seen.last))
+    }
+
     /// Returns when the service of `host` was first seen dead at or after `since`.
     pub(crate) fn down_since(&self, host: usize, since: At) -> Option<At> {
         self.with(|seen| {

@@ -2,7 +2,7 @@
 //! whole messages, and a client that asks one question at a time.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,6 +11,9 @@ use super::clock::{now, wait_until};
 
 /// How long the rig's own client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// How long it waits for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// One whole protocol message.
 #[derive(Clone, Debug)]
@@ -115,9 +118,15 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to the server on `port`.
+    /// Connects to the server on `port` of this host.
     pub(crate) fn connect(port: u16) -> Result<Client, String> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+        Client::connect_to((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// Connects to the server at `address`.
+    pub(crate) fn connect_to(address: SocketAddr) -> Result<Client, String> {
+        let stream =
+            TcpStream::connect_timeout(&address, CONNECT_MAX).map_err(|e| e.to_string())?;
         let timeout = Some(Duration::from_millis(50));
         stream
             .set_read_timeout(timeout)
@@ -167,10 +176,20 @@ impl Client {
 
     /// Creates a bucket as other clients do, kept in `storage`.
     pub(crate) fn create_bucket(&mut self, bucket: &str, storage: &str) -> Result<(), String> {
+        self.create_bucket_of(bucket, storage, 1)
+    }
+
+    /// As [`Client::create_bucket`], with so many `replicas`.
+    pub(crate) fn create_bucket_of(
+        &mut self,
+        bucket: &str,
+        storage: &str,
+        replicas: usize,
+    ) -> Result<(), String> {
         let config = format!(
             r#"{{"name":"KV_{bucket}","subjects":["$KV.{bucket}.>"],"retention":"limits",
             "max_consumers":-1,"max_msgs_per_subject":1,"max_msgs":-1,"max_bytes":-1,"max_age":0,
-            "max_msg_size":-1,"storage":"{storage}","discard":"new","num_replicas":1,
+            "max_msg_size":-1,"storage":"{storage}","discard":"new","num_replicas":{replicas},
             "allow_rollup_hdrs":true,"deny_delete":true,"allow_direct":true}}"#
         );
         self.call(&format!("STREAM.CREATE.KV_{bucket}"), &config)?;
