@@ -1,0 +1,249 @@
+//! The course of a campaign: rounds of faults, and after each the time in which the
+//! cluster and the agents have to be well again.
+//!
+//! ```text
+//!   faults          calm            recovered          active              probe
+//!   |--- round ------|--- cluster ---|--- rejoin ----- -|--- nothing ------|-- failover --|
+//!                       not judged       <= B              gaps <= P          <= P
+//! ```
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::faults::{Extras, Fault, plan};
+use super::health::{self, Health};
+use super::host::Agent;
+use super::town::Town;
+use crate::rig::clock::{At, Timing, ms, now};
+
+/// How often the campaign looks what there is to do.
+const TICK: Duration = Duration::from_millis(3);
+
+/// How long a new cluster may take to make a bucket.
+const ELECTION_MAX: Duration = Duration::from_secs(60);
+
+/// After so long a cluster that is not well again has its servers restarted.
+const HELP_AFTER: Duration = Duration::from_secs(45);
+
+/// After so long it is given up, and the campaign with it.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(180);
+
+/// How often a time without faults ends with a host that crashes.
+const PROBES: f64 = 0.6;
+
+/// What a campaign is asked to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) seed: u64,
+    pub(crate) length: Duration,
+    pub(crate) timing: Timing,
+    pub(crate) agent: Agent,
+    pub(crate) extras: Extras,
+}
+
+/// A time in which nothing was done to anybody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: At,
+    pub(crate) to: At,
+    /// It is the first, in a bucket that is too young to be believed.
+    pub(crate) first: bool,
+}
+
+/// What happened, for the judge.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    pub(crate) rounds: u64,
+    pub(crate) windows: Vec<Window>,
+    /// When a host crashed although all was well, and when the next service ran.
+    pub(crate) probes: Vec<(At, At)>,
+    /// Faults that were planned and could not be done when they were due.
+    pub(crate) left_out: usize,
+    /// Times at which the servers had to be restarted for the cluster to be well.
+    pub(crate) helped: usize,
+    /// Longest time from the last fault to a cluster that was well.
+    pub(crate) longest_recovery: Duration,
+    pub(crate) violations: Vec<String>,
+}
+
+/// Runs a campaign in the town; `Err` when the rig failed.
+pub(crate) fn run(order: &Order, town: &mut Town, folder: &Path) -> Result<Course, String> {
+    let mut course = Course::default();
+    town.step_max = order.extras.step_max;
+    for server in &mut town.servers {
+        server.start()?;
+    }
+    health::make_bucket(ELECTION_MAX)
+        .map_err(|why| format!("{why}; the servers' logs are in {}", folder.display()))?;
+    let began = now();
+    let health = Health::watch();
+    for host in &mut town.hosts {
+        host.start_after(Duration::ZERO);
+    }
+    course.let_recover(order, town, &health, began)?;
+    while now() - began < order.length {
+        course.rounds += 1;
+        let mut dice = Dice::new(order.seed, course.rounds);
+        let faults = plan(&mut dice, order.timing, order.extras);
+        let calm_at = course.play(town, faults)?;
+        course.let_recover(order, town, &health, calm_at)?;
+        if dice.chance(PROBES) {
+            course.probe(order, town)?;
+        }
+    }
+    Ok(course)
+}
+
+impl Course {
+    /// Plays a round; returns when its last fault was over.
+    fn play(&mut self, town: &mut Town, mut faults: Vec<Fault>) -> Result<At, String> {
+        let began = now();
+        faults.sort_by_key(|fault| fault.from);
+        let (mut rest, before) = (faults.into_iter().peekable(), town.happened.len());
+        while rest.peek().is_some() || !town.is_calm() {
+            while let Some(fault) = rest.next_if(|fault| now() - began >= fault.from) {
+                if !town.begin(&fault)? {
+                    self.left_out += 1;
+                }
+            }
+            town.tend()?;
+            thread::sleep(TICK);
+        }
+        let kinds: Vec<String> = town.happened[before..]
+            .iter()
+            .map(|fault| {
+                format!(
+                    "{} ({})",
+                    fault.kind,
+                    fault.whom.split(':').next().unwrap_or("")
+                )
+            })
+            .collect();
+        let overlap = ms(town.observer.overlap());
+        println!(
+            "round {}, {:.1} s: {}; overlap so far {overlap:.1} ms",
+            self.rounds,
+            began.as_secs_f64(),
+            kinds.join(", ")
+        );
+        Ok(now())
+    }
+
+    /// Waits until cluster and agents are well and one service runs, and a while longer.
+    fn let_recover(
+        &mut self,
+        order: &Order,
+        town: &mut Town,
+        health: &Health,
+        calm_at: At,
+    ) -> Result<(), String> {
+        let mut helped = false;
+        // A look that began a moment after the last fault saw nothing of it.
+        while !(town.agents_are_up() && health.is_well_since(calm_at)) {
+            town.tend()?;
+            thread::sleep(TICK);
+            let waited = now() - calm_at;
+            if waited > HELP_AFTER && !helped {
+                helped = true;
+                self.helped += 1;
+                town.servers
+                    .iter_mut()
+                    .for_each(super::server::Server::kill);
+                town.servers
+                    .iter_mut()
+                    .try_for_each(super::server::Server::start)?;
+            }
+            if waited > GIVE_UP_AFTER {
+                return Err(format!("the cluster is not well again: {}", health.wrong()));
+            }
+        }
+        let from = now();
+        self.longest_recovery = self.longest_recovery.max(from - calm_at);
+        let patience = rejoin_max(order.timing) * 3;
+        self.wait_for_one(town, from, patience)?;
+        let rest = order.timing.r * 2 + Duration::from_secs(1);
+        tend_until(town, now() + rest)?;
+        self.wait_for_one(town, now(), patience)?;
+        self.windows.push(Window {
+            from,
+            to: now(),
+            first: self.windows.is_empty(),
+        });
+        Ok(())
+    }
+
+    /// Waits until exactly one service runs.
+    fn wait_for_one(
+        &mut self,
+        town: &mut Town,
+        from: At,
+        patience: Duration,
+    ) -> Result<(), String> {
+        while town.observer.only_active().is_none() {
+            town.tend()?;
+            thread::sleep(TICK);
+            if now() - from > patience {
+                let active = town.observer.active();
+                let at = now().as_secs_f64();
+                self.violations.push(format!(
+                    "{at:.1} s: services ran on hosts {active:?} for {patience:?}, not on exactly \
+                     one, although all was well"
+                ));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes the host of the service although all is well, and waits for the next.
+    fn probe(&mut self, order: &Order, town: &mut Town) -> Result<(), String> {
+        let Some(active) = town.observer.only_active() else {
+            return Ok(());
+        };
+        let at = now();
+        town.hosts[active].crash()?;
+        let patience = at + rejoin_max(order.timing) * 3;
+        let next = |town: &Town| {
+            let ups = town.observer.ups_since(at);
+            ups.iter()
+                .find(|(_, host)| *host != active)
+                .map(|(at, _)| *at)
+        };
+        while next(town).is_none() && now() < patience {
+            town.tend()?;
+            thread::sleep(TICK);
+        }
+        match next(town) {
+            Some(up_at) => self.probes.push((at, up_at)),
+            None => self.violations.push(format!(
+                "{:.1} s: nobody took over from host {active}, which crashed when all was well",
+                at.as_secs_f64()
+            )),
+        }
+        let pause = town.hosts[active].pause();
+        town.hosts[active].start_after(pause);
+        Ok(())
+    }
+}
+
+fn tend_until(town: &mut Town, deadline: At) -> Result<(), String> {
+    while now() < deadline {
+        town.tend()?;
+        thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+/// The most that a takeover may take once the lock's holder is gone: a standby reads once
+/// per R, waits T·(1 + e) from then, renews for C·R, and starts at its next stroke.
+pub(crate) fn takeover_max(timing: Timing) -> Duration {
+    timing.r + timing.lock().mul_f64(1.01) + timing.r * timing.c + timing.r
+}
+
+/// The most that agents may take to have the cluster again: the old link is silent for
+/// twice 5/4 R, a round of dialling waits 2 s, one attempt to open 2 s, and one pause 1 s.
+pub(crate) fn rejoin_max(timing: Timing) -> Duration {
+    takeover_max(timing) + timing.r.mul_f64(2.5) + Duration::from_secs(5)
+}
