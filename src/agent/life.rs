@@ -32,11 +32,11 @@ const BYTES_MAX: u64 = 4096;
 
 /// The lives before this one.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(crate) struct Before {
     /// They are dead.
-    pub(super) dead: Vec<Incarnation>,
+    pub(crate) dead: Vec<Incarnation>,
     /// Name of the guard that watched the last of them.
-    pub(super) guard: Option<String>,
+    pub(crate) guard: Option<String>,
 }
 
 /// This agent's life, as the next one will find it.
@@ -110,14 +110,7 @@ impl Life {
     ///
     /// When the file system is full or fails.
     pub(super) fn write(&self, guard: Option<&str>) -> io::Result<()> {
-        let mut text = format!("{FORMAT}\nboot {}\n", self.boot);
-        for life in &self.lives {
-            text.push_str(&format!("life {life}\n"));
-        }
-        if let Some(guard) = guard {
-            text.push_str(&format!("guard {guard}\n"));
-        }
-        text.push_str("end\n");
+        let text = render(&self.boot, &self.lives, guard);
         // Never empty in between: a write that is cut short has no end.
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
@@ -165,8 +158,21 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+/// Returns the text of the file.
+pub(crate) fn render(boot: &str, lives: &[Incarnation], guard: Option<&str>) -> String {
+    let mut text = format!("{FORMAT}\nboot {boot}\n");
+    for life in lives {
+        text.push_str(&format!("life {life}\n"));
+    }
+    if let Some(guard) = guard {
+        text.push_str(&format!("guard {guard}\n"));
+    }
+    text.push_str("end\n");
+    text
+}
+
 /// Reads who lived before in this boot; `None` when the file is not whole.
-fn parse(text: &str, boot: &str) -> Option<Before> {
+pub(crate) fn parse(text: &str, boot: &str) -> Option<Before> {
     let body = text.strip_prefix(FORMAT)?.strip_suffix("\nend\n")?;
     let mut before = Before::default();
     for line in body.lines().filter(|line| !line.is_empty()) {

@@ -17,7 +17,7 @@ mod handover;
 mod inbox;
 pub mod journal;
 mod keeper;
-mod life;
+pub(crate) mod life;
 mod sentinel;
 mod signals;
 mod threads;

@@ -11,24 +11,24 @@ use super::headers::Headers;
 
 /// Most bytes that may be fed at once, and so the size of one read. One page
 /// more or less makes no difference: replies are a few hundred bytes.
-pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest INFO line, without its end. An entry of `connect_urls` takes some 25
 /// bytes, so a cluster of two thousand servers fits.
-pub(super) const INFO_LINE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const INFO_LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest line of any other operation, without its end. The server's own limit
 /// for a client's line is 4096 bytes by default; a delivery repeats the subject
 /// and adds a reply subject and the sizes.
-pub(super) const LINE_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Largest header block and payload of one message together: what a server
 /// allows by default. What putex asks for is a few KiB.
-pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Most bytes that the decoder ever holds: a whole message with its line end,
 /// and one read.
-pub(super) const BUFFER_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 2 + READ_BYTES_MAX;
+pub(crate) const BUFFER_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 2 + READ_BYTES_MAX;
 
 /// Room that an empty decoder keeps; what a large message needed beyond it is
 /// given back.
@@ -52,7 +52,7 @@ pub struct Message {
 
 impl Message {
     /// Returns roughly the memory that it takes, in bytes.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let reply = self.reply.as_ref().map_or(0, String::len);
         let content = self.headers.block_bytes() + self.payload.len();
         size_of::<Message>() + self.subject.len() + reply + content
@@ -61,7 +61,7 @@ impl Message {
 
 /// One operation of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ServerOp {
+pub(crate) enum ServerOp {
     /// `INFO <json>[ ]\r\n`, first of all and again at any time.
     Info(String),
     /// `MSG <subject> <sid> [reply-to] <#bytes>\r\n[payload]\r\n`
@@ -91,7 +91,7 @@ pub(super) enum ServerOp {
 
 /// The server sent what no NATS server sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ProtocolError {
+pub(crate) enum ProtocolError {
     /// When a line begins with no known word. Holds the beginning, made printable.
     UnknownVerb(String),
     /// When a line is longer than its limit.
@@ -123,7 +123,7 @@ impl fmt::Display for ProtocolError {
 
 /// Collects bytes and gives out operations.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     buffer: Vec<u8>,
     /// Where in `buffer` the unfinished operation begins.
     start: usize,
@@ -155,7 +155,7 @@ impl Decoder {
     ///
     /// Call [`Decoder::next`] until it returns `None` before feeding again, and
     /// feed at most [`READ_BYTES_MAX`]: then it always fits.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
@@ -177,7 +177,7 @@ impl Decoder {
     }
 
     /// Returns the next whole operation, or `None` until more is fed.
-    pub(super) fn next(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
+    pub(crate) fn next(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
         if let Some(error) = &self.dead {
             return Err(error.clone());
         }
@@ -193,8 +193,8 @@ impl Decoder {
     }
 
     /// Returns how many bytes of memory the buffer takes.
-    #[cfg(test)]
-    pub(super) fn held_bytes(&self) -> usize {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 

@@ -9,11 +9,11 @@ use super::auth::Credentials;
 
 /// Longest line that is sent, without its end: the server's default limit, above
 /// which it closes the connection.
-pub(super) const LINE_BYTES_MAX: usize = 4096;
+pub(crate) const LINE_BYTES_MAX: usize = 4096;
 
 /// Why something cannot be sent. The texts hold no payload and no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum EncodeError {
+pub(crate) enum EncodeError {
     /// When a subject is empty, has an empty token, a blank, a control character,
     /// or a wildcard where none may be. Holds the subject, made printable.
     Subject(String),
@@ -50,7 +50,7 @@ impl fmt::Display for EncodeError {
 ///
 /// `verbose` and `pedantic` are said to be false because a missing `verbose`
 /// means true to the server.
-pub(super) fn connect(out: &mut Vec<u8>, name: &str, credentials: &Credentials) {
+pub(crate) fn connect(out: &mut Vec<u8>, name: &str, credentials: &Credentials) {
     let options = [
         ("verbose", json!(false)),
         ("pedantic", json!(false)),
@@ -84,7 +84,7 @@ pub(super) fn pong(out: &mut Vec<u8>) {
 }
 
 /// `SUB <subject> <sid>\r\n`
-pub(super) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), EncodeError> {
+pub(crate) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), EncodeError> {
     check_subject(subject, Wildcards::Allowed)?;
     line(out, format!("SUB {subject} {sid}"))
 }
@@ -93,7 +93,7 @@ pub(super) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), Enco
 /// `HPUB <subject> [reply-to] <#header bytes> <#total bytes>\r\n[headers]\r\n\r\n[payload]\r\n`
 ///
 /// Returns the size that the server counts: headers and payload, in bytes.
-pub(super) fn publish(
+pub(crate) fn publish(
     out: &mut Vec<u8>,
     subject: &str,
     reply: Option<&str>,

@@ -77,7 +77,7 @@ impl Headers {
     }
 
     /// Returns the length of the whole block.
-    pub(super) fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.block.len()
     }
 

@@ -43,7 +43,7 @@ impl ServerInfo {
     /// # Errors
     ///
     /// When it is not a JSON object.
-    pub(super) fn parse(json: &str, address: &str) -> Result<ServerInfo, &'static str> {
+    pub(crate) fn parse(json: &str, address: &str) -> Result<ServerInfo, &'static str> {
         let value: Value = serde_json::from_str(json).map_err(|_| "INFO is not JSON")?;
         if !value.is_object() {
             return Err("INFO is not a JSON object");

@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Reads an entry of `connect_urls`, `host:port`. `None` when it is none.
-    pub(super) fn from_advertised(text: &str, credentials: &Credentials) -> Option<Server> {
+    pub(crate) fn from_advertised(text: &str, credentials: &Credentials) -> Option<Server> {
         let (host, port) = parse_host_port(text).ok()?;
         let credentials = credentials.clone();
         Some(Server {

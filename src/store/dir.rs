@@ -33,7 +33,7 @@
 
 mod folder;
 mod place;
-mod text;
+pub(crate) mod text;
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;

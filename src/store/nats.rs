@@ -21,7 +21,7 @@
 //! 4. Nobody subscribes to `$KV...`: that would take the 503 from everybody, by
 //!    which a write that reached no stream is known at once.
 
-mod answer;
+pub(crate) mod answer;
 mod opening;
 
 use std::os::fd::BorrowedFd;

@@ -9,7 +9,7 @@ use crate::store::Notice;
 use crate::store::lease::{from_headers, to_headers};
 
 /// Ends the name of every record, and of nothing else.
-pub(super) const RECORD_SUFFIX: &str = ".key";
+pub(crate) const RECORD_SUFFIX: &str = ".key";
 /// First line of every file.
 const FORMAT: &str = "putex 1\n";
 /// What begins the last line, with the line break before it.
@@ -19,16 +19,16 @@ const TRAILER_BYTES: usize = END.len() + 16 + 1;
 
 /// The names of one key's files.
 #[derive(Debug)]
-pub(super) struct Names {
-    pub(super) record: String,
-    pub(super) first: String,
-    pub(super) notice: String,
+pub(crate) struct Names {
+    pub(crate) record: String,
+    pub(crate) first: String,
+    pub(crate) notice: String,
 }
 
 impl Names {
     /// Returns the names for `key`. Those of two keys differ, none has a slash,
     /// and none is without a dot, as the bucket's own files are.
-    pub(super) fn new(key: &str) -> Names {
+    pub(crate) fn new(key: &str) -> Names {
         let mut safe = String::new();
         for byte in key.bytes() {
             if byte.is_ascii_alphanumeric() || b"-_=.".contains(&byte) {
@@ -46,13 +46,13 @@ impl Names {
     }
 
     /// Returns the longest of them.
-    pub(super) fn longest(&self) -> &str {
+    pub(crate) fn longest(&self) -> &str {
         &self.first
     }
 }
 
 /// Returns `body` as the content of a file: format line, body, checksum.
-pub(super) fn frame(body: &str) -> String {
+pub(crate) fn frame(body: &str) -> String {
     let text = format!("{FORMAT}{body}");
     let sum = checksum(text.as_bytes());
     format!("{text}{END}{sum:016x}\n")
@@ -63,7 +63,7 @@ pub(super) fn frame(body: &str) -> String {
 /// # Errors
 ///
 /// What is wrong with the content, as the end of a sentence about the file.
-pub(super) fn unframe(content: &[u8]) -> Result<String, &'static str> {
+pub(crate) fn unframe(content: &[u8]) -> Result<String, &'static str> {
     let at = content.len().checked_sub(TRAILER_BYTES);
     let (text, trailer) = content.split_at(at.ok_or("is cut off")?);
     let digits = trailer
@@ -87,7 +87,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the body of a record's file.
-pub(super) fn encode_record(revision: Revision, record: &Record) -> String {
+pub(crate) fn encode_record(revision: Revision, record: &Record) -> String {
     let mut body = format!("revision {revision}\n");
     for (name, value) in record.lease.iter().flat_map(to_headers) {
         // Writing to a string cannot fail.
@@ -99,7 +99,7 @@ pub(super) fn encode_record(revision: Revision, record: &Record) -> String {
 }
 
 /// Returns what [`encode_record`] was given, `None` when the body is not its.
-pub(super) fn decode_record(body: &str) -> Option<(Revision, Record)> {
+pub(crate) fn decode_record(body: &str) -> Option<(Revision, Record)> {
     let (head, token) = body.split_once("\n\n")?;
     let mut lines = head.split('\n');
     let revision = parse_number("revision", lines.next()?)?;
@@ -114,7 +114,7 @@ pub(super) fn decode_record(body: &str) -> Option<(Revision, Record)> {
 }
 
 /// Returns the body of a notice's file.
-pub(super) fn encode_notice(notice: &Notice) -> String {
+pub(crate) fn encode_notice(notice: &Notice) -> String {
     let line = |text: &str| text.replace(char::is_control, "?");
     format!(
         "incarnation {}\nhost {}\n\n{}",
@@ -125,7 +125,7 @@ pub(super) fn encode_notice(notice: &Notice) -> String {
 }
 
 /// Returns what [`encode_notice`] was given, `None` when the body is not its.
-pub(super) fn decode_notice(body: &str) -> Option<Notice> {
+pub(crate) fn decode_notice(body: &str) -> Option<Notice> {
     let (head, token) = body.split_once("\n\n")?;
     let (incarnation, host) = head.split_once('\n')?;
     Some(Notice {
@@ -137,7 +137,7 @@ pub(super) fn decode_notice(body: &str) -> Option<Notice> {
 
 /// Returns N of a line `NAME N`, `None` when the line is another. 0 is no number
 /// of a record, but that of an empty sequence.
-pub(super) fn parse_number(name: &str, line: &str) -> Option<u64> {
+pub(crate) fn parse_number(name: &str, line: &str) -> Option<u64> {
     line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
 

@@ -19,7 +19,7 @@ const STATUS_NOT_FOUND: u16 = 404;
 
 /// Returns what the answer to a write means. `replicated` tells whether the
 /// bucket has more than one copy.
-pub(super) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
+pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
     let error = match jetstream::ack(payload) {
         Ok(ack) if ack.stream == stream => return Written::Stored(Revision(ack.seq)),
         Ok(ack) => {
@@ -53,7 +53,7 @@ pub(super) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
 }
 
 /// Returns what a write came to that had no answer.
-pub(super) fn unanswered(subject: &str, error: &RequestError) -> Written {
+pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     let text = format!("write to {subject}: {error}");
     match error {
         RequestError::Forbidden(_) => Written::Denied(text),
@@ -66,7 +66,7 @@ pub(super) fn unanswered(subject: &str, error: &RequestError) -> Written {
 
 /// Returns the headers of a write. A value that is blank has no header: an empty
 /// header is what makes a compare-and-set unconditional, so none is ever sent.
-pub(super) fn headers(record: &Record) -> Vec<(&'static str, String)> {
+pub(crate) fn headers(record: &Record) -> Vec<(&'static str, String)> {
     let headers = record
         .lease
         .as_ref()
@@ -79,7 +79,7 @@ pub(super) fn headers(record: &Record) -> Vec<(&'static str, String)> {
 }
 
 /// Reads the answer to DIRECT.GET for `subject` of `stream`.
-pub(super) fn direct(
+pub(crate) fn direct(
     headers: &Headers,
     payload: &[u8],
     stream: &str,
@@ -100,7 +100,7 @@ pub(super) fn direct(
 }
 
 /// Returns what a message that MSG.GET found says.
-pub(super) fn leader(stored: Option<Stored>) -> Sight {
+pub(crate) fn leader(stored: Option<Stored>) -> Sight {
     match stored {
         Some(Stored { seq, headers, data }) => {
             sight(Revision(seq), &Headers::parse(&headers), &data)
@@ -111,7 +111,7 @@ pub(super) fn leader(stored: Option<Stored>) -> Sight {
 
 /// Returns the revision that a hint for `subject` names, `None` when it is not
 /// what the server republishes.
-pub(super) fn hint(headers: &Headers, stream: &str, subject: &str) -> Option<Revision> {
+pub(crate) fn hint(headers: &Headers, stream: &str, subject: &str) -> Option<Revision> {
     if added(headers, "Nats-Subject") != Some(subject) {
         return None;
     }
@@ -119,7 +119,7 @@ pub(super) fn hint(headers: &Headers, stream: &str, subject: &str) -> Option<Rev
 }
 
 /// Returns the headers of a notice; its token is the payload, as in a record.
-pub(super) fn notice_headers(notice: &Notice) -> Vec<(&'static str, String)> {
+pub(crate) fn notice_headers(notice: &Notice) -> Vec<(&'static str, String)> {
     let headers = [
         (NOTICE_INCARNATION, printable(&notice.incarnation)),
         (NOTICE_HOST, printable(&notice.host)),
@@ -131,7 +131,7 @@ pub(super) fn notice_headers(notice: &Notice) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the notice that a message on the twin subject carries.
-pub(super) fn notice(headers: &Headers, payload: &[u8]) -> Option<Notice> {
+pub(crate) fn notice(headers: &Headers, payload: &[u8]) -> Option<Notice> {
     Some(Notice {
         token: String::from_utf8(payload.to_vec()).ok()?,
         incarnation: headers.get(NOTICE_INCARNATION)?.to_owned(),
@@ -140,7 +140,7 @@ pub(super) fn notice(headers: &Headers, payload: &[u8]) -> Option<Notice> {
 }
 
 /// Makes a text fit into a header or a log line.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let text: String = text
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })
