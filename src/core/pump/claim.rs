@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::facts::Facts;
-use crate::core::record::{Found, Record, Revision, Sight, Standing};
+use crate::core::record::{Found, Record, Revision, Sight, Standing, told};
 
 /// What must be waited for before a lock may be had, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Facts {
                     (Standing::Released, false) => claim(
                         free,
                         None,
-                        &format!("nobody (released on host {})", shown(&lease.host)),
+                        &format!("nobody (released on host {})", told(&lease.host)),
                     ),
                     (Standing::Active, false) if self.me.lived_as(lease) => Claim {
                         adopt: Some(lease.term.unwrap_or(sight.revision)),
@@ -119,21 +119,12 @@ impl Facts {
 /// An agent of this host and token that is known to be dead.
 const PREVIOUS_LIFE: &str = "this agent's previous life";
 
-/// Longest name that is shown whole, in characters.
-const SHOWN_MAX: usize = 200;
-
 fn name(record: &Record) -> String {
     match &record.lease {
         Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
         Some(lease) if lease.host != record.token => {
-            format!("{} on host {}", shown(&record.token), shown(&lease.host))
+            format!("{} on host {}", told(&record.token), told(&lease.host))
         }
-        Some(_) | None => shown(&record.token),
+        Some(_) | None => told(&record.token),
     }
-}
-
-/// Anybody who may write to the bucket chooses these names.
-fn shown(name: &str) -> String {
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    name.chars().take(SHOWN_MAX).map(plain).collect()
 }

@@ -10,7 +10,7 @@ use super::{Config, Hold, Me};
 use crate::core::event::{
     Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run, Under,
 };
-use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight};
+use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight, told};
 use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
 
 /// How often two live agents with one token are reported again.
@@ -167,7 +167,8 @@ impl Facts {
         let loss = match &self.bucket {
             Some(known) if *known != opened.bucket => Some(format!(
                 "the bucket was created anew: epoch {} became {}",
-                known.epoch, opened.bucket.epoch
+                told(&known.epoch),
+                told(&opened.bucket.epoch)
             )),
             Some(_) if opened.last < self.high_water => Some(format!(
                 "the bucket stands at revision {}, but {} was seen before",
@@ -265,7 +266,7 @@ impl Facts {
         let Some(theirs) = self.twin_in(sight) else {
             return;
         };
-        let (incarnation, host) = (theirs.incarnation, theirs.host.clone());
+        let (incarnation, host) = (theirs.incarnation, told(&theirs.host));
         let before = self
             .seen
             .as_ref()
@@ -289,7 +290,7 @@ impl Facts {
     fn note_twin(&mut self, notice: &Notice, now: Instant) {
         let other = notice.incarnation != self.me.incarnation.to_string();
         if other && notice.token == self.me.token && self.twin_is_due(now) {
-            self.say_twin(&notice.host, &notice.incarnation);
+            self.say_twin(&told(&notice.host), &told(&notice.incarnation));
         }
     }
 
