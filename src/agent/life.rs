@@ -174,10 +174,10 @@ pub(crate) fn render(boot: &str, lives: &[Incarnation], guard: Option<&str>) -> 
 /// Reads who lived before in this boot; `None` when the file is not whole.
 pub(crate) fn parse(text: &str, boot: &str) -> Option<Before> {
     let body = text.strip_prefix(FORMAT)?.strip_suffix("\nend\n")?;
-    let mut before = Before::default();
-    for line in body.lines().filter(|line| !line.is_empty()) {
+    let (mut before, mut here) = (Before::default(), false);
+    for line in body.split('\n').filter(|line| !line.is_empty()) {
         match line.split_once(' ')? {
-            ("boot", theirs) if theirs == boot => {}
+            ("boot", theirs) if theirs == boot => here = true,
             ("boot", _) => return None,
             ("life", number) => {
                 let number = u128::from_str_radix(number, 16).ok()?;
@@ -187,7 +187,8 @@ pub(crate) fn parse(text: &str, boot: &str) -> Option<Before> {
             _ => return None,
         }
     }
-    Some(before)
+    // Lives of no boot may have been lived on another host.
+    here.then_some(before)
 }
 
 #[cfg(test)]
@@ -233,6 +234,15 @@ mod tests {
             assert_eq!(parse(&text[..length], "boot"), None, "{length}");
         }
         assert!(parse(&text, "boot").is_some());
+    }
+
+    #[test]
+    fn a_file_without_a_boot_proves_nothing() {
+        let life = |middle: &str| format!("{FORMAT}\n{middle}life 1\nend\n");
+        assert!(parse(&life("boot here\n"), "here").is_some());
+        for middle in ["", "boot \n", "boot here\r\n"] {
+            assert_eq!(parse(&life(middle), "here"), None, "{middle:?}");
+        }
     }
 
     #[test]
