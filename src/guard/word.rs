@@ -114,7 +114,8 @@ impl Word {
             2 => Word::Under(input.under()?),
             3 => {
                 let command = usize::try_from(input.number()?).ok()?;
-                let group = i32::try_from(input.number()?).ok()?;
+                // To signal "group 1" would be to signal every process there is.
+                let group = i32::try_from(input.number()?).ok().filter(|id| *id != 1)?;
                 Word::Group(*Command::ALL.get(command)?, group)
             }
             4 => Word::KillService,
@@ -370,6 +371,15 @@ mod tests {
             Answer::Remark(true, "late".to_owned()),
         ] {
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
+    }
+
+    #[test]
+    fn no_command_runs_in_the_group_that_is_every_process() {
+        let group = |id| Word::decode(&Word::Group(Command::Start, id).encode());
+        assert_eq!(group(1), None);
+        for id in [0, 2, i32::MAX] {
+            assert_eq!(group(id), Some(Word::Group(Command::Start, id)));
         }
     }
 
