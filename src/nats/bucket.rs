@@ -366,7 +366,9 @@ fn remarks(bucket: &str, config: &Config) -> Vec<String> {
     .collect()
 }
 
-/// Reads fields that may be absent but must not be of another kind.
+/// Reads fields that may be absent but must not be of another kind. Texts are
+/// shown to people, and must not make lines of their own; nothing that is looked
+/// for in them has a control character or its stand-in.
 struct Reader<'a>(&'a Value);
 
 impl Reader<'_> {
@@ -388,10 +390,7 @@ impl Reader<'_> {
     fn text(&self, name: &str, absent: Option<&str>) -> Result<String, String> {
         match (&self.0[name], absent) {
             (Value::Null, Some(absent)) => Ok(absent.to_owned()),
-            (value, _) => value
-                .as_str()
-                .map(str::to_owned)
-                .ok_or_else(|| unexpected(name)),
+            (value, _) => shown(value).ok_or_else(|| unexpected(name)),
         }
     }
 
@@ -400,11 +399,7 @@ impl Reader<'_> {
             return Ok(Vec::new());
         }
         let items = self.0[name].as_array().ok_or_else(|| unexpected(name))?;
-        let text = |item: &Value| {
-            item.as_str()
-                .map(str::to_owned)
-                .ok_or_else(|| unexpected(name))
-        };
+        let text = |item: &Value| shown(item).ok_or_else(|| unexpected(name));
         items.iter().map(text).collect()
     }
 
@@ -423,6 +418,12 @@ impl Reader<'_> {
                 .map_err(|_| unexpected("republish.dest"))?,
         }))
     }
+}
+
+fn shown(value: &Value) -> Option<String> {
+    value
+        .as_str()
+        .map(|text| text.replace(char::is_control, "?"))
 }
 
 fn unexpected(name: &str) -> String {

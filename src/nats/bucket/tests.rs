@@ -240,3 +240,17 @@ fn a_history_is_remarked_upon() {
         assert!(remarks[0].contains(text), "{remarks:?}");
     }
 }
+
+#[test]
+fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
+    let named = |text: &str| json!({"name": text, "subjects": [text]});
+    for wrong in ["a\nputex: web: forged", "\u{1b}[2J", "\u{85}"] {
+        let mut value = named(wrong);
+        for (name, text) in [("retention", wrong), ("storage", wrong), ("discard", wrong)] {
+            value[name] = json!(text);
+        }
+        value["num_replicas"] = json!(1);
+        let told = judge("locks", &value, "2.15.1").expect_err("it is not safe");
+        assert!(!told.contains(char::is_control), "{told:?}");
+    }
+}

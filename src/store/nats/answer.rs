@@ -26,7 +26,8 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
             return Written::Unknown(format!(
                 "stream {} acknowledged a write meant for {stream} as its {}: two streams own \
                  the key, this bucket cannot be trusted",
-                ack.stream, ack.seq
+                printable(&ack.stream),
+                ack.seq
             ));
         }
         Err(Failure::Malformed(text)) => {
@@ -87,7 +88,10 @@ pub(crate) fn direct(
 ) -> Result<Sight, String> {
     match headers.status() {
         Some(STATUS_NOT_FOUND) => return Ok(absent()),
-        Some(status) => return Err(format!("read: status {status} {}", headers.description())),
+        Some(status) => {
+            let why = printable(headers.description());
+            return Err(format!("read: status {status} {why}"));
+        }
         None => {}
     }
     if added(headers, "Nats-Subject") != Some(subject) {

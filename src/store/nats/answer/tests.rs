@@ -180,3 +180,15 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
     let sight = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
     assert_eq!(sight.found, Found::Record(record));
 }
+
+#[test]
+fn what_a_server_or_a_writer_says_is_told_in_one_line() {
+    let theirs = written(STREAM, false, br#"{"stream":"KV\nforged\u0085","seq":7}"#);
+    assert!(
+        matches!(&theirs, Written::Unknown(text) if text.contains("KV?forged?")),
+        "{theirs:?}"
+    );
+    let headers = Headers::parse(b"NATS/1.0 503 a\rforged\x1b[2J\r\n\r\n");
+    let told = direct(&headers, b"", STREAM, SUBJECT);
+    assert_eq!(told, Err("read: status 503 a?forged?[2J".to_owned()));
+}
