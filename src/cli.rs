@@ -86,9 +86,22 @@ pub struct Refusal {
 }
 
 fn usage(text: String) -> Refusal {
+    let words: Vec<String> = text.split(' ').map(without_secret).collect();
     Refusal {
-        text,
+        text: words.join(" ").replace(char::is_control, "?"),
         exit: Exit::Usage,
+    }
+}
+
+/// Returns a word as it may be shown: what stands before an `@` in a URL may be a
+/// password, wherever the URL was put by mistake.
+fn without_secret(word: &str) -> String {
+    match word.rsplit_once('@') {
+        Some((before, place)) => {
+            let scheme = before.split('@').next().and_then(|first| first.find("://"));
+            format!("{}...@{place}", &before[..scheme.map_or(0, |at| at + 3)])
+        }
+        None => word.to_owned(),
     }
 }
 

@@ -214,6 +214,34 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
 }
 
 #[test]
+fn a_refusal_shows_neither_a_password_nor_a_control_character() {
+    for (line, says) in [
+        (
+            "agent nats://u:secret@h locks web --start up --stop down",
+            "nats://...@h: SERVER BUCKET KEY TOKEN are four arguments, not 3",
+        ),
+        (
+            "nats://u:se@cret@h",
+            "nats://...@h: no such command; see putex --help",
+        ),
+        (
+            "secret@a=nats://u:p@h",
+            "...@h: no such command; see putex --help",
+        ),
+        (
+            "--bogus\u{1b}[2J",
+            "--bogus?[2J: no such option; see putex --help",
+        ),
+        ("timing -r \u{85}", "-r: ?: is no whole number of 0 or more"),
+    ] {
+        // Not by blanks alone: U+0085 is one.
+        let words = line.split(' ').map(OsString::from);
+        let refusal = parse(words, None, "alpha").expect_err("refused");
+        assert_eq!(refusal.text, says);
+    }
+}
+
+#[test]
 fn timing_and_help_are_printed() {
     let printed = |line: &str| match parse_line(line) {
         Ok(Wish::Print(text)) => text,
