@@ -13,3 +13,7 @@ pub mod guard;
 pub mod nats;
 pub mod store;
 pub mod sys;
+
+#[cfg(any(test, fuzzing))]
+#[path = "../tests/fuzz/mod.rs"]
+pub mod fuzz;

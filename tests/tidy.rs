@@ -111,7 +111,8 @@ fn core_sources() -> Vec<Source> {
 }
 
 fn all_sources() -> Vec<Source> {
-    sources("src").into_iter().chain(sources("tests")).collect()
+    let folders = ["src", "tests", "fuzz/targets"];
+    folders.into_iter().flat_map(sources).collect()
 }
 
 #[test]

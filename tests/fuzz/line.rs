@@ -1,0 +1,176 @@
+//! What a person types: the command line, and a list of servers.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use log::LevelFilter;
+
+use super::assert_one_line;
+use crate::cli::{self, AgentArgs, Place, Wish};
+use crate::core::timing::Timing;
+use crate::exit::Exit;
+use crate::nats::{Credentials, Server};
+use crate::store::name::{valid_bucket, valid_key};
+
+/// A password that no refusal may show.
+const SECRET: &str = "hunter2";
+
+/// Words with a zero byte after each; one that begins with `NATS_URL=` is the
+/// variable. The line is refused in one line, with a status for it and without the
+/// password of a URL; or what it asks for is valid and means the same when all of it
+/// is written out.
+pub fn cli(data: &[u8]) -> bool {
+    let mut words: Vec<&[u8]> = data.split(|byte| *byte == 0).collect();
+    if words.last() == Some(&&b""[..]) {
+        words.pop();
+    }
+    let url = |word: &[u8]| word.strip_prefix(b"NATS_URL=").map(<[u8]>::to_vec);
+    let env = words.iter().find_map(|word| url(word));
+    let env = env.and_then(|url| String::from_utf8(url).ok());
+    words.retain(|word| url(word).is_none());
+    let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
+    match cli::parse(words, env, "alpha") {
+        Ok(Wish::Agent(args)) => {
+            asked(&args);
+            return true;
+        }
+        Ok(Wish::Print(text)) => assert!(text.ends_with('\n')),
+        Ok(Wish::Guard) => {}
+        Err(refusal) => {
+            assert!(matches!(refusal.exit, Exit::Usage | Exit::Unsafe));
+            assert_one_line(&refusal.text);
+            let shown = refusal.text.contains(&format!("{SECRET}@"));
+            assert!(!shown, "a password is shown: {}", refusal.text);
+        }
+    }
+    false
+}
+
+fn asked(args: &AgentArgs) {
+    assert_eq!(valid_key(&args.key), Ok(()));
+    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert_one_line(&args.token);
+    assert!(!args.token.is_empty() && args.token.trim() == args.token);
+    let commands = [Some(&args.start), Some(&args.stop)];
+    let perhaps = [args.check.as_ref(), args.last_resort.as_ref()];
+    for command in commands.into_iter().chain(perhaps).flatten() {
+        assert!(!command.trim().is_empty());
+    }
+    assert!((1..=5).contains(&args.replicas));
+    let t = args.timing;
+    let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
+    assert_eq!(again, Ok(t));
+    let again = match cli::parse(written_out(args), None, "beta") {
+        Ok(Wish::Agent(args)) => format!("{args:?}"),
+        other => panic!("{args:?} written out is {other:?}"),
+    };
+    assert_eq!(again, format!("{args:?}"));
+}
+
+/// Returns the whole command line, with nothing left to a default but the place.
+fn written_out(args: &AgentArgs) -> Vec<OsString> {
+    let t = args.timing;
+    let mut words = vec![
+        "agent".to_owned(),
+        format!("--bucket={}", args.bucket),
+        format!("--key={}", args.key),
+        format!("--token={}", args.token),
+        format!("--start={}", args.start),
+        format!("--stop={}", args.stop),
+        format!("-r{}ms", t.renewal().as_millis()),
+        format!("-f={}", t.failures()),
+        format!("-c{}", t.confirmations()),
+        format!(
+            "--drift={}.{:04}%",
+            t.drift_ppm() / 10_000,
+            t.drift_ppm() % 10_000
+        ),
+        format!("--replicas={}", args.replicas),
+    ];
+    words.extend(
+        args.check
+            .as_ref()
+            .map(|text| format!("--healthcheck={text}")),
+    );
+    words.extend(
+        args.last_resort
+            .as_ref()
+            .map(|text| format!("--last-resort={text}")),
+    );
+    words.extend(args.device.as_ref().map(|(path, required)| {
+        format!(
+            "--watchdog={path}{}",
+            if *required { ":required" } else { "" }
+        )
+    }));
+    let switches = [
+        ("--realtime", args.realtime),
+        ("--allow-memory", args.allow_memory),
+    ];
+    words.extend(
+        switches
+            .iter()
+            .filter(|switch| switch.1)
+            .map(|switch| switch.0.to_owned()),
+    );
+    let level = match args.level {
+        LevelFilter::Off | LevelFilter::Error => Some("-qq"),
+        LevelFilter::Warn => Some("-q"),
+        LevelFilter::Info => None,
+        LevelFilter::Debug | LevelFilter::Trace => Some("-v"),
+    };
+    words.extend(level.map(str::to_owned));
+    let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    let place = match &args.place {
+        Place::Nats(urls) => [OsString::from("--nats"), urls.into()],
+        Place::Dir(dir) => [OsString::from("--dir"), dir.into()],
+        Place::DefaultDir => return words,
+    };
+    words.extend(place);
+    words
+}
+
+/// A list of servers: refused in one line that holds nothing behind an `@`'s reach,
+/// or every server of it can be written and means the same.
+pub fn servers(data: &[u8]) -> bool {
+    let Ok(list) = str::from_utf8(data) else {
+        return false;
+    };
+    let servers = match Server::parse_list(list) {
+        Ok(servers) => servers,
+        Err(error) => {
+            let text = error.to_string();
+            assert_one_line(&text);
+            let number = text
+                .strip_prefix("entry ")
+                .and_then(|rest| rest.split_once(' '));
+            let numbered = number.is_some_and(|(number, _)| number.parse::<usize>().is_ok());
+            assert!(numbered || !list.contains('@'), "{text}");
+            return false;
+        }
+    };
+    assert_eq!(servers.len(), list.split(',').count());
+    let list: Vec<String> = servers.iter().map(url).collect();
+    assert_eq!(Server::parse_list(&list.join(",")).as_ref(), Ok(&servers));
+    for server in servers {
+        let shown = format!("{server} {server:?}");
+        assert_one_line(&shown);
+        assert!(shown.len() <= 2 * (server.host.len() + 8) + 16, "{shown}");
+    }
+    true
+}
+
+/// Returns a server as a URL, with all in it that has to be escaped, and more.
+fn url(server: &Server) -> String {
+    let escape = |text: &str| {
+        let bytes = text.bytes().map(|byte| format!("%{byte:02x}"));
+        bytes.collect::<String>()
+    };
+    match &server.credentials {
+        Credentials::None => format!("nats://{server}/"),
+        Credentials::User { user, password } => {
+            format!("{}:{}@{server}", escape(user), escape(password))
+        }
+        Credentials::Token(token) => format!("{}@{server}", escape(token)),
+    }
+}

@@ -1,0 +1,79 @@
+//! What must hold for whatever bytes come in: one function for each target of
+//! `fuzz/`, each with its own properties. It panics when one of them does not hold,
+//! and returns whether the bytes meant anything.
+//!
+//! These functions are part of the crate where it is compiled for its tests or for
+//! fuzzing, and nowhere else: most parsers are private. `short_run` calls each with
+//! every file of `corpus/` and with a fixed number of damaged ones; `fuzz/run` calls
+//! them for as long as it is told to.
+//!
+//! | target | input | files |
+//! |---|---|---|
+//! | `decoder` | what a server sends | `wire.rs` |
+//! | `frames` | what is to be published, as text | `wire.rs` |
+//! | `info`, `answers` | JSON of a server | `server.rs` |
+//! | `record` | a header block and a value | `record.rs` |
+//! | `holder` | the same, met by an agent | `holder.rs` |
+//! | `folder`, `bucket` | files of the directory store | `files.rs` |
+//! | `life` | the file by which an agent knows its life before | `files.rs` |
+//! | `words` | packets between agent and guard | `words.rs` |
+//! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
+
+// They end a fuzzer's run by panicking: that is what they are for.
+#![allow(clippy::missing_panics_doc)]
+
+mod files;
+mod holder;
+mod line;
+mod record;
+mod server;
+mod wire;
+mod words;
+
+#[cfg(test)]
+mod short_run;
+
+pub use files::{bucket, folder, life};
+pub use holder::holder;
+pub use line::{cli, servers};
+pub use record::record;
+pub use server::{answers, info};
+pub use wire::{decoder, frames};
+pub use words::words;
+
+/// Fails when a text that is shown to people would be more than one line, or would
+/// steer their terminal.
+fn assert_one_line(text: &str) {
+    let fault = text.chars().find(|letter| letter.is_control());
+    assert_eq!(fault, None, "not one printable line: {text:?}");
+}
+
+/// A text that cannot end a line.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Numbers that only look random: the same for the same beginning.
+#[derive(Clone, Debug)]
+struct Noise(u64);
+
+impl Noise {
+    /// Begins with what stands in `bytes`.
+    fn of(bytes: &[u8]) -> Noise {
+        let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        Noise(bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix) | 1)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Returns a number below `bound`, which is not 0.
+    fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        usize::try_from(self.number() % bound).unwrap_or(0)
+    }
+}

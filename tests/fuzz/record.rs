@@ -1,0 +1,194 @@
+//! Records: a token with the headers beside it, as NATS hands them out.
+
+use std::time::Duration;
+
+use super::{Noise, printable};
+use crate::core::event::Notice;
+use crate::core::record::{Found, Incarnation, Lease, Record, Revision, Sight, Standing};
+use crate::core::timing::{COUNT_MAX, R_MAX};
+use crate::nats::decode::{Decoder, ServerOp};
+use crate::nats::{Headers, encode};
+use crate::store::lease;
+use crate::store::nats::answer;
+
+const STREAM: &str = "KV_locks";
+const SUBJECT: &str = "$KV.locks.web";
+/// What a server adds to a message that it hands out.
+const ADDED: [(&str, &str); 3] = [
+    ("Nats-Stream", STREAM),
+    ("Nats-Subject", SUBJECT),
+    ("Nats-Sequence", "7"),
+];
+
+/// A header block with the value behind it, as a server hands it out: what is taken
+/// for a record can be written and is then read the same; nothing in the block can
+/// stand for what the server says itself.
+pub fn record(data: &[u8]) -> bool {
+    let end = data.windows(4).position(|four| four == b"\r\n\r\n");
+    let (block, payload) = data.split_at(end.map_or(data.len(), |at| at + 4));
+    let headers = Headers::parse(block);
+    super::wire::look_into(&headers);
+    let read = handed_out(&headers, payload);
+    noticed(&headers, payload);
+    nothing_is_forged(block, payload);
+    let lease = invented(data);
+    let token = String::from_utf8_lossy(payload).into_owned();
+    survives(&Record {
+        token,
+        lease: Some(lease),
+    });
+    read
+}
+
+/// Returns whether it was a record of ours.
+fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
+    let last = |name: &str| headers.iter().filter(|field| field.0 == name).last();
+    let named = |name: &str, ours: &str| last(name).map_or(ours, |field| field.1).to_owned();
+    let (stream, subject) = (named("Nats-Stream", STREAM), named("Nats-Subject", SUBJECT));
+    let hint = answer::hint(headers, &stream, &subject);
+    match answer::direct(headers, payload, &stream, &subject) {
+        Ok(sight) if headers.status().is_some() => {
+            assert_eq!((sight.revision, sight.found), (Revision(0), Found::Absent));
+        }
+        Ok(sight) => {
+            assert!(sight.revision > Revision(0));
+            assert_eq!(hint, Some(sight.revision));
+            assert!(answer::direct(headers, payload, "KV_other", &subject).is_err());
+            assert!(answer::direct(headers, payload, &stream, "$KV.locks.other").is_err());
+            if let Found::Record(record) = sight.found {
+                assert!(record.token.len() <= 3 * payload.len());
+                survives(&record);
+                return record.lease.is_some();
+            }
+        }
+        Err(text) => {
+            assert!(headers.status().is_some() || hint.is_none());
+            super::assert_one_line(&text.replace(&stream, "").replace(&subject, ""));
+        }
+    }
+    false
+}
+
+/// A record that was read, or made up, can be written and is read the same.
+fn survives(record: &Record) {
+    let again = read_back(record);
+    let told = |text: &str| answer::printable(text);
+    let expected = Record {
+        token: record.token.clone(),
+        lease: record.lease.clone().map(|lease| Lease {
+            host: told(&lease.host),
+            boot: told(&lease.boot),
+            ..lease
+        }),
+    };
+    assert_eq!(again, expected);
+    if let Some(lease) = &again.lease {
+        assert!(lease.renewal <= R_MAX && lease.grace <= R_MAX * COUNT_MAX);
+        assert!(lease.failures <= COUNT_MAX && lease.confirmations <= COUNT_MAX);
+        let headers = lease::to_headers(lease);
+        let find = |name: &str| headers.iter().find(|header| header.0 == name);
+        let same = lease::from_headers(|name| find(name).map(|header| header.1.as_str()));
+        assert_eq!(same.as_ref(), Some(lease));
+    }
+}
+
+/// Publishes a record and reads it as a server hands it out.
+fn read_back(record: &Record) -> Record {
+    let headers = answer::headers(record);
+    let mut headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    headers.extend(ADDED);
+    let mut out = Vec::new();
+    let token = record.token.as_bytes();
+    let written = encode::publish(&mut out, SUBJECT, None, &headers, token);
+    written.expect("a record can always be written");
+    let delivered = [
+        b"HMSG $KV.locks.web 1 ",
+        &out[b"HPUB $KV.locks.web ".len()..],
+    ]
+    .concat();
+    let mut decoder = Decoder::default();
+    decoder.feed(&delivered).expect("it fits");
+    let Ok(Some(ServerOp::Hmsg { message, .. })) = decoder.next() else {
+        panic!("{record:?} is no message");
+    };
+    let sight = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
+    let Ok(Sight {
+        revision: Revision(7),
+        found: Found::Record(record),
+    }) = sight
+    else {
+        panic!("{record:?} became {sight:?}");
+    };
+    record
+}
+
+/// Who may write a key may send any header, the server's own names too. The server
+/// adds its own behind them, and those count.
+fn nothing_is_forged(block: &[u8], payload: &[u8]) {
+    let text = String::from_utf8_lossy(block);
+    let mut forged = "NATS/1.0\r\n".to_owned();
+    for line in text.lines().skip(1).filter(|line| !line.is_empty()) {
+        forged.push_str(line);
+        forged.push_str("\r\n");
+    }
+    for (name, value) in ADDED {
+        forged.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let headers = Headers::parse((forged + "\r\n").as_bytes());
+    let sight = answer::direct(&headers, payload, STREAM, SUBJECT);
+    assert_eq!(sight.map(|sight| sight.revision), Ok(Revision(7)));
+    assert_eq!(answer::hint(&headers, STREAM, SUBJECT), Some(Revision(7)));
+}
+
+fn noticed(headers: &Headers, payload: &[u8]) {
+    let Some(notice) = answer::notice(headers, payload) else {
+        return;
+    };
+    assert_eq!(notice.token.as_bytes(), payload);
+    let sent = answer::notice_headers(&notice);
+    let fields: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, &**value)).collect();
+    let mut out = Vec::new();
+    let written = encode::publish(&mut out, SUBJECT, None, &fields, payload);
+    written.expect("a notice can always be sent");
+    let lines: String = sent
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let block = Headers::parse(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());
+    let expected = Notice {
+        token: notice.token,
+        incarnation: answer::printable(&notice.incarnation),
+        host: answer::printable(&notice.host),
+    };
+    // Without its incarnation it is no notice.
+    let heard = (!expected.incarnation.is_empty()).then_some(expected);
+    assert_eq!(answer::notice(&block, payload), heard);
+}
+
+/// Returns a lease that an agent could have, made of what stands in `data`.
+pub(super) fn invented(data: &[u8]) -> Lease {
+    let mut noise = Noise::of(data);
+    let mut below = |bound: u64| noise.number() % bound;
+    let text = String::from_utf8_lossy(data);
+    let middle = text.chars().count() / 2;
+    let (host, boot): (String, String) = (
+        text.chars().take(middle).collect(),
+        text.chars().skip(middle).collect(),
+    );
+    Lease {
+        incarnation: Incarnation(u128::from(below(u64::MAX)) << 64 | u128::from(below(u64::MAX))),
+        nonce: below(u64::MAX),
+        host,
+        boot: printable(&boot),
+        renewal: Duration::from_millis(below(60_001)),
+        failures: u32::try_from(below(101)).unwrap_or(0),
+        confirmations: u32::try_from(below(101)).unwrap_or(0),
+        grace: Duration::from_millis(below(6_000_001)),
+        term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
+        standing: [Standing::Taking, Standing::Active, Standing::Released]
+            [usize::try_from(below(3)).unwrap_or(0)],
+    }
+}

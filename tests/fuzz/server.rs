@@ -1,0 +1,264 @@
+//! The JSON that a server answers with.
+
+use serde_json::{Value, json};
+
+use super::assert_one_line;
+use crate::core::event::Written;
+use crate::core::record::{Found, Revision};
+use crate::nats::bucket::{self, Config};
+use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::nats::{Credentials, Server, ServerInfo};
+use crate::store::nats::answer;
+
+/// The JSON of an INFO: what is taken from it can be logged, is no larger than the
+/// JSON, and reads the same from JSON that says nothing else.
+pub fn info(data: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(data) else {
+        return false;
+    };
+    let info = match ServerInfo::parse(text, "h:1") {
+        Ok(info) => info,
+        Err(why) => {
+            assert_one_line(why);
+            return false;
+        }
+    };
+    let value: Value = serde_json::from_str(text).expect("it was read as JSON");
+    assert!(value.is_object(), "{text}");
+    let mut bytes = 0;
+    for text in [
+        Some(&info.name),
+        Some(&info.version),
+        info.cluster.as_ref(),
+        info.domain.as_ref(),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        assert_one_line(text);
+        bytes += text.len();
+    }
+    bytes += info.connect_urls.iter().map(String::len).sum::<usize>();
+    assert!(bytes <= text.len(), "{bytes} bytes out of {}", text.len());
+    let plain = json!({
+        "server_name": info.name,
+        "version": info.version,
+        "cluster": info.cluster,
+        "domain": info.domain,
+        "jetstream": info.jetstream,
+        "api_lvl": info.api_level,
+        "max_payload": info.max_payload,
+        "connect_urls": info.connect_urls,
+        "ldm": info.lame_duck,
+        "headers": info.headers,
+        "auth_required": info.auth_required,
+        "tls_required": info.tls_required,
+    });
+    assert_eq!(
+        ServerInfo::parse(&plain.to_string(), "h:1").as_ref(),
+        Ok(&info)
+    );
+    for url in &info.connect_urls {
+        advertised(url);
+    }
+    true
+}
+
+/// A server that another advertises is one that can be written in a list.
+fn advertised(url: &str) {
+    let token = Credentials::Token("t".to_owned());
+    if let Some(server) = Server::from_advertised(url, &token) {
+        let shown = server.to_string();
+        assert_one_line(&shown);
+        assert_eq!(
+            Server::from_advertised(&shown, &token).as_ref(),
+            Some(&server)
+        );
+        let listed = Server::parse_list(&format!("nats://t@{shown}"));
+        assert_eq!(listed, Ok(vec![server]));
+    }
+}
+
+/// An answer of JetStream: nothing counts as stored but an acknowledgement with a
+/// sequence, from the stream that was meant; what is read can be written as the
+/// server writes it and reads the same.
+pub fn answers(data: &[u8]) -> bool {
+    let value: Value = serde_json::from_slice(data).unwrap_or(Value::Null);
+    [
+        acknowledged(data, &value),
+        stored(data, &value),
+        stream(data),
+    ]
+    .contains(&true)
+}
+
+fn acknowledged(data: &[u8], value: &Value) -> bool {
+    let ack = jetstream::ack(data);
+    if let Ok(ack) = &ack {
+        assert!(ack.seq > 0 && value["error"].is_null());
+        assert_eq!(value["seq"].as_u64(), Some(ack.seq));
+        let plain = json!({"stream": ack.stream, "seq": ack.seq}).to_string();
+        assert_eq!(jetstream::ack(plain.as_bytes()).as_ref(), Ok(ack));
+    }
+    let named = value["stream"].as_str().unwrap_or("KV_locks").to_owned();
+    for (stream, replicated) in [("KV_locks", false), ("KV_locks", true), (&*named, true)] {
+        let ours = ack.as_ref().is_ok_and(|ack| ack.stream == stream);
+        match answer::written(stream, replicated, data) {
+            Written::Stored(revision) => {
+                assert!(ours, "stored by another stream");
+                assert_eq!(value["seq"].as_u64(), Some(revision.0));
+            }
+            Written::Moved(revision) => {
+                let code = ack.as_ref().map_err(Failure::err_code);
+                assert_eq!(code, Err(code::WRONG_LAST));
+                assert!(!ours, "moved to {revision:?}, and acknowledged");
+            }
+            // A refusal is believed only when the server named its reason.
+            Written::Denied(text) => {
+                let code = ack.as_ref().map_err(Failure::err_code);
+                assert!(code.is_err_and(|code| code > 0));
+                assert_one_line(&text);
+            }
+            Written::Unknown(text) => {
+                assert!(!ours);
+                assert_one_line(&text);
+            }
+        }
+    }
+    ack.is_ok()
+}
+
+fn stored(data: &[u8], value: &Value) -> bool {
+    let subject = value["message"]["subject"]
+        .as_str()
+        .unwrap_or("$KV.locks.web");
+    if let Ok(Some(other)) = jetstream::stored(data, "$KV.locks.other") {
+        assert_eq!(subject, "$KV.locks.other", "{other:?}");
+    }
+    match jetstream::stored(data, subject) {
+        Ok(Some(stored)) => {
+            assert!(stored.seq > 0 && value["error"].is_null());
+            assert!(stored.headers.len() + stored.data.len() <= data.len());
+            let message = json!({
+                "subject": subject,
+                "seq": stored.seq,
+                "hdrs": base64(&stored.headers),
+                "data": base64(&stored.data),
+            });
+            let plain = json!({ "message": message }).to_string();
+            let again = jetstream::stored(plain.as_bytes(), subject);
+            assert_eq!(again, Ok(Some(stored.clone())));
+            assert_eq!(
+                answer::leader(Some(stored.clone())).revision,
+                Revision(stored.seq)
+            );
+        }
+        Ok(None) => {
+            assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));
+            assert_eq!(answer::leader(None).found, Found::Absent);
+        }
+        Err(failure) => {
+            assert_one_line(&failure.to_string());
+            return false;
+        }
+    }
+    true
+}
+
+/// Standard base64 with padding, as the server writes it.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let at = |index: usize| three.get(index).copied().unwrap_or(0);
+        let bits = u32::from_be_bytes([0, at(0), at(1), at(2)]);
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            out.push(if place > three.len() {
+                '='
+            } else {
+                char::from(letter)
+            });
+        }
+    }
+    out
+}
+
+fn stream(data: &[u8]) -> bool {
+    let info = match jetstream::stream_info(data) {
+        Ok(info) => info,
+        Err(failure) => {
+            assert_one_line(&failure.to_string());
+            return false;
+        }
+    };
+    let plain = json!({
+        "config": config(&info.config),
+        "created": info.created,
+        "state": {"last_seq": info.last_seq},
+    });
+    let again = jetstream::stream_info(plain.to_string().as_bytes());
+    assert_eq!(again.as_ref(), Ok(&info));
+    judged(&info);
+    true
+}
+
+/// A bucket is good enough for a lock only with every property that a lock needs.
+fn judged(info: &StreamInfo) {
+    let config = &info.config;
+    let bucket = config.name.strip_prefix("KV_").unwrap_or("locks");
+    match bucket::check(bucket, config, "2.15.1", false) {
+        Ok(remarks) => {
+            assert!(!config.mirror && !config.sources && !config.subject_transform);
+            assert!(config.storage == "file" && config.retention == "limits");
+            assert!(config.max_age == 0 && !config.allow_msg_ttl && !config.no_ack);
+            assert_eq!(config.persist_mode, "default");
+            assert_eq!(config.subjects, [format!("$KV.{bucket}.>")]);
+            // The name is the user's own by then, and was checked before.
+            remarks
+                .iter()
+                .for_each(|text| assert_one_line(&text.replace(bucket, "")));
+        }
+        Err(text) => assert_one_line(&text.replace(bucket, "")),
+    }
+}
+
+/// Returns the `config` that a server tells.
+fn config(config: &Config) -> Value {
+    let there = |yes: bool| {
+        if yes {
+            json!({"name": "x"})
+        } else {
+            Value::Null
+        }
+    };
+    let republish = config.republish.as_ref();
+    json!({
+        "name": config.name,
+        "subjects": config.subjects,
+        "retention": config.retention,
+        "storage": config.storage,
+        "discard": config.discard,
+        "discard_new_per_subject": config.discard_new_per_subject,
+        "num_replicas": config.num_replicas,
+        "max_age": config.max_age,
+        "max_msgs_per_subject": config.max_msgs_per_subject,
+        "max_msgs": config.max_msgs,
+        "max_bytes": config.max_bytes,
+        "max_msg_size": config.max_msg_size,
+        "no_ack": config.no_ack,
+        "sealed": config.sealed,
+        "deny_delete": config.deny_delete,
+        "deny_purge": config.deny_purge,
+        "allow_rollup_hdrs": config.allow_rollup_hdrs,
+        "allow_direct": config.allow_direct,
+        "allow_msg_ttl": config.allow_msg_ttl,
+        "allow_msg_counter": config.allow_msg_counter,
+        "subject_delete_marker_ttl": config.subject_delete_marker_ttl,
+        "persist_mode": config.persist_mode,
+        "mirror": there(config.mirror),
+        "sources": there(config.sources),
+        "subject_transform": there(config.subject_transform),
+        "republish": republish.map(|to| json!({"src": to.src, "dest": to.dest})),
+    })
+}
