@@ -153,6 +153,7 @@ pub fn servers(data: &[u8]) -> bool {
     let list: Vec<String> = servers.iter().map(url).collect();
     assert_eq!(Server::parse_list(&list.join(",")).as_ref(), Ok(&servers));
     for server in servers {
+        assert!(server.port > 0 && !server.host.is_empty());
         let shown = format!("{server} {server:?}");
         assert_one_line(&shown);
         assert!(shown.len() <= 2 * (server.host.len() + 8) + 16, "{shown}");

@@ -58,6 +58,8 @@ pub fn info(data: &[u8]) -> bool {
         ServerInfo::parse(&plain.to_string(), "h:1").as_ref(),
         Ok(&info)
     );
+    let urls = value["connect_urls"].as_array().into_iter().flatten();
+    assert!(urls.filter_map(Value::as_str).eq(&info.connect_urls));
     for url in &info.connect_urls {
         advertised(url);
     }
@@ -139,6 +141,10 @@ fn stored(data: &[u8], value: &Value) -> bool {
         Ok(Some(stored)) => {
             assert!(stored.seq > 0 && value["error"].is_null());
             assert!(stored.headers.len() + stored.data.len() <= data.len());
+            // There is one way to write a text in base64.
+            let coded = |name: &str| value["message"][name].as_str().unwrap_or_default();
+            assert_eq!(base64(&stored.headers), coded("hdrs"));
+            assert_eq!(base64(&stored.data), coded("data"));
             let message = json!({
                 "subject": subject,
                 "seq": stored.seq,

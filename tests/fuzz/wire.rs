@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::Noise;
 use crate::nats::decode::{
-    BUFFER_BYTES_MAX, Decoder, LINE_BYTES_MAX, Message, ProtocolError, READ_BYTES_MAX, ServerOp,
+    BUFFER_BYTES_MAX, Decoder, LINE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, ProtocolError,
+    READ_BYTES_MAX, ServerOp,
 };
 use crate::nats::{Credentials, Headers, encode};
 
@@ -18,6 +19,10 @@ pub fn decoder(data: &[u8]) -> bool {
     let whole = decode(data, |_| READ_BYTES_MAX);
     assert_eq!(decode(data, |_| 1), whole, "byte by byte");
     let mut noise = Noise::of(data);
+    // It costs a MiB.
+    if whole.1.is_none() && (data.len() < 20 || noise.below(64) == 0) {
+        comes_to_an_end(data);
+    }
     for longest in [8, 200, READ_BYTES_MAX] {
         let cut = decode(data, |_| 1 + noise.below(longest));
         assert_eq!(cut, whole, "cut into at most {longest}");
@@ -28,11 +33,16 @@ pub fn decoder(data: &[u8]) -> bool {
         if line.len() > LINE_BYTES_MAX && !matches!(op, ServerOp::Info(_)) {
             continue;
         }
-        let again = [line.as_bytes(), b"\r\n", &content].concat();
+        let mut again = [line.as_bytes(), b"\r\n", &content].concat();
         let (ops, error) = decode(&again, |_| READ_BYTES_MAX);
         assert_eq!(error, None, "{op:?} written again");
         assert!(ops.len() == 1, "{op:?} became {ops:?}");
         assert_same(op, &ops[0]);
+        if let Some(end) = again.len().checked_sub(2).filter(|_| !content.is_empty()) {
+            again[end..].copy_from_slice(b"\rx");
+            let (_, error) = decode(&again, |_| READ_BYTES_MAX);
+            assert!(error.is_some(), "{op:?} without its end");
+        }
     }
     !whole.0.is_empty()
 }
@@ -55,6 +65,19 @@ fn decode(data: &[u8], mut piece: impl FnMut(usize) -> usize) -> Outcome {
         }
     }
     (ops, None)
+}
+
+/// Whatever came, there is an end to waiting for the rest: as much as a message may
+/// have is an operation, or is refused, and never more than there is room for.
+fn comes_to_an_end(data: &[u8]) {
+    let filler = vec![b'x'; MESSAGE_BYTES_MAX + 2 * READ_BYTES_MAX];
+    let (ops, error) = decode(&[data, &filler].concat(), |_| READ_BYTES_MAX);
+    assert!(
+        error.is_some(),
+        "it waits on after {} operations",
+        ops.len()
+    );
+    assert_ne!(error, Some(ProtocolError::Overflow));
 }
 
 fn drain(decoder: &mut Decoder, ops: &mut Vec<ServerOp>, fed: usize) -> Result<(), ProtocolError> {
@@ -203,7 +226,7 @@ fn publish(subject: &str, reply: Option<&str>, headers: &[(&str, &str)], payload
     };
     let delivery = [delivery.as_bytes(), rest].concat();
     let (mut ops, error) = decode(&delivery, |_| READ_BYTES_MAX);
-    if line.len() + 2 > LINE_BYTES_MAX || total > crate::nats::decode::MESSAGE_BYTES_MAX {
+    if line.len() + 2 > LINE_BYTES_MAX || total > MESSAGE_BYTES_MAX {
         return true;
     }
     assert_eq!((ops.len(), error), (1, None), "{line}");
