@@ -20,7 +20,7 @@ pub fn decoder(data: &[u8]) -> bool {
     assert_eq!(decode(data, |_| 1), whole, "byte by byte");
     let mut noise = Noise::of(data);
     // It costs a MiB.
-    if whole.1.is_none() && (data.len() < 20 || noise.below(64) == 0) {
+    if whole.1.is_none() && (data.len() < 24 || noise.below(64) == 0) {
         comes_to_an_end(data);
     }
     for longest in [8, 200, READ_BYTES_MAX] {
