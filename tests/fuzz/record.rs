@@ -53,8 +53,9 @@ fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
         Ok(sight) => {
             assert!(sight.revision > Revision(0));
             assert_eq!(hint, Some(sight.revision));
-            assert!(answer::direct(headers, payload, "KV_other", &subject).is_err());
-            assert!(answer::direct(headers, payload, &stream, "$KV.locks.other").is_err());
+            let other = |name: &str| format!("{name}x");
+            assert!(answer::direct(headers, payload, &other(&stream), &subject).is_err());
+            assert!(answer::direct(headers, payload, &stream, &other(&subject)).is_err());
             if let Found::Record(record) = sight.found {
                 assert!(record.token.len() <= 3 * payload.len());
                 survives(&record);

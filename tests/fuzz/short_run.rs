@@ -39,10 +39,10 @@ const TARGETS: [Target; 12] = [
     target("decoder", super::decoder, 15, 60),
     target("folder", super::folder, 12, 800),
     target("frames", super::frames, 12, 500),
-    target("holder", super::holder, 3, 400),
+    target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
-    target("life", super::life, 4, 3000),
-    target("record", super::record, 5, 150),
+    target("life", super::life, 4, 10000),
+    target("record", super::record, 5, 100),
     target("servers", super::servers, 6, 3000),
     target("words", super::words, 22, 1500),
 ];
