@@ -105,7 +105,7 @@ enum Phase {
 }
 
 /// The guard's whole mind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Guard {
     timing: Timing,
     /// There is a last resort.
