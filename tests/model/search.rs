@@ -1,0 +1,247 @@
+//! Every world that can come about, breadth first, so that the first one in which
+//! something is broken is reached by a shortest path.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::act::{Act, Acts};
+use super::calm::calm_down;
+use super::canon::fold;
+use super::cue::NAMES;
+use super::quick::Quick;
+use super::turn::Turn;
+use super::world::{Common, HOSTS, Host, World};
+use super::{Model, Scope};
+
+/// One world in so many is followed until it is calm.
+const CALM_SHARE: u32 = 128;
+
+/// A search that takes long says after so many worlds how far it is.
+const PROGRESS: u32 = 2_000_000;
+
+/// A world in few bytes: each host by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Packed {
+    hosts: [u32; HOSTS],
+    common: Common,
+}
+
+/// How a world was first reached.
+#[derive(Clone, Copy)]
+struct Origin {
+    from: u32,
+    /// The place of the act among all that could happen.
+    act: u16,
+}
+
+/// What a search found.
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    pub(crate) transitions: u64,
+    pub(crate) depth: u32,
+    /// Whether every world was looked at.
+    pub(crate) whole: bool,
+    pub(crate) pump_states: usize,
+    pub(crate) guard_states: usize,
+    /// Worlds that were followed until they were calm, and the longest it took.
+    pub(crate) calmed: u64,
+    pub(crate) calm_longest: Duration,
+    pub(crate) calm_within: Duration,
+    /// What was broken, and the shortest way there.
+    pub(crate) broken: Option<(String, String)>,
+}
+
+pub(crate) struct Search {
+    model: Model,
+    scope: Scope,
+    hosts: Vec<Host>,
+    numbers: HashMap<Host, u32, Quick>,
+    seen: HashSet<u128, Quick>,
+    origins: Vec<Origin>,
+    waiting: VecDeque<(Packed, u32)>,
+    begins: Vec<World>,
+    found: Found,
+}
+
+impl Search {
+    pub(crate) fn new(scope: Scope) -> Search {
+        let model = Model::new(scope);
+        let begins = vec![
+            World::new(scope.faults, model.grid, None),
+            World::new(scope.faults, model.grid, Some(model.held)),
+        ];
+        let within = Duration::from_micros(model.calm_within.unsigned_abs().into());
+        Search {
+            model,
+            scope,
+            // Number 0 stands for a host that is not there.
+            hosts: vec![Host::default()],
+            numbers: HashMap::default(),
+            seen: HashSet::default(),
+            origins: Vec::new(),
+            waiting: VecDeque::new(),
+            begins,
+            found: Found {
+                states: 0,
+                transitions: 0,
+                depth: 0,
+                whole: true,
+                pump_states: 0,
+                guard_states: 0,
+                calmed: 0,
+                calm_longest: Duration::ZERO,
+                calm_within: within,
+                broken: None,
+            },
+        }
+    }
+
+    /// Looks at every world, until one is broken or there are too many.
+    pub(crate) fn run(mut self) -> Found {
+        for (at, world) in (0..).zip(self.begins.clone()) {
+            let act = at;
+            let from = u32::MAX;
+            self.add(&world, Origin { from, act });
+        }
+        let mut level_ends = self.origins.len();
+        while let Some((packed, number)) = self.waiting.pop_front() {
+            if number as usize >= level_ends {
+                level_ends = self.origins.len();
+                self.found.depth += 1;
+            }
+            if number.is_multiple_of(PROGRESS) && number > 0 {
+                let (found, waiting) = (self.origins.len(), self.waiting.len());
+                println!(
+                    "  {found} states, {waiting} wait, depth {}",
+                    self.found.depth
+                );
+            }
+            let world = self.unpack(&packed);
+            if let Err((act, why)) = self.expand(&world, number) {
+                self.found.broken = Some((why, self.path(number, act)));
+                break;
+            }
+            if self.origins.len() >= self.scope.states_max {
+                self.found.whole = self.waiting.is_empty();
+                break;
+            }
+        }
+        self.found.states = self.origins.len();
+        self.found.pump_states = self.model.pumps.len();
+        self.found.guard_states = self.model.guards.len();
+        self.found
+    }
+
+    fn expand(&mut self, world: &World, number: u32) -> Result<(), (Option<Act>, String)> {
+        if number.is_multiple_of(CALM_SHARE) {
+            let passed = calm_down(&mut self.model, world).map_err(|why| (None, why))?;
+            if let Some(passed) = passed {
+                self.found.calmed += 1;
+                let passed = Duration::from_micros(passed.unsigned_abs().into());
+                self.found.calm_longest = self.found.calm_longest.max(passed);
+            }
+        }
+        let acts = Acts::of(&self.model, world);
+        for (place, act) in (0..).zip(acts.due.iter().chain(&acts.free)) {
+            let mut turn = Turn::of(&mut self.model, *world);
+            turn.act(*act).map_err(|why| (Some(*act), why))?;
+            let after = turn.world;
+            self.found.transitions += 1;
+            let act = place;
+            self.add(&after, Origin { from: number, act });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, world: &World, origin: Origin) {
+        let packed = self.pack(world);
+        if self.seen.insert(fold(&packed)) {
+            let number = u32::try_from(self.origins.len()).expect("fewer than 4e9 worlds");
+            self.origins.push(origin);
+            self.waiting.push_back((packed, number));
+        }
+    }
+
+    fn pack(&mut self, world: &World) -> Packed {
+        let mut hosts = [0; HOSTS];
+        for (place, host) in hosts.iter_mut().zip(&world.hosts[..self.scope.agents]) {
+            let next = u32::try_from(self.hosts.len()).expect("fewer than 4e9 hosts");
+            *place = *self.numbers.entry(*host).or_insert(next);
+            if *place == next {
+                self.hosts.push(*host);
+            }
+        }
+        let common = world.common;
+        Packed { hosts, common }
+    }
+
+    fn unpack(&self, packed: &Packed) -> World {
+        World {
+            hosts: packed.hosts.map(|number| self.hosts[number as usize]),
+            common: packed.common,
+        }
+    }
+
+    /// Tells the way to a world, and the act that came after it, as a list of what
+    /// happened with the time of each and what became of the agents.
+    fn path(&mut self, number: u32, last: Option<Act>) -> String {
+        let mut places = Vec::new();
+        let mut at = number;
+        while self.origins[at as usize].from != u32::MAX {
+            let Origin { from, act } = self.origins[at as usize];
+            places.push(act);
+            at = from;
+        }
+        let mut world = self.begins[at as usize];
+        let mut now = 0;
+        let mut text = match world.common.stray {
+            0 => "the key was released by z\n".to_owned(),
+            _ => "z has just renewed and died; its service is up until V + C*R\n".to_owned(),
+        };
+        for place in places.into_iter().rev() {
+            let acts = Acts::of(&self.model, &world);
+            let act = acts.due.iter().chain(&acts.free).nth(place.into());
+            let act = *act.expect("what could happen once can happen again");
+            let mut turn = Turn::of(&mut self.model, world);
+            turn.act(act).expect("this much was kept");
+            world = turn.world;
+            if let Act::Pass(by) = act {
+                now += by;
+            } else {
+                let what = act.to_string();
+                let _ = writeln!(text, "{} {what:<60} {}", ms(now), self.show(&world));
+            }
+        }
+        match last {
+            Some(act) => {
+                let _ = writeln!(text, "{} {act}", ms(now));
+            }
+            None => text.push_str("and from here on without faults\n"),
+        }
+        text
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = String::new();
+        for (name, host) in NAMES.iter().zip(&world.hosts[..self.scope.agents]) {
+            let state = match host.mind {
+                Some(mind) => self.model.pumps.get(mind).mind.state(),
+                None => "gone",
+            };
+            let up = if host.up { ", UP" } else { "" };
+            let frozen = if host.frozen.is_some() {
+                ", stopped"
+            } else {
+                ""
+            };
+            let _ = write!(text, "{name} {state}{up}{frozen}; ");
+        }
+        text
+    }
+}
+
+/// Shows microseconds as milliseconds.
+fn ms(micros: i32) -> String {
+    format!("{:>5}.{:03} ms", micros / 1000, micros % 1000)
+}
