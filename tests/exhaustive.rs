@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cargo test --release --test exhaustive -- --ignored --nocapture
-//! PUTEX_MODEL="agents=3 faults=1 states=100000000" cargo test --release \\
+//! PUTEX_MODEL="faults=2 steps=4 states=100000000" cargo test --release \
 //!     --test exhaustive deep -- --ignored --nocapture
 //! ```
 //!
@@ -33,15 +33,15 @@ const SMALL: Scope = Scope {
 };
 
 /// What is looked through when there is time.
-const DEEP: [Scope; 3] = [
+const DEEP: [Scope; 4] = [
     Scope { steps: 4, ..SMALL },
     Scope {
         failures: 3,
         confirmations: 2,
-        steps: 4,
         ..SMALL
     },
     Scope { agents: 3, ..SMALL },
+    Scope { faults: 2, ..SMALL },
 ];
 
 fn search(scope: Scope) -> Found {
