@@ -44,6 +44,9 @@ const IGNORED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, S
 /// How long the guard waits when it could not let one in.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 
+/// The highest priority of those that are not real-time.
+const FIRST: i32 = -20;
+
 /// How ready the kernel is to kill this process when memory runs out.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
@@ -140,6 +143,9 @@ impl House {
             let _ = fs::write(OOM_SCORE, "-1000");
         }
         let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+        // On a busy host the guard comes first, and the stop that it runs.
+        let _ = rustix::process::setpriority_process(None, FIRST);
+        let _ = fs::write("/proc/self/autogroup", FIRST.to_string());
         if self.set_up.realtime {
             // The agent says why it is not permitted, if it is not.
             let _ = raw::set_realtime();
