@@ -424,3 +424,37 @@ fn a_last_resort_that_the_agent_did_not_see_the_end_of_is_run_again() {
     let resort = Act::Run(Command::LastResort, ms(2100).after(timing().stop_budget()));
     assert!(acts.contains(&resort), "{acts:?}");
 }
+
+#[test]
+fn a_last_resort_that_failed_is_run_again_in_turn_with_stop() {
+    let (mut guard, fence) = watching(1485, true);
+    let budget = timing().stop_budget();
+    let ran = |acts: &[Act]| match acts.last() {
+        Some(Act::Run(command, _)) => *command,
+        other => panic!("{other:?}"),
+    };
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, fence.valid_until);
+    let mut now = fence.dead_by;
+    assert_eq!(ran(&turn(&mut guard, News::Tick, now)), Command::LastResort);
+    turn(
+        &mut guard,
+        News::Ended(Command::Stop, Outcome::Overran),
+        now,
+    );
+    for resort in [failed(), Outcome::Overran, Outcome::Succeeded] {
+        now = now.after(budget);
+        let succeeded = resort == Outcome::Succeeded;
+        let acts = turn(&mut guard, News::Ended(Command::LastResort, resort), now);
+        assert_eq!(ran(&acts), Command::Stop);
+        turn(&mut guard, News::Ended(Command::Stop, failed()), now);
+        now = guard.deadline().expect("something is due");
+        let next = ran(&turn(&mut guard, News::Tick, now));
+        let wanted = if succeeded {
+            Command::Stop
+        } else {
+            Command::LastResort
+        };
+        assert_eq!(next, wanted);
+    }
+}

@@ -125,6 +125,10 @@ pub struct Guard {
     awaited: bool,
     phase: Phase,
     cried: bool,
+    /// The last resort has succeeded.
+    resorted: bool,
+    /// Stop was run since the last resort was.
+    stop_tried: bool,
     acts: Vec<Act>,
 }
 
@@ -145,6 +149,8 @@ impl Guard {
             awaited: false,
             phase: Phase::Watching,
             cried: false,
+            resorted: false,
+            stop_tried: false,
             acts: Vec::with_capacity(8),
         }
     }
@@ -314,6 +320,7 @@ impl Guard {
     }
 
     fn resorted(&mut self, outcome: &Outcome, now: Instant) {
+        self.resorted |= *outcome == Outcome::Succeeded;
         let (level, how) = match outcome {
             Outcome::Succeeded => (Level::Warn, "succeeded".to_owned()),
             Outcome::Failed(_) | Outcome::Overran => {
@@ -352,6 +359,10 @@ impl Guard {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }
+            if self.cried && self.stop_tried && self.may_resort() {
+                return self.resort(now);
+            }
+            self.stop_tried = true;
             let again = now.after(self.timing.stop_budget());
             let until = self.dead_by().filter(|at| now < *at).unwrap_or(again);
             self.act(Act::Run(Command::Stop, until));
@@ -387,16 +398,25 @@ impl Guard {
         let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
                     start it now; stop it by hand";
         self.say(Level::Error, text.to_owned());
-        let resorted = matches!(self.watch, Watch::MayRun(fence) if fence.resorted);
-        if self.last_resort && !resorted {
-            let until = now.after(self.timing.stop_budget());
-            self.say(
-                Level::Error,
-                "the guard: running the last resort".to_owned(),
-            );
-            self.act(Act::Run(Command::LastResort, until));
-            self.phase = Phase::Resorting(until);
+        if self.may_resort() {
+            self.resort(now);
         }
+    }
+
+    /// Whether there is a last resort that has not succeeded yet.
+    fn may_resort(&self) -> bool {
+        let before = matches!(self.watch, Watch::MayRun(fence) if fence.resorted);
+        self.last_resort && !self.resorted && !before
+    }
+
+    /// Runs the last resort; stop follows it.
+    fn resort(&mut self, now: Instant) {
+        let until = now.after(self.timing.stop_budget());
+        let text = "the guard: running the last resort".to_owned();
+        self.say(Level::Error, text);
+        self.act(Act::Run(Command::LastResort, until));
+        self.phase = Phase::Resorting(until);
+        self.stop_tried = false;
     }
 
     /// Kicks the device, unless it is too late for that: then it bites.

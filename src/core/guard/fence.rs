@@ -23,7 +23,7 @@ pub struct Fence {
     pub act_at: Option<Instant>,
     /// When the service must be dead.
     pub dead_by: Instant,
-    /// The last resort was run to its end already.
+    /// The last resort has succeeded already.
     pub resorted: bool,
 }
 

@@ -1,7 +1,8 @@
 //! The service must go, and after it the lock: stop first, release after.
 //!
 //! A stop that has not succeeded when the service must be dead is killed, and the
-//! last resort is run, once. Stop goes on being run until it succeeds.
+//! last resort is run. Stop goes on being run until it succeeds, and beside it, in
+//! turn, a last resort that failed.
 
 use super::facts::{Facts, Service};
 use super::pending::attempt;
@@ -45,7 +46,7 @@ pub(super) struct Stopping {
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
-    /// The last resort has been run to its end.
+    /// The last resort has succeeded.
     resorted: bool,
 }
 
@@ -234,9 +235,11 @@ impl Stopping {
 
     /// Whatever the last resort says, only stop can tell that the service is down.
     fn resorted(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
-        self.resorted = true;
         match outcome {
-            Outcome::Succeeded => facts.say(Level::Warn, "the last resort succeeded".to_owned()),
+            Outcome::Succeeded => {
+                facts.say(Level::Warn, "the last resort succeeded".to_owned());
+                self.resorted = true;
+            }
             Outcome::Failed(why) => {
                 facts.say(Level::Error, format!("the last resort failed: {why}"));
             }
@@ -297,7 +300,13 @@ impl Stopping {
             Phase::Killing { until } if !facts.running(Command::Start) || now >= until => {
                 self.run_stop(facts, now);
             }
-            Phase::Due(at) if now >= at && !self.must_end(facts, now) => self.run_stop(facts, now),
+            Phase::Due(at) if now >= at && !self.must_end(facts, now) => {
+                if self.late && self.may_resort(facts) {
+                    self.run_last_resort(facts, now);
+                } else {
+                    self.run_stop(facts, now);
+                }
+            }
             Phase::Releasing { until } if now >= until => self.not_released(facts),
             Phase::Killing { .. }
             | Phase::Due(_)
@@ -357,15 +366,24 @@ impl Stopping {
             if !matches!(self.left, Left::Nothing) {
                 facts.want(Effect::KillService);
             }
-            if facts.config.last_resort && !self.resorted && !matches!(self.left, Left::Nothing) {
+            if self.may_resort(facts) {
                 facts.kill(Command::Stop);
-                facts.say(Level::Error, "running the last resort".to_owned());
-                let until = now.after(facts.config.timing.stop_budget());
-                let under = self.under(facts);
-                facts.run(Command::LastResort, Role::Standby, until, under);
-                self.phase = Phase::Resorting;
+                self.run_last_resort(facts, now);
             }
         }
+    }
+
+    /// Whether there is a last resort that has not succeeded yet.
+    fn may_resort(&self, facts: &Facts) -> bool {
+        facts.config.last_resort && !self.resorted && !matches!(self.left, Left::Nothing)
+    }
+
+    fn run_last_resort(&mut self, facts: &mut Facts, now: Instant) {
+        facts.say(Level::Error, "running the last resort".to_owned());
+        let until = now.after(facts.config.timing.stop_budget());
+        let under = self.under(facts);
+        facts.run(Command::LastResort, Role::Standby, until, under);
+        self.phase = Phase::Resorting;
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
