@@ -1,0 +1,141 @@
+//! What must happen sometimes: a campaign in which it never does proves less than it
+//! seems to, and fails.
+
+/// Something that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sometimes {
+    Takeover,
+    Confirmed,
+    TakenFree,
+    NotTaken,
+    TakeUnanswered,
+    Expired,
+    Release,
+    NotReleased,
+    ReleaseHandover,
+    ResolvedHeld,
+    ResolvedLost,
+    RollbackSeen,
+    MarkerSeen,
+    Adoption,
+    AdoptedTooLate,
+    OwnTokenSeen,
+    TwinsSeen,
+    LastResort,
+    TooLate,
+    EndedNotStopped,
+    GuardActed,
+    GuardStopBesideDying,
+    OldEpoch,
+    PausedInStop,
+    ReleasedBesideDyingStart,
+    StartUnknown,
+    HangingGuardKilled,
+    GuardReplaced,
+    GuardUnanswering,
+    SilentAgentKilled,
+    ActingGuardMet,
+    DeviceBit,
+    DeviceForgotten,
+    StartKilled,
+    PlainSeen,
+    PlainBlankSeen,
+    LateRequest,
+    SleptOverV,
+    UnfitSeen,
+    Sigterm,
+    ExcusedOutliving,
+    ExcusedOverlap,
+}
+
+use Sometimes::*;
+
+const COUNT: usize = 42;
+
+impl Sometimes {
+    pub const ALL: [Sometimes; COUNT] = [
+        Takeover,
+        Confirmed,
+        TakenFree,
+        NotTaken,
+        TakeUnanswered,
+        Expired,
+        Release,
+        NotReleased,
+        ReleaseHandover,
+        ResolvedHeld,
+        ResolvedLost,
+        RollbackSeen,
+        MarkerSeen,
+        Adoption,
+        AdoptedTooLate,
+        OwnTokenSeen,
+        TwinsSeen,
+        LastResort,
+        TooLate,
+        EndedNotStopped,
+        GuardActed,
+        GuardStopBesideDying,
+        OldEpoch,
+        PausedInStop,
+        ReleasedBesideDyingStart,
+        StartUnknown,
+        HangingGuardKilled,
+        GuardReplaced,
+        GuardUnanswering,
+        SilentAgentKilled,
+        ActingGuardMet,
+        DeviceBit,
+        DeviceForgotten,
+        StartKilled,
+        PlainSeen,
+        PlainBlankSeen,
+        LateRequest,
+        SleptOverV,
+        UnfitSeen,
+        Sigterm,
+        ExcusedOutliving,
+        ExcusedOverlap,
+    ];
+}
+
+impl Sometimes {
+    /// Whether it is too rare to be asked for, or a hole that may be mended one day.
+    pub fn may_lack(self) -> bool {
+        matches!(
+            self,
+            GuardStopBesideDying
+                | OldEpoch
+                | PausedInStop
+                | ReleasedBesideDyingStart
+                | StartUnknown
+                | DeviceForgotten
+        )
+    }
+}
+
+/// How often each of them happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters([u64; COUNT]);
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters([0; COUNT])
+    }
+}
+
+impl Counters {
+    pub fn add(&mut self, what: Sometimes) {
+        self.0[what as usize] += 1;
+    }
+
+    pub fn merge(&mut self, other: &Counters) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    pub fn of(&self, what: Sometimes) -> u64 {
+        self.0[what as usize]
+    }
+}

@@ -1,0 +1,492 @@
+//! The guard process: the shipped mind, and what `src/guard` does for it.
+
+use std::collections::VecDeque;
+
+use putex::core::bite;
+use putex::core::event::{Command, Outcome, Under};
+use putex::core::guard::{Act, Guard, News, Watch};
+use putex::core::timing::Instant;
+
+use super::agent::LifeEvent;
+use super::clock::True;
+use super::counters::Sometimes;
+use super::process::{Owner, never};
+use super::world::{Happening, World, begin_time};
+
+/// What is said to a guard, and what it notices. It waits in a socket.
+#[derive(Clone, Debug)]
+pub enum Word {
+    SetUp,
+    Watch(Watch, Under),
+    Group(Command, usize),
+    KillService,
+    GivenUp,
+    /// That life's end of the socket is closed.
+    Gone(usize),
+    /// That life asks to be let in.
+    Call(usize),
+}
+
+/// What a guard says to its agent.
+#[derive(Clone, Debug)]
+pub enum Says {
+    Ready(Watch, Box<Under>),
+    Acting(Watch),
+    Armed,
+    Unfit,
+    /// Its end of the socket is closed.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum GuardEvent {
+    Begin,
+    /// There is something to look at.
+    Look,
+    Due,
+    Exited,
+}
+
+impl GuardEvent {
+    pub fn number(self) -> u64 {
+        match self {
+            GuardEvent::Begin => 0,
+            GuardEvent::Look => 1,
+            GuardEvent::Due => 2,
+            GuardEvent::Exited => 3,
+        }
+    }
+}
+
+/// A watchdog device that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    kicked_at: True,
+    timeout: True,
+    /// Which guard has it open, dead or alive.
+    pub guard: usize,
+}
+
+impl Device {
+    /// Returns when it resets the host, if it is not kicked before.
+    pub fn bites_at(&self) -> True {
+        self.kicked_at + self.timeout
+    }
+}
+
+pub struct GuardProcess {
+    pub site: usize,
+    pub alive: bool,
+    pub stopped: bool,
+    pub held: Vec<GuardEvent>,
+    pub mind: Option<Guard>,
+    mail: VecDeque<Word>,
+    agent: Option<usize>,
+    under: Under,
+    stages: [Option<usize>; 2],
+    killed: [bool; 2],
+    left: [Option<usize>; 4],
+    wake_at: True,
+}
+
+impl GuardProcess {
+    /// Whether another life of the agent can call it.
+    pub fn listens(&self) -> bool {
+        self.alive && self.mind.is_some()
+    }
+}
+
+impl World<'_> {
+    pub fn spawn_guard(&mut self, site: usize, agent: usize) -> usize {
+        let id = self.guards.len();
+        self.guards.push(GuardProcess {
+            site,
+            alive: true,
+            stopped: false,
+            held: Vec::new(),
+            mind: None,
+            mail: VecDeque::new(),
+            agent: Some(agent),
+            under: Under::default(),
+            stages: [None; 2],
+            killed: [false; 2],
+            left: [None; 4],
+            wake_at: never(),
+        });
+        self.sites[site].guards.push(id);
+        let wait = begin_time(&mut self.chance);
+        self.after(wait, Happening::Guard(id, GuardEvent::Begin));
+        id
+    }
+
+    /// Puts a word into the socket of a guard and wakes it.
+    pub fn mail(&mut self, id: usize, word: Word) {
+        if !self.guards[id].alive {
+            if let Word::Call(life) = word {
+                self.say(id, life, Says::Ended);
+            }
+            return;
+        }
+        self.guards[id].mail.push_back(word);
+        let wait = self.late();
+        self.after(wait, Happening::Guard(id, GuardEvent::Look));
+    }
+
+    /// Says something to a life, wherever it waits for it.
+    fn say(&mut self, id: usize, life: usize, says: Says) {
+        let wait = self.late();
+        let event = if self.lives[life].pump.is_none() {
+            LifeEvent::Inherit(id, says)
+        } else {
+            LifeEvent::GuardSays(id, says)
+        };
+        self.after(wait, Happening::Life(life, event));
+    }
+
+    pub fn keep_guard(&mut self, id: usize, event: GuardEvent) {
+        match event {
+            GuardEvent::Begin => {
+                let setup = &self.sc.sites[self.guards[id].site];
+                let mind = Guard::new(setup.timing, setup.resort, setup.device.is_some());
+                self.guards[id].mind = Some(mind);
+            }
+            GuardEvent::Look | GuardEvent::Due | GuardEvent::Exited => {}
+        }
+        if let GuardEvent::Due = event {
+            if self.now < self.guards[id].wake_at {
+                // An earlier one took its place.
+                return;
+            }
+            self.guards[id].wake_at = never();
+        }
+        if self.guards[id].mind.is_none() {
+            return;
+        }
+        // One thread does it all, and looks at all that is there.
+        for at in 0..2 {
+            if let Some(process) = self.guards[id].stages[at]
+                && !self.processes[process].alive
+            {
+                self.guard_reaps(id, process);
+            }
+        }
+        self.read_mail(id);
+        let stop = &mut self.guards[id].left[Command::Stop as usize];
+        let processes = &self.processes;
+        if stop.take_if(|stop| !processes[*stop].alive).is_some() {
+            self.guard_hears(id, News::AgentsStopEnded);
+        }
+        self.guard_hears(id, News::Tick);
+        self.wake_guard(id);
+    }
+
+    fn wake_guard(&mut self, id: usize) {
+        let guard = &self.guards[id];
+        let deadline = guard.mind.as_ref().and_then(Guard::deadline);
+        let Some(deadline) = deadline.filter(|_| guard.alive) else {
+            return;
+        };
+        let earliest = self.host(guard.site).clock.when(deadline).max(self.now);
+        if earliest < guard.wake_at {
+            let at = earliest + self.late();
+            self.guards[id].wake_at = at;
+            self.at(at, Happening::Guard(id, GuardEvent::Due));
+        }
+    }
+
+    /// Takes in all that the agent has said, then whoever wants to be let in.
+    fn read_mail(&mut self, id: usize) {
+        let mut callers = Vec::new();
+        while self.guards[id].alive {
+            let Some(word) = self.guards[id].mail.pop_front() else {
+                break;
+            };
+            match word {
+                Word::Call(life) => callers.push((life, false)),
+                Word::Gone(life) if self.guards[id].agent == Some(life) => {
+                    self.guards[id].agent = None;
+                    self.guard_hears(id, News::AgentGone);
+                }
+                Word::Gone(life) => {
+                    let caller = callers.iter_mut().find(|(caller, _)| *caller == life);
+                    if let Some((_, gone)) = caller {
+                        *gone = true;
+                    }
+                }
+                Word::SetUp => self.set_up(id),
+                Word::Watch(watch, under) => {
+                    self.guards[id].under = under;
+                    self.guard_hears(id, News::Told(watch));
+                }
+                Word::Group(command, process) => {
+                    self.guards[id].left[command as usize] = Some(process);
+                }
+                Word::KillService => self.cage_kill(self.guards[id].site),
+                Word::GivenUp => self.guard_hears(id, News::GivenUp),
+            }
+        }
+        for (life, gone) in callers {
+            self.let_in(id, life);
+            if gone && self.guards[id].agent == Some(life) {
+                self.guards[id].agent = None;
+                self.guard_hears(id, News::AgentGone);
+            }
+        }
+    }
+
+    /// It is set up by its agent, at first or by another life of it.
+    fn set_up(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        let setup = &self.sc.sites[site];
+        let Some(mind) = &mut self.guards[id].mind else {
+            return;
+        };
+        mind.set_up(setup.timing, setup.resort, setup.device.is_some());
+        let (acting, watch) = (mind.acting(), mind.watch());
+        let has_device = self.device_of(id).is_some();
+        if !acting && setup.device.is_some() && !has_device {
+            // Opened once and closed again, to know whether it will do. One that runs
+            // for a life before whose guard died too does not run any more then.
+            let ran = self.hosts[setup.host].device.take().is_some();
+            let words = &self.guards[id].mail;
+            let watches = words
+                .iter()
+                .any(|word| matches!(word, Word::Watch(Watch::MayRun(_), _)));
+            if ran && !watches && (self.sites[site].up || self.starting(site)) {
+                self.sites[site].excuse.unwatched = true;
+                self.stray_starts(site);
+                self.count(Sometimes::DeviceForgotten);
+            }
+        }
+        let says = if acting {
+            Says::Acting(watch)
+        } else {
+            Says::Ready(watch, Box::new(self.guards[id].under.clone()))
+        };
+        self.answer(id, says);
+    }
+
+    fn let_in(&mut self, id: usize, life: usize) {
+        if self.guards[id].agent.is_some() || !self.guards[id].alive {
+            return self.say(id, life, Says::Ended);
+        }
+        self.guards[id].agent = Some(life);
+        let Some(mind) = &self.guards[id].mind else {
+            return;
+        };
+        let watch = mind.watch();
+        let says = if mind.acting() {
+            Says::Acting(watch)
+        } else {
+            Says::Ready(watch, Box::new(self.guards[id].under.clone()))
+        };
+        self.say(id, life, says);
+        self.guard_hears(id, News::AgentBack);
+    }
+
+    fn answer(&mut self, id: usize, says: Says) {
+        if let Some(life) = self.guards[id].agent {
+            self.say(id, life, says);
+        }
+    }
+
+    fn guard_reaps(&mut self, id: usize, process: usize) {
+        let command = self.processes[process].command;
+        let at = usize::from(command == Command::LastResort);
+        if self.guards[id].stages[at] != Some(process) {
+            return;
+        }
+        self.guards[id].stages[at] = None;
+        let killed = std::mem::take(&mut self.guards[id].killed[at]);
+        let outcome = self.outcome(process, killed);
+        if command == Command::Stop && outcome == Outcome::Succeeded {
+            self.sites[self.guards[id].site].stopped = true;
+        }
+        self.guard_hears(id, News::Ended(command, outcome));
+    }
+
+    /// Turns the mind and does what it wants.
+    fn guard_hears(&mut self, id: usize, news: News) {
+        let now = self.clock(self.guards[id].site);
+        let Some(mind) = &mut self.guards[id].mind else {
+            return;
+        };
+        let mut acts = mind.turn(news, now);
+        for act in acts.drain(..) {
+            if !self.guards[id].alive {
+                break;
+            }
+            self.act(id, act, now);
+        }
+        if let Some(mind) = &mut self.guards[id].mind {
+            mind.done(acts);
+        }
+    }
+
+    fn act(&mut self, id: usize, act: Act, now: Instant) {
+        let site = self.guards[id].site;
+        match act {
+            Act::Arm => self.arm_device(id),
+            Act::Kick => {
+                let at = self.now;
+                if let Some(device) = self.device_of(id) {
+                    device.kicked_at = at;
+                }
+            }
+            Act::Disarm => {
+                if self.device_of(id).is_some() {
+                    self.hosts[self.sc.sites[site].host].device = None;
+                    if let Some(mind) = &mut self.guards[id].mind {
+                        mind.disarmed();
+                    }
+                }
+            }
+            Act::SayArmed => self.answer(id, Says::Armed),
+            Act::SayUnfit(_) => self.answer(id, Says::Unfit),
+            Act::KillAgent => {
+                if let Some(life) = self.guards[id].agent {
+                    self.on_kill(id, now);
+                    self.count(Sometimes::SilentAgentKilled);
+                    self.end_life(life);
+                }
+            }
+            Act::KillLeft => {
+                for slot in 0..4 {
+                    if let Some(process) = self.guards[id].left[slot].take() {
+                        self.kill_process(process);
+                    }
+                }
+            }
+            Act::KillService => self.cage_kill(site),
+            Act::Run(command, deadline) => self.guard_runs(id, command, deadline),
+            Act::Kill(command) => {
+                let at = usize::from(command == Command::LastResort);
+                self.guards[id].killed[at] = self.guards[id].stages[at].is_some();
+                if let Some(process) = self.guards[id].stages[at] {
+                    self.kill_process(process);
+                }
+            }
+            Act::Say(_, text) => self.note(Some(site), || text),
+            Act::Leave => {
+                self.on_leave(id);
+                self.kill_guard(id);
+            }
+        }
+    }
+
+    /// A word that is there to be read speaks for the agent.
+    fn on_kill(&mut self, id: usize, now: Instant) {
+        let site = self.guards[id].site;
+        let words = self.guards[id].mail.iter().rev();
+        let last = words.filter_map(|word| match word {
+            Word::Watch(watch, _) => Some(*watch),
+            _ => None,
+        });
+        if let Some(Watch::MayRun(fence)) = last.take(1).next()
+            && fence.act_at.is_some_and(|at| at > now)
+        {
+            self.fail(
+                "needless",
+                format!("the guard of {site} kills an agent that renewed"),
+            );
+        }
+    }
+
+    fn guard_runs(&mut self, id: usize, command: Command, deadline: Instant) {
+        let site = self.guards[id].site;
+        let at = usize::from(command == Command::LastResort);
+        if let Some(process) = self.guards[id].stages[at] {
+            if self.processes[process].dying {
+                // One that was killed may take a moment to be gone.
+                self.count(Sometimes::GuardStopBesideDying);
+            } else {
+                self.fail("twice", format!("the guard runs {} twice", command.name()));
+            }
+        }
+        self.count(Sometimes::GuardActed);
+        self.guards[id].killed[at] = false;
+        let process = self.run_command(site, command, Owner::Guard(id), deadline);
+        self.note(Some(site), || format!("the guard runs {}", command.name()));
+        self.guards[id].stages[at] = Some(process);
+    }
+
+    fn device_of(&mut self, id: usize) -> Option<&mut Device> {
+        let host = self.sc.sites[self.guards[id].site].host;
+        let device = self.hosts[host].device.as_mut();
+        device.filter(|device| device.guard == id)
+    }
+
+    /// The kernel's clock is coarse: a device may bite a sixteenth late.
+    fn arm_device(&mut self, id: usize) {
+        let setup = &self.sc.sites[self.guards[id].site];
+        let Some(timeout) = setup.device else {
+            return self.guard_hears(id, News::NoDevice(None));
+        };
+        let longest = super::clock::nanos(bite::longest_bite(timeout));
+        let shortest = super::clock::nanos(timeout);
+        let kicked_at = self.now;
+        let bites = self.chance.between(shortest, longest);
+        self.hosts[setup.host].device = Some(Device {
+            kicked_at,
+            timeout: bites,
+            guard: id,
+        });
+        self.after(bites, Happening::Bite(setup.host));
+        self.guard_hears(id, News::Device(timeout));
+    }
+
+    /// Resets the host, unless the device was kicked or closed meanwhile.
+    pub fn bite(&mut self, host: usize) {
+        let Some(device) = self.hosts[host].device else {
+            return;
+        };
+        let at = device.kicked_at + device.timeout;
+        if self.now < at || self.hosts[host].asleep {
+            let again = at.max(self.now + device.timeout / 4);
+            return self.at(again, Happening::Bite(host));
+        }
+        self.count(Sometimes::DeviceBit);
+        self.power_loss(host);
+    }
+
+    /// The process is gone, whatever ended it. A device that it had open runs on.
+    pub fn kill_guard(&mut self, id: usize) {
+        let guard = &mut self.guards[id];
+        if !guard.alive {
+            return;
+        }
+        guard.alive = false;
+        guard.held.clear();
+        let (site, agent) = (guard.site, guard.agent);
+        let mail = std::mem::take(&mut guard.mail);
+        self.sites[site].guards.retain(|alive| *alive != id);
+        let at = self.now;
+        if let Some(device) = self.device_of(id) {
+            // The kernel kicks it once more.
+            device.kicked_at = at;
+        }
+        if let Some(life) = agent {
+            self.say(id, life, Says::Ended);
+        }
+        for word in mail {
+            if let Word::Call(life) = word {
+                self.say(id, life, Says::Ended);
+            }
+        }
+        self.look_after(site);
+    }
+
+    /// Whether some guard of this site is there and can act.
+    pub fn guard_is_well(&self, site: usize) -> bool {
+        let mut guards = self.sites[site].guards.iter();
+        guards.any(|id| !self.guards[*id].stopped)
+    }
+
+    fn cage_kill(&mut self, site: usize) {
+        let wait = self.late();
+        if self.sc.sites[site].cages {
+            self.sites[site].killed_at = self.now + wait;
+            self.after(wait, Happening::Caged(site));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! When nothing goes wrong any more, exactly one service must be up, in time.
+//!
+//! In the order in which they can follow each other, by the slowest clock:
+//!
+//! 1. what hangs is killed when its deadline comes: T + stop budget, and R until stop
+//!    is run again; a supervisor or a guard needs a second to be there again;
+//! 2. a store that was out of reach is opened again: at most 2 s for an attempt that
+//!    is under way, 1 s of pause, and as much again for the answer;
+//! 3. a late request may still be applied: 3 T after it was sent;
+//! 4. a stop stroke is over and the key was read: T + stop budget + 2 R;
+//! 5. the takeover wait T (1 + e), the check and the take: 2 R;
+//! 6. the confirmation C·R, and the first stroke with its check and renewal: 2 R.
+//!
+//! T, C·R and R are the longest of all agents: they bind each other.
+
+use std::time::Duration;
+
+use putex::core::timing::Timing;
+
+use super::clock::{MS, nanos};
+use super::faults::Kind;
+use super::scenario::Scenario;
+use super::world::{Happening, Site, World};
+
+impl World<'_> {
+    /// Exactly one service must be up, and awake.
+    pub fn judge(&mut self) {
+        let up: Vec<usize> = (0..self.sites.len())
+            .filter(|site| self.sites[*site].up)
+            .collect();
+        for site in &up {
+            self.check_outlived(*site);
+        }
+        if up.len() != 1 {
+            let states: Vec<&str> = self.sites.iter().map(|site| self.state_of(site)).collect();
+            self.fail("liveness", format!("up: {up:?}, states {states:?}"));
+        }
+    }
+
+    fn state_of(&self, site: &Site) -> &'static str {
+        match site.life {
+            Some(life) if self.lives[life].alive => self.lives[life].state,
+            Some(_) => "dead",
+            None => "none",
+        }
+    }
+
+    /// Nothing goes wrong any more, and exactly one must be active in time.
+    pub fn expect_one(&mut self) {
+        let bound = liveness_bound(self.sc);
+        let again = longest(self.sc, |timing| timing.renewal()) * 2;
+        // Most runs are cut short when they have settled: what comes then is known.
+        if !self.chance.chance(100) {
+            self.after(again, Happening::Settle);
+        }
+        self.after(bound, Happening::Judge);
+        self.after(bound + again, Happening::End);
+    }
+
+    /// Says whether the run has come to where it will stay: the last late request has
+    /// arrived, one service is up, the agents of all others stand by.
+    pub fn settle(&mut self) -> bool {
+        let t = longest(self.sc, |timing| timing.lock());
+        let r = longest(self.sc, |timing| timing.renewal());
+        let late = self.sc.kinds.has(Kind::LateRequest);
+        let arrived = self.now >= self.sc.quiet_at + if late { 3 * t + r } else { 0 };
+        let up = self.sites.iter().filter(|site| site.up).count();
+        let calm = self.sites.iter().all(|site| {
+            let state = self.state_of(site);
+            state == if site.up { "active" } else { "standby" } || state == "none"
+        });
+        if arrived && calm && up == 1 {
+            self.judge();
+            return true;
+        }
+        self.after(r, Happening::Settle);
+        false
+    }
+}
+
+fn longest(sc: &Scenario, of: impl Fn(Timing) -> Duration) -> u64 {
+    let all = sc.sites.iter().map(|site| nanos(of(site.timing)));
+    all.max().unwrap_or_default()
+}
+
+/// Returns how long after the last fault exactly one service must be up.
+fn liveness_bound(sc: &Scenario) -> u64 {
+    let t = longest(sc, |timing| timing.lock());
+    let r = longest(sc, |timing| timing.renewal());
+    let budget = longest(sc, |timing| timing.stop_budget());
+    let grace = longest(sc, |timing| timing.confirmation());
+    let wait = longest(sc, |timing| timing.patience(timing.lock()));
+    let hung = t + budget + r + 1000 * MS;
+    let reopened = 2 * (2000 + 1000) * MS;
+    let late = 3 * t;
+    let stroke = t + budget + 2 * r;
+    let take = wait + 2 * r;
+    let start = grace + 2 * r;
+    let shown = hung + reopened + late + stroke + take + start;
+    // By the slowest clock.
+    let slowest = 1_000_000 - u128::from(sc.drift_ppm);
+    (u128::from(shown) * 1_000_000 / slowest) as u64
+}

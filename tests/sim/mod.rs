@@ -1,0 +1,23 @@
+//! A deterministic simulator of agents, guards, commands, clocks and a store.
+
+pub mod agent;
+pub mod campaign;
+pub mod clock;
+pub mod counters;
+pub mod faults;
+pub mod guard;
+pub mod lanes;
+pub mod life;
+pub mod liveness;
+pub mod nursery;
+pub mod oracle;
+pub mod plain;
+pub mod process;
+pub mod random;
+pub mod scenario;
+pub mod shrink;
+pub mod store;
+pub mod strike;
+pub mod wire;
+pub mod witness;
+pub mod world;

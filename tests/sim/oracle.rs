@@ -1,0 +1,237 @@
+//! What must hold in every run, and what a run may be excused for.
+//!
+//! | oracle | what it says |
+//! |---|---|
+//! | `overlap` | at most one service is up at any instant of true time |
+//! | `outlived` | a service is down by V + C·R after its lock's last acknowledged renewal |
+//! | `two-locks` | nobody takes a lock on which another may still act |
+//! | `no-lock` | a service comes up only under a lock that may still be acted on |
+//! | `term` | fencing terms strictly grow over holders; adoption keeps the term |
+//! | `release` | a release is written only after a stop that succeeded since the last start |
+//! | `left-up` | neither an agent that ends cleanly nor a guard leaves a service that is up |
+//! | `loss` | what a store shows only when it lost writes is noticed |
+//! | `needless` | a guard does not kill an agent that has told it in time |
+//! | `twice` | no command runs twice at the same time |
+//! | `deadline` | after a turn the next deadline lies in the future |
+//! | `liveness` | when nothing goes wrong any more, exactly one service is up in time |
+//! | `panic` | the core does not panic, which it does when states go round |
+//!
+//! # V + C·R in true time
+//!
+//! A challenger on the fastest clock takes the lock T after the renewal was sent at
+//! the earliest, and starts C·R / (1 + e) after that: by then the service is down.
+
+use std::time::Duration;
+
+use putex::core::event::Ending;
+
+use super::clock::{True, nanos};
+use super::counters::Sometimes;
+use super::world::World;
+
+/// What was violated.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub oracle: &'static str,
+    pub text: String,
+    pub at: True,
+}
+
+/// Why a service may outlive its lock: what the promise does not cover.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Excuse {
+    /// Neither an agent nor a guard was there, nor a watchdog device.
+    pub unwatched: bool,
+    /// A stop said that it succeeded and did not.
+    pub lied: bool,
+    /// A stop failed or hung.
+    pub stop_failed: bool,
+    /// And what should have helped then could not.
+    pub unaided: bool,
+    /// Its host slept past V: it has until then.
+    pub until: True,
+}
+
+impl World<'_> {
+    fn excused(&self, site: usize) -> bool {
+        let excuse = &self.sites[site].excuse;
+        let setup = &self.sc.sites[site];
+        let aided = (setup.cages || setup.resort) && !excuse.unaided;
+        excuse.unwatched
+            || excuse.lied
+            || self.is_double(site)
+            || excuse.stop_failed && !aided
+            || self.now < excuse.until
+    }
+
+    /// Two agents of one host and one token take each other for lives of one agent, so
+    /// that one stops a service and the other goes on with it: outside of the promise.
+    pub fn is_double(&self, site: usize) -> bool {
+        let one = &self.sc.sites[site];
+        let same =
+            |other: &super::scenario::Site| other.host == one.host && other.token == one.token;
+        self.sc.sites.iter().filter(|other| same(other)).count() > 1
+    }
+
+    /// Returns by when the service of a site must be down.
+    fn dead_by(&self, site: usize) -> Option<True> {
+        let timing = self.sc.sites[site].timing;
+        let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
+        let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
+        let acked = self.sites[site].acked?;
+        // Rounded to whole nanoseconds on the way, a few times.
+        Some(acked + nanos(timing.lock()) + grace as u64 + 100)
+    }
+
+    pub fn service_up(&mut self, site: usize) {
+        if self.sites[site].up {
+            return;
+        }
+        self.sites[site].up = true;
+        self.note(Some(site), || "THE SERVICE IS UP".to_owned());
+        self.show_service(site);
+        self.look_after(site);
+        if !self.sc.sites[site].plain && !self.excused(site) {
+            match self.dead_by(site) {
+                None => self.fail("no-lock", format!("{site} never had the lock")),
+                Some(by) if self.now > by => {
+                    let late = Duration::from_nanos(self.now - by);
+                    self.fail("no-lock", format!("{site} starts {late:?} after its end"));
+                }
+                Some(_) => {}
+            }
+        }
+        for other in 0..self.sites.len() {
+            if other != site && self.sites[other].up && !self.host(other).asleep {
+                self.overlap(other, site);
+            }
+        }
+    }
+
+    pub fn service_down(&mut self, site: usize) {
+        if !self.sites[site].up {
+            return;
+        }
+        self.check_outlived(site);
+        self.sites[site].up = false;
+        self.forgive(site);
+        self.note(Some(site), || "the service is down".to_owned());
+        self.show_service(site);
+    }
+
+    /// What was excused is over, but for the time that a host has after its sleep.
+    pub fn forgive(&mut self, site: usize) {
+        let until = self.sites[site].excuse.until;
+        self.sites[site].excuse = Excuse {
+            until,
+            ..Excuse::default()
+        };
+    }
+
+    fn show_service(&mut self, site: usize) {
+        let up = self.sites[site].up;
+        if let Some(trace) = &mut self.trace {
+            trace.service(self.now, site, up);
+        }
+    }
+
+    pub fn check_outlived(&mut self, site: usize) {
+        if !self.sites[site].up || self.sc.sites[site].plain || self.host(site).asleep {
+            return;
+        }
+        if let Some(by) = self.dead_by(site)
+            && self.now > by
+        {
+            if self.excused(site) {
+                return self.count(Sometimes::ExcusedOutliving);
+            }
+            let late = Duration::from_nanos(self.now - by);
+            self.fail("outlived", format!("{site} is up {late:?} after V + C·R"));
+        }
+    }
+
+    fn overlap(&mut self, older: usize, newer: usize) {
+        if self.excused(older) || self.excused(newer) || self.unknowable(older, newer) {
+            return self.count(Sometimes::ExcusedOverlap);
+        }
+        self.fail("overlap", format!("{older} and {newer} are up at once"));
+    }
+
+    /// Whether the newer holder could not know of the older one: the store had lost
+    /// all that it was shown of it, or a person had written over it.
+    pub fn unknowable(&self, older: usize, newer: usize) -> bool {
+        let since = self.sites[older].term_at;
+        let life = self.sites[newer].life;
+        let mixed = self.sc.kinds.has(super::faults::Kind::Mixed);
+        // putex 0.2.0 takes at once what is blank, whoever blanked it.
+        let plain = self.sc.sites.iter().any(|site| site.plain);
+        // Another's times are remembered through one loss, not through two.
+        let twice = mixed && self.store.losses.len() > 1;
+        let lost = self.store.losses.iter().any(|loss| {
+            // Whose times are its own must be known by its record.
+            let term = if mixed { self.sites[older].term } else { 0 };
+            let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
+            // A number that was given twice hides that the record is another.
+            let again = loss.at < since && self.sites[older].term <= loss.lost_to;
+            again || loss.at >= since && (!informed || loss.taken || plain || twice)
+        });
+        let by_hand = self.hand_at.is_some_and(|at| at >= since);
+        let imitated = self.imitated_at.is_some_and(|at| at >= since);
+        // It never opened the bucket that stands there now: numbers mean another thing.
+        let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
+        let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
+        lost || old || imitated || by_hand && (mixed || plain)
+    }
+
+    /// Nobody may be left who can stop the service of a site.
+    pub fn look_after(&mut self, site: usize) {
+        let may_run = self.sites[site].up || self.starting(site);
+        if !may_run || self.sc.sites[site].plain {
+            return;
+        }
+        let guarded = self.guard_is_well(site);
+        self.sites[site].excuse.unaided |= self.sites[site].excuse.stop_failed && !guarded;
+        if guarded || self.agent_is_well(site) {
+            return;
+        }
+        // The kernel kicks a device once more when the guard that has it open dies:
+        // then it may bite too late.
+        let bites = self.host(site).device.map(|device| device.bites_at());
+        let by = self.dead_by(site).unwrap_or(0);
+        if bites.is_none_or(|at| at > by) {
+            self.sites[site].excuse.unwatched = true;
+            self.stray_starts(site);
+        }
+    }
+
+    pub fn on_exit(&mut self, id: usize, ending: &Ending) {
+        let site = self.lives[id].site;
+        match ending {
+            Ending::Clean | Ending::Rejected(_) => {
+                // What a life before left behind, with a device that bites.
+                let bites = self.host(site).device.is_some();
+                if self.sites[site].up && !bites && !self.excused(site) {
+                    self.fail(
+                        "left-up",
+                        format!("{site} ends with its service up: {ending:?}"),
+                    );
+                }
+            }
+            Ending::NotStopped => self.count(Sometimes::EndedNotStopped),
+        }
+    }
+
+    pub fn on_leave(&mut self, guard: usize) {
+        let site = self.guards[guard].site;
+        let dying = self.now <= self.sites[site].killed_at;
+        let left = self.sites[site].up && !dying && !self.agent_is_well(site);
+        // One whose name was not written down yet watches on beside it.
+        let alone = self.sites[site].guards.iter().all(|other| *other == guard);
+        if left && alone && !self.excused(site) {
+            self.fail(
+                "left-up",
+                format!("the guard of {site} leaves its service up"),
+            );
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What a seed stands for: who takes part, with which R, F, C, and which kinds of
+//! fault there are, how often. Swarm testing: Alex Groce and others, ISSTA 2012; a
+//! run that has everything at once finds less than many runs that have a few kinds.
+
+use std::time::Duration;
+
+use putex::core::bite;
+use putex::core::timing::Timing;
+
+use super::clock::{MS, True, nanos};
+use super::faults::{Kind, Kinds};
+use super::random::Random;
+use super::store;
+
+/// What is left out of a run, to see whether it still fails.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Kinds that are left out.
+    pub without: Kinds,
+    /// No fault begins from here on.
+    pub until: Option<True>,
+    /// Clocks run at rates outside of the bound: this must be found.
+    pub beyond_drift: bool,
+}
+
+/// One host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub off_ppm: i64,
+    pub shown: u64,
+}
+
+/// One agent and its service.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub host: usize,
+    pub token: String,
+    pub timing: Timing,
+    pub check: bool,
+    pub resort: bool,
+    /// What start leaves behind can be killed by the kernel.
+    pub cages: bool,
+    /// Timeout of its watchdog device.
+    pub device: Option<Duration>,
+    /// It is an agent of putex 0.2.0.
+    pub plain: bool,
+    pub begins: True,
+}
+
+/// What happens to somebody at an instant.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub kind: Kind,
+    pub when: When,
+    /// Whom it meets, unless it is aimed at the one that runs the service.
+    pub site: usize,
+    pub aimed: bool,
+    pub lasts: u64,
+}
+
+/// When a fault happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    At(True),
+    /// So long after the n-th such step of any agent.
+    After(Step, u64, u64),
+}
+
+/// A step of an agent that a fault may follow at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Write,
+    Stored,
+    Start,
+    Stop,
+    Told,
+    Killed,
+    Booted,
+    Applied,
+}
+
+const STEPS: [Step; 8] = [
+    Step::Write,
+    Step::Stored,
+    Step::Start,
+    Step::Stop,
+    Step::Told,
+    Step::Killed,
+    Step::Booted,
+    Step::Applied,
+];
+
+/// What stands under the key when the run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    Nothing,
+    Released,
+    Held,
+    Plain,
+}
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub kinds: Kinds,
+    pub hosts: Vec<Host>,
+    pub sites: Vec<Site>,
+    pub faults: Vec<Fault>,
+    /// How often each kind that is no event happens, in a thousand.
+    pub rates: [u64; Kind::ALL.len()],
+    pub store: store::Kind,
+    pub first: First,
+    /// Longest time by which a thread wakes late.
+    pub late: u64,
+    /// Typical one-way time of a message.
+    pub hop: u64,
+    /// How soon a supervisor starts an agent again.
+    pub restart: u64,
+    /// From here on nothing goes wrong any more.
+    pub quiet_at: True,
+    /// No fault begins from here on.
+    pub until: True,
+    pub drift_ppm: u32,
+    /// How much older than the run the bucket is.
+    pub older: u64,
+}
+
+impl Scenario {
+    pub fn draw(seed: u64, limits: &Limits) -> Scenario {
+        let mut dice = Random::stream(seed, 1);
+        let kinds = draw_kinds(seed).without(limits.without);
+        let drift_ppm = dice.pick(&[0, 100, 10_000, 10_000, 50_000, 200_000]);
+        let shared = draw_timing(&mut dice, drift_ppm);
+        let store = match dice.below(6) {
+            0 if !kinds.has(Kind::Plain) => store::Kind::Dir,
+            _ => store::Kind::Nats,
+        };
+        let count = dice.pick(&[2, 2, 3, 3, 3, 4]);
+        let hosts = draw_hosts(&mut dice, count, kinds, drift_ppm, limits.beyond_drift);
+        let mut sites = Vec::new();
+        for index in 0..count {
+            sites.push(draw_site(&mut dice, index, kinds, shared));
+        }
+        arrange(&mut sites, kinds, store);
+        let longest = sites.iter().map(|site| failover(site.timing)).max();
+        let longest = longest.unwrap_or_default();
+        let quiet_at = longest * dice.between(1, 5) + dice.below(longest);
+        let first = match dice.below(10) {
+            0 => First::Nothing,
+            1 => First::Held,
+            2 if store == store::Kind::Nats => First::Plain,
+            _ => First::Released,
+        };
+        let until = limits.until.map_or(quiet_at, |until| until.min(quiet_at));
+        let mut rates = [0; Kind::ALL.len()];
+        for rate in &mut rates {
+            *rate = dice.pick(&[20, 60, 150, 400]);
+        }
+        Scenario {
+            seed,
+            kinds,
+            faults: draw_faults(seed, kinds, count, quiet_at, shared),
+            hosts,
+            sites,
+            rates,
+            store,
+            first,
+            late: if kinds.has(Kind::Late) {
+                4 * MS
+            } else {
+                MS / 20
+            },
+            hop: dice.pick(&[MS / 20, MS / 4, MS, 5 * MS]),
+            restart: dice.pick(&[10 * MS, 50 * MS, 300 * MS, longest / 2, longest * 2]),
+            quiet_at,
+            until,
+            drift_ppm,
+            older: dice.pick(&[0, 3600 * 1000 * MS]),
+        }
+    }
+}
+
+/// T + C·R.
+pub fn failover(timing: Timing) -> u64 {
+    nanos(timing.lock() + timing.confirmation())
+}
+
+fn draw_kinds(seed: u64) -> Kinds {
+    let mut dice = Random::stream(seed, 2);
+    let calm = dice.chance(100);
+    let mut kinds = Kinds::default();
+    for kind in Kind::ALL {
+        let has = dice.chance(kind.share());
+        let always = kind == Kind::Drift || kind == Kind::StopEdge;
+        if has && (always || !calm) {
+            kinds = kinds.with(kind);
+        }
+    }
+    kinds
+}
+
+fn draw_timing(dice: &mut Random, drift_ppm: u32) -> Timing {
+    loop {
+        let r = dice.pick(&[50, 100, 200, 500, 500, 1000, 1000, 3000]);
+        let f = dice.pick(&[2, 2, 3, 3, 3, 4, 6]);
+        let c = dice.pick(&[1, 1, 2, 3]);
+        if let Ok(timing) = Timing::new(Duration::from_millis(r), f, c, drift_ppm) {
+            return timing;
+        }
+    }
+}
+
+fn draw_hosts(
+    dice: &mut Random,
+    count: usize,
+    kinds: Kinds,
+    drift_ppm: u32,
+    beyond: bool,
+) -> Vec<Host> {
+    let bound = i64::from(drift_ppm);
+    let mut hosts = Vec::new();
+    for _ in 0..count {
+        let drawn = match dice.below(4) {
+            0 => bound,
+            1 => -bound,
+            2 => dice.between(0, 2 * u64::from(drift_ppm)) as i64 - bound,
+            _ => 0,
+        };
+        let off_ppm = if beyond {
+            if hosts.is_empty() { -400_000 } else { 400_000 }
+        } else if kinds.has(Kind::Drift) {
+            drawn
+        } else {
+            0
+        };
+        let shown = dice.below(1000) * 1000 * MS + MS;
+        hosts.push(Host { off_ppm, shown });
+    }
+    hosts
+}
+
+fn draw_site(dice: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Site {
+    let own = draw_timing(dice, shared.drift_ppm());
+    let timing = if kinds.has(Kind::Mixed) && !kinds.has(Kind::Plain) {
+        own
+    } else {
+        shared
+    };
+    let device = bite::wanted_timeout(timing).ok();
+    Site {
+        host: index,
+        token: format!("t{index}"),
+        timing,
+        check: dice.chance(600),
+        resort: dice.chance(300),
+        cages: dice.chance(300),
+        device: device.filter(|_| dice.chance(300)),
+        plain: false,
+        begins: dice.below(2 * nanos(timing.renewal())),
+    }
+}
+
+/// Puts agents of one host, of one token and of 0.2.0 where they are asked for.
+fn arrange(sites: &mut [Site], kinds: Kinds, store: store::Kind) {
+    if store == store::Kind::Dir {
+        for site in sites.iter_mut() {
+            site.host = 0;
+            site.device = None;
+        }
+    }
+    if kinds.has(Kind::Twins) {
+        sites[1].token = sites[0].token.clone();
+    }
+    if kinds.has(Kind::Doubles) {
+        sites[1].token = sites[0].token.clone();
+        sites[1].host = sites[0].host;
+        for site in sites.iter_mut() {
+            site.device = None;
+        }
+    }
+    if kinds.has(Kind::Plain) && store == store::Kind::Nats {
+        let last = sites.len() - 1;
+        sites[last].plain = true;
+    }
+}
+
+fn draw_faults(
+    seed: u64,
+    kinds: Kinds,
+    count: usize,
+    quiet_at: True,
+    timing: Timing,
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_event()) {
+        let mut dice = Random::stream(seed, 100 + kind as u64);
+        if !kinds.has(kind) {
+            continue;
+        }
+        for _ in 0..dice.between(1, 4) {
+            let step = When::After(
+                dice.pick(&STEPS),
+                dice.between(1, 40),
+                dice.below(12) * dice.below(12) * MS / 4,
+            );
+            let at = When::At(dice.below(quiet_at));
+            faults.push(Fault {
+                kind,
+                when: if dice.chance(400) { step } else { at },
+                site: dice.below(count as u64) as usize,
+                aimed: dice.chance(600),
+                lasts: draw_length(&mut dice, timing),
+            });
+        }
+    }
+    faults
+}
+
+fn draw_length(dice: &mut Random, timing: Timing) -> u64 {
+    let (r, t) = (nanos(timing.renewal()), nanos(timing.lock()));
+    let budget = nanos(timing.stop_budget());
+    match dice.below(5) {
+        0 => dice.below(r),
+        1 => t.saturating_sub(r) + dice.below(2 * r),
+        2 => t + dice.below(budget + r),
+        3 => dice.below(2 * (t + budget)),
+        _ => 2 * t + dice.below(2 * t),
+    }
+}

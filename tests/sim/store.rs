@@ -1,0 +1,173 @@
+//! The model of a store: one key of one bucket, revisions, compare-and-set, and all
+//! that can be wrong with a server's memory.
+
+use putex::core::record::{BucketId, Found, Record, Revision, Sight};
+
+use super::clock::True;
+
+/// Which of the two stores is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A server: it cannot tell how old the bucket is.
+    Nats,
+    /// A directory of one host: it can.
+    Dir,
+}
+
+/// One message of the key.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub revision: u64,
+    pub found: Found,
+    pub at: True,
+}
+
+/// Acknowledged writes that were lost.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub at: True,
+    /// Highest revision that was given before: numbers up to it are given again.
+    pub lost_to: u64,
+    /// Lives of agents that had been shown something of what was lost, and up to
+    /// which revision: they must notice.
+    pub informed: Vec<(usize, u64)>,
+    /// All was lost.
+    pub all: bool,
+    /// Lives that had looked at the bucket and seen nothing stand there.
+    pub watching: Vec<usize>,
+    /// One that could not know has taken the lock since: who follows it cannot know
+    /// either.
+    pub taken: bool,
+}
+
+impl Loss {
+    /// Whether a life must notice. That nothing stands in a bucket is no news to one
+    /// that began later: it waits as if something had stood there.
+    pub fn may_be_known_to(&self, life: usize, revision: u64) -> bool {
+        let later = self.all && revision == 0 && !self.watching.contains(&life);
+        later || self.is_known_to(life, revision)
+    }
+
+    /// Whether a life was shown something of it, at `revision` or later.
+    pub fn is_known_to(&self, life: usize, revision: u64) -> bool {
+        let mut informed = self.informed.iter();
+        informed.any(|(id, known)| *id == life && *known >= revision)
+    }
+}
+
+#[derive(Debug)]
+pub struct Store {
+    pub kind: Kind,
+    /// The bucket does not exist: whoever opens it makes it anew.
+    pub gone: bool,
+    pub born: True,
+    /// How much older than this run the bucket is.
+    pub older: u64,
+    /// Highest revision of the bucket.
+    pub last: u64,
+    pub losses: Vec<Loss>,
+    epoch: u64,
+    log: Vec<Entry>,
+}
+
+impl Store {
+    pub fn new(kind: Kind, first: Option<Found>, older: u64) -> Store {
+        let mut store = Store {
+            kind,
+            gone: false,
+            born: 0,
+            older,
+            last: 1,
+            losses: Vec::new(),
+            epoch: 1,
+            log: Vec::new(),
+        };
+        if let Some(found) = first {
+            store.put(found, 0);
+        }
+        store
+    }
+
+    pub fn id(&self) -> BucketId {
+        BucketId {
+            epoch: format!("e{}", self.epoch),
+            created: format!("c{}", self.epoch),
+        }
+    }
+
+    /// Returns what stands under the key.
+    pub fn current(&self) -> Sight {
+        sight(self.log.last())
+    }
+
+    /// Whether a record of putex 0.2.0 ever stood there.
+    pub fn had_plain(&self) -> bool {
+        let mut all = self.log.iter();
+        all.any(|entry| match &entry.found {
+            Found::Record(record) => record.lease.is_none() && !record.token.is_empty(),
+            Found::Absent | Found::Marker => false,
+        })
+    }
+
+    /// Returns what a replica shows that has seen nothing since `at`.
+    pub fn as_of(&self, at: True) -> Sight {
+        sight(self.log.iter().rev().find(|entry| entry.at <= at))
+    }
+
+    /// Stores a record if the key stands at `expected`; says where it stands if not.
+    pub fn write(&mut self, expected: u64, record: Record, now: True) -> Result<u64, u64> {
+        let stands = self.log.last().map_or(0, |entry| entry.revision);
+        if stands != expected {
+            return Err(stands);
+        }
+        Ok(self.put(Found::Record(record), now))
+    }
+
+    /// Stores whatever stood there before: what a person does by hand.
+    pub fn put(&mut self, found: Found, now: True) -> u64 {
+        self.last += 1;
+        self.log.push(Entry {
+            revision: self.last,
+            found,
+            at: now,
+        });
+        self.last
+    }
+
+    /// Loses the last writes of the key; returns the highest revision that is left.
+    pub fn roll_back(&mut self, writes: u64) -> u64 {
+        for _ in 0..writes {
+            self.log.pop();
+        }
+        self.last = self.log.last().map_or(1, |entry| entry.revision);
+        self.last
+    }
+
+    /// Loses everything: the bucket is gone.
+    pub fn wipe(&mut self) {
+        self.gone = true;
+        self.log.clear();
+    }
+
+    /// Makes the bucket that is gone.
+    pub fn make(&mut self, now: True) {
+        self.gone = false;
+        self.epoch += 1;
+        self.last = 1;
+        self.born = now;
+        self.older = 0;
+    }
+}
+
+fn sight(entry: Option<&Entry>) -> Sight {
+    match entry {
+        Some(entry) => Sight {
+            revision: Revision(entry.revision),
+            found: entry.found.clone(),
+        },
+        None => Sight {
+            revision: Revision(0),
+            found: Found::Absent,
+        },
+    }
+}

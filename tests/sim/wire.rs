@@ -1,0 +1,496 @@
+//! The store thread of an agent and its connection: what `src/agent/keeper.rs` does,
+//! and what becomes of a request on its way.
+//!
+//! Whether a request is lost, late, or answered with less than the truth is drawn
+//! when it is sent or when it arrives. A late one is applied when it arrives, also
+//! after its sender gave up on it, and now and then after the connection has ended:
+//! what a server has read it may still perform.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use putex::core::event::{Event, Opened, Rejection, Written};
+use putex::core::record::{Record, Revision, Sight};
+use putex::core::timing::Instant;
+
+use super::agent::LifeEvent;
+use super::clock::{MS, True, nanos};
+use super::counters::Sometimes;
+use super::faults::Kind;
+use super::scenario::Step;
+use super::store;
+use super::world::{Happening, World};
+
+/// How long one attempt to open the store may take, how long a server may answer
+/// nothing before it is left, and the pauses between two attempts.
+const OPEN_WITHIN: Duration = Duration::from_secs(2);
+const LEAVE_AFTER: u64 = 2000 * MS;
+const REOPEN_MIN: u64 = 20 * MS;
+const REOPEN_MAX: u64 = 1000 * MS;
+
+/// What the pump asks of the store thread, and of which opening.
+#[derive(Debug)]
+pub struct Asked {
+    pub ask: Ask,
+    pub opening: u64,
+}
+
+#[derive(Debug)]
+pub enum Ask {
+    Read {
+        deadline: Instant,
+    },
+    Write {
+        expected: u64,
+        record: Record,
+        deadline: Instant,
+    },
+    Announce,
+}
+
+/// What travels to the store.
+#[derive(Debug)]
+pub struct Request {
+    life: usize,
+    link: u64,
+    number: u64,
+    what: What,
+    sent: True,
+    /// It is performed even when the connection has ended.
+    outlives: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    Open,
+    Read,
+    Write(u64, Record),
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub enum Reply {
+    Opened(Opened),
+    Rejected,
+    Read(Sight),
+    Written(Written),
+    /// The bucket does not exist.
+    NoBucket,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    Open,
+    Read,
+    Write,
+}
+
+/// The store thread's end.
+pub struct Link {
+    open: bool,
+    /// Which connection this is.
+    link: u64,
+    opening: u64,
+    pump_opening: u64,
+    waiting: Option<(u64, Waiting)>,
+    queue: VecDeque<Asked>,
+    requests: u64,
+    told: Option<&'static str>,
+    unanswered: Option<True>,
+    seen: u64,
+    hinted: u64,
+}
+
+impl Link {
+    pub fn new() -> Link {
+        Link {
+            open: false,
+            link: 0,
+            opening: 0,
+            pump_opening: 0,
+            waiting: None,
+            queue: VecDeque::new(),
+            requests: 0,
+            told: None,
+            unanswered: None,
+            seen: 0,
+            hinted: 0,
+        }
+    }
+
+    /// The pump is about to learn that the store is open.
+    pub fn pump_knows(&mut self) {
+        self.pump_opening += 1;
+    }
+
+    pub fn pump_opening(&self) -> u64 {
+        self.pump_opening
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub fn number(&self) -> u64 {
+        self.link
+    }
+}
+
+impl World<'_> {
+    pub fn open(&mut self, id: usize) {
+        let link = &mut self.lives[id].link;
+        if link.open || link.waiting.is_some() {
+            return;
+        }
+        link.link += 1;
+        let deadline = self.clock(self.lives[id].site).after(OPEN_WITHIN);
+        self.request(id, Waiting::Open, What::Open, deadline);
+    }
+
+    pub fn ask(&mut self, id: usize, asked: Asked) {
+        let link = &mut self.lives[id].link;
+        if !link.open || link.waiting.is_some() {
+            return link.queue.push_back(asked);
+        }
+        // The pump forgot what it asked when the store was closed.
+        if asked.opening != link.opening {
+            return;
+        }
+        match asked.ask {
+            Ask::Read { deadline } => self.request(id, Waiting::Read, What::Read, deadline),
+            Ask::Write {
+                expected,
+                record,
+                deadline,
+            } => {
+                let what = What::Write(expected, record);
+                self.request(id, Waiting::Write, what, deadline);
+            }
+            Ask::Announce => self.announce(id),
+        }
+    }
+
+    /// Returns how long a message is under way.
+    fn travel(&mut self) -> u64 {
+        let hop = self.sc.hop;
+        hop / 2 + self.chance.below(hop)
+    }
+
+    fn request(&mut self, id: usize, waiting: Waiting, what: What, deadline: Instant) {
+        let site = self.lives[id].site;
+        let link = &mut self.lives[id].link;
+        link.requests += 1;
+        let number = link.requests;
+        link.waiting = Some((number, waiting));
+        let link = link.link;
+        let over = self.wake(site, deadline);
+        self.at(over, Happening::Life(id, LifeEvent::AskOver(number)));
+        let mut wait = self.travel();
+        let t = nanos(self.sc.sites[site].timing.lock());
+        if self.strikes(Kind::SlowNet) {
+            wait += self.dice(Kind::SlowNet).below(t / 2);
+        }
+        let mut outlives = false;
+        if waiting == Waiting::Write && self.strikes(Kind::LateRequest) {
+            let dice = self.dice(Kind::LateRequest);
+            outlives = dice.chance(300);
+            wait += dice.below(3 * t);
+            self.count(Sometimes::LateRequest);
+        }
+        let lost = self.sites[site].cut_out > 0 || self.strikes(Kind::LostRequest);
+        if !lost {
+            let request = Request {
+                life: id,
+                link,
+                number,
+                what,
+                sent: self.now,
+                outlives,
+            };
+            self.after(wait, Happening::Arrive(Box::new(request)));
+        }
+    }
+
+    /// A request reaches the store.
+    pub fn arrive(&mut self, request: Request) {
+        let Request {
+            life,
+            link,
+            number,
+            what,
+            sent,
+            outlives,
+        } = request;
+        let site = self.lives[life].site;
+        let current = self.lives[life].link.link == link && self.lives[life].alive;
+        if self.server_down > 0 || !(current || outlives) {
+            return;
+        }
+        let reply = match what {
+            What::Open if self.sites[site].rejected > 0 => Reply::Rejected,
+            What::Open => Reply::Opened(self.opened(site)),
+            What::Read | What::Write(..) if self.store.gone => Reply::NoBucket,
+            What::Read => Reply::Read(self.read(Kind::StaleRead)),
+            What::Write(expected, record) => {
+                Reply::Written(self.write(life, expected, record, sent))
+            }
+        };
+        if self.sites[site].cut_in > 0 || self.strikes(Kind::LostReply) {
+            return;
+        }
+        let mut wait = self.travel();
+        if self.strikes(Kind::SlowNet) {
+            let r = nanos(self.sc.sites[site].timing.renewal());
+            wait += self.dice(Kind::SlowNet).below(r);
+        }
+        let event = LifeEvent::Reply(number, Box::new(reply));
+        self.after(wait, Happening::Life(life, event));
+    }
+
+    fn opened(&mut self, site: usize) -> Opened {
+        if self.store.gone {
+            self.store.make(self.now);
+            self.note(None, || "the bucket is made anew".to_owned());
+        }
+        let sight = self.read(Kind::StaleOpen);
+        let stale = sight.revision != self.store.current().revision;
+        let last = if stale {
+            sight.revision
+        } else {
+            Revision(self.store.last)
+        };
+        let age = match self.store.kind {
+            store::Kind::Nats => None,
+            store::Kind::Dir => {
+                let clock = self.host(site).clock;
+                let age = clock.at(self.now).since(clock.at(self.store.born));
+                Some(age + Duration::from_nanos(self.store.older))
+            }
+        };
+        Opened {
+            bucket: self.store.id(),
+            last: last.max(sight.revision),
+            age,
+            sight,
+            replicas: 1,
+            remarks: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, stale: Kind) -> Sight {
+        if self.store.kind == store::Kind::Nats && self.strikes(stale) {
+            let t = nanos(self.sc.sites[0].timing.lock());
+            let lag = self.dice(stale).below(2 * t);
+            let at = self.now.saturating_sub(lag);
+            return self.store.as_of(at);
+        }
+        self.store.current()
+    }
+
+    fn write(&mut self, life: usize, expected: u64, record: Record, sent: True) -> Written {
+        if self.strikes(Kind::Denied) {
+            return Written::Denied("full".to_owned());
+        }
+        let busy = self.strikes(Kind::Busy);
+        if busy && self.dice(Kind::Busy).chance(500) {
+            return Written::Unknown("busy".to_owned());
+        }
+        let written = self.store.write(expected, record, self.now);
+        if let Ok(revision) = written {
+            self.on_stored(life, revision, sent);
+            self.step(Step::Applied);
+            self.hint_all(revision);
+        }
+        match written {
+            _ if busy => Written::Unknown("busy".to_owned()),
+            Ok(revision) => Written::Stored(Revision(revision)),
+            Err(stands) => {
+                let named = self.chance.chance(700);
+                Written::Moved(named.then_some(Revision(stands)))
+            }
+        }
+    }
+
+    /// Tells all who listen that the key has changed.
+    pub fn hint_all(&mut self, revision: u64) {
+        for life in 0..self.lives.len() {
+            let other = &self.lives[life];
+            if !other.alive || !other.link.open || self.sites[other.site].cut_in > 0 {
+                continue;
+            }
+            let (site, link) = (other.site, other.link.link);
+            if self.strikes(Kind::HintLost) {
+                continue;
+            }
+            let mut wait = self.travel();
+            if self.strikes(Kind::HintLate) {
+                let t = nanos(self.sc.sites[site].timing.lock());
+                wait += self.dice(Kind::HintLate).below(t);
+            }
+            let times = 1 + u64::from(self.strikes(Kind::HintTwice));
+            for again in 0..times {
+                let event = LifeEvent::Hint(link, revision);
+                self.after(wait * (1 + again), Happening::Life(life, event));
+            }
+        }
+    }
+
+    fn announce(&mut self, id: usize) {
+        let notice = self.notice(id);
+        for life in 0..self.lives.len() {
+            let other = &self.lives[life];
+            if life == id || !other.alive || !other.link.open {
+                continue;
+            }
+            let wait = self.travel();
+            let event = Box::new(Event::Twin(notice.clone()));
+            self.after(wait, Happening::Life(life, LifeEvent::Inbox(event)));
+        }
+    }
+
+    pub fn reply(&mut self, id: usize, number: u64, reply: Reply) {
+        let link = &mut self.lives[id].link;
+        let Some((_, waiting)) = link.waiting.filter(|(asked, _)| *asked == number) else {
+            return;
+        };
+        link.waiting = None;
+        link.unanswered = None;
+        match reply {
+            Reply::Opened(opened) => {
+                link.open = true;
+                link.opening += 1;
+                link.told = None;
+                link.seen = opened.sight.revision.0;
+                link.hinted = 0;
+                self.tell(id, Event::Opened(opened));
+            }
+            Reply::Rejected => {
+                let rejection = Rejection::Credentials("1".to_owned());
+                return self.not_opened(id, "rejected", Event::Rejected(rejection));
+            }
+            Reply::Read(sight) => {
+                link.seen = sight.revision.0;
+                self.tell(id, Event::Read(Ok(sight)));
+            }
+            Reply::Written(written) => {
+                if let Written::Stored(revision) = &written {
+                    link.seen = revision.0;
+                }
+                self.tell(id, Event::Written(written));
+            }
+            Reply::NoBucket => {
+                self.unanswered(id, waiting, "no bucket");
+                return self.close(id, "no bucket");
+            }
+        }
+        self.next_ask(id);
+    }
+
+    fn unanswered(&mut self, id: usize, waiting: Waiting, why: &str) {
+        let why = why.to_owned();
+        match waiting {
+            Waiting::Open => {}
+            Waiting::Read => self.tell(id, Event::Read(Err(why))),
+            Waiting::Write => self.tell(id, Event::Written(Written::Unknown(why))),
+        }
+    }
+
+    pub fn ask_over(&mut self, id: usize, number: u64) {
+        let now = self.now;
+        let link = &mut self.lives[id].link;
+        let Some((_, waiting)) = link.waiting.filter(|(asked, _)| *asked == number) else {
+            return;
+        };
+        link.waiting = None;
+        if waiting == Waiting::Open {
+            return self.not_opened(id, "timed out", Event::Closed("timed out".to_owned()));
+        }
+        let since = *link.unanswered.get_or_insert(now);
+        self.unanswered(id, waiting, "timed out");
+        if now - since >= LEAVE_AFTER {
+            return self.close(id, "nothing was answered");
+        }
+        self.next_ask(id);
+    }
+
+    /// An attempt to open failed; each new reason is told once.
+    fn not_opened(&mut self, id: usize, why: &'static str, event: Event) {
+        let link = &mut self.lives[id].link;
+        if link.told != Some(why) {
+            link.told = Some(why);
+            self.tell(id, event);
+        }
+        self.rest(id);
+    }
+
+    fn rest(&mut self, id: usize) {
+        let site = self.lives[id].site;
+        let pause = nanos(self.sc.sites[site].timing.renewal()) / 4;
+        let pause = pause.clamp(REOPEN_MIN, REOPEN_MAX) + self.late();
+        self.after(pause, Happening::Life(id, LifeEvent::OpenAgain));
+    }
+
+    /// The connection, if it is still that one, has ended.
+    pub fn link_lost(&mut self, id: usize, number: u64) {
+        let link = &mut self.lives[id].link;
+        if !link.open || link.link != number {
+            return;
+        }
+        if let Some((_, waiting)) = link.waiting.take() {
+            self.unanswered(id, waiting, "lost");
+        }
+        self.close(id, "lost");
+    }
+
+    fn close(&mut self, id: usize, why: &str) {
+        let link = &mut self.lives[id].link;
+        link.open = false;
+        link.waiting = None;
+        link.unanswered = None;
+        // Nothing of this connection is answered on the next.
+        link.link += 1;
+        self.tell(id, Event::Closed(why.to_owned()));
+        self.rest(id);
+    }
+
+    pub fn hint(&mut self, id: usize, number: u64, revision: u64) {
+        let link = &mut self.lives[id].link;
+        if !link.open || link.link != number || revision <= link.seen {
+            return;
+        }
+        if link.waiting.is_some() {
+            link.hinted = link.hinted.max(revision);
+            return;
+        }
+        self.tell(id, Event::Hint(Some(Revision(revision))));
+    }
+
+    /// What waited while a request was under way.
+    fn next_ask(&mut self, id: usize) {
+        let link = &mut self.lives[id].link;
+        let hinted = std::mem::take(&mut link.hinted);
+        if hinted > link.seen {
+            self.tell(id, Event::Hint(Some(Revision(hinted))));
+        }
+        while self.lives[id].link.waiting.is_none() && self.lives[id].link.open {
+            let Some(asked) = self.lives[id].link.queue.pop_front() else {
+                break;
+            };
+            self.ask(id, asked);
+        }
+    }
+
+    /// Breaks the connections of a site, or of all, at once or a little later.
+    pub fn break_links(&mut self, site: Option<usize>, within: u64) {
+        for id in 0..self.lives.len() {
+            let life = &self.lives[id];
+            let meant = site.is_none_or(|site| life.site == site);
+            if !meant || !life.alive || !life.link.is_open() {
+                continue;
+            }
+            let number = life.link.number();
+            let wait = self.chance.below(within + 1);
+            self.after(wait, Happening::Life(id, LifeEvent::LinkLost(number)));
+        }
+    }
+}

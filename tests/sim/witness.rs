@@ -1,0 +1,299 @@
+//! What the oracles learn from what agents write, run, hear and say.
+
+use putex::core::event::{Command, Event, Outcome, Run, Written};
+use putex::core::record::{Found, Record, Revision, Standing};
+
+use super::agent::Life;
+use super::clock::True;
+use super::counters::Sometimes;
+use super::faults::Kind;
+use super::store::Loss;
+use super::world::World;
+
+/// What a life writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writing {
+    nonce: u64,
+    first: True,
+    last: True,
+    releases: bool,
+    /// The term that it wrote last.
+    term: Option<Revision>,
+    /// Its writer knows that it was stored.
+    acked: bool,
+    /// What became of a copy is not known. A copy that was denied is none.
+    doubtful: bool,
+    running: [bool; 4],
+    /// The stop that runs was begun after the last start.
+    clean: bool,
+}
+
+/// The terms under which start was run.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    epoch: String,
+    highest: u64,
+    site: usize,
+    /// Revisions were given twice: nothing can be told from them.
+    spoilt: bool,
+}
+
+impl World<'_> {
+    pub fn on_write(&mut self, id: usize, record: &Record) {
+        let now = self.now;
+        let site = self.lives[id].site;
+        let Some(lease) = &record.lease else { return };
+        let releases = lease.standing == Standing::Released;
+        let writing = &mut self.lives[id].writing;
+        if writing.nonce != lease.nonce {
+            writing.nonce = lease.nonce;
+            writing.acked = false;
+            writing.doubtful = false;
+        }
+        if !writing.doubtful {
+            writing.first = now;
+        }
+        writing.last = now;
+        let term = std::mem::replace(&mut writing.term, lease.term);
+        if term.is_some() && lease.term.is_some() && term != lease.term {
+            let text = format!("{site} writes {:?} after {term:?}", lease.term);
+            self.fail("term", text);
+        }
+        let writing = &mut self.lives[id].writing;
+        writing.releases = releases;
+        if !releases {
+            return;
+        }
+        let starts = self.sites[site].starts.iter();
+        let starts = starts
+            .map(|id| &self.processes[*id])
+            .filter(|start| !start.stray);
+        let (dying, running): (Vec<_>, Vec<_>) = starts.partition(|start| start.dying);
+        let starting = !running.is_empty();
+        if !dying.is_empty() {
+            // A known hole: late at its deadline, it does not wait for a killed start.
+            self.count(Sometimes::ReleasedBesideDyingStart);
+        }
+        let (up, stopped) = (self.sites[site].up, self.sites[site].stopped);
+        let lied = self.sites[site].excuse.lied;
+        if (up && !lied && !self.is_double(site)) || !stopped || starting {
+            let text = format!("{site} releases: up {up}, stopped {stopped}, starting {starting}");
+            self.fail("release", text);
+        }
+        self.count(Sometimes::Release);
+    }
+
+    pub fn acknowledged(&mut self, id: usize) {
+        let Writing { last, releases, .. } = self.lives[id].writing;
+        self.lives[id].writing.acked = true;
+        if !releases {
+            self.acked(id, last);
+        }
+    }
+
+    /// A read shows that a write was stored: the first copy counts.
+    pub fn resolved(&mut self, id: usize, nonce: u64) {
+        let writing = self.lives[id].writing;
+        if writing.nonce == nonce && !writing.releases {
+            if !writing.acked {
+                self.lives[id].writing.acked = true;
+                self.count(Sometimes::ResolvedHeld);
+            }
+            self.acked(id, writing.first);
+        }
+    }
+
+    fn acked(&mut self, id: usize, sent: True) {
+        let site = self.lives[id].site;
+        self.check_outlived(site);
+        let acked = &mut self.sites[site].acked;
+        *acked = Some(acked.map_or(sent, |at| at.max(sent)));
+    }
+
+    /// A write was stored, whether its writer learns of it or not.
+    pub fn on_stored(&mut self, id: usize, revision: u64, sent: True) {
+        let site = self.lives[id].site;
+        let record = self.store.current();
+        if let Found::Record(Record {
+            lease: Some(lease), ..
+        }) = &record.found
+            && lease.term.is_none()
+        {
+            self.two_locks(site);
+            self.sites[site].term_at = self.now;
+            self.sites[site].term = revision;
+            let mixed = self.sc.kinds.has(Kind::Mixed);
+            for loss in &mut self.store.losses {
+                let term = if mixed { loss.lost_to } else { 0 };
+                loss.taken |= !loss.may_be_known_to(id, term) || sent < loss.at;
+            }
+        }
+        self.note(Some(site), || {
+            let lease = match &record.found {
+                Found::Record(record) => record.lease.as_ref(),
+                _ => None,
+            };
+            let standing = lease.map(|lease| lease.standing);
+            format!("stored {revision}: {standing:?}")
+        });
+    }
+
+    /// Somebody takes the lock: nobody else may still count on it. After a loss a take
+    /// may be stored that its writer does not believe.
+    fn two_locks(&mut self, newer: usize) {
+        if !self.store.losses.is_empty() {
+            return;
+        }
+        for older in 0..self.sites.len() {
+            let life = self.sites[older].life.map(|life| &self.lives[life]);
+            let Some(life) = life.filter(|life| life.alive && older != newer) else {
+                continue;
+            };
+            let holds = life.state == "active" || life.state == "confirming";
+            let Some(acked) = self.sites[older].acked.filter(|_| holds) else {
+                continue;
+            };
+            let clock = self.host(older).clock;
+            let validity = self.sc.sites[older].timing.validity();
+            let valid = clock.when(clock.at(acked).after(validity));
+            if self.now + 10 < valid && !self.unknowable(older, newer) {
+                let early = std::time::Duration::from_nanos(valid - self.now);
+                let text = format!("{newer} takes what {older} holds for {early:?} more");
+                self.fail("two-locks", text);
+            }
+        }
+    }
+
+    pub fn on_run(&mut self, id: usize, run: &Run) {
+        let site = self.lives[id].site;
+        let command = run.command as usize;
+        if std::mem::replace(&mut self.lives[id].writing.running[command], true) {
+            let name = run.command.name();
+            self.fail("twice", format!("{site} runs {name} twice"));
+        }
+        match run.command {
+            Command::Start => {
+                self.sites[site].stopped = false;
+                self.lives[id].writing.clean = false;
+                if !self.sites[site].up && !self.starting(site) {
+                    self.forgive(site);
+                }
+                self.check_term(site, run);
+            }
+            Command::Stop => self.lives[id].writing.clean = true,
+            Command::Check | Command::LastResort => {}
+        }
+    }
+
+    fn check_term(&mut self, site: usize, run: &Run) {
+        let (Some(term), Some(epoch)) = (run.under.term, run.under.epoch.as_ref()) else {
+            return self.fail("term", format!("{site} starts without a term"));
+        };
+        if self.terms.spoilt {
+            return;
+        }
+        if *epoch != self.store.id().epoch {
+            // Made anew behind a connection that stands: it goes on under the old name.
+            return self.count(Sometimes::OldEpoch);
+        }
+        if self.terms.epoch != *epoch {
+            self.terms.epoch.clone_from(epoch);
+            self.terms.highest = 0;
+        }
+        let Terms {
+            highest, site: of, ..
+        } = self.terms;
+        let other = self.is_double(site) && self.is_double(of);
+        if term.0 < highest || term.0 == highest && of != site && !other {
+            let text = format!("{site} starts under {term}, {of} did under {highest}");
+            return self.fail("term", text);
+        }
+        self.terms.highest = term.0;
+        self.terms.site = site;
+    }
+
+    pub fn on_event(&mut self, id: usize, event: &Event) {
+        let site = self.lives[id].site;
+        let unknown = matches!(
+            event,
+            Event::Written(Written::Unknown(_)) | Event::Closed(_)
+        );
+        self.lives[id].writing.doubtful |= unknown;
+        if let Event::Ended(command, outcome) = event {
+            let writing = &mut self.lives[id].writing;
+            writing.running[*command as usize] = false;
+            let clean = writing.clean;
+            if *command == Command::Stop && *outcome == Outcome::Succeeded {
+                self.sites[site].stopped |= clean;
+            }
+        }
+    }
+
+    /// What an agent says is what happened to it sometimes.
+    pub fn on_say(&mut self, text: &str) {
+        let told = [
+            ("the store has rolled back", Sometimes::RollbackSeen),
+            ("two live agents", Sometimes::TwinsSeen),
+            (
+                "the lock is held under this agent's own token",
+                Sometimes::OwnTokenSeen,
+            ),
+            ("the guard did not answer", Sometimes::GuardUnanswering),
+            ("the lock could not be released", Sometimes::NotReleased),
+            ("THE SERVICE MAY STILL RUN", Sometimes::TooLate),
+            ("the key was deleted", Sometimes::MarkerSeen),
+            ("taking -> active: adopted", Sometimes::Adoption),
+            (
+                "the lock is held by nobody (blanked by putex",
+                Sometimes::PlainBlankSeen,
+            ),
+        ];
+        for (prefix, what) in told {
+            if text.starts_with(prefix) {
+                self.count(what);
+            }
+        }
+        let parts = [
+            ("no renewal was acknowledged", Sometimes::Expired),
+            ("not taken", Sometimes::NotTaken),
+            ("another's write, revision", Sometimes::ResolvedLost),
+            (
+                "taking: from nobody (released on host",
+                Sometimes::ReleaseHandover,
+            ),
+            ("health check failed", Sometimes::UnfitSeen),
+            ("the take was not answered", Sometimes::TakeUnanswered),
+            (
+                "the lock of the previous life has run out",
+                Sometimes::AdoptedTooLate,
+            ),
+        ];
+        for (part, what) in parts {
+            if text.contains(part) {
+                self.count(what);
+            }
+        }
+    }
+
+    /// The store forgets acknowledged writes down to `kept`.
+    pub fn on_loss(&mut self, kept: u64, lost_to: u64) {
+        let knows = |life: &Life| life.known > kept && life.known_key > 0;
+        let lives = self.lives.iter().enumerate();
+        let informed = lives.filter(|(_, life)| life.alive && knows(life));
+        let informed = informed.map(|(id, life)| (id, life.known_key)).collect();
+        let lives = self.lives.iter().enumerate();
+        let watching = lives.filter(|(_, life)| life.alive && life.known_key == 0);
+        let watching = watching.map(|(id, _)| id).collect();
+        self.store.losses.push(Loss {
+            at: self.now,
+            lost_to,
+            all: kept == 0,
+            watching,
+            informed,
+            taken: false,
+        });
+        if kept > 0 {
+            self.terms.spoilt = true;
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The world: true time, what is to happen in it, and who it happens to.
+//!
+//! Everything that takes time is an entry of one queue. What happens to a process
+//! that is stopped, or on a host that sleeps, is held back and happens when it goes
+//! on, thread by thread in its order; what happens to a dead one does not happen.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use putex::core::record::{Found, Incarnation, Lease, Record, Revision, Standing};
+use putex::core::timing::Instant;
+
+use super::agent::{Life, LifeEvent, Thread};
+use super::clock::{Clock, MS, True, nanos};
+use super::counters::{Counters, Sometimes};
+use super::faults::Kind;
+use super::guard::{Device, GuardEvent, GuardProcess};
+use super::lanes::Trace;
+use super::oracle::{Excuse, Failure};
+use super::plain::Plain;
+use super::process::{Process, ProcessEvent};
+use super::random::Random;
+use super::scenario::{First, Scenario, Step, When};
+use super::store::Store;
+use super::wire::Request;
+use super::witness::Terms;
+
+/// What happens.
+#[derive(Debug)]
+pub enum Happening {
+    Life(usize, LifeEvent),
+    Guard(usize, GuardEvent),
+    Process(usize, ProcessEvent),
+    /// A request reaches the store.
+    Arrive(Box<Request>),
+    /// A supervisor starts an agent.
+    Spawn(usize),
+    /// A fault begins, and ends.
+    Fault(usize),
+    Over(usize, usize),
+    /// What start left behind on a site is killed.
+    Caged(usize),
+    /// A watchdog device may bite.
+    Bite(usize),
+    /// An agent of putex 0.2.0 has its turn.
+    Plain(usize),
+    /// Nothing goes wrong any more.
+    Quiet,
+    /// One service may run for good already.
+    Settle,
+    /// Exactly one service must run from here on.
+    Judge,
+    End,
+}
+
+/// When, in which order, and which of those that wait.
+type Entry = Reverse<(True, u64, u32)>;
+
+/// The file by which one life of an agent knows the one before, of one token.
+#[derive(Debug, Default)]
+pub struct LifeFile {
+    pub locked_by: Option<usize>,
+    pub lives: Vec<Incarnation>,
+    pub guard: Option<usize>,
+}
+
+/// A host: its clock, its sleep, its boot.
+pub struct Host {
+    pub clock: Clock,
+    pub boot: u32,
+    pub asleep: bool,
+    pub held: Vec<Happening>,
+    pub files: Vec<(String, LifeFile)>,
+    pub device: Option<Device>,
+}
+
+/// An agent's place: its service, its way to the store, its health.
+pub struct Site {
+    pub life: Option<usize>,
+    pub up: bool,
+    pub excuse: Excuse,
+    /// When the last renewal was sent that the agent knows to be acknowledged.
+    pub acked: Option<True>,
+    /// When its term began, and with which revision.
+    pub term_at: True,
+    pub term: u64,
+    /// Faults that are under way; each counted, for they may overlap.
+    pub cut_out: u32,
+    pub cut_in: u32,
+    pub rejected: u32,
+    pub unfit: u32,
+    /// A stop has succeeded since the last start, for all that the agents know.
+    pub stopped: bool,
+    /// When all that start left behind is dead.
+    pub killed_at: True,
+    /// The starts that run, and the guards that live.
+    pub starts: Vec<usize>,
+    pub guards: Vec<usize>,
+    pub plain: Plain,
+}
+
+pub struct World<'a> {
+    pub sc: &'a Scenario,
+    pub now: True,
+    pub hosts: Vec<Host>,
+    pub sites: Vec<Site>,
+    pub lives: Vec<Life>,
+    pub guards: Vec<GuardProcess>,
+    pub processes: Vec<Process>,
+    pub store: Store,
+    pub server_down: u32,
+    /// Draws what is no fault: how long things take.
+    pub chance: Random,
+    /// Draws whether a kind of fault happens now: one stream a kind.
+    dice: Vec<Random>,
+    pub counters: Counters,
+    pub failure: Option<Failure>,
+    pub trace: Option<Trace>,
+    pub hash: u64,
+    pub quiet: bool,
+    pub steps: [u64; 8],
+    pub terms: Terms,
+    pub incarnations: u128,
+    /// Somebody wrote to the key by hand, last then.
+    pub hand_at: Option<True>,
+    /// Somebody blanked a plain record by hand, as putex 0.2.0 does.
+    pub imitated_at: Option<True>,
+    queue: BinaryHeap<Entry>,
+    waiting: Vec<Option<Happening>>,
+    free: Vec<u32>,
+    number: u64,
+    ended: bool,
+}
+
+impl<'a> World<'a> {
+    pub fn new(sc: &'a Scenario, trace: bool) -> World<'a> {
+        let host = |host: &super::scenario::Host| Host {
+            clock: Clock::new(host.off_ppm, host.shown),
+            boot: 1,
+            asleep: false,
+            held: Vec::new(),
+            files: Vec::new(),
+            device: None,
+        };
+        let site = |_: &super::scenario::Site| Site {
+            life: None,
+            up: false,
+            excuse: Excuse::default(),
+            acked: None,
+            term_at: 0,
+            term: 0,
+            cut_out: 0,
+            cut_in: 0,
+            rejected: 0,
+            unfit: 0,
+            stopped: true,
+            killed_at: 0,
+            starts: Vec::new(),
+            guards: Vec::new(),
+            plain: Plain::new(),
+        };
+        let dice = |kind: Kind| Random::stream(sc.seed, 1000 + kind as u64);
+        World {
+            sc,
+            now: 0,
+            hosts: sc.hosts.iter().map(host).collect(),
+            sites: sc.sites.iter().map(site).collect(),
+            lives: Vec::with_capacity(8),
+            guards: Vec::with_capacity(8),
+            processes: Vec::with_capacity(256),
+            store: Store::new(sc.store, first_record(sc), sc.older),
+            server_down: 0,
+            chance: Random::stream(sc.seed, 3),
+            dice: Kind::ALL.into_iter().map(dice).collect(),
+            counters: Counters::default(),
+            failure: None,
+            trace: trace.then(|| Trace::new(sc)),
+            hash: 0xcbf2_9ce4_8422_2325,
+            quiet: false,
+            steps: [0; 8],
+            terms: Terms::default(),
+            incarnations: 0,
+            hand_at: None,
+            imitated_at: None,
+            queue: BinaryHeap::with_capacity(256),
+            waiting: Vec::with_capacity(256),
+            free: Vec::new(),
+            number: 0,
+            ended: false,
+        }
+    }
+
+    /// Lets everything happen, until something is wrong or all is over.
+    pub fn run(&mut self) {
+        for site in 0..self.sites.len() {
+            let setup = &self.sc.sites[site];
+            if setup.plain {
+                self.at(setup.begins, Happening::Plain(site));
+            } else {
+                self.at(setup.begins, Happening::Spawn(site));
+            }
+        }
+        for (index, fault) in self.sc.faults.iter().enumerate() {
+            if let When::At(at) = fault.when {
+                self.at(at, Happening::Fault(index));
+            }
+        }
+        self.at(self.sc.quiet_at, Happening::Quiet);
+        while !self.ended && self.failure.is_none() {
+            let Some(Reverse((at, _, slot))) = self.queue.pop() else {
+                break;
+            };
+            self.now = at;
+            self.free.push(slot);
+            if let Some(what) = self.waiting[slot as usize].take() {
+                self.dispatch(what);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, what: Happening) {
+        match what {
+            Happening::Life(id, event) => self.life_event(id, event),
+            Happening::Guard(id, event) => self.guard_event(id, event),
+            Happening::Process(id, event) => self.process_event(id, event),
+            Happening::Arrive(request) => self.arrive(*request),
+            Happening::Spawn(site) => self.spawn(site),
+            Happening::Fault(index) => self.fault(index),
+            Happening::Over(index, site) => self.fault_over(index, site),
+            Happening::Caged(site) => self.kill_service(site),
+            Happening::Bite(host) => self.bite(host),
+            Happening::Plain(site) => self.plain_turn(site),
+            Happening::Quiet => self.fall_quiet(),
+            Happening::Settle => self.ended = self.settle(),
+            Happening::Judge => self.judge(),
+            Happening::End => {
+                self.judge();
+                self.ended = true;
+            }
+        }
+    }
+
+    /// What happens to a life, unless it is dead or held back.
+    fn life_event(&mut self, id: usize, event: LifeEvent) {
+        let life = &mut self.lives[id];
+        if !life.alive {
+            return;
+        }
+        let host = &mut self.hosts[self.sc.sites[life.site].host];
+        if host.asleep {
+            return host.held.push(Happening::Life(id, event));
+        }
+        if life.stopped {
+            return life.held.push(event);
+        }
+        self.mark(id as u64, event.number());
+        self.live(id, event);
+    }
+
+    fn guard_event(&mut self, id: usize, event: GuardEvent) {
+        let guard = &mut self.guards[id];
+        if !guard.alive {
+            return;
+        }
+        let host = &mut self.hosts[self.sc.sites[guard.site].host];
+        if host.asleep {
+            return host.held.push(Happening::Guard(id, event));
+        }
+        if guard.stopped {
+            return guard.held.push(event);
+        }
+        self.mark(id as u64, 32 + event.number());
+        self.keep_guard(id, event);
+    }
+
+    fn process_event(&mut self, id: usize, event: ProcessEvent) {
+        let process = &self.processes[id];
+        if !process.alive {
+            return;
+        }
+        let host = &mut self.hosts[self.sc.sites[process.site].host];
+        if host.asleep {
+            return host.held.push(Happening::Process(id, event));
+        }
+        self.mark(id as u64, 64 + event as u64);
+        self.proceed(id, event);
+    }
+
+    pub fn at(&mut self, at: True, what: Happening) {
+        self.number += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.waiting.push(None);
+            (self.waiting.len() - 1) as u32
+        });
+        self.waiting[slot as usize] = Some(what);
+        let at = at.max(self.now);
+        self.queue.push(Reverse((at, self.number, slot)));
+    }
+
+    pub fn after(&mut self, wait: u64, what: Happening) {
+        self.at(self.now.saturating_add(wait), what);
+    }
+
+    pub fn host(&self, site: usize) -> &Host {
+        &self.hosts[self.sc.sites[site].host]
+    }
+
+    /// Returns what the clock of a site's host shows.
+    pub fn clock(&self, site: usize) -> Instant {
+        self.host(site).clock.at(self.now)
+    }
+
+    /// Returns by how much a thread wakes late this time.
+    pub fn late(&mut self) -> u64 {
+        let most = self.sc.late;
+        if self.chance.chance(700) {
+            return most / 64;
+        }
+        self.chance.below(most + 1)
+    }
+
+    /// Returns the true time of an instant of a site's clock, when a thread that
+    /// waits for it wakes.
+    pub fn wake(&mut self, site: usize, at: Instant) -> True {
+        self.host(site).clock.when(at).max(self.now) + self.late()
+    }
+
+    /// Draws whether a kind of fault happens now.
+    pub fn strikes(&mut self, kind: Kind) -> bool {
+        if self.quiet || self.now >= self.sc.until || !self.sc.kinds.has(kind) {
+            return false;
+        }
+        self.dice[kind as usize].chance(self.sc.rates[kind as usize])
+    }
+
+    pub fn dice(&mut self, kind: Kind) -> &mut Random {
+        &mut self.dice[kind as usize]
+    }
+
+    /// Notes a step that a fault may follow.
+    pub fn step(&mut self, step: Step) {
+        let count = &mut self.steps[step as usize];
+        *count += 1;
+        let count = *count;
+        for index in 0..self.sc.faults.len() {
+            if let When::After(kind, nth, wait) = self.sc.faults[index].when
+                && kind == step
+                && nth == count
+            {
+                self.after(wait, Happening::Fault(index));
+            }
+        }
+    }
+
+    /// Lets what was held back on a host happen.
+    pub fn release_host(&mut self, host: usize) {
+        let held = std::mem::take(&mut self.hosts[host].held);
+        let waits = self.thread_waits();
+        let (due, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(Happening::is_due);
+        for what in rest.into_iter().chain(due) {
+            let wait = match &what {
+                Happening::Life(_, event) => waits[event.thread() as usize],
+                _ => waits[4],
+            };
+            self.after(wait, what);
+        }
+    }
+
+    /// Lets what was held back in a life happen.
+    pub fn release_life(&mut self, id: usize) {
+        let held = std::mem::take(&mut self.lives[id].held);
+        let waits = self.thread_waits();
+        let (due, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(LifeEvent::is_due);
+        for event in rest.into_iter().chain(due) {
+            let wait = waits[event.thread() as usize];
+            self.after(wait, Happening::Life(id, event));
+        }
+    }
+
+    /// When each thread of a process that goes on gets its turn.
+    fn thread_waits(&mut self) -> [u64; Thread::COUNT] {
+        let mut waits = [0; Thread::COUNT];
+        for wait in &mut waits {
+            *wait = self.late();
+        }
+        waits
+    }
+
+    /// Mixes what happens into the hash of the run.
+    fn mark(&mut self, who: u64, what: u64) {
+        for part in [self.now, who << 8 | what] {
+            self.hash = (self.hash ^ part).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    pub fn count(&mut self, what: Sometimes) {
+        self.counters.add(what);
+    }
+
+    /// Notes something for the time line, if one is drawn.
+    pub fn note(&mut self, site: Option<usize>, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.say(self.now, site, text());
+        }
+    }
+
+    pub fn fail(&mut self, oracle: &'static str, text: String) {
+        if self.failure.is_none() {
+            self.note(None, || format!("VIOLATION {oracle}: {text}"));
+            self.failure = Some(Failure {
+                oracle,
+                text,
+                at: self.now,
+            });
+        }
+    }
+
+    /// Returns the time by which a stopped site must be under control again.
+    pub fn stop_budget(&self, site: usize) -> u64 {
+        nanos(self.sc.sites[site].timing.stop_budget())
+    }
+}
+
+impl Happening {
+    fn is_due(&self) -> bool {
+        match self {
+            Happening::Life(_, event) => event.is_due(),
+            _ => false,
+        }
+    }
+}
+
+/// Returns what stands under the key at first.
+fn first_record(sc: &Scenario) -> Option<Found> {
+    let site = &sc.sites[0];
+    let lease = |standing| Lease {
+        incarnation: Incarnation(u128::MAX),
+        nonce: 1,
+        host: "before".to_owned(),
+        boot: "before".to_owned(),
+        renewal: site.timing.renewal(),
+        failures: site.timing.failures(),
+        confirmations: site.timing.confirmations(),
+        grace: site.timing.confirmation(),
+        term: Some(Revision(1)),
+        standing,
+    };
+    let (token, lease) = match sc.first {
+        First::Nothing => return None,
+        First::Released => ("", Some(lease(Standing::Released))),
+        First::Held => ("before", Some(lease(Standing::Active))),
+        First::Plain => ("before", None),
+    };
+    let token = token.to_owned();
+    Some(Found::Record(Record { token, lease }))
+}
+
+/// How long a process takes to begin.
+pub fn begin_time(chance: &mut Random) -> u64 {
+    MS + chance.below(6 * MS)
+}
