@@ -319,11 +319,12 @@ fn a_timeout_that_cannot_bite_in_time_is_refused_with_its_inequality() {
 fn the_agents_own_turn_comes_before_the_guards() {
     // While its stop runs, the agent tells a fence that ends with the budget.
     let fence = Fence {
-        act_at: Some(Fence::of_lock(ms(1485), timing()).dead_by.after(SLACK / 2)),
+        stop_until: Some(Fence::of_lock(ms(1485), timing()).dead_by.after(SLACK / 2)),
         ..Fence::of_lock(ms(1485), timing())
     };
     let mut guard = Guard::new(timing(), true, false);
     turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(1485));
+    turn(&mut guard, News::AgentsStopBegan, ms(1486));
     assert_eq!(turn(&mut guard, News::Tick, fence.dead_by), []);
     let acts = turn(&mut guard, News::Tick, fence.dead_by.after(SLACK / 2));
     assert_eq!(acts.first(), Some(&Act::KillAgent));
@@ -384,10 +385,11 @@ fn a_device_is_not_kicked_for_a_word_that_a_later_one_took_back() {
 fn stopping() -> (Guard, Fence) {
     let (mut guard, fence) = watching(1485, true);
     let fence = Fence {
-        act_at: Some(fence.dead_by.after(SLACK / 2)),
+        stop_until: Some(fence.dead_by.after(SLACK / 2)),
         ..fence
     };
     turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(600));
+    turn(&mut guard, News::AgentsStopBegan, ms(601));
     (guard, fence)
 }
 
@@ -404,11 +406,17 @@ fn an_agent_that_froze_while_stop_ran_is_not_waited_for_once_that_has_ended() {
 
 #[test]
 fn an_agent_that_says_how_its_stop_ended_is_left_alone() {
-    for said in [Watch::Down, Watch::MayRun(stopping().1)] {
-        let (mut guard, fence) = stopping();
+    let (_, fence) = stopping();
+    let again = Fence {
+        act_at: Some(ms(1800)),
+        stop_until: None,
+        ..fence
+    };
+    for said in [Watch::Down, Watch::MayRun(again)] {
+        let (mut guard, _) = stopping();
         turn(&mut guard, News::AgentsStopEnded, ms(700));
         assert_eq!(turn(&mut guard, News::Told(said), ms(701)), []);
-        assert_eq!(turn(&mut guard, News::Tick, fence.dead_by), []);
+        assert_eq!(turn(&mut guard, News::Tick, ms(1799)), []);
     }
 }
 
@@ -457,4 +465,34 @@ fn a_last_resort_that_failed_is_run_again_in_turn_with_stop() {
         };
         assert_eq!(next, wanted);
     }
+}
+
+#[test]
+fn an_agent_that_froze_before_its_stop_ran_is_not_waited_for_as_if_that_did() {
+    let (mut guard, fence) = watching(1485, true);
+    let told = Fence {
+        stop_until: Some(fence.dead_by.after(SLACK / 2)),
+        ..fence
+    };
+    turn(&mut guard, News::Told(Watch::MayRun(told)), ms(1485));
+    assert_eq!(guard.deadline(), fence.act_at);
+}
+
+#[test]
+fn a_stop_of_the_guard_that_does_not_die_is_not_run_twice() {
+    let (mut guard, fence) = watching(1485, true);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, fence.valid_until);
+    turn(&mut guard, News::Tick, fence.dead_by);
+    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
+    let acts = turn(&mut guard, resorted, ms(1970));
+    assert_eq!(acts, [Act::Kill(Command::Stop)]);
+    turn(
+        &mut guard,
+        News::Ended(Command::Stop, Outcome::Overran),
+        ms(1980),
+    );
+    let due = guard.deadline().expect("stop is due");
+    let acts = turn(&mut guard, News::Tick, due);
+    assert!(matches!(acts[..], [Act::Run(Command::Stop, _)]), "{acts:?}");
 }

@@ -139,6 +139,7 @@ impl Sentinel {
         }
         self.started += 1;
         self.set_up.name = format!("{}-{}", self.name, self.started);
+        self.write_down();
         match self.start(now) {
             Ok(line) => self.line = Some(line),
             Err(error) => return Some(self.lost(&format!("it cannot be started: {error}"), now)),
@@ -193,10 +194,7 @@ impl Sentinel {
                 return Some(self.lost("it has ended", now));
             };
             match answer {
-                Answer::Ready(..) => {
-                    self.write_down();
-                    return Some(Sentry::Ready);
-                }
+                Answer::Ready(..) => return Some(Sentry::Ready),
                 Answer::Armed => return Some(Sentry::Armed),
                 Answer::Unfit(why) => return Some(Sentry::Unfit(why)),
                 Answer::Remark(true, text) => log::warn!("{text}"),

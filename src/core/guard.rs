@@ -39,6 +39,17 @@ struct Device {
     kicked_at: Instant,
 }
 
+/// The stop command of the agent, of which the guard is told and sees the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentsStop {
+    /// None runs for all that is known.
+    None,
+    /// One runs.
+    Runs,
+    /// It ended then, and the agent has said nothing since.
+    Ended(Instant),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The agent keeps its word, or has until V.
@@ -63,8 +74,7 @@ pub struct Guard {
     device_wanted: bool,
     device: Option<Device>,
     watch: Watch,
-    /// A word of the agent is expected until then.
-    word_by: Option<Instant>,
+    agents_stop: AgentsStop,
     /// The agent has said something that the device has not been kicked for yet.
     kick_owed: bool,
     /// The agent was told that the guard is prepared.
@@ -78,6 +88,8 @@ pub struct Guard {
     resorted: bool,
     /// Stop was run since the last resort was.
     stop_tried: bool,
+    /// Stop was run and has not ended.
+    stop_runs: bool,
     acts: Vec<Act>,
 }
 
@@ -91,7 +103,7 @@ impl Guard {
             device_wanted,
             device: None,
             watch: Watch::Down,
-            word_by: None,
+            agents_stop: AgentsStop::None,
             kick_owed: false,
             armed: false,
             agent: true,
@@ -100,6 +112,7 @@ impl Guard {
             cried: false,
             resorted: false,
             stop_tried: false,
+            stop_runs: false,
             acts: Vec::with_capacity(8),
         }
     }
@@ -140,13 +153,8 @@ impl Guard {
                     self.act(Act::KillLeft);
                 }
             }
-            News::AgentsStopEnded => {
-                // It should say so at once.
-                if let Watch::MayRun(fence) = self.watch {
-                    let from = now.max(fence.valid_until);
-                    self.word_by = Some(from.after(self.timing.guard_patience()));
-                }
-            }
+            News::AgentsStopBegan => self.agents_stop = AgentsStop::Runs,
+            News::AgentsStopEnded => self.agents_stop = AgentsStop::Ended(now),
             News::GivenUp => self.leave(),
             News::Device(timeout) => {
                 let kicked_at = now;
@@ -197,7 +205,9 @@ impl Guard {
             return;
         }
         self.watch = watch;
-        self.word_by = None;
+        if let AgentsStop::Ended(_) = self.agents_stop {
+            self.agents_stop = AgentsStop::None;
+        }
         self.kick_owed = watch != Watch::Down;
         match watch {
             Watch::Down => {
@@ -246,6 +256,7 @@ impl Guard {
     }
 
     fn stopped(&mut self, outcome: &Outcome, now: Instant) {
+        self.stop_runs = false;
         if *outcome == Outcome::Succeeded {
             let text = if self.cried {
                 "the guard: the service is down, too late".to_owned()
@@ -308,10 +319,16 @@ impl Guard {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }
+            if self.stop_runs {
+                // It was killed and has not ended.
+                self.act(Act::Kill(Command::Stop));
+                self.phase = Phase::Due(now.after(self.timing.renewal() / 4));
+                return;
+            }
             if self.cried && self.stop_tried && self.may_resort() {
                 return self.resort(now);
             }
-            self.stop_tried = true;
+            (self.stop_tried, self.stop_runs) = (true, true);
             let again = now.after(self.timing.stop_budget());
             let until = self.dead_by().filter(|at| now < *at).unwrap_or(again);
             self.act(Act::Run(Command::Stop, until));
@@ -407,9 +424,14 @@ impl Guard {
     fn act_at(&self) -> Option<Instant> {
         match self.watch {
             Watch::Down => None,
-            Watch::MayRun(fence) if self.agent => match (fence.act_at, self.word_by) {
-                (Some(act_at), Some(word_by)) => Some(act_at.min(word_by)),
-                (act_at, _) => act_at,
+            Watch::MayRun(fence) if self.agent => match (self.agents_stop, fence.stop_until) {
+                (AgentsStop::Runs, Some(until)) => Some(until),
+                // It should say at once how it ended.
+                (AgentsStop::Ended(at), Some(until)) => {
+                    let from = at.max(fence.valid_until);
+                    Some(from.after(self.timing.guard_patience()).min(until))
+                }
+                (_, _) => fence.act_at,
             },
             Watch::MayRun(fence) => Some(fence.valid_until),
         }

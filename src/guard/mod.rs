@@ -328,6 +328,8 @@ impl House {
                     let text = "the guard has no descriptor left: it ends";
                     self.voice.say(Level::Error, text);
                     self.over = true;
+                } else if command == Command::Stop {
+                    self.hear(News::AgentsStopBegan);
                 }
             }
             Word::KillService => self.left.kill_caged(Command::Start),

@@ -254,6 +254,7 @@ impl Writer {
         self.number(1);
         self.instant(fence.valid_until);
         self.instant(fence.act_at.unwrap_or(NEVER));
+        self.instant(fence.stop_until.unwrap_or(NEVER));
         self.instant(fence.dead_by);
         self.number(u64::from(fence.resorted));
     }
@@ -304,6 +305,7 @@ impl Reader<'_> {
         Some(Watch::MayRun(Fence {
             valid_until: self.instant()?,
             act_at: Some(self.instant()?).filter(|at| *at < NEVER),
+            stop_until: Some(self.instant()?).filter(|at| *at < NEVER),
             dead_by: self.instant()?,
             resorted: self.number()? == 1,
         }))

@@ -82,6 +82,7 @@ pub(crate) enum Vigil {
     MayRun {
         valid_until: i32,
         act_at: Option<i32>,
+        stop_until: Option<i32>,
         dead_by: i32,
         resorted: bool,
     },
@@ -160,6 +161,9 @@ pub(crate) enum Word {
     /// Another life of the agent is here, and sets the guard up again.
     AgentBack,
     GivenUp,
+    /// The agent's stop command runs; it has ended.
+    StopBegan,
+    StopEnded,
     Ended(u8, End),
 }
 

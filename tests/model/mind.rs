@@ -113,11 +113,13 @@ fn fence(vigil: Vigil, now: i64) -> Option<Fence> {
         Vigil::MayRun {
             valid_until,
             act_at,
+            stop_until,
             dead_by,
             resorted,
         } => Some(Fence {
             valid_until: at(now, valid_until),
             act_at: act_at.map(|act_at| at(now, act_at)),
+            stop_until: stop_until.map(|until| at(now, until)),
             dead_by: at(now, dead_by),
             resorted,
         }),
@@ -130,6 +132,7 @@ fn vigil(watch: Watch, now: i64) -> Vigil {
         Watch::MayRun(fence) => Vigil::MayRun {
             valid_until: from(now, fence.valid_until),
             act_at: fence.act_at.map(|at| from(now, at)),
+            stop_until: fence.stop_until.map(|at| from(now, at)),
             dead_by: from(now, fence.dead_by),
             resorted: fence.resorted,
         },
@@ -444,6 +447,8 @@ impl Guards {
             Word::AgentGone => Some(News::AgentGone),
             Word::AgentBack => Some(News::AgentBack),
             Word::GivenUp => Some(News::GivenUp),
+            Word::StopBegan => Some(News::AgentsStopBegan),
+            Word::StopEnded => Some(News::AgentsStopEnded),
             Word::Ended(command, end) => {
                 let (command, outcome) = ended(command, end);
                 Some(News::Ended(command, outcome))

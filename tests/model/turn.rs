@@ -274,7 +274,8 @@ impl<'a> Turn<'a> {
                 host.up = false;
                 Ok(())
             }
-            Command::Check | Command::Stop => Ok(()),
+            Command::Stop => self.word(at, 0, Word::StopBegan),
+            Command::Check => Ok(()),
         }
     }
 
@@ -394,7 +395,12 @@ impl<'a> Turn<'a> {
             host.up = start.is_some_and(|start| !start.killed);
         }
         match place {
-            Place::Agent(number) => self.cue(at, Cue::Ended(number, how)),
+            Place::Agent(number) => {
+                if command == Command::Stop {
+                    self.word(at, 0, Word::StopEnded)?;
+                }
+                self.cue(at, Cue::Ended(number, how))
+            }
             Place::Guard(post, _) => self.word(at, post, Word::Ended(command as u8, how)),
         }
     }
@@ -451,6 +457,9 @@ impl<'a> Turn<'a> {
         }
         self.world.hosts[at].posts[0] = Some(self.model.new_post());
         let moved = self.hear(at, 0, Word::Told(self.said));
+        if self.world.hosts[at].jobs[Command::Stop as usize].is_some() {
+            self.hear(at, 0, Word::StopBegan);
+        }
         self.cue(at, Cue::GuardReady)?;
         if moved.contains(&Move::SayArmed) {
             self.cue(at, Cue::GuardArmed)?;
@@ -463,6 +472,7 @@ impl<'a> Turn<'a> {
     fn die(&mut self, at: usize) -> Kept {
         let host = &mut self.world.hosts[at];
         let life = Life::of(at, host.lives);
+        let stops = host.jobs[Command::Stop as usize].is_some();
         host.mind = None;
         host.lag = 0;
         host.frozen = None;
@@ -478,6 +488,10 @@ impl<'a> Turn<'a> {
             self.world.leave_behind(put);
         }
         self.world.forget_life(life, self.model.held);
-        self.word(at, 0, Word::AgentGone)
+        self.word(at, 0, Word::AgentGone)?;
+        if stops {
+            self.word(at, 0, Word::StopEnded)?;
+        }
+        Ok(())
     }
 }

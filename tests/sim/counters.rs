@@ -25,10 +25,7 @@ pub enum Sometimes {
     TooLate,
     EndedNotStopped,
     GuardActed,
-    GuardStopBesideDying,
     OldEpoch,
-    PausedInStop,
-    ReleasedBesideDyingStart,
     StartUnknown,
     HangingGuardKilled,
     GuardReplaced,
@@ -50,7 +47,7 @@ pub enum Sometimes {
 
 use Sometimes::*;
 
-const COUNT: usize = 42;
+const COUNT: usize = 39;
 
 impl Sometimes {
     pub const ALL: [Sometimes; COUNT] = [
@@ -75,10 +72,7 @@ impl Sometimes {
         TooLate,
         EndedNotStopped,
         GuardActed,
-        GuardStopBesideDying,
         OldEpoch,
-        PausedInStop,
-        ReleasedBesideDyingStart,
         StartUnknown,
         HangingGuardKilled,
         GuardReplaced,
@@ -102,15 +96,7 @@ impl Sometimes {
 impl Sometimes {
     /// Whether it is too rare to be asked for, or a hole that may be mended one day.
     pub fn may_lack(self) -> bool {
-        matches!(
-            self,
-            GuardStopBesideDying
-                | OldEpoch
-                | PausedInStop
-                | ReleasedBesideDyingStart
-                | StartUnknown
-                | DeviceForgotten
-        )
+        matches!(self, OldEpoch | StartUnknown | DeviceForgotten)
     }
 }
 

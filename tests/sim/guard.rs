@@ -220,6 +220,9 @@ impl World<'_> {
                 }
                 Word::Group(command, process) => {
                     self.guards[id].left[command as usize] = Some(process);
+                    if command == Command::Stop {
+                        self.guard_hears(id, News::AgentsStopBegan);
+                    }
                 }
                 Word::KillService => self.cage_kill(self.guards[id].site),
                 Word::GivenUp => self.guard_hears(id, News::GivenUp),
@@ -395,13 +398,8 @@ impl World<'_> {
     fn guard_runs(&mut self, id: usize, command: Command, deadline: Instant) {
         let site = self.guards[id].site;
         let at = usize::from(command == Command::LastResort);
-        if let Some(process) = self.guards[id].stages[at] {
-            if self.processes[process].dying {
-                // One that was killed may take a moment to be gone.
-                self.count(Sometimes::GuardStopBesideDying);
-            } else {
-                self.fail("twice", format!("the guard runs {} twice", command.name()));
-            }
+        if self.guards[id].stages[at].is_some() {
+            self.fail("twice", format!("the guard runs {} twice", command.name()));
         }
         self.count(Sometimes::GuardActed);
         self.guards[id].killed[at] = false;

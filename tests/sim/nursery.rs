@@ -42,13 +42,6 @@ pub struct Slot {
     due: True,
 }
 
-impl Slot {
-    /// Whether a process runs that has not been reaped.
-    pub fn runs(&self) -> bool {
-        self.process.is_some()
-    }
-}
-
 impl Default for Slot {
     fn default() -> Slot {
         Slot {

@@ -176,11 +176,10 @@ impl World<'_> {
             again || loss.at >= since && (!informed || loss.taken || plain || twice)
         });
         let by_hand = self.hand_at.is_some_and(|at| at >= since);
-        let imitated = self.imitated_at.is_some_and(|at| at >= since);
         // It never opened the bucket that stands there now: numbers mean another thing.
         let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
         let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
-        lost || old || imitated || by_hand && (mixed || plain)
+        lost || old || by_hand && (mixed || plain)
     }
 
     /// Nobody may be left who can stop the service of a site.

@@ -100,15 +100,6 @@ impl Store {
         sight(self.log.last())
     }
 
-    /// Whether a record of putex 0.2.0 ever stood there.
-    pub fn had_plain(&self) -> bool {
-        let mut all = self.log.iter();
-        all.any(|entry| match &entry.found {
-            Found::Record(record) => record.lease.is_none() && !record.token.is_empty(),
-            Found::Absent | Found::Marker => false,
-        })
-    }
-
     /// Returns what a replica shows that has seen nothing since `at`.
     pub fn as_of(&self, at: True) -> Sight {
         sight(self.log.iter().rev().find(|entry| entry.at <= at))

@@ -1,6 +1,6 @@
 //! Faults that happen at an instant, and their end.
 
-use putex::core::event::{Command, Event};
+use putex::core::event::Event;
 use putex::core::record::{Found, Record};
 
 use super::clock::{MS, nanos};
@@ -120,11 +120,6 @@ impl World<'_> {
 
     fn put(&mut self, found: Found) {
         self.hand_at = Some(self.now);
-        let blank = |found: &Found| matches!(found, Found::Record(r) if r.token.is_empty());
-        // A record of 0.2.0 that somebody saw last, however long ago.
-        if blank(&found) && self.store.had_plain() {
-            self.imitated_at = Some(self.now);
-        }
         let revision = self.store.put(found, self.now);
         self.hint_all(revision);
     }
@@ -147,13 +142,6 @@ impl World<'_> {
             && self.lives[id].alive
         {
             self.lives[id].stopped = true;
-            let begun = self.lives[id].slots[Command::Stop as usize].runs();
-            if self.lives[id].state == "stopping" && self.sites[site].up && !begun {
-                // A known hole: the guard was told that the agent's own turn comes
-                // first, and stop has not begun.
-                self.sites[site].excuse.unwatched = true;
-                self.count(Sometimes::PausedInStop);
-            }
             self.show(site, "paused");
         }
         if kind != Kind::PauseAgent {

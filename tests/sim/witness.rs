@@ -65,15 +65,8 @@ impl World<'_> {
             return;
         }
         let starts = self.sites[site].starts.iter();
-        let starts = starts
-            .map(|id| &self.processes[*id])
-            .filter(|start| !start.stray);
-        let (dying, running): (Vec<_>, Vec<_>) = starts.partition(|start| start.dying);
-        let starting = !running.is_empty();
-        if !dying.is_empty() {
-            // A known hole: late at its deadline, it does not wait for a killed start.
-            self.count(Sometimes::ReleasedBesideDyingStart);
-        }
+        let mut starts = starts.map(|id| &self.processes[*id]);
+        let starting = starts.any(|start| !start.stray);
         let (up, stopped) = (self.sites[site].up, self.sites[site].stopped);
         let lied = self.sites[site].excuse.lied;
         if (up && !lied && !self.is_double(site)) || !stopped || starting {
@@ -244,7 +237,7 @@ impl World<'_> {
             ("the key was deleted", Sometimes::MarkerSeen),
             ("taking -> active: adopted", Sometimes::Adoption),
             (
-                "the lock is held by nobody (blanked by putex",
+                "the lock is held by nobody (blanked, but not by",
                 Sometimes::PlainBlankSeen,
             ),
         ];

@@ -123,8 +123,6 @@ pub struct World<'a> {
     pub incarnations: u128,
     /// Somebody wrote to the key by hand, last then.
     pub hand_at: Option<True>,
-    /// Somebody blanked a plain record by hand, as putex 0.2.0 does.
-    pub imitated_at: Option<True>,
     queue: BinaryHeap<Entry>,
     waiting: Vec<Option<Happening>>,
     free: Vec<u32>,
@@ -181,7 +179,6 @@ impl<'a> World<'a> {
             terms: Terms::default(),
             incarnations: 0,
             hand_at: None,
-            imitated_at: None,
             queue: BinaryHeap::with_capacity(256),
             waiting: Vec::with_capacity(256),
             free: Vec::new(),

@@ -385,6 +385,9 @@ fn show_fence(fence: &Fence, under: &Under) -> String {
         show_at(fence.valid_until),
         show_at(fence.dead_by)
     );
+    if let Some(until) = fence.stop_until {
+        write!(text, ", after stop at {}", show_at(until)).unwrap();
+    }
     if fence.resorted {
         text.push_str(", resorted");
     }

@@ -21,6 +21,8 @@ pub struct Fence {
     /// When an agent that lives but says nothing more has to be replaced; `None`
     /// when it may take its time, because nothing is left to save.
     pub act_at: Option<Instant>,
+    /// The same while the agent's stop command runs, which it is left to see to.
+    pub stop_until: Option<Instant>,
     /// When the service must be dead.
     pub dead_by: Instant,
     /// The last resort has succeeded already.
@@ -34,6 +36,7 @@ impl Fence {
         Fence {
             valid_until,
             act_at: Some(valid_until.after(timing.guard_patience())),
+            stop_until: None,
             dead_by: valid_until.after(timing.stop_budget()),
             resorted: false,
         }

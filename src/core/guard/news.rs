@@ -17,7 +17,9 @@ pub enum News {
     AgentGone,
     /// Another life of the agent is here.
     AgentBack,
-    /// The stop command that the agent ran has ended, however.
+    /// The agent runs its stop command.
+    AgentsStopBegan,
+    /// That has ended, however.
     AgentsStopEnded,
     /// The agent ends although the service may run: nothing more can be done.
     GivenUp,

@@ -54,13 +54,10 @@ impl Facts {
                 &format!("{}, in a bucket that has rolled back", name(record)),
             ),
             Found::Record(record) => match &record.lease {
-                None if record.token.is_empty() && self.followed_plain() => {
-                    claim(free, confirm, "nobody (blanked by putex 0.2.0)")
-                }
                 None if record.token.is_empty() => claim(
                     wait,
                     confirm,
-                    "nobody (blanked by something that is not putex)",
+                    "nobody (blanked, but not by this version of putex)",
                 ),
                 None => claim(wait, confirm, &name(record)),
                 Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
@@ -106,13 +103,6 @@ impl Facts {
                 (old_lock, old_grace)
             }
         }
-    }
-
-    /// Whether the record that was seen before is one of putex 0.2.0, which blanks
-    /// its own when it has run stop, though not only when stop succeeded.
-    fn followed_plain(&self) -> bool {
-        let before = self.seen.as_ref().map(|seen| &seen.sight.found);
-        matches!(before, Some(Found::Record(Record { token, lease: None })) if !token.is_empty())
     }
 }
 

@@ -136,7 +136,9 @@ impl Facts {
             }
             Event::Ended(command, outcome) => {
                 self.running[*command as usize] = false;
-                if *command == Command::Stop && *outcome == Outcome::Succeeded {
+                let stopped = *command == Command::Stop && *outcome == Outcome::Succeeded;
+                // A start that was killed but has not ended could still do its work.
+                if stopped && !self.running(Command::Start) {
                     self.service = Service::Down;
                 }
             }

@@ -300,6 +300,11 @@ fn looking(
                     let left = Left::Inherited(inherited);
                     Stopping::to_end(facts, left, ending, "the store is refused", now)
                 }
+                // A previous life may have left a service that nobody guards.
+                None if !facts.me.dead.is_empty() => {
+                    let why = "the store is refused";
+                    Stopping::to_end(facts, Left::Nothing, ending, why, now)
+                }
                 None => end(facts, ending),
             }
         }

@@ -56,8 +56,8 @@ enum Phase {
     Killing { until: Instant },
     /// Stop failed and is run again at this instant.
     Due(Instant),
-    /// The stop command runs; it is killed at this instant.
-    Running { until: Instant },
+    /// The stop command runs; it is killed at the second instant.
+    Running { began: Instant, until: Instant },
     /// The last resort runs.
     Resorting,
     /// The service is down; the release waits for the store until this instant.
@@ -132,7 +132,10 @@ impl Stopping {
         facts.kill(Command::Check);
         facts.kill(Command::Start);
         let phase = if facts.running(Command::Stop) {
-            Phase::Running { until: dead_by }
+            Phase::Running {
+                began: now,
+                until: dead_by,
+            }
         } else {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
@@ -158,22 +161,19 @@ impl Stopping {
     pub(super) fn fence(&self, facts: &Facts) -> Option<Fence> {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         let left = !matches!(self.left, Left::Nothing);
-        // The agent's own turn comes first: it has until the end of a stop that runs,
-        // but when it is to run another it must be heard of as ever.
+        let patience = facts.config.timing.guard_patience();
+        let heard_of_by = |at: Instant| at.max(self.from).after(patience);
+        // The agent's own turn comes first: it has until the end of a stop that runs.
         let own_turn = self.dead_by.after(SLACK / 2);
-        let act_at = match self.phase {
-            Phase::Killing { until: at } | Phase::Due(at) => {
-                let patience = facts.config.timing.guard_patience();
-                own_turn.min(at.max(self.from).after(patience))
-            }
-            Phase::Running { .. }
-            | Phase::Resorting
-            | Phase::Down { .. }
-            | Phase::Releasing { .. } => own_turn,
+        let (act_at, stop_until) = match self.phase {
+            Phase::Killing { until: at } | Phase::Due(at) => (heard_of_by(at), None),
+            Phase::Running { began, .. } => (heard_of_by(began), Some(own_turn)),
+            Phase::Resorting | Phase::Down { .. } | Phase::Releasing { .. } => (own_turn, None),
         };
         (left && !down).then_some(Fence {
             valid_until: self.from,
-            act_at: (!self.late).then_some(act_at),
+            act_at: (!self.late).then_some(act_at.min(own_turn)),
+            stop_until: stop_until.filter(|_| !self.late),
             dead_by: self.dead_by,
             resorted: self.resorted,
         })
@@ -212,6 +212,7 @@ impl Stopping {
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         let why = match outcome {
+            Outcome::Succeeded if facts.running(Command::Start) => "start has not ended yet",
             Outcome::Succeeded => {
                 facts.say(Level::Info, "the service is down".to_owned());
                 self.phase = Phase::Down {
@@ -252,7 +253,10 @@ impl Stopping {
             return;
         }
         if facts.running(Command::Stop) {
-            self.phase = Phase::Running { until: now };
+            self.phase = Phase::Running {
+                began: now,
+                until: now,
+            };
         } else {
             self.run_stop(facts, now);
         }
@@ -340,7 +344,7 @@ impl Stopping {
     fn must_end(&self, facts: &Facts, now: Instant) -> bool {
         let patience = match self.phase {
             Phase::Due(_) => self.dead_by,
-            Phase::Running { until } => self.give_up(until, facts),
+            Phase::Running { until, .. } => self.give_up(until, facts),
             Phase::Killing { .. }
             | Phase::Resorting
             | Phase::Down { .. }
@@ -395,7 +399,10 @@ impl Stopping {
         };
         let under = self.under(facts);
         facts.run(Command::Stop, Role::Standby, deadline, under);
-        self.phase = Phase::Running { until: deadline };
+        self.phase = Phase::Running {
+            began: now,
+            until: deadline,
+        };
     }
 
     fn release(&mut self, facts: &mut Facts, now: Instant) {
@@ -429,7 +436,7 @@ impl Stopping {
         let dead_by = (!self.late).then_some(self.dead_by);
         match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => sooner(Some(at), dead_by),
-            Phase::Running { until } if self.late => {
+            Phase::Running { until, .. } if self.late => {
                 self.ending.as_ref().map(|_| self.give_up(until, facts))
             }
             Phase::Running { .. } => dead_by,
