@@ -1,6 +1,9 @@
-//! Control groups for the operator's commands: each command runs in one of its
-//! own, so that one write gets whatever it ever left behind, also what left its
-//! process group.
+//! A control group for the start command, so that one write gets whatever it ever
+//! left behind, also what left its process group.
+//!
+//! Nothing else of the operator's is in it. To enter takes a lock of the whole host
+//! and then 10 to 60 ms, in which every fork and exit on the host waits: a stop,
+//! with a deadline before it, has no such time to give.
 //!
 //! This is for hosts where cgroup v2 is there and ours to divide. Everywhere else
 //! there is a reason in words, and the agent goes on with process groups alone.
@@ -19,7 +22,6 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::core::event::Command;
 use crate::sys::{self, Alarm};
 
 pub use place::find;
@@ -37,49 +39,41 @@ const TRIES: usize = 100;
 const SWEEP_MAX: Duration = Duration::from_secs(1);
 const SWEEP_LOOK: Duration = Duration::from_millis(1);
 
-/// A directory with one control group for each command.
+/// The control group. Its files stay open, so that they can be used when there are
+/// no descriptors or memory left.
 ///
 /// While one of these lives, in whatever process, no other agent sweeps the
 /// directory away.
 #[derive(Debug)]
-pub struct Cages {
+pub struct Cage {
     dir: PathBuf,
-    /// In the order of [`Command::ALL`].
-    cages: Vec<Cage>,
+    door: String,
+    kill: File,
+    events: File,
     /// Holds the shared lock on the directory.
     _claim: File,
 }
 
-/// One control group. Its files stay open, so that they can be used when there are
-/// no descriptors or memory left.
-#[derive(Debug)]
-struct Cage {
-    path: PathBuf,
-    door: String,
-    kill: File,
-    events: File,
-}
-
-impl Cages {
+impl Cage {
     /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
     /// and sweeps away what dead agents left there.
     ///
     /// # Errors
     ///
     /// In words, why this process can have none. It is no fault of the host.
-    pub fn make(name: &str) -> Result<Cages, String> {
+    pub fn make(name: &str) -> Result<Cage, String> {
         let own = place::own()?;
         sweep(&own);
-        Cages::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
+        Cage::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
     }
 
-    fn make_in(own: &Path, name: &str) -> io::Result<Cages> {
+    fn make_in(own: &Path, name: &str) -> io::Result<Cage> {
         let dir = own.join(name);
         let mut tries = 0;
         loop {
             let made = fs::create_dir(&dir).and_then(|()| {
                 // A failure leaves nothing behind.
-                Cages::open(&dir).inspect_err(|_| prune(&dir))
+                Cage::open(&dir).inspect_err(|_| prune(&dir))
             });
             match made {
                 // Swept away between the making and the claim.
@@ -89,106 +83,19 @@ impl Cages {
         }
     }
 
-    /// Uses a directory that another process made: the guard that of its agent, an
-    /// agent that of its predecessor. Makes what is missing in it.
+    /// Uses a directory that another process made: the guard that of its agent.
     ///
     /// # Errors
     ///
     /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
-    pub fn open(dir: &Path) -> io::Result<Cages> {
+    pub fn open(dir: &Path) -> io::Result<Cage> {
         let claim = claim(dir)?;
-        let cages = Command::ALL.iter().map(|command| Cage::open(dir, *command));
-        Ok(Cages {
-            dir: dir.to_owned(),
-            cages: cages.collect::<io::Result<_>>()?,
-            _claim: claim,
-        })
-    }
-
-    /// Returns the directory, for [`Cages::open`] elsewhere.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Returns the directory of a command's control group.
-    #[must_use]
-    pub fn path(&self, command: Command) -> &Path {
-        &self.cage(command).path
-    }
-
-    /// Returns a script that enters the control group and becomes the shell of the
-    /// operator's script. `sh -c DOOR putex SCRIPT NAME ROLE` is
-    /// `sh -c SCRIPT NAME ROLE`, inside.
-    ///
-    /// The shell enters before anything of the operator's runs, so nothing can stay
-    /// outside. The operator's script is handed on as it is: a line before it would
-    /// move its line numbers and stand in its syntax errors. When the group cannot
-    /// be entered, the script runs all the same: a stop must.
-    #[must_use]
-    pub fn door(&self, command: Command) -> &str {
-        &self.cage(command).door
-    }
-
-    /// Kills everything in a command's control group, and whatever is being forked
-    /// in it. Needs no memory and no descriptor. They are dying then, and dead when
-    /// [`Cages::is_populated`] says so.
-    ///
-    /// The shell of a command that was only just spawned is still on its way in, so
-    /// its process group is to be killed before this group. The other way round, it
-    /// can come in between the two and leave a child that is in neither.
-    ///
-    /// # Errors
-    ///
-    /// When the control group is gone.
-    pub fn kill(&self, command: Command) -> io::Result<()> {
-        rustix::io::write(&self.cage(command).kill, b"1")?;
-        Ok(())
-    }
-
-    /// Returns whether anything lives in a command's control group, or below it.
-    /// What has ended and was not reaped does not.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not tell.
-    pub fn is_populated(&self, command: Command) -> io::Result<bool> {
-        let mut text = [0; 128];
-        let count = match rustix::io::pread(&self.cage(command).events, &mut text, 0) {
-            Ok(count) => count,
-            // Only an empty one can be removed.
-            Err(Errno::NODEV) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let mut lines = text[..count].split(|byte| *byte == b'\n');
-        Ok(!lines.any(|line| line == b"populated 0"))
-    }
-
-    /// Removes what is empty. A service that runs on keeps its control group, and
-    /// the directory with it.
-    pub fn remove(self) {
-        prune(&self.dir);
-    }
-
-    fn cage(&self, command: Command) -> &Cage {
-        &self.cages[command as usize]
-    }
-}
-
-impl Cage {
-    fn open(dir: &Path, command: Command) -> io::Result<Cage> {
-        let path = dir.join(command.name());
-        if let Err(error) = fs::create_dir(&path)
-            && error.kind() != ErrorKind::AlreadyExists
-        {
-            return Err(error);
-        }
-        let procs = path.join("cgroup.procs");
+        let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.
-        if fs::read_to_string(path.join("cgroup.type"))?.trim() != "domain" {
+        if fs::read_to_string(dir.join("cgroup.type"))?.trim() != "domain" {
             return Err(io::Error::other("the control group above is threaded"));
         }
-        let kill = File::options().write(true).open(path.join("cgroup.kill"));
+        let kill = File::options().write(true).open(dir.join("cgroup.kill"));
         let kill = kill.map_err(|error| {
             if error.kind() == ErrorKind::NotFound && procs.exists() {
                 io::Error::other("this kernel has no cgroup.kill: it is older than Linux 5.14")
@@ -199,9 +106,68 @@ impl Cage {
         Ok(Cage {
             door: door(&procs)?,
             kill,
-            events: File::open(path.join("cgroup.events"))?,
-            path,
+            events: File::open(dir.join("cgroup.events"))?,
+            dir: dir.to_owned(),
+            _claim: claim,
         })
+    }
+
+    /// Returns the directory, for [`Cage::open`] elsewhere.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns a script that enters the control group and becomes the shell of the
+    /// operator's script. `sh -c DOOR putex SCRIPT NAME ROLE` is
+    /// `sh -c SCRIPT NAME ROLE`, inside.
+    ///
+    /// The shell enters before anything of the operator's runs, so nothing can stay
+    /// outside. The operator's script is handed on as it is: a line before it would
+    /// move its line numbers and stand in its syntax errors. When the group cannot
+    /// be entered, the script runs all the same, as it does where there is none.
+    #[must_use]
+    pub fn door(&self) -> &str {
+        &self.door
+    }
+
+    /// Kills everything in the control group, and whatever is being forked in it.
+    /// Needs no memory and no descriptor. They are dying then, and dead when
+    /// [`Cage::is_populated`] says so.
+    ///
+    /// The shell of a start that was only just spawned is still on its way in, so
+    /// its process group is to be killed before this group. The other way round, it
+    /// can come in between the two and leave a child that is in neither.
+    ///
+    /// # Errors
+    ///
+    /// When the control group is gone.
+    pub fn kill(&self) -> io::Result<()> {
+        rustix::io::write(&self.kill, b"1")?;
+        Ok(())
+    }
+
+    /// Returns whether anything lives in the control group, or below it. What has
+    /// ended and was not reaped does not. Takes no lock that entering takes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        let mut text = [0; 128];
+        let count = match rustix::io::pread(&self.events, &mut text, 0) {
+            Ok(count) => count,
+            // Only an empty one can be removed.
+            Err(Errno::NODEV) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut lines = text[..count].split(|byte| *byte == b'\n');
+        Ok(!lines.any(|line| line == b"populated 0"))
+    }
+
+    /// Removes it if it is empty. A service that runs on keeps it.
+    pub fn remove(self) {
+        prune(&self.dir);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Control groups on a real kernel. Each test runs itself again in a mount
+//! The control group of start on a real kernel. Each test runs itself again in a mount
 //! namespace of its own, where the hierarchy is mounted on a folder; where that is
 //! not permitted, it says so and is skipped.
 
@@ -10,8 +10,7 @@ use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use putex::cgroup::Cages;
-use putex::core::event::Command;
+use putex::cgroup::Cage;
 use rustix::fs::XattrFlags;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
@@ -111,16 +110,16 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
-fn made(name: &str) -> Cages {
-    Cages::make(name).expect("it may be divided")
+fn made(name: &str) -> Cage {
+    Cage::make(name).expect("it may be divided")
 }
 
-/// Prepares a command as the agent would, in a process group of its own.
-fn caged(cages: &Cages, command: Command, script: &str) -> Process {
+/// Prepares a start as the agent would, in a process group of its own.
+fn caged(cage: &Cage, script: &str) -> Process {
     let mut process = Process::new("/bin/sh");
     process
-        .args(["-c", cages.door(command), "putex", script])
-        .args([command.name(), "active"])
+        .args(["-c", cage.door(), "putex", script])
+        .args(["start", "active"])
         .stdin(Stdio::null())
         .process_group(0);
     process
@@ -138,13 +137,13 @@ fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).expect("a number")).is_ok()
 }
 
-fn is_empty_soon(cages: &Cages, command: Command) -> bool {
-    is_empty_in(PATIENCE, cages, command)
+fn is_empty_soon(cage: &Cage) -> bool {
+    is_empty_in(PATIENCE, cage)
 }
 
-fn is_empty_in(time: Duration, cages: &Cages, command: Command) -> bool {
+fn is_empty_in(time: Duration, cage: &Cage) -> bool {
     let deadline = Instant::now() + time;
-    while cages.is_populated(command).expect("it tells") {
+    while cage.is_populated().expect("it tells") {
         if Instant::now() > deadline {
             return false;
         }
@@ -162,13 +161,13 @@ fn a_daemon_that_left_its_process_group_is_killed() {
     let Some(room) = Room::enter("a_daemon_that_left_its_process_group_is_killed") else {
         return;
     };
-    let cages = made("putex-1");
+    let cage = made("putex-1");
     let file = room.folder.join("daemon");
     let script = format!(
         "( setsid sh -c '( sleep 1000 & echo $! >{0}.new; mv {0}.new {0} )' & )",
         file.display()
     );
-    let child = caged(&cages, Command::Start, &script).spawn();
+    let child = caged(&cage, &script).spawn();
     let child = child.expect("it runs");
     let group = Pid::from_child(&child);
     until("the daemon", || file.exists());
@@ -179,22 +178,16 @@ fn a_daemon_that_left_its_process_group_is_killed() {
     end(child);
     thread::sleep(Duration::from_millis(50));
     assert!(is_alive(daemon), "its process group does not reach it");
-    assert!(cages.is_populated(Command::Start).expect("it tells"));
-    assert!(!is_empty_in(
-        Duration::from_millis(20),
-        &cages,
-        Command::Start
-    ));
-    cages.kill(Command::Stop).expect("another command's");
-    assert!(cages.is_populated(Command::Start).expect("it tells"));
-    cages.kill(Command::Start).expect("killed");
-    assert!(is_empty_soon(&cages, Command::Start));
+    assert!(cage.is_populated().expect("it tells"));
+    assert!(!is_empty_in(Duration::from_millis(20), &cage));
+    cage.kill().expect("killed");
+    assert!(is_empty_soon(&cage));
     // Whoever adopted it may take a while to reap it.
     until("the end of the daemon", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
-    cages.remove();
+    cage.remove();
     assert!(!room.group.join("putex-1").exists());
 }
 
@@ -204,7 +197,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
     let Some(room) = Room::enter(name) else {
         return;
     };
-    let cages = made("putex-1");
+    let cage = made("putex-1");
     // Eight processes that are never the same for long, each in a session of its own.
     let hop = room.folder.join("hop");
     fs::write(&hop, "setsid sh \"$0\" &\n").expect("a script");
@@ -213,24 +206,24 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
         hop.display()
     );
     for round in 0..20 {
-        let child = caged(&cages, Command::Check, &script).spawn();
+        let child = caged(&cage, &script).spawn();
         let child = child.expect("it runs");
-        let procs = cages.path(Command::Check).join("cgroup.procs");
+        let procs = cage.dir().join("cgroup.procs");
         let read = || fs::read_to_string(&procs).expect("processes");
         until("processes", || read().lines().count() >= 4);
         let before = read();
         until("others", || read().lines().all(|pid| !before.contains(pid)));
         if round % 2 == 0 {
-            cages.kill(Command::Check).expect("killed");
+            cage.kill().expect("killed");
         } else {
             // As a process does that was handed only the path.
-            let kill = cages.path(Command::Check).join("cgroup.kill");
+            let kill = cage.dir().join("cgroup.kill");
             fs::write(kill, "1").expect("killed");
         }
-        assert!(is_empty_soon(&cages, Command::Check));
+        assert!(is_empty_soon(&cage));
         end(child);
     }
-    cages.remove();
+    cage.remove();
 }
 
 #[test]
@@ -238,7 +231,7 @@ fn a_script_does_not_notice_the_door() {
     let Some(room) = Room::enter("a_script_does_not_notice_the_door") else {
         return;
     };
-    let cages = made("putex-1 it's");
+    let cage = made("putex-1 it's");
     for shell in ["/bin/sh", "dash", "bash --posix", "bash", "busybox sh"] {
         let words: Vec<&str> = shell.split(' ').collect();
         let mut there = Process::new(words[0]);
@@ -246,12 +239,12 @@ fn a_script_does_not_notice_the_door() {
             println!("skipped: no {shell}");
             continue;
         }
-        let door = cages.door(Command::Stop);
+        let door = cage.door();
         let door = door.replace("exec /bin/sh", &format!("exec {shell}"));
         let run = |door: &[&str], script: &str| -> Output {
             let mut process = Process::new(words[0]);
             process.args(&words[1..]).arg("-c").args(door);
-            process.args([script, "stop", "standby"]);
+            process.args([script, "start", "active"]);
             process.stdin(Stdio::null()).output().expect("it runs")
         };
         for script in [
@@ -280,19 +273,19 @@ fn a_script_does_not_notice_the_door() {
         assert_eq!(run(&[&door, "putex"], "if").status.code(), Some(2));
         let inside = run(&[&door, "putex"], "echo $$; cat /proc/self/cgroup");
         assert!(
-            said(&inside).contains("/putex-1 it's/stop\n"),
+            said(&inside).contains("/putex-1 it's\n"),
             "{}",
             said(&inside)
         );
-        let gone = door.replace("/stop/", "/nothing/");
+        let gone = door.replace("/cgroup.procs", "/nothing");
         let outside = run(&[&gone, "putex"], "echo $0 $1; exit 9");
         assert_eq!(
             (outside.status.code(), said(&outside).as_str()),
-            (Some(9), "stop standby\n"),
+            (Some(9), "start active\n"),
             "{shell} runs a script that cannot be kept in",
         );
     }
-    cages.remove();
+    cage.remove();
     drop(room);
 }
 
@@ -301,26 +294,25 @@ fn the_agent_stays_above_its_commands() {
     let Some(room) = Room::enter("the_agent_stays_above_its_commands") else {
         return;
     };
-    let cages = made("putex-1");
-    let child = caged(&cages, Command::Start, "exec sleep 1000").spawn();
+    let cage = made("putex-1");
+    let child = caged(&cage, "exec sleep 1000").spawn();
     let child = child.expect("it runs");
     until("the command is inside", || {
-        cages.is_populated(Command::Start).expect("it tells")
+        cage.is_populated().expect("it tells")
     });
     let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
     assert!(own.lines().any(|pid| pid == id().to_string()), "{own}");
-    let inside = fs::read_to_string(cages.path(Command::Start).join("cgroup.procs"));
+    let inside = fs::read_to_string(cage.dir().join("cgroup.procs"));
     assert_eq!(inside.expect("processes").trim(), child.id().to_string());
-    assert!(!cages.is_populated(Command::Stop).expect("it tells"));
-    // A guard, or the next agent, is handed the path alone.
-    let dir = cages.dir().to_owned();
-    drop(cages);
-    let other = Cages::open(&dir).expect("it is there");
-    other.kill(Command::Start).expect("killed");
-    assert!(is_empty_soon(&other, Command::Start));
+    // A guard is handed the path alone.
+    let dir = cage.dir().to_owned();
+    drop(cage);
+    let other = Cage::open(&dir).expect("it is there");
+    other.kill().expect("killed");
+    assert!(is_empty_soon(&other));
     end(child);
     other.remove();
-    assert!(Cages::open(&dir).is_err(), "it is gone");
+    assert!(Cage::open(&dir).is_err(), "it is gone");
 }
 
 #[test]
@@ -330,27 +322,24 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
         return;
     };
     let (dead, left, live) = (made("putex-1"), made("putex-2"), made("putex-3"));
-    let child = caged(&left, Command::Start, "sleep 1000").spawn();
+    let child = caged(&left, "sleep 1000").spawn();
     let child = child.expect("it runs");
-    until("a service", || {
-        left.is_populated(Command::Start).expect("it tells")
-    });
-    fs::create_dir(dead.path(Command::Stop).join("below")).expect("a group of the command's");
+    until("a service", || left.is_populated().expect("it tells"));
+    fs::create_dir(dead.dir().join("below")).expect("a group of the command's");
     drop((dead, left));
     let own = made("putex-4");
     let there = |name: &str| room.group.join(name).exists();
     assert!(!there("putex-1"), "nothing lives there");
-    assert!(there("putex-2/start"), "a service lives there");
-    assert!(!there("putex-2/stop"));
-    assert!(there("putex-3/healthcheck"), "another agent has it");
-    let taken = Cages::make("putex-3").expect_err("it is another's");
+    assert!(there("putex-2"), "a service lives there");
+    assert!(there("putex-3"), "another agent has it");
+    let taken = Cage::make("putex-3").expect_err("it is another's");
     assert!(taken.contains("exists"), "{taken}");
-    let adopted = Cages::open(&room.group.join("putex-2")).expect("it is there");
-    adopted.kill(Command::Start).expect("killed");
+    let adopted = Cage::open(&room.group.join("putex-2")).expect("it is there");
+    adopted.kill().expect("killed");
     end(child);
-    let _gone = is_empty_soon(&adopted, Command::Start);
-    for cages in [own, live, adopted] {
-        cages.remove();
+    let _gone = is_empty_soon(&adopted);
+    for cage in [own, live, adopted] {
+        cage.remove();
     }
     for _ in 0..2 {
         // Many agents that start at once do not sweep each other away.
@@ -358,10 +347,10 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
             for agent in 0..6 {
                 scope.spawn(move || {
                     for round in 0..20 {
-                        let cages = made(&format!("putex-{agent}-{round}"));
-                        cages.kill(Command::Stop).expect("it is still there");
+                        let cage = made(&format!("putex-{agent}-{round}"));
+                        cage.kill().expect("it is still there");
                         if round % 2 == 0 {
-                            cages.remove();
+                            cage.remove();
                         }
                     }
                 });
@@ -385,7 +374,7 @@ fn what_is_not_delegated_is_left_alone() {
     assert!(systemd.expect("it runs").success());
     made("putex-1").remove();
     rustix::fs::removexattr(&room.group, "user.delegate").expect("no mark");
-    let why = Cages::make("putex-1").expect_err("not ours");
+    let why = Cage::make("putex-1").expect_err("not ours");
     assert!(why.contains("Delegate=yes"), "{why}");
     rustix::fs::setxattr(&room.group, "trusted.delegate", b"1", XattrFlags::empty())
         .expect("the older mark");
@@ -421,17 +410,17 @@ fn as_nobody() {
     let Ok(expected) = std::env::var(EXPECTED) else {
         return;
     };
-    match Cages::make("putex-9") {
-        Ok(cages) => {
+    match Cage::make("putex-9") {
+        Ok(cage) => {
             assert_eq!(expected, "");
-            let child = caged(&cages, Command::Start, "sleep 1000").spawn();
+            let child = caged(&cage, "sleep 1000").spawn();
             let child = child.expect("it runs");
             until("the command is inside", || {
-                cages.is_populated(Command::Start).expect("it tells")
+                cage.is_populated().expect("it tells")
             });
-            cages.kill(Command::Start).expect("killed");
+            cage.kill().expect("killed");
             end(child);
-            cages.remove();
+            cage.remove();
         }
         Err(why) => assert!(!expected.is_empty() && why.contains(&expected), "{why}"),
     }

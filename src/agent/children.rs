@@ -19,7 +19,7 @@ use super::inbox::Post;
 use super::sentinel::{Group, Sentinel};
 use super::threads::{Threads, may_be_asked_to_panic};
 use super::watchdog::Watchdog;
-use crate::cgroup::Cages;
+use crate::cgroup::Cage;
 use crate::command::{Commands, Stage};
 use crate::core::event::{Command, Event, Outcome, Run, Sentry, Under};
 use crate::core::guard::Watch;
@@ -64,7 +64,7 @@ impl Children {
     /// When the system has no pipe, descriptor or thread to give.
     pub(super) fn start(
         commands: Commands,
-        cages: Option<Cages>,
+        cage: Option<Cage>,
         sentinel: Sentinel,
         watchdog: Arc<Watchdog>,
         post: Post,
@@ -81,7 +81,7 @@ impl Children {
         ];
         let nursery = Nursery {
             commands,
-            cages,
+            cage,
             sentinel,
             stages,
             watchdog,
@@ -154,8 +154,8 @@ impl Children {
 
 struct Nursery {
     commands: Commands,
-    /// The control groups of the commands, where there are some.
-    cages: Option<Cages>,
+    /// The control group of start, where there is one.
+    cage: Option<Cage>,
     sentinel: Sentinel,
     stages: [Stage; Command::ALL.len()],
     watchdog: Arc<Watchdog>,
@@ -289,8 +289,8 @@ impl Nursery {
             Order::Run(run) => self.spawn(&run),
             Order::End { given_up, done } => {
                 self.sentinel.end(given_up);
-                if let Some(cages) = self.cages.take() {
-                    cages.remove();
+                if let Some(cage) = self.cage.take() {
+                    cage.remove();
                 }
                 done.wake();
                 None
@@ -315,11 +315,9 @@ impl Nursery {
         if self.is_over(run.command) {
             return self.post.tell(Event::Ended(run.command, Outcome::Overran));
         }
-        // Entering takes some 10 ms: too long for a check in every stroke, which
-        // leaves nothing behind.
-        let caged = run.command != Command::Check;
-        let cages = self.cages.as_ref().filter(|_| caged);
-        let door = cages.map(|cages| cages.door(run.command));
+        let cage = self.cage.as_ref();
+        let door = cage.filter(|_| run.command == Command::Start);
+        let door = door.map(Cage::door);
         let mut prepared = self.commands.prepare(run, door, sys::now());
         let stage = &mut self.stages[run.command as usize];
         match stage.spawn(&mut prepared, &self.nothing) {

@@ -39,7 +39,7 @@ use self::life::{Before, Life};
 use self::sentinel::Sentinel;
 use self::threads::{Threads, end_all_when_one_panics, may_be_asked_to_panic};
 use self::watchdog::Watchdog;
-use crate::cgroup::{Cages, PREFIX};
+use crate::cgroup::{Cage, PREFIX};
 use crate::command::Commands;
 use crate::core::event::{
     Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Written,
@@ -106,7 +106,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     };
     let left = handover.as_ref();
     let inherited = left.and_then(|handover| handover.left.clone());
-    let cages = make_cages(&mut greeting);
+    let cage = make_cage(&mut greeting);
     let set_up = SetUp {
         name: format!("putex-guard-{}", me.incarnation),
         timing: setup.config.timing,
@@ -115,16 +115,14 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         stop: setup.commands.stop.clone(),
         last_resort: setup.commands.last_resort.clone(),
         device: setup.device,
-        cages: cages
-            .as_ref()
-            .map(|cages| cages.dir().display().to_string()),
+        cage: cage.as_ref().map(|cage| cage.dir().display().to_string()),
         realtime: setup.realtime,
         level: setup.level,
     };
     let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
     let children = Children::start(
         setup.commands,
-        cages,
+        cage,
         sentinel,
         Arc::clone(&watchdog),
         post.clone(),
@@ -162,12 +160,12 @@ fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) 
     }
 }
 
-/// Makes control groups for the commands, where they are this agent's to make.
-fn make_cages(greeting: &mut Greeting) -> Option<Cages> {
-    match Cages::make(&format!("{PREFIX}{}", std::process::id())) {
-        Ok(cages) => Some(cages),
+/// Makes a control group for start, where it is this agent's to make.
+fn make_cage(greeting: &mut Greeting) -> Option<Cage> {
+    match Cage::make(&format!("{PREFIX}{}", std::process::id())) {
+        Ok(cage) => Some(cage),
         Err(why) => {
-            greeting.push((log::Level::Debug, format!("no control groups: {why}")));
+            greeting.push((log::Level::Debug, format!("no control group: {why}")));
             None
         }
     }

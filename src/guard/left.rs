@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal};
 
-use crate::cgroup::Cages;
+use crate::cgroup::Cage;
 use crate::core::event::Command;
 use crate::sys;
 
@@ -14,41 +14,36 @@ use crate::sys;
 #[derive(Debug)]
 pub(super) struct Left {
     groups: [Option<(Pid, OwnedFd)>; Command::ALL.len()],
-    /// The control groups of this life of the agent, last, and of those before in
-    /// which the service may be.
-    cages: Vec<Cages>,
+    /// The control groups of this life of the agent and of those before in which the
+    /// service may be.
+    cages: Vec<Cage>,
 }
 
 impl Left {
-    pub(super) fn new(cages: Option<&str>) -> Left {
+    pub(super) fn new(cage: Option<&str>) -> Left {
         let mut left = Left {
             groups: [const { None }; Command::ALL.len()],
             cages: Vec::new(),
         };
-        left.add_cages(cages);
+        left.add_cage(cage);
         left
     }
 
-    /// Notes where the control groups of the agent are, if it has some.
-    pub(super) fn add_cages(&mut self, dir: Option<&str>) {
+    /// Notes where the control group of the agent is, if it has one.
+    pub(super) fn add_cage(&mut self, dir: Option<&str>) {
         // Of lives that come and go, only those count whose service runs on.
         self.cages
-            .retain(|cages| cages.is_populated(Command::Start).unwrap_or(true));
-        // Without them, process groups have to do.
-        let opened = dir.and_then(|dir| Cages::open(Path::new(dir)).ok());
+            .retain(|cage| cage.is_populated().unwrap_or(true));
+        // Without one, process groups have to do.
+        let opened = dir.and_then(|dir| Cage::open(Path::new(dir)).ok());
         self.cages.extend(opened);
     }
 
-    /// Returns the script that enters the control group of a command.
-    pub(super) fn door(&self, command: Command) -> Option<&str> {
-        self.cages.last().map(|cages| cages.door(command))
-    }
-
-    /// Kills what is in the control group of a command.
-    pub(super) fn kill_caged(&self, command: Command) {
-        for cages in &self.cages {
+    /// Kills all that start left behind.
+    pub(super) fn kill_service(&self) {
+        for cage in &self.cages {
             // One that is gone holds nothing.
-            let _ = cages.kill(command);
+            let _ = cage.kill();
         }
     }
 

@@ -124,7 +124,7 @@ impl House {
             listener,
             stages: [Stage::new(Command::Stop)?, Stage::new(Command::LastResort)?],
             killed: [false; 2],
-            left: Left::new(set_up.cages.as_deref()),
+            left: Left::new(set_up.cage.as_deref()),
             device: None,
             alarm: Alarm::new()?,
             nothing,
@@ -315,7 +315,7 @@ impl House {
                 }
                 self.guard.set_up(set_up.timing, last_resort, device_wanted);
                 self.commands = commands(&set_up);
-                self.left.add_cages(set_up.cages.as_deref());
+                self.left.add_cage(set_up.cage.as_deref());
                 self.voice = Voice::new(&set_up.key, set_up.level);
                 self.set_up = *set_up;
                 self.settle();
@@ -332,7 +332,7 @@ impl House {
                     self.hear(News::AgentsStopBegan);
                 }
             }
-            Word::KillService => self.left.kill_caged(Command::Start),
+            Word::KillService => self.left.kill_service(),
             Word::GivenUp => self.hear(News::GivenUp),
         }
     }
@@ -404,14 +404,13 @@ impl House {
             Act::SayUnfit(why) => self.answer(&Answer::Unfit(why)),
             Act::KillAgent => self.kill_agent(),
             Act::KillLeft => self.left.kill(),
-            Act::KillService => self.left.kill_caged(Command::Start),
+            Act::KillService => self.left.kill_service(),
             Act::Run(command, deadline) => self.run(command, deadline),
             Act::Kill(command) => {
                 for (at, stage) in self.stages.iter().enumerate() {
                     if stage.command() == command {
                         self.killed[at] = stage.exit().is_some();
                         stage.kill();
-                        self.left.kill_caged(command);
                     }
                 }
             }
@@ -466,8 +465,7 @@ impl House {
             starting: false,
             under: self.under.clone(),
         };
-        let door = self.left.door(command);
-        let mut prepared = self.commands.prepare(&run, door, sys::now());
+        let mut prepared = self.commands.prepare(&run, None, sys::now());
         let at = usize::from(command == Command::LastResort);
         self.killed[at] = false;
         match self.stages[at].spawn(&mut prepared, &self.nothing) {

@@ -52,8 +52,8 @@ pub struct SetUp {
     pub last_resort: Option<String>,
     /// The watchdog device, if there is one, and whether it is required.
     pub device: Option<(String, bool)>,
-    /// Where the control groups of the commands are, if they have some.
-    pub cages: Option<String>,
+    /// Where the control group of start is, if it has one.
+    pub cage: Option<String>,
     /// Run with real-time priority.
     pub realtime: bool,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
@@ -140,7 +140,7 @@ impl SetUp {
         let device = self.device.as_ref();
         out.optional(device.map(|(path, _)| path.as_str()));
         out.number(u64::from(device.is_some_and(|(_, required)| *required)));
-        out.optional(self.cages.as_deref());
+        out.optional(self.cage.as_deref());
         out.number(u64::from(self.realtime));
         out.number(self.level);
     }
@@ -165,7 +165,7 @@ impl SetUp {
             stop,
             last_resort,
             device: device.map(|path| (path, required)),
-            cages: input.optional()?,
+            cage: input.optional()?,
             realtime: input.number()? == 1,
             level: input.number()?,
         })
@@ -336,7 +336,7 @@ mod tests {
                 stop: "svc stop".to_owned(),
                 last_resort: Some("reboot -f".to_owned()),
                 device: Some(("/dev/watchdog".to_owned(), true)),
-                cages: None,
+                cage: None,
                 realtime: true,
                 level: 3,
             })),
