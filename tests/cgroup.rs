@@ -2,6 +2,9 @@
 //! namespace of its own, where the hierarchy is mounted on a folder; where that is
 //! not permitted, it says so and is skipped.
 
+#[path = "cgroup/asserted.rs"]
+mod asserted;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;

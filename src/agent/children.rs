@@ -81,7 +81,7 @@ impl Children {
         ];
         let nursery = Nursery {
             commands,
-            cage,
+            entrance: cage.map(Entrance::of),
             sentinel,
             stages,
             watchdog,
@@ -152,10 +152,62 @@ impl Children {
     }
 }
 
+/// The control group of start, and whether the next start goes inside.
+///
+/// Start is asserted every R, and to go inside costs it, and every fork on the host,
+/// some 10 ms. It is worth that when a service may come of it: at the first start of
+/// a term, and when the service that the last one left inside has died. A start that
+/// succeeds and leaves nothing there has its service run by another, such as an init
+/// system or a container engine, and stays outside until a stop is run.
+struct Entrance {
+    cage: Cage,
+    /// The start that runs went inside.
+    entered: bool,
+    /// The last start that went inside and succeeded left something there. Not known
+    /// before there was one, or after a stop.
+    inhabited: Option<bool>,
+}
+
+impl Entrance {
+    fn of(cage: Cage) -> Entrance {
+        Entrance {
+            cage,
+            entered: false,
+            inhabited: None,
+        }
+    }
+
+    /// Returns how a command goes inside, if it is to.
+    fn door(&mut self, command: Command) -> Option<&str> {
+        match command {
+            Command::Check => return None,
+            Command::Stop | Command::LastResort => {
+                self.inhabited = None;
+                self.entered = false;
+            }
+            Command::Start => {
+                self.entered = match self.inhabited {
+                    None => true,
+                    Some(false) => false,
+                    Some(true) => !self.cage.is_populated().unwrap_or(false),
+                };
+            }
+        }
+        self.entered.then(|| self.cage.door())
+    }
+
+    /// Looks what a start that went inside and succeeded has left there.
+    fn start_succeeded(&mut self) {
+        if self.entered {
+            self.inhabited = Some(self.cage.is_populated().unwrap_or(true));
+        }
+    }
+}
+
 struct Nursery {
     commands: Commands,
     /// The control group of start, where there is one.
-    cage: Option<Cage>,
+    entrance: Option<Entrance>,
     sentinel: Sentinel,
     stages: [Stage; Command::ALL.len()],
     watchdog: Arc<Watchdog>,
@@ -289,8 +341,8 @@ impl Nursery {
             Order::Run(run) => self.spawn(&run),
             Order::End { given_up, done } => {
                 self.sentinel.end(given_up);
-                if let Some(cage) = self.cage.take() {
-                    cage.remove();
+                if let Some(entrance) = self.entrance.take() {
+                    entrance.cage.remove();
                 }
                 done.wake();
                 None
@@ -306,6 +358,11 @@ impl Nursery {
         let killed = self.watchdog.ended(command, group);
         let outcome = stage.reap(killed, &mut say_line);
         self.sentinel.forget_group(command);
+        if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
+            && let Some(entrance) = &mut self.entrance
+        {
+            entrance.start_succeeded();
+        }
         self.post.tell(Event::Ended(command, outcome))
     }
 
@@ -315,9 +372,8 @@ impl Nursery {
         if self.is_over(run.command) {
             return self.post.tell(Event::Ended(run.command, Outcome::Overran));
         }
-        let cage = self.cage.as_ref();
-        let door = cage.filter(|_| run.command == Command::Start);
-        let door = door.map(Cage::door);
+        let entrance = self.entrance.as_mut();
+        let door = entrance.and_then(|entrance| entrance.door(run.command));
         let mut prepared = self.commands.prepare(run, door, sys::now());
         let stage = &mut self.stages[run.command as usize];
         match stage.spawn(&mut prepared, &self.nothing) {

@@ -1,0 +1,130 @@
+//! Which commands of an agent run in its control group.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Room, until};
+
+/// What each command says: its control group, in a file that is named after it.
+const WHERE: &str = "grep ^0:: /proc/self/cgroup >>$D/$0";
+
+/// An agent in the room, on a directory of its own.
+struct Agent {
+    folder: PathBuf,
+    process: Child,
+}
+
+impl Agent {
+    /// Starts one. In the commands, `$D` is its directory. It is ill while a file of
+    /// that name is there.
+    fn start(room: &Room, start: &str, stop: &str) -> Agent {
+        let process = Command::new(env!("CARGO_BIN_EXE_putex"))
+            .args(["agent", "--key", "web", "--token", "one"])
+            .args(["-r", "400ms", "-c", "1", "-f", "4"])
+            .arg("--dir")
+            .arg(room.folder.join("lock"))
+            .args(["--healthcheck", "test ! -e $D/ill"])
+            .args(["--start", start])
+            .args(["--stop", stop])
+            .env("D", &room.folder)
+            .spawn()
+            .expect("the agent runs");
+        Agent {
+            folder: room.folder.clone(),
+            process,
+        }
+    }
+
+    /// Returns of each run of a command whether it was in the control group.
+    fn inside(&self, command: &str) -> Vec<bool> {
+        let said = fs::read_to_string(self.folder.join(command)).unwrap_or_default();
+        said.lines().map(|line| line.contains("/putex-")).collect()
+    }
+
+    /// Waits for `count` runs of a command after those that there were; returns of
+    /// each whether it was in the control group.
+    fn after(&self, command: &str, were: usize, count: usize) -> Vec<bool> {
+        until(command, || self.inside(command).len() >= were + count);
+        self.inside(command)[were..were + count].to_vec()
+    }
+
+    fn touch(&self, name: &str) {
+        fs::write(self.folder.join(name), "").expect("a file");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_start_that_leaves_nothing_inside_enters_once_in_a_term() {
+    let Some(room) =
+        Room::enter("asserted::a_start_that_leaves_nothing_inside_enters_once_in_a_term")
+    else {
+        return;
+    };
+    let fails_first = format!("{WHERE}; test $(wc -l <$D/start) -gt 1");
+    let agent = Agent::start(&room, &fails_first, WHERE);
+    let starts = agent.after("start", 0, 5);
+    assert_eq!(
+        starts,
+        [true, true, false, false, false],
+        "the first failed, the second succeeded",
+    );
+    // A stop begins anew.
+    let stops = agent.inside("stop").len();
+    agent.touch("ill");
+    agent.after("stop", stops, 1);
+    let starts = agent.inside("start").len();
+    fs::remove_file(agent.folder.join("ill")).expect("it is there");
+    assert_eq!(agent.after("start", starts, 3), [true, false, false]);
+    let stops = agent.inside("stop");
+    assert!(!stops.contains(&true), "{stops:?}");
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.after("stop", stops.len(), 1), [false]);
+}
+
+#[test]
+fn a_service_that_died_is_started_inside_again() {
+    let Some(room) = Room::enter("asserted::a_service_that_died_is_started_inside_again") else {
+        return;
+    };
+    // One that is dead and not reaped has no command line.
+    let start = "grep -q sleep /proc/$(cat $D/pid)/cmdline 2>/dev/null || {
+                     setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/new; mv $D/new $D/pid; }";
+    let stop = "kill -9 $(cat $D/pid) 2>/dev/null";
+    let agent = Agent::start(
+        &room,
+        &format!("{start}; {WHERE}"),
+        &format!("{stop}; {WHERE}"),
+    );
+    assert_eq!(agent.after("start", 0, 3), [true, false, false]);
+    let pid = || fs::read_to_string(room.folder.join("pid")).expect("its number");
+    let (first, starts) = (pid(), agent.inside("start").len());
+    let number = first.trim().parse().expect("a number");
+    let number = Pid::from_raw(number).expect("a number");
+    kill_process(number, Signal::KILL).expect("it runs");
+    until("another service", || pid() != first);
+    let group = fs::read_to_string(format!("/proc/{}/cgroup", pid().trim()));
+    let group = group.expect("it runs");
+    assert!(group.contains("/putex-"), "{group}");
+    // One more may have come before its end.
+    let starts = agent.after("start", starts, 4);
+    let entered = starts.iter().filter(|inside| **inside).count();
+    assert_eq!(entered, 1, "{starts:?}");
+    // The guard's stop is outside too.
+    let stops = agent.inside("stop").len();
+    agent.signal(Signal::KILL);
+    assert_eq!(agent.after("stop", stops, 1), [false]);
+}
