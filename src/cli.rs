@@ -61,6 +61,8 @@ pub struct AgentArgs {
     pub replicas: u32,
     /// Whether a bucket in memory is good enough.
     pub allow_memory: bool,
+    /// Descriptor that is written to when the agent stands by.
+    pub notify_fd: Option<i32>,
     /// How much is logged.
     pub level: LevelFilter,
 }
@@ -125,6 +127,7 @@ struct Typed {
     drift_ppm: Option<u32>,
     replicas: Option<u32>,
     allow_memory: bool,
+    notify_fd: Option<i32>,
     verbose: i32,
     places: Vec<String>,
 }
@@ -237,6 +240,7 @@ impl Typed {
             Name::Drift => self.drift_ppm = Some(drift_ppm(&text).map_err(refuse)?),
             Name::Replicas => self.replicas = Some(replicas(&text).map_err(refuse)?),
             Name::AllowMemory => self.allow_memory = true,
+            Name::NotifyFd => self.notify_fd = Some(descriptor(&text).map_err(refuse)?),
             Name::Verbose => self.verbose += 1,
             Name::Quiet => self.verbose -= 1,
             // Answered before anything is taken in.
@@ -305,6 +309,7 @@ impl Typed {
             timing,
             replicas: self.replicas.unwrap_or(1),
             allow_memory: self.allow_memory,
+            notify_fd: self.notify_fd,
             level: match self.verbose {
                 ..=-2 => LevelFilter::Error,
                 -1 => LevelFilter::Warn,
@@ -420,6 +425,14 @@ fn replicas(text: &str) -> Result<u32, &'static str> {
     match count(text)? {
         copies @ 1..=5 => Ok(copies),
         _ => Err("a bucket has 1 to 5 replicas"),
+    }
+}
+
+fn descriptor(text: &str) -> Result<i32, &'static str> {
+    match i32::try_from(count(text)?) {
+        Ok(number @ 3..) => Ok(number),
+        Ok(_) => Err("is input, output or errors; write 3 or more"),
+        Err(_) => Err(TOO_LARGE),
     }
 }
 

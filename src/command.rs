@@ -33,6 +33,20 @@ const SECRETS: [&str; 5] = [
     "NATS_CREDS",
 ];
 
+/// What the service manager said to the agent alone: whoever else used it would
+/// speak, or be taken, for the agent.
+const AGENTS_OWN: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+];
+
+/// What says that stderr is the journal: it is the guard's too, but no command's.
+const JOURNAL: &str = "JOURNAL_STREAM";
+
 /// What stands before a script that waits for leave: whoever started it has told
 /// the guard by then, or has died, and then the script ends unbegun.
 const WAIT_FOR_LEAVE: &str = "read -r _ || exit 125; exec </dev/null; ";
@@ -85,6 +99,8 @@ impl Commands {
             .arg(run.command.name())
             .arg(run.role.to_string());
         remove_secrets(&mut command);
+        remove_agents_own(&mut command);
+        command.env_remove(JOURNAL);
         command.env("PUTEX_KEY", &self.key);
         command.env("PUTEX_TOKEN", &self.token);
         command.env("PUTEX_ROLE", run.role.to_string());
@@ -114,6 +130,14 @@ impl Commands {
 pub fn remove_secrets(command: &mut std::process::Command) {
     for secret in SECRETS {
         command.env_remove(secret);
+    }
+}
+
+/// Takes what is meant for the agent alone out of the environment of a command or of
+/// the guard.
+pub fn remove_agents_own(command: &mut std::process::Command) {
+    for name in AGENTS_OWN {
+        command.env_remove(name);
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use log::Level;
+use putex::agent::herald::{Herald, Offer};
 use putex::agent::journal::Journal;
 use putex::agent::{self, Setup};
 use putex::cli::{self, AgentArgs, Place, Wish};
@@ -45,6 +46,11 @@ fn refuse(text: &str, exit: Exit) -> Exit {
 }
 
 fn run_agent(args: AgentArgs) -> Exit {
+    // First of all: a descriptor of that number may be opened otherwise.
+    let herald = match make_herald(args.notify_fd) {
+        Ok(herald) => herald,
+        Err(text) => return refuse(&text, Exit::Usage),
+    };
     let store = match open_store(&args) {
         Ok(store) => store,
         Err((text, exit)) => return refuse(&text, exit),
@@ -88,11 +94,25 @@ fn run_agent(args: AgentArgs) -> Exit {
         base: own_base(),
         bucket: args.bucket,
         store,
+        herald,
         greeting,
     };
     let ended = agent::run(setup);
     journal.end();
     ended.unwrap_or_else(|error| refuse(&format!("cannot start: {error}"), Exit::System))
+}
+
+/// The way to the service manager that started this process.
+fn make_herald(notify_fd: Option<i32>) -> Result<Herald, String> {
+    let descriptor = notify_fd.map(|number| {
+        sys::raw::inherited(number).map_err(|error| format!("--notify-fd: {number}: {error}"))
+    });
+    let offer = Offer {
+        socket: env::var_os("NOTIFY_SOCKET"),
+        watchdog: env::var("WATCHDOG_USEC").ok(),
+        watchdog_pid: env::var("WATCHDOG_PID").ok(),
+    };
+    Herald::new(&offer, descriptor.transpose()?)
 }
 
 /// What this agent is, and what an operator may not expect of it.

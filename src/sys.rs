@@ -24,6 +24,15 @@ pub fn now() -> Instant {
     Instant::from_boot(Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0)))
 }
 
+/// Returns the time of CLOCK_MONOTONIC, which a service manager counts by. No
+/// deadline is on it: it stands still during suspend.
+#[must_use]
+pub fn monotonic() -> Duration {
+    let at = rustix::time::clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(at.tv_sec), u32::try_from(at.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}
+
 /// Returns 128 bits that nobody else has.
 ///
 /// # Errors

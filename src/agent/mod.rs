@@ -6,7 +6,7 @@
 //! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-child` (`children`) | the commands, the guard | poll(2) | their ends, its words |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
-//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT |
+//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP |
 //! | `putex-log` (`journal`) | stderr | writing to it | |
 //!
 //! Only the pump drains the inbox, and it never blocks on a send, so the wait
@@ -14,6 +14,7 @@
 
 mod children;
 mod handover;
+pub mod herald;
 mod inbox;
 pub mod journal;
 mod keeper;
@@ -33,6 +34,7 @@ use rustix::mm::MlockAllFlags;
 
 use self::children::Children;
 use self::handover::take_over;
+use self::herald::Herald;
 use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 use self::life::{Before, Life};
@@ -50,6 +52,9 @@ use crate::exit::Exit;
 use crate::guard::word::SetUp;
 use crate::store::Store;
 use crate::sys::{self, Alarm, raw};
+
+/// What ending takes beside stopping the service.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is said once the store is open.
 type Greeting = Vec<(log::Level, String)>;
@@ -74,6 +79,8 @@ pub struct Setup {
     pub bucket: String,
     /// Where the lock is kept.
     pub store: Box<dyn Store>,
+    /// The way to the service manager.
+    pub herald: Herald,
     /// What is said once the store is open: before, a mistake in the set-up shall
     /// be the only line.
     pub greeting: Greeting,
@@ -90,7 +97,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         realtime: setup.realtime,
     };
     let (post, inbox) = inbox()?;
-    signals::watch(post.clone(), threads)?;
+    signals::watch(post.clone(), setup.herald.ear(), threads)?;
     let watchdog = Watchdog::start(threads)?;
     let mut greeting = setup.greeting.clone();
     if setup.realtime {
@@ -135,12 +142,15 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         incarnation: me.incarnation.to_string(),
         host: me.host.clone(),
     };
+    let timing = setup.config.timing;
     let pump = Pump::new(setup.config, me, inherited, sys::now());
     let hands = Hands {
         watchdog,
         children,
         keeper,
         notice,
+        herald: setup.herald,
+        end_within: timing.validity() + timing.stop_budget() + END_WITHIN,
         faults: VecDeque::new(),
     };
     Ok(turn_until_end(pump, hands, &inbox, greeting))
@@ -192,7 +202,7 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
     loop {
         let event = match hands.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(&pump, inbox, &mut latest),
+            None => next_event(&pump, inbox, &mut hands.herald, &mut latest),
         };
         may_be_asked_to_panic("putex");
         if let Event::Opened(_) = event {
@@ -200,6 +210,9 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
             for (level, text) in greeting.drain(..) {
                 log::log!(level, "{text}");
             }
+        }
+        if let Event::Shutdown(_) = event {
+            hands.herald.ending(hands.end_within);
         }
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
@@ -210,15 +223,26 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
                 return exit;
             }
         }
+        hands.herald.tell(pump.state(), pump.stands_by());
+        hands.herald.pulse(now);
     }
 }
 
-/// Waits for an event, until the pump's deadline at the longest. Keeps the longest
-/// time by which it woke after that.
-fn next_event(pump: &Pump, inbox: &Inbox, latest: &mut Duration) -> Event {
+/// Waits for an event, until the pump's deadline at the longest, and says meanwhile
+/// that this loop turns. Keeps the longest time by which it woke after the deadline.
+fn next_event(pump: &Pump, inbox: &Inbox, herald: &mut Herald, latest: &mut Duration) -> Event {
     let deadline = pump.deadline();
-    inbox.next(deadline).unwrap_or_else(|| {
-        let late = deadline.map_or(Duration::ZERO, |at| sys::now().since(at));
+    loop {
+        let until = [deadline, herald.due()].into_iter().flatten().min();
+        if let Some(event) = inbox.next(until) {
+            return event;
+        }
+        let now = sys::now();
+        herald.pulse(now);
+        let Some(at) = deadline.filter(|at| now >= *at) else {
+            continue;
+        };
+        let late = now.since(at);
         *latest = late.max(*latest);
         if late > SLACK {
             log::warn!(
@@ -226,8 +250,8 @@ fn next_event(pump: &Pump, inbox: &Inbox, latest: &mut Duration) -> Event {
                 Ms(late)
             );
         }
-        Event::Tick
-    })
+        return Event::Tick;
+    }
 }
 
 /// What performs the pump's effects. Nothing here blocks.
@@ -236,6 +260,9 @@ struct Hands {
     children: Children,
     keeper: Keeper,
     notice: Notice,
+    herald: Herald,
+    /// How long ending may take.
+    end_within: Duration,
     /// Answers to what could not even be asked.
     faults: VecDeque<Event>,
 }
@@ -280,7 +307,10 @@ impl Hands {
             Effect::KillService => self.children.kill_service(),
             Effect::Extend(command, deadline) => self.watchdog.arm(command, deadline),
             Effect::Kill(command) => self.watchdog.kill(command),
-            Effect::Say(level, text) => say(level, &text),
+            Effect::Say(level, text) => {
+                say(level, &text);
+                self.herald.note(level, &text);
+            }
             Effect::Exit(ending) => {
                 for command in Command::ALL {
                     self.watchdog.kill(command);

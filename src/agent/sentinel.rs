@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
 use super::life::Life;
-use crate::command::remove_secrets;
+use crate::command::{remove_agents_own, remove_secrets};
 use crate::core::event::{Command, Sentry, Under};
 use crate::core::guard::Watch;
 use crate::core::timing::Instant;
@@ -163,6 +163,7 @@ impl Sentinel {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.set_up.key);
         remove_secrets(&mut command);
+        remove_agents_own(&mut command);
         command.stdin(theirs).stdout(Stdio::null());
         let mut child = command.spawn()?;
         let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());

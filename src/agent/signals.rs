@@ -1,10 +1,13 @@
-//! The signal thread: SIGTERM and SIGINT end the agent, SIGHUP is harmless.
+//! The signal thread: SIGTERM and SIGINT end the agent; SIGHUP does when its terminal
+//! is gone, and is what a service manager sends to have it reload otherwise.
 
-use std::io;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::herald::Ear;
 use super::inbox::Post;
 use super::threads::{Threads, may_be_asked_to_panic};
 use crate::core::event::Event;
@@ -15,16 +18,20 @@ use crate::core::event::Event;
 /// # Errors
 ///
 /// When the system has no pipe or no thread to give.
-pub(super) fn watch(post: Post, threads: Threads) -> io::Result<()> {
+pub(super) fn watch(post: Post, ear: Arc<Ear>, threads: Threads) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let on_terminal = io::stdin().is_terminal();
     let heed = move || {
         for signal in signals.forever() {
             may_be_asked_to_panic("putex-signal");
             let name = match signal {
                 SIGTERM => "SIGTERM",
                 SIGINT => "SIGINT",
+                // Nobody is there any more who could press Control-C.
+                _ if on_terminal => "SIGHUP",
                 _ => {
                     log::info!("SIGHUP: nothing to reload");
+                    ear.reloaded();
                     continue;
                 }
             };

@@ -74,6 +74,8 @@ pub enum Name {
     Replicas,
     /// `--allow-memory`
     AllowMemory,
+    /// `--notify-fd`
+    NotifyFd,
     /// `-v`
     Verbose,
     /// `-q`
@@ -256,6 +258,15 @@ pub const FLAGS: &[Flag] = &[
         "",
         "accept a bucket that its server forgets when it restarts",
     ),
+    Flag {
+        default: "none",
+        ..flag(
+            Name::NotifyFd,
+            "notify-fd",
+            "number",
+            "descriptor that is written a line when this agent stands by",
+        )
+    },
     Flag {
         short: Some('v'),
         ..flag(Name::Verbose, "verbose", "", "say more")

@@ -1,7 +1,7 @@
-//! What rustix does not offer: the only unsafe code. Each function is one call.
+//! What rustix does not offer: the only unsafe code. Each function is one act.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
@@ -51,4 +51,21 @@ pub fn set_realtime() -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::last_os_error())
+}
+
+/// Takes over a descriptor that this process was started with, by its number, and
+/// keeps it from what this process starts. Called once, before anything is opened:
+/// a descriptor of that number is the caller's then, and nobody else's here.
+///
+/// # Errors
+///
+/// When no such descriptor is open.
+#[expect(unsafe_code, reason = "a descriptor that is known by its number")]
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(2) with F_SETFD touches no memory, and fails on what is not open.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and nothing in this process owns it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -103,6 +103,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
             if *required { ":required" } else { "" }
         )
     }));
+    words.extend(args.notify_fd.map(|number| format!("--notify-fd={number}")));
     let switches = [
         ("--realtime", args.realtime),
         ("--allow-memory", args.allow_memory),

@@ -210,6 +210,19 @@ impl Pump {
         self.state.name()
     }
 
+    /// Returns whether this agent does its duty: the service is known to be down here,
+    /// or runs under the lock.
+    #[must_use]
+    pub fn stands_by(&self) -> bool {
+        match self.state {
+            State::Looking { .. } | State::Ended => false,
+            State::Active(_) => true,
+            State::Standby(_) | State::Taking(_) | State::Confirming(_) | State::Stopping(_) => {
+                self.facts.service == Service::Down
+            }
+        }
+    }
+
     /// Returns when the pump wants a [`Event::Tick`] if nothing happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
