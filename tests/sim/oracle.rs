@@ -165,15 +165,13 @@ impl World<'_> {
         let mixed = self.sc.kinds.has(super::faults::Kind::Mixed);
         // putex 0.2.0 takes at once what is blank, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
-        // Another's times are remembered through one loss, not through two.
-        let twice = mixed && self.store.losses.len() > 1;
         let lost = self.store.losses.iter().any(|loss| {
             // Whose times are its own must be known by its record.
             let term = if mixed { self.sites[older].term } else { 0 };
             let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
             // A number that was given twice hides that the record is another.
             let again = loss.at < since && self.sites[older].term <= loss.lost_to;
-            again || loss.at >= since && (!informed || loss.taken || plain || twice)
+            again || loss.at >= since && (!informed || loss.taken || plain)
         });
         let by_hand = self.hand_at.is_some_and(|at| at >= since);
         // It never opened the bucket that stands there now: numbers mean another thing.

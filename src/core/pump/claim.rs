@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::facts::Facts;
 use crate::core::record::{Found, Record, Revision, Sight, Standing, told};
+use crate::core::timing::Instant;
 
 /// What must be waited for before a lock may be had, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,9 @@ pub(super) struct Claim {
 impl Facts {
     /// Decides what must be waited for before the lock that `sight` shows may be
     /// had. Immediate start is for a clean absence alone.
-    pub(super) fn claim(&self, sight: &Sight) -> Claim {
+    pub(super) fn claim(&self, sight: &Sight, now: Instant) -> Claim {
         let timing = self.config.timing;
-        let (lock, grace) = self.published(sight);
+        let (lock, grace) = self.published(sight, now);
         let wait = timing.patience(timing.lock().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let claim = |wait, confirm, holder: &str| Claim {
@@ -84,24 +85,21 @@ impl Facts {
         }
     }
 
-    /// Returns F·R and the grace that bind whoever follows.
-    fn published(&self, sight: &Sight) -> (Duration, Duration) {
-        // What the last holder published binds until another's lease is seen, and
-        // through a rollback, which may show an older one.
-        let (old_lock, old_grace) = self.last_holder;
-        match &sight.found {
-            Found::Record(Record {
-                lease: Some(lease), ..
-            }) if self.suspect => (
-                (lease.renewal * lease.failures).max(old_lock),
-                lease.grace.max(old_grace),
-            ),
+    /// Returns F·R and the grace that bind whoever follows: those of the holder that is
+    /// shown, or of the last one that was; and after a loss those of the last holder
+    /// before it, for as long as it can live.
+    fn published(&self, sight: &Sight, now: Instant) -> (Duration, Duration) {
+        let (lock, grace) = match &sight.found {
             Found::Record(Record {
                 lease: Some(lease), ..
             }) => (lease.renewal * lease.failures, lease.grace),
             Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => {
-                (old_lock, old_grace)
+                self.last_holder
             }
+        };
+        match &self.bound {
+            Some(bound) if now < bound.until => (lock.max(bound.lock), grace.max(bound.grace)),
+            Some(_) | None => (lock, grace),
         }
     }
 }

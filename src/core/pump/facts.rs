@@ -49,6 +49,17 @@ impl Seen {
     }
 }
 
+/// What a holder published of whose record the store knows nothing any more.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    /// It cannot live longer.
+    pub(super) until: Instant,
+    /// Its F·R.
+    pub(super) lock: Duration,
+    /// Its C·R, or more.
+    pub(super) grace: Duration,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,
@@ -76,6 +87,8 @@ pub(super) struct Facts {
     /// F·R and grace of the last foreign holder: still binding when its record
     /// has been deleted.
     pub(super) last_holder: (Duration, Duration),
+    /// What the last holder before a loss published.
+    pub(super) bound: Option<Bound>,
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
     rejection: Option<Rejection>,
@@ -103,6 +116,7 @@ impl Facts {
             age: None,
             suspect: false,
             last_holder: (Duration::ZERO, Duration::ZERO),
+            bound: None,
             twin_said_at: None,
             rejection: None,
             remarks: Vec::new(),
@@ -180,7 +194,7 @@ impl Facts {
         };
         self.bucket = Some(opened.bucket.clone());
         if let Some(loss) = loss {
-            self.roll_back(&loss);
+            self.roll_back(&loss, now);
         }
         self.high_water = self.high_water.max(opened.last);
         self.look(&opened.sight, now);
@@ -213,13 +227,26 @@ impl Facts {
 
     /// Says loudly that the store lost what it had; nothing that it shows next is
     /// taken for a clean absence.
-    pub(super) fn roll_back(&mut self, loss: &str) {
+    pub(super) fn roll_back(&mut self, loss: &str, now: Instant) {
         self.say(Level::Error, format!("the store has rolled back: {loss}"));
         self.rolled_back = Some(loss.to_owned());
         self.seen = None;
         self.suspect = true;
+        self.bind(now);
         self.age = None;
         self.high_water = Revision(0);
+    }
+
+    /// The holder that the store has lost may live on for its T + C·R. Which of those
+    /// that were shown it was is not known: the slowest counts.
+    fn bind(&mut self, now: Instant) {
+        let (mut lock, mut grace) = self.last_holder;
+        if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
+            lock = lock.max(bound.lock);
+            grace = grace.max(bound.grace);
+        }
+        let until = now.after(self.config.timing.patience(lock + grace));
+        self.bound = Some(Bound { until, lock, grace });
     }
 
     /// Forgets what stood under the key: this agent's own write replaced it.
@@ -248,7 +275,7 @@ impl Facts {
         }
         self.high_water = self.high_water.max(sight.revision);
         self.watch_for_twin(sight, now);
-        let claim = self.claim(sight);
+        let claim = self.claim(sight, now);
         if let Found::Record(Record {
             lease: Some(lease), ..
         }) = &sight.found

@@ -141,9 +141,9 @@ impl Pending {
             Written::Stored(revision) => {
                 let highest = facts.high_water;
                 if *revision <= highest {
-                    facts.roll_back(&format!(
-                        "it stored revision {revision}, but {highest} was seen before"
-                    ));
+                    let loss =
+                        format!("it stored revision {revision}, but {highest} was seen before");
+                    facts.roll_back(&loss, now);
                     return Verdict::RolledBack;
                 }
                 facts.high_water = *revision;
@@ -153,10 +153,11 @@ impl Pending {
                 }
             }
             Written::Moved(Some(current)) if *current < self.expected => {
-                facts.roll_back(&format!(
+                let loss = format!(
                     "the key stands at revision {current}, below {} which this agent saw",
                     self.expected
-                ));
+                );
+                facts.roll_back(&loss, now);
                 Verdict::RolledBack
             }
             Written::Moved(current) => {
