@@ -63,6 +63,8 @@ pub struct AgentArgs {
     pub allow_memory: bool,
     /// Descriptor that is written to when the agent stands by.
     pub notify_fd: Option<i32>,
+    /// Log to syslog.
+    pub syslog: bool,
     /// How much is logged.
     pub level: LevelFilter,
 }
@@ -128,6 +130,7 @@ struct Typed {
     replicas: Option<u32>,
     allow_memory: bool,
     notify_fd: Option<i32>,
+    syslog: bool,
     verbose: i32,
     places: Vec<String>,
 }
@@ -241,6 +244,7 @@ impl Typed {
             Name::Replicas => self.replicas = Some(replicas(&text).map_err(refuse)?),
             Name::AllowMemory => self.allow_memory = true,
             Name::NotifyFd => self.notify_fd = Some(descriptor(&text).map_err(refuse)?),
+            Name::Syslog => self.syslog = true,
             Name::Verbose => self.verbose += 1,
             Name::Quiet => self.verbose -= 1,
             // Answered before anything is taken in.
@@ -310,6 +314,7 @@ impl Typed {
             replicas: self.replicas.unwrap_or(1),
             allow_memory: self.allow_memory,
             notify_fd: self.notify_fd,
+            syslog: self.syslog,
             level: match self.verbose {
                 ..=-2 => LevelFilter::Error,
                 -1 => LevelFilter::Warn,

@@ -11,6 +11,7 @@ pub mod core;
 pub mod exit;
 pub mod guard;
 pub mod nats;
+pub mod sink;
 pub mod store;
 pub mod sys;
 

@@ -18,18 +18,25 @@ use putex::core::timing::Ms;
 use putex::exit::Exit;
 use putex::guard;
 use putex::nats::{Client, Credentials, Server};
+use putex::sink::Sink;
 use putex::store::Store;
 use putex::store::dir::{DirStore, default_base};
 use putex::store::nats::{NatsStore, Settings};
 use putex::sys;
 
 fn main() -> ExitCode {
+    let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
     match cli::parse(words, env::var("NATS_URL").ok(), &sys::host_name()) {
         Ok(Wish::Print(text)) => print(&text),
-        Ok(Wish::Agent(args)) => run_agent(*args),
-        Ok(Wish::Guard) => guard::run().unwrap_or_else(|text| refuse(&text, Exit::Usage)),
-        Err(refusal) => refuse(&refusal.text, refusal.exit),
+        Ok(Wish::Agent(args)) => {
+            let sink = if args.syslog { Sink::Syslog } else { stderr };
+            run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
+        }
+        Ok(Wish::Guard) => {
+            guard::run(stderr).unwrap_or_else(|text| stderr.refuse(&text, Exit::Usage))
+        }
+        Err(refusal) => stderr.refuse(&refusal.text, refusal.exit),
     }
     .into()
 }
@@ -40,29 +47,15 @@ fn print(text: &str) -> Exit {
     Exit::Success
 }
 
-fn refuse(text: &str, exit: Exit) -> Exit {
-    eprintln!("putex: {text}");
-    exit
-}
-
-fn run_agent(args: AgentArgs) -> Exit {
+fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
     // First of all: a descriptor of that number may be opened otherwise.
-    let herald = match make_herald(args.notify_fd) {
-        Ok(herald) => herald,
-        Err(text) => return refuse(&text, Exit::Usage),
-    };
-    let store = match open_store(&args) {
-        Ok(store) => store,
-        Err((text, exit)) => return refuse(&text, exit),
-    };
-    let incarnation = match sys::random() {
-        Ok(number) => Incarnation(number),
-        Err(error) => return refuse(&format!("no random numbers: {error}"), Exit::System),
-    };
-    let journal = match Journal::start(&args.key, args.level) {
-        Ok(journal) => journal,
-        Err(error) => return refuse(&format!("no log thread: {error}"), Exit::System),
-    };
+    let herald = make_herald(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
+    let store = open_store(&args)?;
+    let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
+    let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
+    let incarnation = Incarnation(number);
+    let journal = Journal::start(&args.key, args.level, sink)
+        .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
     let me = Me {
         token: args.token,
@@ -90,6 +83,7 @@ fn run_agent(args: AgentArgs) -> Exit {
         commands,
         device: args.device,
         realtime: args.realtime,
+        sink,
         level: args.level as u64,
         base: own_base(),
         bucket: args.bucket,
@@ -99,7 +93,7 @@ fn run_agent(args: AgentArgs) -> Exit {
     };
     let ended = agent::run(setup);
     journal.end();
-    ended.unwrap_or_else(|error| refuse(&format!("cannot start: {error}"), Exit::System))
+    ended.map_err(|error| lacking("cannot start", error))
 }
 
 /// The way to the service manager that started this process.

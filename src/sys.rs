@@ -33,6 +33,34 @@ pub fn monotonic() -> Duration {
     Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
+/// Returns what time it is, as a person reads it in a log. Nothing is decided by it.
+#[must_use]
+pub fn utc() -> String {
+    let at = rustix::time::clock_gettime(ClockId::Realtime);
+    let (days, second) = (at.tv_sec.div_euclid(86_400), at.tv_sec.rem_euclid(86_400));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let ms = at.tv_nsec / 1_000_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// Returns year, month and day of a day since 1970. The year begins in March here,
+/// so that the day which is not always there is its last.
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + later, month, day)
+}
+
 /// Returns 128 bits that nobody else has.
 ///
 /// # Errors
@@ -274,6 +302,22 @@ mod tests {
         let text = fs::read_to_string(path).expect("the kernel tells of descriptors");
         let said = text.lines().find_map(|line| line.strip_prefix(name));
         said.expect(name).trim().to_owned()
+    }
+
+    #[test]
+    fn days_have_their_dates() {
+        for (days, as_known) in [
+            (0, (1970, 1, 1)),
+            (-1, (1969, 12, 31)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_512, (2026, 2, 28)),
+            (20_513, (2026, 3, 1)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(date(days), as_known, "{days}");
+        }
     }
 
     #[test]

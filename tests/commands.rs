@@ -147,7 +147,7 @@ fn a_log_that_nobody_reads_costs_lines_and_nothing_else() {
     let (status, said) = agent.end();
     assert_eq!(status, Some(0), "the lock was held and the service stopped");
     assert!(
-        said.contains("log lines were dropped: stderr was not read"),
+        said.contains("log lines were dropped: the log was not read"),
         "no count was given"
     );
     assert!(

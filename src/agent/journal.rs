@@ -1,4 +1,4 @@
-//! The log thread: what is logged is queued, never waited for. A reader of stderr
+//! The log thread: what is logged is queued, never waited for. A reader of the log
 //! that stops reading costs lines, which are counted, and nothing else.
 
 use std::io::{self, Write};
@@ -13,7 +13,8 @@ use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
 use super::threads::may_be_asked_to_panic;
-use crate::core::event::Command;
+use crate::core::event::{self, Command};
+use crate::sink::{Sink, Syslog, as_plain};
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
@@ -62,7 +63,7 @@ impl Journal {
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
-    pub fn start(subject: &str, level: LevelFilter) -> io::Result<Journal> {
+    pub fn start(subject: &str, level: LevelFilter, sink: Sink) -> io::Result<Journal> {
         let (lines, queued) = bounded(LINES_MAX);
         let ending = Arc::new(Ending {
             begun: AtomicBool::new(false),
@@ -74,7 +75,7 @@ impl Journal {
         thread::Builder::new()
             .name("putex-log".to_owned())
             .spawn(move || {
-                write_lines(&queued, &counted, &told.begun);
+                write_lines(&queued, sink, &counted, &told.begun);
                 told.written.wake();
             })?;
         let subject = subject.to_owned();
@@ -86,20 +87,17 @@ impl Journal {
             .filter_level(level)
             .target(Target::Pipe(Box::new(tap)))
             .format(move |line, record| {
-                let mark = match record.level() {
-                    Level::Error => "error: ",
-                    Level::Warn => "warning: ",
-                    Level::Info => "",
-                    Level::Debug | Level::Trace => "debug: ",
+                let level = match record.level() {
+                    Level::Error => event::Level::Error,
+                    Level::Warn => event::Level::Warn,
+                    Level::Info => event::Level::Info,
+                    Level::Debug | Level::Trace => event::Level::Debug,
                 };
                 let target = record.target();
-                let command = Command::ALL.iter().any(|command| command.name() == target);
-                let from = if command {
-                    format!("{target}: ")
-                } else {
-                    String::new()
-                };
-                writeln!(line, "putex: {subject}: {mark}{from}{}", record.args())
+                let mut commands = Command::ALL.into_iter();
+                let from = commands.find(|command| command.name() == target);
+                let text = record.args().to_string();
+                line.write_all(&sink.line(&subject, level, from, &text))
             })
             .init();
         Ok(Journal {
@@ -123,22 +121,37 @@ impl Journal {
     }
 }
 
-fn write_lines(queued: &Receiver<Vec<u8>>, dropped: &AtomicU64, ending: &AtomicBool) {
-    let mut stderr = io::stderr();
+fn write_lines(queued: &Receiver<Vec<u8>>, sink: Sink, dropped: &AtomicU64, ending: &AtomicBool) {
+    let mut syslog = (sink == Sink::Syslog).then(Syslog::default);
     while let Ok(line) = queued.recv() {
         may_be_asked_to_panic("putex-log");
         if line.is_empty() {
             return;
         }
-        // A closed stderr takes nothing; there is nobody to tell.
-        let _ = stderr.write_all(&line);
+        write(&line, syslog.as_mut());
         let lost = dropped.swap(0, Relaxed);
         if lost > 0 {
-            let note = format!("putex: {lost} log lines were dropped: stderr was not read\n");
-            let _ = stderr.write_all(note.as_bytes());
+            let text = format!("{lost} log lines were dropped: the log was not read");
+            write(&sink.note(&text), syslog.as_mut());
         }
         if ending.load(Relaxed) && queued.is_empty() {
             return;
         }
+    }
+}
+
+/// Writes a line and waits for whoever reads it. What syslog does not take goes to
+/// stderr.
+fn write(line: &[u8], syslog: Option<&mut Syslog>) {
+    let Some(syslog) = syslog else {
+        // A closed stderr takes nothing; there is nobody to tell.
+        return drop(io::stderr().write_all(line));
+    };
+    let taken = syslog.send(line) || {
+        syslog.wait_for_room();
+        syslog.send(line)
+    };
+    if !taken {
+        drop(io::stderr().write_all(&as_plain(line)));
     }
 }

@@ -50,6 +50,7 @@ use crate::core::pump::{Config, Me, Pump, bounce};
 use crate::core::timing::{Ms, SLACK};
 use crate::exit::Exit;
 use crate::guard::word::SetUp;
+use crate::sink::Sink;
 use crate::store::Store;
 use crate::sys::{self, Alarm, raw};
 
@@ -71,6 +72,8 @@ pub struct Setup {
     pub device: Option<(String, bool)>,
     /// Run with real-time priority, and locked in memory.
     pub realtime: bool,
+    /// Where the log goes.
+    pub sink: Sink,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
     /// Below this folder stands the file by which the next life knows this one.
@@ -92,7 +95,7 @@ pub struct Setup {
 ///
 /// When the system has no thread, pipe or signal handler to give.
 pub fn run(setup: Setup) -> io::Result<Exit> {
-    end_all_when_one_panics(&setup.commands.key);
+    end_all_when_one_panics(setup.sink, &setup.commands.key);
     let threads = Threads {
         realtime: setup.realtime,
     };
@@ -125,6 +128,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         cage: cage.as_ref().map(|cage| cage.dir().display().to_string()),
         realtime: setup.realtime,
         level: setup.level,
+        syslog: setup.sink == Sink::Syslog,
     };
     let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
     let children = Children::start(
@@ -150,6 +154,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         keeper,
         notice,
         herald: setup.herald,
+        sink: setup.sink,
         end_within: timing.validity() + timing.stop_budget() + END_WITHIN,
         faults: VecDeque::new(),
     };
@@ -261,6 +266,7 @@ struct Hands {
     keeper: Keeper,
     notice: Notice,
     herald: Herald,
+    sink: Sink,
     /// How long ending may take.
     end_within: Duration,
     /// Answers to what could not even be asked.
@@ -318,7 +324,7 @@ impl Hands {
                 if let Err(error) = self.children.end(ending == Ending::NotStopped) {
                     log::error!("the guard could not be told of the end: {error}");
                 }
-                return Some(ended(&ending));
+                return Some(ended(&ending, self.sink));
             }
         }
         None
@@ -336,16 +342,16 @@ fn say(level: Level, text: &str) {
     }
 }
 
-fn ended(ending: &Ending) -> Exit {
+fn ended(ending: &Ending, sink: Sink) -> Exit {
     match ending {
         Ending::Clean => Exit::Success,
         Ending::NotStopped => Exit::NotStopped,
         Ending::Rejected(rejection) => {
-            eprintln!("putex: {rejection}");
-            match rejection {
+            let exit = match rejection {
                 Rejection::Credentials(_) => Exit::Credentials,
                 Rejection::Unsafe(_) => Exit::Unsafe,
-            }
+            };
+            sink.refuse(&rejection.to_string(), exit)
         }
     }
 }

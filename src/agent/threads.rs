@@ -7,15 +7,16 @@ use std::thread;
 
 use crate::core::event::Level;
 use crate::guard::Voice;
+use crate::sink::Sink;
 use crate::sys::raw;
 
 /// A thread that panics takes the agent along, in debug builds too: an agent that
 /// has lost a thread is worse than none, and the guard knows what to do without it.
-pub(super) fn end_all_when_one_panics(key: &str) {
+pub(super) fn end_all_when_one_panics(sink: Sink, key: &str) {
     let key = key.to_owned();
     panic::set_hook(Box::new(move |panicked| {
         // The log thread may be the one that panicked, or wait for its reader.
-        Voice::new(&key, 1).say(Level::Error, &format!("a bug in putex: {panicked}"));
+        Voice::new(sink, &key, 1).say(Level::Error, &format!("a bug in putex: {panicked}"));
         process::abort();
     }));
 }

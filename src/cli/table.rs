@@ -76,6 +76,8 @@ pub enum Name {
     AllowMemory,
     /// `--notify-fd`
     NotifyFd,
+    /// `--syslog`
+    Syslog,
     /// `-v`
     Verbose,
     /// `-q`
@@ -267,6 +269,12 @@ pub const FLAGS: &[Flag] = &[
             "descriptor that is written a line when this agent stands by",
         )
     },
+    flag(
+        Name::Syslog,
+        "syslog",
+        "",
+        "log to the syslog daemon of this host instead of stderr",
+    ),
     Flag {
         short: Some('v'),
         ..flag(Name::Verbose, "verbose", "", "say more")

@@ -36,6 +36,7 @@ use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
 use crate::core::guard::{Act, Guard, News};
 use crate::core::timing::{Instant, Ms, SLACK};
 use crate::exit::Exit;
+use crate::sink::Sink;
 use crate::sys::{self, Alarm, Want, raw};
 
 /// What must not end a guard while it has something to guard.
@@ -56,7 +57,7 @@ const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 /// # Errors
 ///
 /// When stdin does not lead to an agent, or the system has not what it needs.
-pub fn run() -> Result<Exit, String> {
+pub fn run(stderr: Sink) -> Result<Exit, String> {
     let stdin = io::stdin();
     let no_descriptor = |error: io::Error| format!("no descriptor: {error}");
     let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
@@ -70,7 +71,7 @@ pub fn run() -> Result<Exit, String> {
         Ok(_) | Err(_) => return Err("guard: it is started by an agent, not by hand".to_owned()),
     };
     let mut house =
-        House::new(socket, set_up, nothing, buffer).map_err(|error| error.to_string())?;
+        House::new(socket, set_up, stderr, nothing, buffer).map_err(|error| error.to_string())?;
     house.settle();
     Ok(house.keep())
 }
@@ -88,6 +89,8 @@ struct House {
     killed: [bool; 2],
     left: Left,
     device: Option<Device>,
+    /// What stderr is.
+    stderr: Sink,
     voice: Voice,
     alarm: Alarm,
     nothing: File,
@@ -107,7 +110,13 @@ struct Ready {
 }
 
 impl House {
-    fn new(socket: OwnedFd, set_up: SetUp, nothing: File, buffer: Vec<u8>) -> io::Result<House> {
+    fn new(
+        socket: OwnedFd,
+        set_up: SetUp,
+        stderr: Sink,
+        nothing: File,
+        buffer: Vec<u8>,
+    ) -> io::Result<House> {
         for signal in IGNORED {
             signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
         }
@@ -117,9 +126,10 @@ impl House {
         let device_wanted = set_up.device.is_some();
         Ok(House {
             guard: Guard::new(set_up.timing, set_up.last_resort.is_some(), device_wanted),
-            commands: commands(&set_up),
+            commands: set_up.commands(),
             under: Under::default(),
-            voice: Voice::new(&set_up.key, set_up.level),
+            voice: Voice::of(stderr, &set_up),
+            stderr,
             agent: Some(Agent::of(socket)),
             listener,
             stages: [Stage::new(Command::Stop)?, Stage::new(Command::LastResort)?],
@@ -314,9 +324,9 @@ impl House {
                     self.disarm();
                 }
                 self.guard.set_up(set_up.timing, last_resort, device_wanted);
-                self.commands = commands(&set_up);
+                self.commands = set_up.commands();
                 self.left.add_cage(set_up.cage.as_deref());
-                self.voice = Voice::new(&set_up.key, set_up.level);
+                self.voice = Voice::of(self.stderr, &set_up);
                 self.set_up = *set_up;
                 self.settle();
             }
@@ -479,17 +489,5 @@ impl House {
                 self.hear(News::Ended(command, outcome));
             }
         }
-    }
-}
-
-/// What the guard runs: it never starts anything.
-fn commands(set_up: &SetUp) -> Commands {
-    Commands {
-        check: None,
-        start: String::new(),
-        stop: set_up.stop.clone(),
-        last_resort: set_up.last_resort.clone(),
-        key: set_up.key.clone(),
-        token: set_up.token.clone(),
     }
 }

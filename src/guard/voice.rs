@@ -14,7 +14,9 @@ use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use rustix::pipe::SpliceFlags;
 
+use super::word::SetUp;
 use crate::core::event::{Command, Level};
+use crate::sink::{Sink, Syslog, as_plain};
 use crate::sys;
 
 /// A longer line is cut: so much goes into a pipe that has room at all.
@@ -23,6 +25,8 @@ const LINE_MAX: usize = 4096;
 /// Where the lines go.
 #[derive(Debug)]
 pub struct Voice {
+    sink: Sink,
+    syslog: Syslog,
     way: Way,
     subject: String,
     lowest: u64,
@@ -33,9 +37,11 @@ impl Voice {
     /// Finds the way; `subject` stands in every line, and nothing is said below the
     /// lowest level: 1 errors, 2 warnings, and so on.
     #[must_use]
-    pub fn new(subject: &str, lowest: u64) -> Voice {
+    pub fn new(sink: Sink, subject: &str, lowest: u64) -> Voice {
         let stderr = io::stderr().as_fd().try_clone_to_owned();
         Voice {
+            sink,
+            syslog: Syslog::default(),
             way: stderr.map_or(Way::None, Way::to),
             subject: subject.to_owned(),
             lowest,
@@ -43,50 +49,60 @@ impl Voice {
         }
     }
 
+    /// Finds the way of a guard that is set up so; `stderr` is where it goes otherwise.
+    pub(super) fn of(stderr: Sink, set_up: &SetUp) -> Voice {
+        let sink = if set_up.syslog { Sink::Syslog } else { stderr };
+        Voice::new(sink, &set_up.key, set_up.level)
+    }
+
     /// Says a line of the program's own, or drops and counts it.
     pub fn say(&mut self, level: Level, text: &str) {
-        let (number, mark) = match level {
-            Level::Error => (1, "error: "),
-            Level::Warn => (2, "warning: "),
-            Level::Info => (3, ""),
-            Level::Debug => (4, "debug: "),
+        let number = match level {
+            Level::Error => 1,
+            Level::Warn => 2,
+            Level::Info => 3,
+            Level::Debug => 4,
         };
         if number <= self.lowest {
-            self.line(&format!("{mark}{text}"));
+            self.line(level, None, text);
         }
     }
 
     /// Passes a line of a command on.
-    pub(super) fn pass_on(&mut self, command: Command, line: &[u8]) {
+    pub fn pass_on(&mut self, command: Command, line: &[u8]) {
         if self.lowest >= 3 {
             let line = String::from_utf8_lossy(line);
-            let text = format!("{}: {}", command.name(), line.trim_end_matches('\r'));
-            self.line(&text);
+            self.line(Level::Info, Some(command), line.trim_end_matches('\r'));
         }
     }
 
-    fn line(&mut self, text: &str) {
+    fn line(&mut self, level: Level, from: Option<Command>, text: &str) {
         if self.dropped > 0 {
             let note = format!(
-                "{} log lines were dropped: stderr was not read",
+                "{} log lines were dropped: the log was not read",
                 self.dropped
             );
-            if !self.write(&note) {
+            if !self.write(Level::Warn, None, &note) {
                 self.dropped += 1;
                 return;
             }
             self.dropped = 0;
         }
-        if !self.write(text) {
+        if !self.write(level, from, text) {
             self.dropped += 1;
         }
     }
 
-    fn write(&mut self, text: &str) -> bool {
-        let mut line = format!("putex: {}: {text}", self.subject).into_bytes();
-        line.truncate(LINE_MAX - 1);
-        line.push(b'\n');
-        self.way.write(&line)
+    fn write(&mut self, level: Level, from: Option<Command>, text: &str) -> bool {
+        let mut line = self.sink.line(&self.subject, level, from, text);
+        if line.len() > LINE_MAX {
+            line.truncate(LINE_MAX - 1);
+            line.push(b'\n');
+        }
+        if self.sink != Sink::Syslog {
+            return self.way.write(&line);
+        }
+        self.syslog.send(&line) || self.way.write(&as_plain(&line))
     }
 }
 
@@ -177,6 +193,8 @@ mod tests {
     fn a_full_pipe_that_cannot_be_opened_anew_drops_lines_and_holds_nobody_up() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let mut voice = Voice {
+            sink: Sink::Pipe,
+            syslog: Syslog::default(),
             way: Way::as_it_is(File::from(OwnedFd::from(writer))),
             subject: "web".to_owned(),
             lowest: 3,
@@ -197,7 +215,7 @@ mod tests {
         voice.say(Level::Warn, "heard again");
         let count = reader.read(&mut heard).expect("the lines are there");
         let text = String::from_utf8_lossy(&heard[..count]);
-        let wanted = "putex: web: 2 log lines were dropped: stderr was not read\n\
+        let wanted = "putex: web: warning: 2 log lines were dropped: the log was not read\n\
                       putex: web: warning: heard again\n";
         assert_eq!(text, wanted);
     }

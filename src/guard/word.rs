@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
+use crate::command::Commands;
 use crate::core::event::{Command, Under};
 use crate::core::guard::{Fence, Watch};
 use crate::core::record::Revision;
 use crate::core::timing::{Instant, Timing};
 
 /// Version of these words. A guard of another version is not spoken to.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Largest packet: three commands of 128 KiB do not fit, and never did into the
 /// arguments of the agent.
@@ -58,6 +59,8 @@ pub struct SetUp {
     pub realtime: bool,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
+    /// What it says goes to syslog.
+    pub syslog: bool,
 }
 
 /// What a guard says to its agent.
@@ -126,6 +129,18 @@ impl Word {
 }
 
 impl SetUp {
+    /// What the guard runs: it never starts anything.
+    pub(super) fn commands(&self) -> Commands {
+        Commands {
+            check: None,
+            start: String::new(),
+            stop: self.stop.clone(),
+            last_resort: self.last_resort.clone(),
+            key: self.key.clone(),
+            token: self.token.clone(),
+        }
+    }
+
     fn write(&self, out: &mut Writer) {
         out.number(VERSION);
         let timing = self.timing;
@@ -143,6 +158,7 @@ impl SetUp {
         out.optional(self.cage.as_deref());
         out.number(u64::from(self.realtime));
         out.number(self.level);
+        out.number(u64::from(self.syslog));
     }
 
     fn read(input: &mut Reader<'_>) -> Option<SetUp> {
@@ -168,6 +184,7 @@ impl SetUp {
             cage: input.optional()?,
             realtime: input.number()? == 1,
             level: input.number()?,
+            syslog: input.number()? == 1,
         })
     }
 }
@@ -339,6 +356,7 @@ mod tests {
                 cage: None,
                 realtime: true,
                 level: 3,
+                syslog: true,
             })),
             Word::Watch(Watch::Down),
             Word::Watch(Watch::MayRun(Fence::of_lock(at(1500), timing))),

@@ -107,6 +107,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     let switches = [
         ("--realtime", args.realtime),
         ("--allow-memory", args.allow_memory),
+        ("--syslog", args.syslog),
     ];
     words.extend(
         switches
