@@ -26,6 +26,10 @@ const TOKEN_BYTES_MAX: usize = 255;
 pub enum Wish {
     /// Run the agent.
     Agent(Box<AgentArgs>),
+    /// Say that this command line is right.
+    Check(Box<AgentArgs>),
+    /// Stop what this agent and its guard left.
+    Finish(Box<AgentArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this and end well: help, version, timing.
@@ -155,7 +159,7 @@ pub fn parse(
                 let word = plain("argument", word)?;
                 match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
                     Some(known) => verb = Some(*known),
-                    None if verb == Some(Verb::Agent) => typed.places.push(word),
+                    None if verb.is_some_and(Verb::is_agents) => typed.places.push(word),
                     // The key: for whoever looks at a list of processes.
                     None if verb == Some(Verb::Guard) => {}
                     None if !begun => {
@@ -196,9 +200,14 @@ pub fn parse(
     match verb.unwrap_or(Verb::Agent) {
         Verb::Guard => Ok(Wish::Guard),
         Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
-        Verb::Agent => typed
-            .agent(nats_url, host)
-            .map(|args| Wish::Agent(Box::new(args))),
+        verb @ (Verb::Agent | Verb::Check | Verb::Finish) => {
+            let args = Box::new(typed.agent(nats_url, host)?);
+            Ok(match verb {
+                Verb::Check => Wish::Check(args),
+                Verb::Finish => Wish::Finish(args),
+                Verb::Agent | Verb::Timing | Verb::Guard => Wish::Agent(args),
+            })
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use putex::core::pump::{Config, Me};
 use putex::core::record::Incarnation;
 use putex::core::timing::Ms;
 use putex::exit::Exit;
-use putex::guard;
+use putex::guard::{self, Voice};
 use putex::nats::{Client, Credentials, Server};
 use putex::sink::Sink;
 use putex::store::Store;
@@ -32,6 +32,20 @@ fn main() -> ExitCode {
         Ok(Wish::Agent(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
+        }
+        Ok(Wish::Check(args)) => {
+            let checked =
+                open_store(&args).map(|_| format!("{}: the options are right\n", args.key));
+            checked.map_or_else(
+                |(text, exit)| stderr.refuse(&text, exit),
+                |text| print(&text),
+            )
+        }
+        Ok(Wish::Finish(args)) => {
+            let sink = if args.syslog { Sink::Syslog } else { stderr };
+            finish(*args, sink).unwrap_or_else(|error| {
+                sink.refuse(&format!("cannot finish: {error}"), Exit::System)
+            })
         }
         Ok(Wish::Guard) => {
             guard::run(stderr).unwrap_or_else(|text| stderr.refuse(&text, Exit::Usage))
@@ -58,7 +72,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
     let me = Me {
-        token: args.token,
+        token: args.token.clone(),
         incarnation,
         host: sys::host_name(),
         boot: sys::boot_id(),
@@ -69,14 +83,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         check: args.check.is_some(),
         last_resort: args.last_resort.is_some(),
     };
-    let commands = Commands {
-        check: args.check,
-        start: args.start,
-        stop: args.stop,
-        last_resort: args.last_resort,
-        key: args.key,
-        token: me.token.clone(),
-    };
+    let commands = commands(&args);
     let setup = Setup {
         config,
         me,
@@ -94,6 +101,30 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
     let ended = agent::run(setup);
     journal.end();
     ended.map_err(|error| lacking("cannot start", error))
+}
+
+fn commands(args: &AgentArgs) -> Commands {
+    Commands {
+        check: args.check.clone(),
+        start: args.start.clone(),
+        stop: args.stop.clone(),
+        last_resort: args.last_resort.clone(),
+        key: args.key.clone(),
+        token: args.token.clone(),
+    }
+}
+
+/// Sees that an agent which has ended left no service behind.
+fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
+    let mut voice = Voice::new(sink, &args.key, args.level as u64);
+    let commands = commands(&args);
+    agent::finish::run(
+        &commands,
+        args.timing,
+        &own_base(),
+        &args.bucket,
+        &mut voice,
+    )
 }
 
 /// The way to the service manager that started this process.

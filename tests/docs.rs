@@ -153,6 +153,8 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
     for verb in [
         None,
         Some(Verb::Agent),
+        Some(Verb::Check),
+        Some(Verb::Finish),
         Some(Verb::Timing),
         Some(Verb::Guard),
     ] {

@@ -117,6 +117,27 @@ impl Life {
     }
 }
 
+/// What the file says of an agent to whoever is none.
+pub(super) enum Trace {
+    /// It lives.
+    Lives,
+    /// It does not, or never did; the name of its last guard in this boot.
+    Dead(Option<String>),
+}
+
+/// Looks for an agent without beginning a life. What cannot be read is no trace.
+pub(super) fn trace(path: &Path) -> Trace {
+    let Ok(mut file) = File::open(path) else {
+        return Trace::Dead(None);
+    };
+    if lock(&file).is_ok_and(|free| !free) {
+        return Trace::Lives;
+    }
+    let mut text = String::new();
+    let _ = (&mut file).take(BYTES_MAX).read_to_string(&mut text);
+    Trace::Dead(parse(&text, &sys::boot_id()).and_then(|before| before.guard))
+}
+
 /// Says whether the file could be locked. A child of a dead agent that has not come
 /// to execute its program yet keeps the lock a moment longer.
 fn lock(file: &File) -> io::Result<bool> {

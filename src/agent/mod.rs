@@ -13,6 +13,7 @@
 //! graph has no cycle. A queue that is full is a fault with a name.
 
 mod children;
+pub mod finish;
 mod handover;
 pub mod herald;
 mod inbox;

@@ -8,6 +8,10 @@ use std::fmt::Write as _;
 pub enum Verb {
     /// Keep at most one copy of a service running.
     Agent,
+    /// Say whether the options of an agent would do.
+    Check,
+    /// Stop the service if an agent has ended and its guard too.
+    Finish,
     /// Show what R, F and C mean in seconds.
     Timing,
     /// Watch over an agent.
@@ -16,21 +20,40 @@ pub enum Verb {
 
 impl Verb {
     /// All of them, as help lists them.
-    pub const ALL: [Verb; 3] = [Verb::Agent, Verb::Timing, Verb::Guard];
+    pub const ALL: [Verb; 5] = [
+        Verb::Agent,
+        Verb::Check,
+        Verb::Finish,
+        Verb::Timing,
+        Verb::Guard,
+    ];
 
     /// Returns the word that selects it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Verb::Agent => "agent",
+            Verb::Check => "check",
+            Verb::Finish => "finish",
             Verb::Timing => "timing",
             Verb::Guard => "guard",
+        }
+    }
+
+    /// Returns whether it takes what the agent takes.
+    #[must_use]
+    pub fn is_agents(self) -> bool {
+        match self {
+            Verb::Agent | Verb::Check | Verb::Finish => true,
+            Verb::Timing | Verb::Guard => false,
         }
     }
 
     fn about(self) -> &'static str {
         match self {
             Verb::Agent => "keep at most one copy of a service running (the default)",
+            Verb::Check => "say whether these options of an agent are right",
+            Verb::Finish => "stop the service if neither agent nor guard is there to",
             Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
             Verb::Guard => "watch over an agent: started by it, not by hand",
         }
@@ -109,8 +132,8 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-const AGENT: &[Verb] = &[Verb::Agent];
-const BOTH: &[Verb] = &[Verb::Agent, Verb::Timing];
+const AGENT: &[Verb] = &[Verb::Agent, Verb::Check, Verb::Finish];
+const BOTH: &[Verb] = &[Verb::Agent, Verb::Check, Verb::Finish, Verb::Timing];
 const ALL: &[Verb] = &Verb::ALL;
 
 const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
@@ -329,6 +352,11 @@ pub fn help(verb: Option<Verb>) -> String {
         Some(Verb::Agent) => writeln!(
             out,
             "usage: putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]"
+        ),
+        Some(verb @ (Verb::Check | Verb::Finish)) => writeln!(
+            out,
+            "usage: putex {} and the arguments and options of the agent",
+            verb.word()
         ),
         Some(Verb::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
         Some(Verb::Timing) => {

@@ -73,6 +73,13 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
+/// Returns whether a guard of that name lives, without disturbing it: no two sockets
+/// have one name.
+#[must_use]
+pub fn is_there(name: &str) -> bool {
+    listen(name).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 /// Attaches to the guard of that name; `None` when there is none any more.
 pub fn call(name: &str) -> Option<OwnedFd> {
     let kind = SocketType::SEQPACKET;

@@ -27,8 +27,8 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 
 use self::device::Device;
 use self::left::Left;
-pub use self::line::call;
 use self::line::{Agent, listen, receive};
+pub use self::line::{call, is_there};
 pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};

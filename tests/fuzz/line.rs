@@ -30,7 +30,7 @@ pub fn cli(data: &[u8]) -> bool {
     words.retain(|word| url(word).is_none());
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
     match cli::parse(words, env, "alpha") {
-        Ok(Wish::Agent(args)) => {
+        Ok(Wish::Agent(args) | Wish::Check(args) | Wish::Finish(args)) => {
             asked(&args);
             return true;
         }

@@ -1,0 +1,99 @@
+//! `putex finish`: what a service manager runs when an agent has ended, however it
+//! did. When its guard is gone too, nobody else would stop the service.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::life::{self, Trace};
+use crate::command::{Commands, Stage};
+use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
+use crate::core::timing::{Instant, Timing};
+use crate::exit::Exit;
+use crate::guard::{Voice, is_there};
+use crate::sys::{self, Alarm, Want};
+
+/// Runs stop until it succeeds, for the stop budget at the longest, unless an agent
+/// or a guard lives that will.
+///
+/// # Errors
+///
+/// When the system has no descriptor or process to give.
+pub fn run(
+    commands: &Commands,
+    timing: Timing,
+    base: &Path,
+    bucket: &str,
+    voice: &mut Voice,
+) -> io::Result<Exit> {
+    let path = life::path(base, bucket, &commands.key, &commands.token);
+    match life::trace(&path) {
+        Trace::Lives => {
+            voice.say(Level::Info, "finish: the agent lives: nothing to do");
+            return Ok(Exit::Success);
+        }
+        Trace::Dead(Some(guard)) if is_there(&guard) => {
+            voice.say(Level::Info, "finish: the guard sees to the service");
+            return Ok(Exit::Success);
+        }
+        Trace::Dead(_) => {}
+    }
+    let alarm = Alarm::new()?;
+    let until = sys::now().after(timing.stop_budget());
+    let mut stage = Stage::new(Command::Stop)?;
+    loop {
+        let outcome = stop(commands, &mut stage, until, &alarm, voice)?;
+        match outcome {
+            Outcome::Succeeded => {
+                voice.say(Level::Info, "finish: stop succeeded");
+                return Ok(Exit::Success);
+            }
+            Outcome::Failed(why) => voice.say(Level::Error, &format!("finish: stop failed: {why}")),
+            Outcome::Overran => {
+                let text = "finish: stop did not end in time and was killed";
+                voice.say(Level::Error, text);
+            }
+        }
+        let again = sys::now().after(timing.renewal() / 4);
+        if again >= until {
+            return Ok(Exit::NotStopped);
+        }
+        alarm.wait([], Some(again))?;
+    }
+}
+
+/// Runs stop once, until the deadline.
+fn stop(
+    commands: &Commands,
+    stage: &mut Stage,
+    deadline: Instant,
+    alarm: &Alarm,
+    voice: &mut Voice,
+) -> io::Result<Outcome> {
+    let run = Run {
+        command: Command::Stop,
+        role: Role::Standby,
+        deadline,
+        starting: false,
+        under: Under::default(),
+    };
+    let mut prepared = commands.prepare(&run, None, sys::now());
+    stage.spawn(&mut prepared, &File::open("/dev/null")?)?;
+    let mut killed = false;
+    loop {
+        let output = (stage.output(), Want::Read);
+        let exit = stage.exit().unwrap_or(stage.output());
+        let until = (!killed).then_some(deadline);
+        let [says, _] = alarm.wait([output, (exit, Want::Read)], until)?;
+        if says {
+            stage.pass_on(&mut |command, line| voice.pass_on(command, line));
+        }
+        if stage.has_ended() {
+            return Ok(stage.reap(killed, &mut |command, line| voice.pass_on(command, line)));
+        }
+        if !killed && sys::now() >= deadline {
+            killed = true;
+            stage.kill();
+        }
+    }
+}

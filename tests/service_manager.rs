@@ -1,0 +1,300 @@
+//! What a service manager sees of an agent, and what `putex finish` does when one has
+//! ended: an agent on a directory, and a service that is a file.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longest that anything here may take, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A host with one service: the file `up`. What stop was run by stands in `stopped`.
+struct Host {
+    folder: PathBuf,
+    key: String,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        let key = format!("manager-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(format!("putex-{key}"));
+        fs::create_dir(&folder).expect("a folder of this test's own");
+        Host { folder, key }
+    }
+
+    /// Prepares a command of putex with the options of this host's agent.
+    fn putex(&self, verb: &str, stop: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
+        command
+            .args([verb, "--key", &self.key, "--token", "one"])
+            .args(["-r", "200ms", "-c", "5"])
+            .arg("--dir")
+            .arg(self.folder.join("lock"))
+            .args(["--start", "env >$D/env; echo >$D/up", "--stop", stop])
+            .env("D", &self.folder);
+        command
+    }
+
+    fn agent(&self) -> Agent {
+        let mut command = self.putex("agent", STOP);
+        command.stderr(Stdio::null());
+        Agent(command.spawn().expect("the agent runs"))
+    }
+
+    fn finish(&self, stop: &str) -> (Option<i32>, String) {
+        let Output { status, stderr, .. } =
+            self.putex("finish", stop).output().expect("putex runs");
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+    }
+
+    fn is_up(&self) -> bool {
+        self.folder.join("up").exists()
+    }
+
+    fn wait_until_up(&self) {
+        until("the service", || self.is_up().then_some(()));
+    }
+
+    /// Returns the process of the agent's guard.
+    fn guard(&self) -> Pid {
+        let wanted = format!("putex\0guard\0{}\0", self.key);
+        let entries = fs::read_dir("/proc").expect("there is a /proc");
+        let mut pids = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let words = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (words == wanted).then(|| Pid::from_raw(pid))?
+        });
+        pids.next().expect("there is a guard")
+    }
+}
+
+const STOP: &str = "rm -f $D/up";
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An agent, which ends with the test.
+struct Agent(Child);
+
+impl Agent {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it has ended");
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Its guard stops the service then.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The end of a socket at which a service manager listens.
+struct Manager {
+    socket: UnixDatagram,
+    name: String,
+}
+
+impl Manager {
+    fn listen(name: &str) -> Manager {
+        let name = format!("putex-manager-{}-{name}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let socket = UnixDatagram::bind_addr(&address).expect("nobody else has it");
+        let patience = Some(PATIENCE);
+        socket.set_read_timeout(patience).expect("it can be set");
+        Manager { socket, name }
+    }
+
+    /// Waits for a word that begins so.
+    fn hear(&self, beginning: &str) -> String {
+        loop {
+            let mut buffer = [0; 1024];
+            let count = self.socket.recv(&mut buffer).unwrap_or_else(|error| {
+                panic!("no {beginning}: {error}");
+            });
+            let said = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            if let Some(line) = said.lines().find(|line| line.starts_with(beginning)) {
+                return line.to_owned();
+            }
+        }
+    }
+
+    fn is_silent_for(&self, time: Duration) -> bool {
+        // What was sent before is not meant.
+        std::thread::sleep(Duration::from_millis(50));
+        self.socket.set_nonblocking(true).expect("it can be set");
+        while self.socket.recv(&mut [0; 1024]).is_ok() {}
+        std::thread::sleep(time);
+        let silent = self.socket.recv(&mut [0; 1024]).is_err();
+        self.socket.set_nonblocking(false).expect("it can be set");
+        silent
+    }
+}
+
+#[test]
+fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
+    let (host, manager) = (Host::new("notify"), Manager::listen("notify"));
+    let mut command = host.putex("agent", STOP);
+    command
+        .env("NOTIFY_SOCKET", format!("@{}", manager.name))
+        .env("WATCHDOG_USEC", "300000");
+    let agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    manager.hear("READY=1");
+    assert!(!host.is_up(), "standing by is not holding the lock");
+    host.wait_until_up();
+    let status = manager.hear("STATUS=active");
+    assert!(status.contains("STATUS=active: "), "{status}");
+    let given = fs::read_to_string(host.folder.join("env")).expect("start wrote it");
+    for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {
+        assert!(!given.contains(own), "{own} was given to start");
+    }
+    let guards = format!("/proc/{}/environ", host.guard());
+    let guards = fs::read(guards).expect("it is this user's");
+    assert!(!String::from_utf8_lossy(&guards).contains("NOTIFY_SOCKET"));
+    manager.hear("WATCHDOG=1");
+    agent.signal(Signal::HUP);
+    manager.hear("RELOADING=1");
+    manager.hear("READY=1");
+    agent.signal(Signal::TERM);
+    manager.hear("STOPPING=1");
+    until("end of the service", || (!host.is_up()).then_some(()));
+}
+
+#[test]
+fn an_agent_that_hangs_is_silent() {
+    let (host, manager) = (Host::new("silent"), Manager::listen("silent"));
+    let mut command = host.putex("agent", STOP);
+    command
+        .env("NOTIFY_SOCKET", format!("@{}", manager.name))
+        .env("WATCHDOG_USEC", "150000");
+    let agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    manager.hear("WATCHDOG=1");
+    assert!(!manager.is_silent_for(Duration::from_millis(300)));
+    agent.signal(Signal::STOP);
+    assert!(manager.is_silent_for(Duration::from_millis(300)));
+}
+
+#[test]
+fn a_stop_that_fails_keeps_an_agent_from_being_ready() {
+    let (host, manager) = (Host::new("unready"), Manager::listen("unready"));
+    let mut command = host.putex("agent", "test -e $D/let");
+    command.env("NOTIFY_SOCKET", format!("@{}", manager.name));
+    let _agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    manager.hear("STATUS=standby: stop failed");
+    fs::write(host.folder.join("let"), "").expect("the folder is there");
+    manager.hear("READY=1");
+}
+
+#[test]
+fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
+    let host = Host::new("fd");
+    let agent = host.putex("agent", STOP);
+    // A shell gives the pipe that number; cat ends when nobody has it any more.
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | cat"#]);
+    shell.arg("sh").arg(agent.get_program());
+    shell.args(agent.get_args()).env("D", &host.folder);
+    let output = shell
+        .stderr(Stdio::null())
+        .output()
+        .expect("the shell runs");
+    assert_eq!(output.stdout, b"\n");
+    let guard = host.guard();
+    let status = fs::read_to_string(format!("/proc/{guard}/status")).expect("it runs");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+    let parent: i32 = parent.and_then(|pid| pid.parse().ok()).expect("a parent");
+    let parent = Pid::from_raw(parent).expect("a process");
+    kill_process(parent, Signal::TERM).expect("the agent runs");
+    let folder = format!("/proc/{guard}");
+    until("end of the guard", || {
+        fs::metadata(&folder).is_err().then_some(())
+    });
+}
+
+#[test]
+fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
+    let host = Host::new("left");
+    let agent = host.agent();
+    host.wait_until_up();
+    let (status, said) = host.finish(STOP);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the agent lives"), "{said}");
+    agent.kill();
+    let (status, said) = host.finish("echo no >$D/stopped");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the guard sees to the service"), "{said}");
+    assert!(!host.folder.join("stopped").exists());
+    until("end of the service", || (!host.is_up()).then_some(()));
+}
+
+#[test]
+fn finish_stops_what_agent_and_guard_left() {
+    let host = Host::new("both");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    kill_process(guard, Signal::KILL).expect("it runs");
+    until("end of the guard", || {
+        fs::metadata(format!("/proc/{guard}/exe"))
+            .is_err()
+            .then_some(())
+    });
+    assert!(host.is_up(), "nobody stopped it");
+    let (status, said) = host.finish("echo oh no; exit 3");
+    assert_eq!(status, Some(70), "{said}");
+    assert!(
+        said.contains("finish: stop failed: exit status 3"),
+        "{said}"
+    );
+    assert!(said.contains(": stop: oh no\n"), "{said}");
+    let (status, said) = host.finish("exec sleep 100");
+    assert_eq!(status, Some(70), "{said}");
+    assert!(said.contains("did not end in time"), "{said}");
+    let (status, said) = host.finish(STOP);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!host.is_up());
+}
+
+#[test]
+fn check_says_whether_the_options_are_right() {
+    let host = Host::new("check");
+    let said = |command: &mut Command| {
+        let Output { status, stdout, .. } = command.output().expect("putex runs");
+        (status.code(), String::from_utf8_lossy(&stdout).into_owned())
+    };
+    let right = format!("{}: the options are right\n", host.key);
+    assert_eq!(said(&mut host.putex("check", STOP)), (Some(0), right));
+    let wrong = said(host.putex("check", STOP).args(["-f", "1"]));
+    assert_eq!(wrong, (Some(78), String::new()));
+    let wrong = said(host.putex("check", STOP).args(["--notify-fd", "2"]));
+    assert_eq!(wrong, (Some(64), String::new()));
+    assert!(!host.folder.join("lock").exists(), "nothing is made");
+}
