@@ -3,7 +3,8 @@
 //! who do as it does by datagrams.
 //!
 //! The main thread alone says that the agent lives: it is the turn loop, so a pump
-//! that hangs is silent. Nothing here waits; what cannot be sent at once is lost.
+//! that hangs is silent. Nothing here waits: what a manager has no room for is said
+//! again after the next turn.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -57,10 +58,11 @@ impl Ear {
         Ok(Ear { way, ready })
     }
 
-    fn tell(&self, text: &str) {
-        if let Some((socket, address)) = &self.way {
-            // A manager that does not listen now will ask for its watchdog's word.
-            let _ = socket.send_to_addr(text.as_bytes(), address);
+    /// Says whether it was taken, or nobody is there to take it.
+    fn tell(&self, text: &str) -> bool {
+        match &self.way {
+            Some((socket, address)) => socket.send_to_addr(text.as_bytes(), address).is_ok(),
+            None => true,
         }
     }
 
@@ -85,7 +87,6 @@ pub struct Herald {
     /// The last thing that was said, and whether the manager knows.
     status: String,
     said: bool,
-    stands_by: bool,
 }
 
 impl Herald {
@@ -109,7 +110,6 @@ impl Herald {
             pulse: period(offer).map(|period| (period / PULSES, sys::now())),
             status: String::new(),
             said: true,
-            stands_by: false,
         })
     }
 
@@ -133,23 +133,26 @@ impl Herald {
 
     /// Tells what is new after a turn.
     pub(super) fn tell(&mut self, state: &str, stands_by: bool) {
+        if !stands_by && self.said {
+            return;
+        }
+        let ready = stands_by && !self.ear.ready.load(SeqCst);
+        if ready
+            && let Some(descriptor) = self.descriptor.take()
+            && let Err(error) = write_line(descriptor)
+        {
+            log::warn!("--notify-fd: {error}");
+        }
         let mut news = String::new();
-        if stands_by && !self.stands_by {
-            self.stands_by = true;
-            self.ear.ready.store(true, SeqCst);
+        if ready {
             news.push_str("READY=1\n");
-            if let Some(descriptor) = self.descriptor.take()
-                && let Err(error) = write_line(descriptor)
-            {
-                log::warn!("--notify-fd: {error}");
-            }
         }
         if !self.said {
-            self.said = true;
             news.push_str(&format!("STATUS={state}: {}\n", self.status));
         }
-        if !news.is_empty() {
-            self.ear.tell(&news);
+        if !news.is_empty() && self.ear.tell(&news) {
+            self.said = true;
+            self.ear.ready.fetch_or(ready, SeqCst);
         }
     }
 
@@ -252,6 +255,27 @@ mod tests {
             "{reloading}"
         );
         assert_eq!(heard(&socket).as_deref(), Some("READY=1"));
+    }
+
+    #[test]
+    fn what_a_manager_had_no_room_for_is_said_again() {
+        let (socket, offer) = manager("full");
+        let mut herald = Herald::new(&offer, None).expect("the offer is fine");
+        let mut filler = 0;
+        while herald.ear.tell("filler") {
+            filler += 1;
+        }
+        herald.note(Level::Info, "the service runs here");
+        herald.tell("active", true);
+        for _ in 0..filler {
+            assert_eq!(heard(&socket).as_deref(), Some("filler"));
+        }
+        assert_eq!(heard(&socket), None);
+        herald.tell("active", true);
+        let said = heard(&socket).expect("there is room now");
+        assert_eq!(said, "READY=1\nSTATUS=active: the service runs here\n");
+        herald.tell("active", true);
+        assert_eq!(heard(&socket), None);
     }
 
     #[test]
