@@ -1,0 +1,49 @@
+# shellcheck shell=sh disable=SC2154
+# OpenRC: rc-service and supervise-daemon of Debian's package, which would replace the
+# init system if it was installed: in a root that is this one with OpenRC laid over it.
+
+m_prepare() {
+    unpack openrc openrc librc1 libeinfo1 insserv
+    base=$work/openrc
+    mkdir -p "$base"
+    enter "
+mount -t tmpfs tmpfs $base
+mkdir $base/upper $base/work $base/root
+cp -R $tools/openrc $base/lower
+for folder in bin sbin lib; do
+    [ ! -d $base/lower/\$folder ] || cp -R $base/lower/\$folder $base/lower/usr/
+    rm -rf $base/lower/\$folder
+done
+cd $base
+mount -t overlay overlay -o lowerdir=$base/lower:/,upperdir=$base/upper,workdir=$base/work root
+mount --bind /proc root/proc
+mount --bind /dev root/dev
+mount --bind /run root/run
+mkdir -p root$work
+mount --bind $work root$work
+rm -rf root/etc/init.d root/etc/rc?.d root/etc/runlevels
+mkdir -p root/etc/init.d root/etc/conf.d root/etc/runlevels/default
+for folder in starting started stopping inactive wasinactive failed hotplugged daemons \\
+    options exclusive scheduled init.d tmp; do
+    mkdir -p root/run/openrc/\$folder
+done
+echo default >root/run/openrc/softlevel
+cp $root/contrib/openrc/putex.initd root/etc/init.d/putex
+cp $root/contrib/openrc/putex.confd root/etc/conf.d/putex
+ln -s putex root/etc/init.d/putex.$key
+ln -s $work/etc/putex root/etc/putex
+cp $work/sbin/putex root/usr/sbin/putex
+touch $work/entered"
+}
+service() { inside chroot "$base/root" rc-service "putex.$key" "$@"; }
+m_wrong() {
+    ! service checkconfig && ! service start && [ -z "$(find_all agent)" ] &&
+        ! inside chroot "$base/root" rc-service putex start
+}
+m_start() { service start; }
+m_ready() { logged 'looking -> standby'; }
+m_status() { service status; }
+m_reload() { service reload; }
+m_stop() { service stop; }
+m_log() { grep "putex.*$key" "$work/messages"; }
+m_end() { leave; }
