@@ -47,3 +47,30 @@ m_reload() { service reload; }
 m_stop() { service stop; }
 m_log() { grep "putex.*$key" "$work/messages"; }
 m_end() { leave; }
+more_of_it() {
+    say "another service is kept by contrib/examples/service"
+    cp contrib/examples/service "$work/service"
+    cat >"$work/kept" <<'END'
+#!/sbin/openrc-run
+command=/bin/sleep
+command_args=1000
+command_background=yes
+pidfile=/run/kept.pid
+END
+    inside install -m 755 "$work/kept" "$base/root/etc/init.d/kept"
+    inside chroot "$base/root" sh -ec "
+        export PUTEX_KEY=kept
+        s=$work/service
+        \$s stop
+        PUTEX_ROLE=standby \$s healthcheck
+        if \$s healthcheck; then exit 1; fi
+        \$s start
+        \$s start
+        \$s healthcheck
+        pid=\$(cat /run/kept.pid)
+        kill -0 \$pid
+        \$s stop
+        \$s stop
+        # Dead, if not reaped: the first process of a container may not care.
+        if grep -s '^State:.[^ZX]' /proc/\$pid/status; then exit 2; fi" || fail "the example: $?"
+}

@@ -92,4 +92,25 @@ more_of_it() {
     wait_for 30 is_up || fail "the service did not come back"
     within find /sys/fs/cgroup -path "*$unit/putex-*" -name start | grep . ||
         fail "no control groups for the commands"
+    keep_a_unit
+}
+# The commands are under what the unit allows, and do this all the same.
+keep_a_unit() {
+    say "another unit is kept by contrib/examples/service"
+    printf '[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 1000\n' \
+        >"$units/kept.service"
+    within systemctl daemon-reload
+    mkdir "${config}x"
+    cp contrib/examples/service "$work/service"
+    for act in start stop healthcheck; do
+        printf '#!/bin/sh\nexec %s/service %s kept.service\n' "$work" "$act" >"${config}x/$act"
+        chmod 755 "${config}x/$act"
+    done
+    check="--healthcheck /etc/putex/${key}x/healthcheck"
+    echo "OPTIONS=\"--dir $work/lock --token one -r 1s $check\"" >"${config}x/env"
+    within systemctl start "putex@${key}x" || fail "the second instance"
+    wait_for 30 within systemctl is-active kept.service || fail "it was not started"
+    within systemctl stop "putex@${key}x" || fail "the second instance does not stop"
+    within systemctl is-active kept.service && fail "it was not stopped"
+    return 0
 }
