@@ -109,7 +109,8 @@ find_all() {
     agent) wanted="*putex agent --key $key *" ;;
     guard) wanted="putex guard $key *" ;;
     esac
-    for proc in /proc/[0-9]*; do
+    grep -las -- "$key" /proc/[0-9]*/cmdline | while read -r proc; do
+        proc=${proc%/cmdline}
         words=$({ tr '\0' ' ' <"$proc/cmdline"; } 2>/dev/null) || continue
         # shellcheck disable=SC2254  # a pattern
         case $words in $wanted) echo "${proc#/proc/}" ;; esac
@@ -158,8 +159,10 @@ play() {
 
     say "kill -9 of agent and guard: stop is run"
     agent=$(find_all agent)
-    # shellcheck disable=SC2046  # numbers
-    kill -9 $(find_all guard) "$agent"
+    guard=$(find_all guard)
+    # An agent that sees its guard die starts another.
+    kill -STOP "$agent"
+    kill -9 "$guard" "$agent"
     wait_for 5 is_down || fail "nobody stopped the service"
     finish=$(m_log | grep 'finish: stop' | tail -n 1)
     [ -z "$finish" ] || say "log: $finish"
