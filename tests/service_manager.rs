@@ -210,7 +210,10 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     let agent = host.putex("agent", STOP);
     // A shell gives the pipe that number; cat ends when nobody has it any more.
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | cat"#]);
+    shell.args([
+        "-c",
+        r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | timeout 20 cat"#,
+    ]);
     shell.arg("sh").arg(agent.get_program());
     shell.args(agent.get_args()).env("D", &host.folder);
     let output = shell
@@ -218,6 +221,7 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
         .output()
         .expect("the shell runs");
     assert_eq!(output.stdout, b"\n");
+    assert!(output.status.success(), "somebody keeps it open");
     let guard = host.guard();
     let status = fs::read_to_string(format!("/proc/{guard}/status")).expect("it runs");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
