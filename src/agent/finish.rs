@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::life::{self, Trace};
+use super::life;
 use crate::command::{Commands, Stage};
 use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
 use crate::core::timing::{Instant, Timing};
@@ -14,11 +14,12 @@ use crate::guard::{Voice, is_there};
 use crate::sys::{self, Alarm, Want};
 
 /// Runs stop until it succeeds, for the stop budget at the longest, unless an agent
-/// or a guard lives that will.
+/// or a guard lives that will. An agent that begins meanwhile waits for this to end.
 ///
 /// # Errors
 ///
-/// When the system has no descriptor or process to give.
+/// When it cannot be known whether the agent lives, or the system has no descriptor or
+/// process to give.
 pub fn run(
     commands: &Commands,
     timing: Timing,
@@ -27,21 +28,21 @@ pub fn run(
     voice: &mut Voice,
 ) -> io::Result<Exit> {
     let path = life::path(base, bucket, &commands.key, &commands.token);
-    match life::trace(&path) {
-        Trace::Lives => {
-            voice.say(Level::Info, "finish: the agent lives: nothing to do");
-            return Ok(Exit::Success);
-        }
-        Trace::Dead(Some(guard)) if is_there(&guard) => {
-            voice.say(Level::Info, "finish: the guard sees to the service");
-            return Ok(Exit::Success);
-        }
-        Trace::Dead(_) => {}
-    }
+    let dead = life::trace(&path)
+        .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+    let Some(dead) = dead else {
+        voice.say(Level::Info, "finish: the agent lives: nothing to do");
+        return Ok(Exit::Success);
+    };
     let alarm = Alarm::new()?;
     let until = sys::now().after(timing.stop_budget());
     let mut stage = Stage::new(Command::Stop)?;
     loop {
+        // One that was started last of all may come late.
+        if dead.guard.as_deref().is_some_and(is_there) {
+            voice.say(Level::Info, "finish: the guard sees to the service");
+            return Ok(Exit::Success);
+        }
         let outcome = stop(commands, &mut stage, until, &alarm, voice)?;
         match outcome {
             Outcome::Succeeded => {

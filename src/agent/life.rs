@@ -4,6 +4,8 @@
 //! that every incarnation named in it is dead: the kernel lets go of the lock only
 //! when the last thread is gone. The name of the boot says that they lived on this
 //! host, since it was started last.
+//!
+//! `putex finish` shares the lock with its like: an agent that begins waits for it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
@@ -70,7 +72,8 @@ fn plain(name: &str) -> String {
 
 impl Life {
     /// Begins a life: gets the lock, reads who lived before in this boot, and writes
-    /// this one in.
+    /// this one in. Waits for a `putex finish` that runs stop: that must not hit the
+    /// service of this life.
     ///
     /// # Errors
     ///
@@ -85,7 +88,10 @@ impl Life {
             return Err("the kernel does not name its boot".to_owned());
         }
         let file = open(path).map_err(failed)?;
-        if !lock(&file).map_err(failed)? {
+        while !lock(&file, EXCLUSIVE).map_err(failed)? {
+            if lock(&file, SHARED).map_err(failed)? {
+                continue;
+            }
             let path = path.display();
             return Err(format!("{path}: another agent with this token runs here"));
         }
@@ -117,34 +123,43 @@ impl Life {
     }
 }
 
-/// What the file says of an agent to whoever is none.
-pub(super) enum Trace {
-    /// It lives.
-    Lives,
-    /// It does not, or never did; the name of its last guard in this boot.
-    Dead(Option<String>),
+/// An agent that is dead, or never lived. None of its name begins while this is kept.
+#[derive(Debug)]
+pub(super) struct Dead {
+    _file: File,
+    /// The name of its last guard in this boot.
+    pub(super) guard: Option<String>,
 }
 
-/// Looks for an agent without beginning a life. What cannot be read is no trace.
-pub(super) fn trace(path: &Path) -> Trace {
-    let Ok(mut file) = File::open(path) else {
-        return Trace::Dead(None);
-    };
-    if lock(&file).is_ok_and(|free| !free) {
-        return Trace::Lives;
+/// Looks for an agent without beginning a life; `None` when it lives.
+///
+/// # Errors
+///
+/// When there can be no file: whether the agent lives is not known then.
+pub(super) fn trace(path: &Path) -> io::Result<Option<Dead>> {
+    // Made where there was none, so that there is something to lock.
+    let file = open(path)?;
+    if !lock(&file, SHARED)? {
+        return Ok(None);
     }
     let mut text = String::new();
-    let _ = (&mut file).take(BYTES_MAX).read_to_string(&mut text);
-    Trace::Dead(parse(&text, &sys::boot_id()).and_then(|before| before.guard))
+    // What cannot be read says nothing of a guard.
+    let _ = (&file).take(BYTES_MAX).read_to_string(&mut text);
+    let guard = parse(&text, &sys::boot_id()).and_then(|before| before.guard);
+    Ok(Some(Dead { _file: file, guard }))
 }
+
+/// How an agent that lives locks the file, and how whoever needs it dead does.
+const EXCLUSIVE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
+const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
 
 /// Says whether the file could be locked. A child of a dead agent that has not come
 /// to execute its program yet keeps the lock a moment longer.
-fn lock(file: &File) -> io::Result<bool> {
+fn lock(file: &File, how: FlockOperation) -> io::Result<bool> {
     let until = sys::now().after(LOCK_WITHIN);
     let alarm = Alarm::new()?;
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(file, how) {
             Ok(()) => return Ok(true),
             Err(Errno::WOULDBLOCK) if sys::now() < until => {
                 alarm.wait([], Some(sys::now().after(LOCK_EVERY)))?;
@@ -214,6 +229,8 @@ pub(crate) fn parse(text: &str, boot: &str) -> Option<Before> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
@@ -236,6 +253,32 @@ mod tests {
         let (_, before) = Life::begin(&path, Incarnation(3), "boot").expect("the first is dead");
         assert_eq!(before.dead, [Incarnation(1)]);
         assert_eq!(before.guard.as_deref(), Some("guard-1"));
+    }
+
+    #[test]
+    fn a_life_begins_when_those_who_need_the_one_before_dead_have_done() {
+        let path = path(&folder("dead"), "b", "k", "t");
+        let (life, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
+        assert!(trace(&path).expect("there is a file").is_none(), "it lives");
+        drop(life);
+        let dead = trace(&path).expect("there is a file").expect("it is dead");
+        let other = trace(&path).expect("there is a file").expect("it is dead");
+        let own = path.clone();
+        let next = thread::spawn(move || Life::begin(&own, Incarnation(2), "boot").map(drop));
+        drop(other);
+        let later = sys::now().after(3 * LOCK_WITHIN);
+        let alarm = Alarm::new().expect("a timer");
+        alarm.wait([], Some(later)).expect("a wait");
+        assert!(!next.is_finished(), "one is still at it");
+        drop(dead);
+        next.join().expect("no panic").expect("nobody is at it");
+    }
+
+    #[test]
+    fn whether_an_agent_lives_is_not_guessed() {
+        let taken = folder("taken").join("file");
+        fs::write(&taken, "").expect("there is room");
+        trace(&taken.join("t")).expect_err("there can be no file");
     }
 
     #[test]
