@@ -92,11 +92,12 @@ impl Sink {
     /// Says why the process ends at once; on stderr whatever the log is, for whoever
     /// started it there.
     pub fn refuse(self, text: &str, exit: Exit) -> Exit {
-        if self == Sink::Journal {
-            let _ = io::stderr().write_all(&self.frame(Level::Error, text));
-        } else {
-            eprintln!("putex: {text}");
-        }
+        let stderr = match self {
+            Sink::Journal => self,
+            Sink::Syslog | Sink::Screen | Sink::Pipe => Sink::Pipe,
+        };
+        // Where nobody reads it, the exit status says it still.
+        let _ = io::stderr().write_all(&stderr.frame(Level::Error, text));
         if self == Sink::Syslog {
             Syslog::default().send(&self.frame(Level::Error, text));
         }
