@@ -141,10 +141,10 @@ pub fn remove_agents_own(command: &mut std::process::Command) {
     }
 }
 
-/// A start that nobody knows of could start the service after the guard stopped
-/// it, so it begins only when the guard has been told.
+/// A start that nobody knows of could start the service after the guard stopped it, and
+/// a stop would be left to hang, so they begin only when the guard has been told.
 fn waits_for_leave(command: Command) -> bool {
-    command == Command::Start
+    command != Command::Check
 }
 
 /// One command: its pipe, and its process while one runs.

@@ -390,7 +390,11 @@ impl Nursery {
                     // Held up meanwhile, it is killed before it begins.
                     stage.give_leave();
                 }
-                Some(())
+                if run.command != Command::Stop {
+                    return Some(());
+                }
+                let lost = self.sentinel.stop_begins();
+                self.report(lost)
             }
             Err(error) => {
                 let outcome = Outcome::Failed(format!("it could not be run: {error}"));

@@ -80,6 +80,7 @@ fn stop(
     };
     let mut prepared = commands.prepare(&run, None, sys::now());
     stage.spawn(&mut prepared, &File::open("/dev/null")?)?;
+    stage.give_leave();
     let mut killed = false;
     loop {
         let output = (stage.output(), Want::Read);

@@ -149,7 +149,12 @@ impl Sentinel {
         words.push(Word::Watch(self.watch));
         let lost = words.iter().find_map(|word| self.send(word));
         let tell = |command| self.send_group(command);
-        lost.or_else(|| Command::ALL.into_iter().find_map(tell))
+        let lost = lost.or_else(|| Command::ALL.into_iter().find_map(tell));
+        let stops = self.groups[Command::Stop as usize].is_some();
+        if lost.is_some() || !stops {
+            return lost;
+        }
+        self.stop_begins()
     }
 
     fn start(&self, now: Instant) -> io::Result<Line> {
@@ -239,6 +244,11 @@ impl Sentinel {
         }
         self.groups[command as usize] = Some(group);
         self.send_group(command)
+    }
+
+    /// Tells that stop has leave to begin: from now on it has its time.
+    pub(super) fn stop_begins(&mut self) -> Option<Sentry> {
+        self.send(&Word::StopBegins)
     }
 
     /// Returns whether a guard is there that was told of this command's group.

@@ -338,11 +338,10 @@ impl House {
                     let text = "the guard has no descriptor left: it ends";
                     self.voice.say(Level::Error, text);
                     self.over = true;
-                } else if command == Command::Stop {
-                    self.hear(News::AgentsStopBegan);
                 }
             }
             Word::KillService => self.left.kill_service(),
+            Word::StopBegins => self.hear(News::AgentsStopBegan),
             Word::GivenUp => self.hear(News::GivenUp),
         }
     }
@@ -480,6 +479,7 @@ impl House {
         self.killed[at] = false;
         match self.stages[at].spawn(&mut prepared, &self.nothing) {
             Ok(group) => {
+                self.stages[at].give_leave();
                 // Best effort: it may have ended.
                 let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
                 let _ = fs::write(path, &self.oom_score);

@@ -30,6 +30,8 @@ pub enum Word {
     Under(Under),
     /// A command of the agent runs in this process group.
     Group(Command, i32),
+    /// The agent's stop command, whose group was told, has leave to begin.
+    StopBegins,
     /// All that start ever left behind is to be killed.
     KillService,
     /// The agent ends although the service may run.
@@ -103,6 +105,7 @@ impl Word {
             }
             Word::KillService => out.number(4),
             Word::GivenUp => out.number(5),
+            Word::StopBegins => out.number(6),
         }
         out.0
     }
@@ -123,6 +126,7 @@ impl Word {
             }
             4 => Word::KillService,
             5 => Word::GivenUp,
+            6 => Word::StopBegins,
             _ => return None,
         })
     }
@@ -367,6 +371,7 @@ mod tests {
                 previous: None,
             }),
             Word::Group(Command::Stop, 4711),
+            Word::StopBegins,
             Word::KillService,
             Word::GivenUp,
         ]

@@ -36,6 +36,7 @@ pub fn words(data: &[u8]) -> bool {
             Word::Under(_) => News::Tick,
             Word::Group(_, _) => News::AgentGone,
             Word::KillService => News::NoDevice(None),
+            Word::StopBegins => News::AgentsStopBegan,
             Word::GivenUp => News::GivenUp,
         };
         if turn(&mut guard, news, now) {
@@ -91,7 +92,11 @@ fn understood(packet: &[u8]) -> Option<Word> {
         // Group 1, signalled as a group, is every process there is.
         Word::Group(_, group) => assert!(*group == 0 || *group > 1, "group {group}"),
         Word::Watch(Watch::MayRun(fence)) => fenced(*fence),
-        Word::Watch(Watch::Down) | Word::Under(_) | Word::KillService | Word::GivenUp => {}
+        Word::Watch(Watch::Down)
+        | Word::Under(_)
+        | Word::StopBegins
+        | Word::KillService
+        | Word::GivenUp => {}
     }
     Some(word)
 }
