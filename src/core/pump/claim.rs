@@ -89,12 +89,19 @@ impl Facts {
     /// shown, or of the last one that was; and after a loss those of the last holder
     /// before it, for as long as it can live.
     fn published(&self, sight: &Sight, now: Instant) -> (Duration, Duration) {
+        let last = self.last_holder;
         let (lock, grace) = match &sight.found {
             Found::Record(Record {
                 lease: Some(lease), ..
-            }) => (lease.renewal * lease.failures, lease.grace),
+            }) if sight.revision >= last.revision => (lease.renewal * lease.failures, lease.grace),
+            Found::Record(Record {
+                lease: Some(lease), ..
+            }) => (
+                (lease.renewal * lease.failures).max(last.lock),
+                lease.grace.max(last.grace),
+            ),
             Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => {
-                self.last_holder
+                (last.lock, last.grace)
             }
         };
         match &self.bound {

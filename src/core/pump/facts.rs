@@ -49,6 +49,35 @@ impl Seen {
     }
 }
 
+/// What the last foreign holder published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastHolder {
+    /// The highest revision of the key that was seen.
+    pub(super) revision: Revision,
+    /// Its F·R.
+    pub(super) lock: Duration,
+    /// Its C·R, or more.
+    pub(super) grace: Duration,
+}
+
+impl LastHolder {
+    /// An older record, of a stale read or a loss that has not shown yet, does not
+    /// make the last holder a faster one.
+    fn note(&mut self, revision: Revision, lease: &Lease) {
+        let (lock, grace) = (lease.renewal * lease.failures, lease.grace);
+        if revision < self.revision {
+            self.lock = self.lock.max(lock);
+            self.grace = self.grace.max(grace);
+        } else {
+            *self = LastHolder {
+                revision,
+                lock,
+                grace,
+            };
+        }
+    }
+}
+
 /// What a holder published of whose record the store knows nothing any more.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
@@ -86,7 +115,7 @@ pub(super) struct Facts {
     pub(super) suspect: bool,
     /// F·R and grace of the last foreign holder: still binding when its record
     /// has been deleted.
-    pub(super) last_holder: (Duration, Duration),
+    pub(super) last_holder: LastHolder,
     /// What the last holder before a loss published.
     pub(super) bound: Option<Bound>,
     twin_said_at: Option<Instant>,
@@ -115,7 +144,7 @@ impl Facts {
             guard: Guarded::new(now),
             age: None,
             suspect: false,
-            last_holder: (Duration::ZERO, Duration::ZERO),
+            last_holder: LastHolder::default(),
             bound: None,
             twin_said_at: None,
             rejection: None,
@@ -240,7 +269,13 @@ impl Facts {
     /// The holder that the store has lost may live on for its T + C·R. Which of those
     /// that were shown it was is not known: the slowest counts.
     fn bind(&mut self, now: Instant) {
-        let (mut lock, mut grace) = self.last_holder;
+        let LastHolder {
+            mut lock,
+            mut grace,
+            ..
+        } = self.last_holder;
+        // Whatever is written from now on has a number of its own.
+        self.last_holder.revision = Revision(0);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
             lock = lock.max(bound.lock);
             grace = grace.max(bound.grace);
@@ -280,7 +315,7 @@ impl Facts {
             lease: Some(lease), ..
         }) = &sight.found
         {
-            self.last_holder = (lease.renewal * lease.failures, lease.grace);
+            self.last_holder.note(sight.revision, lease);
         }
         self.seen = Some(Seen {
             sight: sight.clone(),
