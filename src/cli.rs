@@ -3,6 +3,7 @@
 
 pub mod report;
 pub mod table;
+mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use lexopt::{Arg, Parser};
 use log::LevelFilter;
 
 use self::table::{FLAGS, Flag, Name, Verb};
+use self::value::{count, descriptor, device, drift_ppm, duration, replicas};
 use crate::core::bite::wanted_timeout;
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 use crate::exit::Exit;
@@ -401,77 +403,6 @@ fn host_token(host: &str) -> Result<String, Refusal> {
         ))),
         false => Ok(host.to_owned()),
     }
-}
-
-/// Reads `/dev/watchdog` and `/dev/watchdog:required`.
-fn device(text: &str) -> Result<(String, bool), &'static str> {
-    let (path, required) = match text.strip_suffix(":required") {
-        Some(path) => (path, true),
-        None => (text, false),
-    };
-    if !path.starts_with('/') {
-        return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
-    }
-    Ok((path.to_owned(), required))
-}
-
-/// Reads `3000`, `3000ms`, `3s`, `1m`.
-fn duration(text: &str) -> Result<Duration, &'static str> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit_ms: u64 = match &text[digits.len()..] {
-        "" | "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        _ => return Err("is no time; write 500ms, 3s or 1m, or a number of milliseconds"),
-    };
-    let number = whole(digits)?;
-    number
-        .checked_mul(unit_ms)
-        .map(Duration::from_millis)
-        .ok_or(TOO_LARGE)
-}
-
-fn count(text: &str) -> Result<u32, &'static str> {
-    u32::try_from(whole(text)?).map_err(|_| TOO_LARGE)
-}
-
-fn replicas(text: &str) -> Result<u32, &'static str> {
-    match count(text)? {
-        copies @ 1..=5 => Ok(copies),
-        _ => Err("a bucket has 1 to 5 replicas"),
-    }
-}
-
-fn descriptor(text: &str) -> Result<i32, &'static str> {
-    match i32::try_from(count(text)?) {
-        Ok(number @ 3..) => Ok(number),
-        Ok(_) => Err("is input, output or errors; write 3 or more"),
-        Err(_) => Err(TOO_LARGE),
-    }
-}
-
-const TOO_LARGE: &str = "is too large";
-
-/// Reads a whole number of ASCII digits, without a sign.
-fn whole(digits: &str) -> Result<u64, &'static str> {
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("is no whole number of 0 or more");
-    }
-    digits.parse().map_err(|_| TOO_LARGE)
-}
-
-/// Reads `1`, `1%`, `0.05%` as parts per million; finer digits are refused.
-fn drift_ppm(text: &str) -> Result<u32, &'static str> {
-    let number = text.strip_suffix('%').unwrap_or(text);
-    let (ones, parts) = number.split_once('.').unwrap_or((number, "0"));
-    if parts.len() > 4 {
-        return Err("has more than four digits after the point");
-    }
-    let ppm = whole(parts)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
-    let ppm = whole(ones)?
-        .checked_mul(10_000)
-        .and_then(|ones| ones.checked_add(ppm));
-    ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)
 }
 
 #[cfg(test)]
