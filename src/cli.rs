@@ -1,6 +1,7 @@
 //! The command line: a loop over the words that only validates, and what they
 //! come to.
 
+pub mod help;
 pub mod report;
 pub mod table;
 mod value;
@@ -192,7 +193,7 @@ pub fn parse(
             return Err(usage(format!("{shown}: not an option of putex {verb}")));
         }
         if flag.name == Name::Help {
-            return Ok(Wish::Print(table::help(verb)));
+            return Ok(Wish::Print(help::help(verb)));
         }
         if flag.name == Name::Version {
             return Ok(Wish::Print(version()));

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use putex::cli::table::{FLAGS, Flag, Verb, help};
+use putex::cli::help::help;
+use putex::cli::table::{FLAGS, Flag, Verb};
 use putex::exit::Exit;
 
 const README_LINES_MAX: usize = 100;

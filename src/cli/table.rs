@@ -1,8 +1,6 @@
 //! The one table of commands and flags: the parser, `--help` and the tests of the
 //! manual page read it.
 
-use std::fmt::Write as _;
-
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -49,7 +47,7 @@ impl Verb {
         }
     }
 
-    fn about(self) -> &'static str {
+    pub(super) fn about(self) -> &'static str {
         match self {
             Verb::Agent => "keep at most one copy of a service running (the default)",
             Verb::Check => "say whether these options of an agent are right",
@@ -332,68 +330,4 @@ impl Flag {
             (long, _) => format!("--{long}"),
         }
     }
-}
-
-/// Returns the text of `--help`, of one command or of all.
-#[must_use]
-pub fn help(verb: Option<Verb>) -> String {
-    let mut text = String::new();
-    let out = &mut text;
-    // Writing into a String cannot fail.
-    let _ = match verb {
-        None => writeln!(
-            out,
-            "putex keeps at most one copy of a service running over several hosts.\n\n\
-             usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
-             \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND \
-             [options]\n\
-             \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\ncommands:"
-        ),
-        Some(Verb::Agent) => writeln!(
-            out,
-            "usage: putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]"
-        ),
-        Some(verb @ (Verb::Check | Verb::Finish)) => writeln!(
-            out,
-            "usage: putex {} and the arguments and options of the agent",
-            verb.word()
-        ),
-        Some(Verb::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
-        Some(Verb::Timing) => {
-            writeln!(
-                out,
-                "usage: putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]"
-            )
-        }
-    };
-    if verb.is_none() {
-        for verb in Verb::ALL {
-            let _ = writeln!(out, "  {:<8} {}", verb.word(), verb.about());
-        }
-    }
-    let _ = writeln!(out, "\noptions:");
-    for flag in FLAGS
-        .iter()
-        .filter(|flag| verb.is_none_or(|verb| flag.verbs.contains(&verb)))
-    {
-        let short = flag.short.map_or("    ".to_owned(), |short| {
-            format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
-        });
-        let long = if flag.long.is_empty() {
-            String::new()
-        } else {
-            format!("--{} ", flag.long)
-        };
-        let name = format!("{short}{long}{}", flag.value);
-        let mut notes = String::new();
-        if !flag.default.is_empty() {
-            let _ = write!(notes, " [{}]", flag.default);
-        }
-        if !flag.env.is_empty() {
-            let _ = write!(notes, " [${}]", flag.env);
-        }
-        let _ = writeln!(out, "  {name:<26} {}{notes}", flag.help);
-    }
-    let _ = writeln!(out, "\nThe manual page putex(8) has the rest.");
-    text
 }
