@@ -1,6 +1,7 @@
 //! The command line: a loop over the words that only validates, and what they
 //! come to.
 
+pub mod access;
 pub mod help;
 pub mod report;
 pub mod table;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use lexopt::{Arg, Parser};
 use log::LevelFilter;
 
+use self::access::{Access, Typed as TypedAccess};
 use self::table::{FLAGS, Flag, Name, Verb};
 use self::value::{count, descriptor, device, drift_ppm, duration, replicas};
 use crate::core::bite::wanted_timeout;
@@ -44,6 +46,8 @@ pub enum Wish {
 pub struct AgentArgs {
     /// Where the lock is kept.
     pub place: Place,
+    /// Who this agent is to the servers, and how they are talked to.
+    pub access: Access,
     /// The bucket.
     pub bucket: String,
     /// The key.
@@ -81,6 +85,8 @@ pub struct AgentArgs {
 pub enum Place {
     /// In NATS JetStream; the servers as they were given, secrets included.
     Nats(String),
+    /// In NATS JetStream; the context says by which servers.
+    Context,
     /// In this directory.
     Dir(PathBuf),
     /// In the directory that is the default on this host.
@@ -121,6 +127,7 @@ fn without_secret(word: &str) -> String {
 struct Typed {
     nats: Option<String>,
     dir: Option<PathBuf>,
+    access: TypedAccess,
     bucket: Option<String>,
     key: Option<String>,
     token: Option<String>,
@@ -142,14 +149,17 @@ struct Typed {
     places: Vec<String>,
 }
 
-/// Reads a command line. `nats_url` is the environment's, `host` this host's name.
+/// What looks a variable of the environment up.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Reads a command line. `var` looks the environment up, `host` is this host's name.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it.
 pub fn parse(
     words: impl IntoIterator<Item = OsString>,
-    nats_url: Option<String>,
+    var: Lookup<'_>,
     host: &str,
 ) -> Result<Wish, Refusal> {
     let mut parser = Parser::from_args(words);
@@ -204,7 +214,7 @@ pub fn parse(
         Verb::Guard => Ok(Wish::Guard),
         Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
         verb @ (Verb::Agent | Verb::Check | Verb::Finish) => {
-            let args = Box::new(typed.agent(nats_url, host)?);
+            let args = Box::new(typed.agent(var, host)?);
             Ok(match verb {
                 Verb::Check => Wish::Check(args),
                 Verb::Finish => Wish::Finish(args),
@@ -240,6 +250,19 @@ impl Typed {
         match flag.name {
             Name::Nats => self.nats = Some(text),
             Name::Dir => self.dir = Some(PathBuf::from(text)),
+            Name::User
+            | Name::PasswordFile
+            | Name::AuthTokenFile
+            | Name::Nkey
+            | Name::Creds
+            | Name::TlsCa
+            | Name::TlsCert
+            | Name::TlsKey
+            | Name::TlsFirst
+            | Name::InboxPrefix
+            | Name::JsDomain
+            | Name::JsApiPrefix
+            | Name::Context => self.access.set(flag, text)?,
             Name::Bucket => self.bucket = Some(text),
             Name::Key => self.key = Some(text),
             Name::Token => self.token = Some(text),
@@ -279,21 +302,12 @@ impl Typed {
     }
 
     /// Puts defaults in and checks what is whole.
-    fn agent(mut self, nats_url: Option<String>, host: &str) -> Result<AgentArgs, Refusal> {
+    fn agent(mut self, var: Lookup<'_>, host: &str) -> Result<AgentArgs, Refusal> {
         self.spread_places()?;
-        if self.nats.is_some() && self.dir.is_some() {
-            return Err(usage(
-                "--dir: the lock is kept in --nats or in --dir, not in both".to_owned(),
-            ));
-        }
-        let nats_url = nats_url.filter(|url| !url.is_empty() && self.dir.is_none());
-        let place = match (self.nats.take().or(nats_url), self.dir.take()) {
-            (Some(urls), _) => Place::Nats(urls),
-            (None, Some(dir)) if dir.as_os_str().is_empty() => {
-                return Err(usage("--dir: is empty".to_owned()));
-            }
-            (None, Some(dir)) => Place::Dir(dir),
-            (None, None) => Place::DefaultDir,
+        let place = self.place(var)?;
+        let access = match &place {
+            Place::Nats(_) | Place::Context => std::mem::take(&mut self.access).complete(var)?,
+            Place::Dir(_) | Place::DefaultDir => self.access.without_server()?,
         };
         let bucket = self.bucket.take().unwrap_or_else(|| "putex".to_owned());
         valid_bucket(&bucket).map_err(|why| usage(format!("--bucket: {why}")))?;
@@ -313,6 +327,7 @@ impl Typed {
         }
         Ok(AgentArgs {
             place,
+            access,
             bucket,
             key,
             token,
@@ -333,6 +348,27 @@ impl Typed {
                 0 => LevelFilter::Info,
                 1.. => LevelFilter::Debug,
             },
+        })
+    }
+
+    fn place(&mut self, var: Lookup<'_>) -> Result<Place, Refusal> {
+        if self.nats.is_some() && self.dir.is_some() {
+            return Err(usage(
+                "--dir: the lock is kept in --nats or in --dir, not in both".to_owned(),
+            ));
+        }
+        if let Some(dir) = self.dir.take() {
+            return match dir.as_os_str().is_empty() {
+                true => Err(usage("--dir: is empty".to_owned())),
+                false => Ok(Place::Dir(dir)),
+            };
+        }
+        let set = |name| var(name).filter(|value| !value.is_empty());
+        let context = self.access.has_context() || set("NATS_CONTEXT").is_some();
+        Ok(match self.nats.take().or_else(|| set("NATS_URL")) {
+            Some(urls) => Place::Nats(urls),
+            None if context => Place::Context,
+            None => Place::DefaultDir,
         })
     }
 

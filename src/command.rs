@@ -25,12 +25,16 @@ const LINE_MAX: usize = 4096;
 const GULP: usize = 16 * 1024;
 
 /// What must not be handed to a command: it holds secrets, or may.
-const SECRETS: [&str; 5] = [
+const SECRETS: [&str; 9] = [
     "NATS_URL",
     "NATS_USER",
     "NATS_PASSWORD",
     "NATS_TOKEN",
     "NATS_CREDS",
+    "NATS_NKEY",
+    "NATS_JWT",
+    "NATS_SEED",
+    "NATS_KEY",
 ];
 
 /// What the service manager said to the agent alone: whoever else used it would

@@ -1,12 +1,14 @@
 //! The parts of `putex`. Not an API: the binary and its tests are the only users.
 //!
 //! Imports point one way: `cli` and `agent` know `store`, `store` knows `nats`;
-//! `agent` and `guard` know `command`; all know `core`, and `core` knows nothing.
+//! `cli` and `context` know each other; `agent` and `guard` know `command`; all know
+//! `core`, and `core` knows nothing.
 
 pub mod agent;
 pub mod cgroup;
 pub mod cli;
 pub mod command;
+pub mod context;
 pub mod core;
 pub mod exit;
 pub mod guard;

@@ -10,14 +10,16 @@ use log::Level;
 use putex::agent::herald::{Herald, Offer};
 use putex::agent::journal::Journal;
 use putex::agent::{self, Setup};
+use putex::cli::access::Settled;
 use putex::cli::{self, AgentArgs, Place, Wish};
 use putex::command::Commands;
+use putex::context::{self, Context};
 use putex::core::pump::{Config, Me};
 use putex::core::record::Incarnation;
 use putex::core::timing::Ms;
 use putex::exit::Exit;
 use putex::guard::{self, Voice};
-use putex::nats::{Client, Credentials, Server};
+use putex::nats::{Client, Server};
 use putex::sink::Sink;
 use putex::store::Store;
 use putex::store::dir::{DirStore, default_base};
@@ -27,7 +29,7 @@ use putex::sys;
 fn main() -> ExitCode {
     let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
-    match cli::parse(words, env::var("NATS_URL").ok(), &sys::host_name()) {
+    match cli::parse(words, &variable, &sys::host_name()) {
         Ok(Wish::Print(text)) => print(&text),
         Ok(Wish::Agent(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
@@ -53,6 +55,10 @@ fn main() -> ExitCode {
         Err(refusal) => stderr.refuse(&refusal.text, refusal.exit),
     }
     .into()
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok()
 }
 
 /// A reader that has gone away has seen enough.
@@ -175,28 +181,47 @@ fn own_base() -> PathBuf {
 /// Prepares the store; nothing is opened yet.
 fn open_store(args: &AgentArgs) -> Result<Box<dyn Store>, (String, Exit)> {
     let base = match &args.place {
-        Place::Nats(urls) => return nats_store(args, urls),
+        Place::Nats(urls) => return nats_store(args, Some(urls)),
+        Place::Context => return nats_store(args, None),
         Place::Dir(dir) => dir.clone(),
         Place::DefaultDir => own_base(),
     };
     Ok(Box::new(DirStore::new(base, &args.bucket, &args.key)))
 }
 
-fn nats_store(args: &AgentArgs, urls: &str) -> Result<Box<dyn Store>, (String, Exit)> {
-    let servers =
-        Server::parse_list(urls).map_err(|error| (format!("--nats: {error}"), Exit::Usage))?;
-    let var = |name| env::var(name).ok();
-    let fallback =
-        Credentials::from_values(var("NATS_USER"), var("NATS_PASSWORD"), var("NATS_TOKEN"));
+/// `urls` are those that were given; a context may have some.
+fn nats_store(args: &AgentArgs, urls: Option<&str>) -> Result<Box<dyn Store>, (String, Exit)> {
+    let unsafe_to_use = |text| (text, Exit::Unsafe);
+    let context = match &args.access.context {
+        Some(name) => context::load(name, &variable).map_err(unsafe_to_use)?,
+        None => Context::default(),
+    };
+    let (urls, from) = match (urls, &context.url) {
+        (Some(urls), _) => (urls.to_owned(), "--nats"),
+        (None, Some(urls)) => (urls.clone(), "--context"),
+        (None, None) => {
+            let text = "--context: it names no server; see --nats".to_owned();
+            return Err((text, Exit::Usage));
+        }
+    };
+    let servers = Server::parse_list(&urls);
+    let servers = servers.map_err(|error| (format!("{from}: {error}"), Exit::Usage))?;
+    let Settled { access, api } = args.access.clone().settle(context);
+    // What cannot be read now is better told before anything runs.
+    access.login.read().map_err(unsafe_to_use)?;
+    if access.tls.is_wanted() || servers.iter().any(|server| server.tls) {
+        access.tls.check().map_err(unsafe_to_use)?;
+    }
     let name = format!("putex {} {}", args.key, args.token);
     // A link that is used every R needs no pings: it is asked a little later.
     let quiet = args.timing.renewal() + args.timing.renewal() / 4;
-    let client = Client::new(servers, fallback, name, quiet);
+    let client = Client::new(servers, access, name, quiet);
     let settings = Settings {
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
+        api,
     };
     Ok(Box::new(NatsStore::new(client, settings)))
 }

@@ -227,9 +227,10 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
 
 #[test]
 fn the_page_has_the_environment_that_the_agent_reads() {
-    let program = read("src/main.rs");
+    let readers = ["main.rs", "cli.rs", "cli/access.rs", "context.rs"];
+    let program: String = readers.map(|file| read(&format!("src/{file}"))).concat();
     let mut due = BTreeSet::new();
-    for call in ["var(\"", "var_os(\""] {
+    for call in ["var(\"", "var_os(\"", "set(\"", "value(\""] {
         for piece in program.split(call).skip(1) {
             due.insert(piece.split('"').next().unwrap().to_owned());
         }
@@ -243,6 +244,9 @@ fn the_page_has_the_environment_that_the_agent_reads() {
             .map(|flag| flag.env.to_owned())
             .filter(|env| !env.is_empty()),
     );
+    // What finds the system's roots looks there.
+    assert!(read("Cargo.toml").contains("rustls-native-certs"));
+    due.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(str::to_owned));
     let documented: BTreeSet<_> = items(&section("ENVIRONMENT"))
         .iter()
         .flat_map(|item| {
@@ -259,6 +263,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
         "NATS_USER",
         "NATS_PASSWORD",
         "NATS_TOKEN",
+        "XDG_CONFIG_HOME",
         "XDG_RUNTIME_DIR",
     ] {
         assert!(documented.contains(name), "{name}");

@@ -63,6 +63,32 @@ impl Verb {
 pub enum Name {
     /// `--nats`
     Nats,
+    /// `--context`
+    Context,
+    /// `--user`
+    User,
+    /// `--password-file`
+    PasswordFile,
+    /// `--auth-token-file`
+    AuthTokenFile,
+    /// `--nkey`
+    Nkey,
+    /// `--creds`
+    Creds,
+    /// `--tlsca`
+    TlsCa,
+    /// `--tlscert`
+    TlsCert,
+    /// `--tlskey`
+    TlsKey,
+    /// `--tlsfirst`
+    TlsFirst,
+    /// `--inbox-prefix`
+    InboxPrefix,
+    /// `--js-domain`
+    JsDomain,
+    /// `--js-api-prefix`
+    JsApiPrefix,
     /// `--dir`
     Dir,
     /// `--bucket`
@@ -156,6 +182,107 @@ pub const FLAGS: &[Flag] = &[
             "nats",
             "url[,url]",
             "keep the lock in NATS JetStream, by these servers",
+        )
+    },
+    Flag {
+        env: "NATS_CONTEXT",
+        ..flag(
+            Name::Context,
+            "context",
+            "name",
+            "take what is not given otherwise from this context of the nats command",
+        )
+    },
+    Flag {
+        env: "NATS_USER",
+        ..flag(
+            Name::User,
+            "user",
+            "name",
+            "log in as this user, unless a URL names one",
+        )
+    },
+    flag(
+        Name::PasswordFile,
+        "password-file",
+        "file",
+        "the user's password is the line of this file",
+    ),
+    flag(
+        Name::AuthTokenFile,
+        "auth-token-file",
+        "file",
+        "log in with the token that is the line of this file",
+    ),
+    Flag {
+        env: "NATS_NKEY",
+        ..flag(
+            Name::Nkey,
+            "nkey",
+            "file",
+            "log in with the nkey whose seed is in this file",
+        )
+    },
+    Flag {
+        env: "NATS_CREDS",
+        ..flag(
+            Name::Creds,
+            "creds",
+            "file",
+            "log in with the JWT and the nkey in this file",
+        )
+    },
+    Flag {
+        env: "NATS_CA",
+        default: "the system's roots",
+        ..flag(
+            Name::TlsCa,
+            "tlsca",
+            "file",
+            "who may sign a server's certificate",
+        )
+    },
+    Flag {
+        env: "NATS_CERT",
+        ..flag(
+            Name::TlsCert,
+            "tlscert",
+            "file",
+            "certificate that is shown to a server that asks",
+        )
+    },
+    Flag {
+        env: "NATS_KEY",
+        ..flag(Name::TlsKey, "tlskey", "file", "key of that certificate")
+    },
+    flag(
+        Name::TlsFirst,
+        "tlsfirst",
+        "",
+        "begin with TLS before the server says anything",
+    ),
+    Flag {
+        default: "_INBOX",
+        ..flag(
+            Name::InboxPrefix,
+            "inbox-prefix",
+            "subject",
+            "subject below which replies are asked for",
+        )
+    },
+    flag(
+        Name::JsDomain,
+        "js-domain",
+        "name",
+        "JetStream domain that the bucket is in",
+    ),
+    Flag {
+        default: "$JS.API",
+        ..flag(
+            Name::JsApiPrefix,
+            "js-api-prefix",
+            "subject",
+            "subject below which the API of JetStream answers",
         )
     },
     flag(

@@ -8,13 +8,14 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::auth::Credentials;
+use super::auth::{Credentials, Login};
 use super::decode::Message;
 use super::dial::Dialer;
 use super::info::ServerInfo;
 use super::link::{Hello, Link, OpenFault};
 use super::pace::{BACKOFF_MAX, Backoff, Dice};
 use super::session::{Ended, Inbox, Session};
+use super::tls::Tls;
 use super::url::Server;
 use crate::core::timing::Instant;
 use crate::sys;
@@ -36,6 +37,9 @@ const LEARNT_MAX: usize = 64;
 /// Most servers whose failure is told in one error.
 const TOLD_MAX: usize = 4;
 
+/// Where replies are asked for unless another place is wanted.
+const INBOX: &str = "_INBOX";
+
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
@@ -43,11 +47,37 @@ pub enum ConnectError {
     Unreachable(String),
     /// When every server that was reached refused who we are.
     Credentials(String),
+    /// When every server that was reached could not prove who it is, or we lack what
+    /// it takes to talk to it safely.
+    Unsafe(String),
+}
+
+/// Who we are to the servers, and how they are talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// For servers whose URL has neither user nor token.
+    pub login: Login,
+    /// Which TLS is wanted, whatever the URLs say.
+    pub tls: Tls,
+    /// The subject below which replies are asked for.
+    pub inbox: String,
+}
+
+impl From<Login> for Access {
+    fn from(login: Login) -> Access {
+        Access {
+            login,
+            tls: Tls::default(),
+            inbox: INBOX.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ConnectError::Unreachable(text) | ConnectError::Credentials(text)) = self;
+        let (ConnectError::Unreachable(text)
+        | ConnectError::Credentials(text)
+        | ConnectError::Unsafe(text)) = self;
         f.write_str(text)
     }
 }
@@ -61,14 +91,14 @@ pub struct Client {
     learnt: Vec<Server>,
     /// Which of both is tried next.
     next: usize,
-    fallback: Credentials,
+    access: Access,
     name: String,
     ping_after: Duration,
     dialer: Dialer,
     dice: Dice,
     backoff: Backoff,
     session: Option<Session>,
-    /// The server of the session, or of the last one. Its credentials are also for
+    /// The server of the session, or of the last one. What its URL says is also for
     /// those that it advertises.
     current: Option<Server>,
     /// Why there is no session.
@@ -81,6 +111,8 @@ struct Round {
     failures: Vec<String>,
     /// How many spoke and refused who we are.
     refusals: usize,
+    /// How many did not prove who they are.
+    unproven: usize,
     /// How many spoke and were of no use.
     others: usize,
     /// Whether every server was tried.
@@ -90,14 +122,13 @@ struct Round {
 impl Client {
     /// Makes a client that is not connected yet.
     ///
-    /// `fallback` is for servers whose URL has no credentials. `name` is shown in
-    /// the server's list of connections. `ping_after` is the silence after which a
-    /// waiting client asks the server for a sign of life; after twice that the
-    /// connection is over.
+    /// `name` is shown in the server's list of connections. `ping_after` is the silence
+    /// after which a waiting client asks the server for a sign of life; after twice
+    /// that the connection is over.
     #[must_use]
     pub fn new(
         servers: Vec<Server>,
-        fallback: Credentials,
+        access: impl Into<Access>,
         name: String,
         ping_after: Duration,
     ) -> Client {
@@ -107,7 +138,7 @@ impl Client {
             named,
             learnt: Vec::new(),
             next: 0,
-            fallback,
+            access: access.into(),
             name,
             ping_after,
             dialer: Dialer::default(),
@@ -127,8 +158,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`]. Refused credentials are told after the first round,
-    /// before the deadline.
+    /// See [`ConnectError`]. What trying again does not change is told after the first
+    /// round, before the deadline.
     pub fn connect(&mut self, deadline: Instant) -> Result<(), ConnectError> {
         if self.session.is_some() {
             return Ok(());
@@ -150,8 +181,15 @@ impl Client {
                 return Err(ConnectError::Unreachable(self.reason.clone()));
             }
             self.backoff.failed(sys::now(), &mut self.dice);
-            if round.refusals > 0 && round.others == 0 {
-                return Err(ConnectError::Credentials(self.reason.clone()));
+            match round {
+                Round { others: 1.., .. } => {}
+                Round { refusals: 1.., .. } => {
+                    return Err(ConnectError::Credentials(self.reason.clone()));
+                }
+                Round { unproven: 1.., .. } => {
+                    return Err(ConnectError::Unsafe(self.reason.clone()));
+                }
+                Round { .. } => {}
             }
         }
     }
@@ -305,10 +343,7 @@ impl Client {
         let Some(current) = self.current.as_ref().filter(|_| !urls.is_empty()) else {
             return;
         };
-        let credentials = &current.credentials;
-        let parsed = urls
-            .iter()
-            .filter_map(|url| Server::from_advertised(url, credentials));
+        let parsed = urls.iter().filter_map(|url| current.advertised(url));
         let same =
             |one: &Server, other: &Server| (&one.host, one.port) == (&other.host, other.port);
         let unknown = |server: &Server| !self.named.iter().any(|named| same(named, server));
@@ -321,6 +356,7 @@ impl Client {
         let mut round = Round {
             failures: Vec::new(),
             refusals: 0,
+            unproven: 0,
             others: 0,
             complete: false,
         };
@@ -354,14 +390,22 @@ impl Client {
 
     fn try_one(&mut self, server: &Server, deadline: Instant) -> Result<Session, OpenFault> {
         let unreachable = |text: String| OpenFault::Unreachable(text);
-        let inbox = Inbox::new(self.next_sid());
+        let login = match server.login == Login::None {
+            true => &self.access.login,
+            false => &server.login,
+        };
+        let credentials = login.read();
+        let credentials: Credentials = credentials.map_err(OpenFault::Unsafe)?;
+        let sid = self.next_sid();
+        let inbox = Inbox::new(&self.access.inbox, sid);
         let inbox = inbox.map_err(|error| unreachable(super::why(&error)))?;
         let mut first = Vec::new();
         inbox
             .subscribe(&mut first)
             .map_err(|error| unreachable(error.to_string()))?;
         let hello = Hello {
-            credentials: server.credentials.or(&self.fallback),
+            credentials: &credentials,
+            tls: &self.access.tls,
             name: &self.name,
             first: &first,
             ping_after: self.ping_after,
@@ -381,6 +425,10 @@ impl Round {
         let reason = match fault {
             OpenFault::Credentials(text) => {
                 self.refusals += 1;
+                text
+            }
+            OpenFault::Unsafe(text) => {
+                self.unproven += 1;
                 text
             }
             OpenFault::Unfit(text) => {

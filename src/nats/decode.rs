@@ -192,6 +192,11 @@ impl Decoder {
         step.map_err(|error| self.die(error))
     }
 
+    /// Returns whether nothing was fed that was not returned.
+    pub(super) fn is_blank(&self) -> bool {
+        self.buffer.is_empty() && self.body.is_none()
+    }
+
     /// Returns how many bytes of memory the buffer takes.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held_bytes(&self) -> usize {

@@ -49,8 +49,18 @@ impl fmt::Display for EncodeError {
 /// `CONNECT <json>\r\n`
 ///
 /// `verbose` and `pedantic` are said to be false because a missing `verbose`
-/// means true to the server.
-pub(crate) fn connect(out: &mut Vec<u8>, name: &str, credentials: &Credentials) {
+/// means true to the server. `nonce` is what the server wants signed.
+///
+/// # Errors
+///
+/// When the server and the credentials do not go together.
+pub(crate) fn connect(
+    out: &mut Vec<u8>,
+    name: &str,
+    tls: bool,
+    credentials: &Credentials,
+    nonce: Option<&str>,
+) -> Result<(), &'static str> {
     let options = [
         ("verbose", json!(false)),
         ("pedantic", json!(false)),
@@ -61,16 +71,18 @@ pub(crate) fn connect(out: &mut Vec<u8>, name: &str, credentials: &Credentials) 
         ("no_responders", json!(true)),
         ("echo", json!(true)),
         ("name", json!(name)),
+        ("tls_required", json!(tls)),
     ];
     let mut map: Map<String, Value> = options
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    credentials.add_to(&mut map);
+    credentials.add_to(&mut map, nonce)?;
     out.extend_from_slice(b"CONNECT ");
     // JSON escapes every control character, so the line ends where it should.
     out.extend_from_slice(Value::Object(map).to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
+    Ok(())
 }
 
 /// `PING\r\n`
@@ -223,7 +235,7 @@ mod tests {
             password: "p\"\\\n".to_owned(),
         };
         let mut out = Vec::new();
-        connect(&mut out, "putex\r\n", &credentials);
+        connect(&mut out, "putex\r\n", false, &credentials, None).expect("no key to sign with");
         let text = String::from_utf8(out).expect("JSON is text");
         let json = text
             .strip_prefix("CONNECT ")

@@ -34,6 +34,10 @@ pub struct ServerInfo {
     pub auth_required: bool,
     /// Whether it refuses connections without TLS.
     pub tls_required: bool,
+    /// Whether it can do TLS.
+    pub tls_available: bool,
+    /// What it wants signed by those who have a key.
+    pub nonce: Option<String>,
 }
 
 impl ServerInfo {
@@ -72,6 +76,8 @@ impl ServerInfo {
             headers: flag("headers"),
             auth_required: flag("auth_required"),
             tls_required: flag("tls_required"),
+            tls_available: flag("tls_required") || flag("tls_available"),
+            nonce: value["nonce"].as_str().map(str::to_owned),
         })
     }
 }

@@ -17,6 +17,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::bucket::Config;
+use super::letters;
 
 /// `err_code`s that decide something.
 pub mod code {
@@ -192,7 +193,7 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
     };
     let bytes = |name: &str| match (&message[name], message[name].as_str()) {
         (Value::Null, _) => Ok(Vec::new()),
-        (_, Some(coded)) => base64(coded).ok_or_else(|| malformed("damaged base64")),
+        (_, Some(coded)) => letters::from_base64(coded).ok_or_else(|| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
     Ok(Some(Stored {
@@ -259,38 +260,6 @@ fn text(value: &Value, name: &str) -> Result<String, Failure> {
 
 fn malformed(what: &str) -> Failure {
     Failure::Malformed(what.to_owned())
-}
-
-/// Decodes standard base64 with padding; `None` when it is anything else.
-fn base64(coded: &str) -> Option<Vec<u8>> {
-    let coded = coded.as_bytes();
-    if !coded.len().is_multiple_of(4) {
-        return None;
-    }
-    let body = coded
-        .strip_suffix(b"==")
-        .or(coded.strip_suffix(b"="))
-        .unwrap_or(coded);
-    let (mut bits, mut held) = (0u32, 0u32);
-    let mut out = Vec::with_capacity(coded.len() / 4 * 3);
-    for byte in body {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(six)) & 0x3fff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held & 0xff) as u8);
-        }
-    }
-    let spare = bits & ((1 << held) - 1);
-    (spare == 0).then_some(out)
 }
 
 #[cfg(test)]

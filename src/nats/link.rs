@@ -3,21 +3,25 @@
 //! A link is opened once and dropped at its first failure, with all that was
 //! read and not yet decoded. Nothing here reconnects.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+mod opening;
+
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::auth::Credentials;
 use super::complaint::Complaint;
 use super::decode::{Decoder, Message, ProtocolError, READ_BYTES_MAX, ServerOp};
 use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
+use super::stream::{Stream, not_now};
+use super::tls::{TlsFault, Verdict};
 use super::url::Server;
 use super::why;
 use crate::core::timing::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
+
+pub(super) use opening::{Hello, OpenFault};
 
 /// Longest that one frame may take to leave, whatever its caller's deadline. A
 /// frame is far smaller than a socket's buffer, so one that waits at all waits
@@ -27,47 +31,29 @@ pub(super) const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read from a lost connection to learn why it was lost.
 const LAST_WORDS_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 
-/// What the server's bytes travel in. TLS becomes another variant, made between
-/// INFO and CONNECT.
-#[derive(Debug)]
-enum Stream {
-    Plain(TcpStream),
-}
-
-impl Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(tcp) => tcp.read(bytes),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(tcp) => tcp.write(bytes),
-        }
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Plain(tcp) => tcp.as_fd(),
-        }
-    }
-}
-
-/// Why no link came to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OpenFault {
-    /// When there was no connection, or no word from the server.
-    Unreachable(String),
-    /// When the server spoke and is of no use.
-    Unfit(String),
-    /// When the server refused who we are.
-    Credentials(String),
-}
-
 /// Why a link is no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lost(pub(super) String);
+pub(super) struct Lost {
+    pub(super) reason: String,
+    /// What TLS has to say about it.
+    verdict: Option<Verdict>,
+}
+
+impl Lost {
+    fn because(reason: String) -> Lost {
+        Lost {
+            reason,
+            verdict: None,
+        }
+    }
+
+    fn to(error: &io::Error) -> Lost {
+        Lost {
+            reason: why(error),
+            verdict: TlsFault::of(error).map(|fault| fault.verdict),
+        }
+    }
+}
 
 /// Why a frame did not leave. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,17 +78,6 @@ pub(super) enum Heard {
     Elapsed,
 }
 
-/// What goes into the handshake.
-pub(super) struct Hello<'a> {
-    pub(super) credentials: &'a Credentials,
-    /// Shown in the server's list of connections.
-    pub(super) name: &'a str,
-    /// Frames to send right behind CONNECT: the server has taken them once the
-    /// handshake succeeds.
-    pub(super) first: &'a [u8],
-    pub(super) ping_after: Duration,
-}
-
 /// An open connection.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -124,38 +99,6 @@ enum Step {
 }
 
 impl Link {
-    /// Connects to a server and introduces ourselves. Success is known from the
-    /// PONG that follows CONNECT, and from nothing earlier.
-    pub(super) fn open(
-        dialer: &mut Dialer,
-        server: &Server,
-        hello: &Hello<'_>,
-        deadline: Instant,
-    ) -> Result<Link, OpenFault> {
-        let began = sys::now();
-        let alarm = Alarm::new()
-            .map_err(|error| OpenFault::Unreachable(format!("no timer: {}", why(&error))))?;
-        let tcp = dialer
-            .dial(server, &alarm, deadline)
-            .map_err(OpenFault::Unreachable)?;
-        let mut link = Link {
-            stream: Stream::Plain(tcp),
-            alarm,
-            decoder: Decoder::default(),
-            chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
-            info: ServerInfo {
-                address: server.to_string(),
-                ..ServerInfo::default()
-            },
-            ping_after: hello.ping_after,
-            heard_at: began,
-            pinged_at: None,
-        };
-        link.greet(began, deadline)?;
-        link.introduce(hello, began, deadline)?;
-        Ok(link)
-    }
-
     /// Returns what the server last said of itself.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
@@ -165,10 +108,15 @@ impl Link {
     /// error the link must be dropped.
     pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendFault> {
         let mut sent = 0;
-        while sent < frame.len() {
-            let reason = match self.stream.write(&frame[sent..]) {
-                Ok(0) => "the connection is closed".to_owned(),
-                Ok(count) => {
+        loop {
+            let outcome = match &frame[sent..] {
+                [] => self.stream.flush().map(|()| None),
+                rest => self.stream.write(rest).map(Some),
+            };
+            let reason = match outcome {
+                Ok(None) => return Ok(()),
+                Ok(Some(0)) => "the connection is closed".to_owned(),
+                Ok(Some(count)) => {
                     sent += count;
                     continue;
                 }
@@ -181,7 +129,6 @@ impl Link {
                 begun: sent > 0,
             });
         }
-        Ok(())
     }
 
     /// Returns what the server complained of before it closed the connection, as
@@ -231,7 +178,7 @@ impl Link {
                 Step::Op(ServerOp::Err(text)) => {
                     let complaint = Complaint::of(&text);
                     if complaint.closes() {
-                        return Err(Lost(said(&text)));
+                        return Err(Lost::because(said(&text)));
                     }
                     return Ok(Heard::Complaint(complaint, text));
                 }
@@ -245,64 +192,6 @@ impl Link {
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
         self.decoder.held_bytes() + self.chunk.len()
-    }
-
-    /// Waits for INFO and checks that this server will do.
-    fn greet(&mut self, began: Instant, deadline: Instant) -> Result<(), OpenFault> {
-        match self.step(None, Some(deadline)).map_err(unfit)? {
-            Step::Op(ServerOp::Info(json)) => self.take_info(&json).map_err(unfit)?,
-            Step::Op(ServerOp::Err(text)) => return Err(refusal(text)),
-            Step::Op(_) => {
-                let text = "it does not begin with INFO: not a NATS server".to_owned();
-                return Err(OpenFault::Unfit(text));
-            }
-            Step::Elapsed | Step::Woken => {
-                let took = Ms(sys::now().since(began));
-                return Err(OpenFault::Unreachable(format!(
-                    "it sent no INFO within {took}"
-                )));
-            }
-        }
-        let lacking = match &self.info {
-            info if info.tls_required => "it requires TLS, which is not supported yet",
-            info if !info.headers => "it does not support headers",
-            _ => return Ok(()),
-        };
-        Err(OpenFault::Unfit(lacking.to_owned()))
-    }
-
-    /// Sends CONNECT, what comes first, and PING, and waits for PONG.
-    fn introduce(
-        &mut self,
-        hello: &Hello<'_>,
-        began: Instant,
-        deadline: Instant,
-    ) -> Result<(), OpenFault> {
-        let mut frame = Vec::new();
-        encode::connect(&mut frame, hello.name, hello.credentials);
-        frame.extend_from_slice(hello.first);
-        encode::ping(&mut frame);
-        if let Err(fault) = self.send(&frame, deadline) {
-            return Err(match self.last_words() {
-                Some(text) => refusal(text),
-                None => OpenFault::Unfit(fault.reason),
-            });
-        }
-        loop {
-            match self.step(None, Some(deadline)).map_err(unfit)? {
-                Step::Op(ServerOp::Pong) => return Ok(()),
-                Step::Op(ServerOp::Err(text)) => return Err(refusal(text)),
-                Step::Op(ServerOp::Info(json)) => self.take_info(&json).map_err(unfit)?,
-                Step::Op(ServerOp::Ping) => self.pong(Some(deadline)).map_err(unfit)?,
-                Step::Op(ServerOp::Ok | ServerOp::Msg { .. } | ServerOp::Hmsg { .. }) => {}
-                Step::Elapsed | Step::Woken => {}
-            }
-            let now = sys::now();
-            if now >= deadline {
-                let took = Ms(now.since(began));
-                return Err(OpenFault::Unfit(format!("it did not answer within {took}")));
-            }
-        }
     }
 
     /// Returns one operation. Looks at the socket once even when the deadline has
@@ -322,6 +211,10 @@ impl Link {
                 return Ok(Step::Elapsed);
             }
             looked = true;
+            if self.stream.holds() {
+                self.read()?;
+                continue;
+            }
             let socket = (self.stream.fd(), Want::Read);
             let ready = match wake {
                 Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], deadline),
@@ -330,7 +223,7 @@ impl Link {
                     ready.map(|[ready]| [ready, false])
                 }
             };
-            match ready.map_err(|error| Lost(why(&error)))? {
+            match ready.map_err(|error| Lost::to(&error))? {
                 [_, true] => return Ok(Step::Woken),
                 [false, false] => return Ok(Step::Elapsed),
                 [true, false] => self.read()?,
@@ -341,13 +234,13 @@ impl Link {
     /// Reads once what has arrived and hands it to the decoder.
     fn read(&mut self) -> Result<(), Lost> {
         match self.stream.read(&mut self.chunk) {
-            Ok(0) => Err(Lost("the server closed the connection".to_owned())),
+            Ok(0) => Err(Lost::because("the server closed the connection".to_owned())),
             Ok(count) => {
                 (self.heard_at, self.pinged_at) = (sys::now(), None);
                 self.decoder.feed(&self.chunk[..count]).map_err(garbled)
             }
             Err(error) if not_now(&error) => Ok(()),
-            Err(error) => Err(Lost(why(&error))),
+            Err(error) => Err(Lost::to(&error)),
         }
     }
 
@@ -373,7 +266,7 @@ impl Link {
         }
         if self.pinged_at.is_some() {
             let silence = Ms(now.since(self.heard_at));
-            return Err(Lost(format!("nothing was heard for {silence}")));
+            return Err(Lost::because(format!("nothing was heard for {silence}")));
         }
         self.pinged_at = Some(now);
         self.send_now(encode::ping, deadline)
@@ -391,7 +284,9 @@ impl Link {
             &frame,
             deadline.map_or(limit, |deadline| deadline.min(limit)),
         );
-        sent.map_err(|fault| Lost(self.last_words().map_or(fault.reason, |text| said(&text))))
+        sent.map_err(|fault| {
+            Lost::because(self.last_words().map_or(fault.reason, |text| said(&text)))
+        })
     }
 
     fn take_info(&mut self, json: &str) -> Result<(), Lost> {
@@ -401,37 +296,11 @@ impl Link {
     }
 }
 
-/// Tells an operation that would have to wait, or was interrupted, from a failure.
-fn not_now(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
-}
-
 /// How a text of `-ERR` is reported.
 pub(super) fn said(text: &str) -> String {
     format!("the server says: {text}")
 }
 
 fn garbled(error: ProtocolError) -> Lost {
-    Lost(error.to_string())
-}
-
-fn unfit(lost: Lost) -> OpenFault {
-    OpenFault::Unfit(lost.0)
-}
-
-/// Tells what a `-ERR` during the handshake means. The first subscription is the
-/// inbox, and a user who may not have it can ask for nothing at all.
-fn refusal(text: String) -> OpenFault {
-    match Complaint::of(&text) {
-        Complaint::Credentials | Complaint::SubscribeDenied => OpenFault::Credentials(said(&text)),
-        Complaint::AuthenticationTimeout
-        | Complaint::Stale
-        | Complaint::Full
-        | Complaint::PublishDenied
-        | Complaint::Refused
-        | Complaint::Unknown => OpenFault::Unfit(said(&text)),
-    }
+    Lost::because(error.to_string())
 }

@@ -9,6 +9,8 @@
 //! | [`client`] | a connection to one of several servers, requests, hints |
 //! | `link` | one connection: handshake, frames in and out, liveness |
 //! | `session` | what belongs to one connection: inbox, subscriptions, queue |
+//! | `stream` | the connection's bytes, plain or with TLS in between |
+//! | [`tls`] | TLS without I/O: what is wanted, and what its failures mean |
 //! | `dial` | from a name to a connected socket, by a deadline |
 //! | `pace` | backoff and jitter |
 //! | `info` | what a server says of itself |
@@ -19,7 +21,11 @@
 //! | [`jetstream`] | requests to JetStream and their answers, as JSON |
 //! | [`bucket`] | how a bucket is set up, and whether it can be trusted |
 //! | [`url`] | the `--nats` list |
-//! | [`auth`] | user and password, or a token |
+//! | [`auth`] | who we say we are, and where that is read from |
+//! | [`nkey`] | NKeys: Ed25519 keys in letters |
+//! | [`secret`] | files with secrets and certificates |
+//! | `letters` | base64, base64url, base32 |
+//! | `calendar` | dates in messages |
 //!
 //! # Invariants
 //!
@@ -32,6 +38,7 @@
 
 pub mod auth;
 pub mod bucket;
+mod calendar;
 pub mod client;
 mod complaint;
 pub(crate) mod decode;
@@ -40,19 +47,25 @@ pub(crate) mod encode;
 pub mod headers;
 mod info;
 pub mod jetstream;
+mod letters;
 mod link;
+pub mod nkey;
 mod pace;
+pub mod secret;
 mod session;
+mod stream;
+pub mod tls;
 pub mod url;
 
 #[cfg(test)]
 mod fake;
 
-pub use auth::Credentials;
-pub use client::{Client, ConnectError, Event, RequestError, Sid};
+pub use auth::{Credentials, Login, Secret};
+pub use client::{Access, Client, ConnectError, Event, RequestError, Sid};
 pub use decode::Message;
 pub use headers::Headers;
 pub use info::ServerInfo;
+pub use tls::Tls;
 pub use url::{Server, UrlError};
 
 /// Writes an I/O error as the end of a message: lower case, no error number.

@@ -103,16 +103,16 @@ pub(super) struct Session {
 /// Where replies come: one subscription, and a token for each request.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// `_INBOX.<random>.`, private to one connection.
+    /// `_INBOX.<random>.` or another beginning, private to one connection.
     prefix: String,
     sid: u64,
     requests: u64,
 }
 
 impl Inbox {
-    /// Makes one that nobody can guess.
-    pub(super) fn new(sid: Sid) -> io::Result<Inbox> {
-        let prefix = format!("_INBOX.{:032x}.", sys::random()?);
+    /// Makes one below `subject` that nobody can guess.
+    pub(super) fn new(subject: &str, sid: Sid) -> io::Result<Inbox> {
+        let prefix = format!("{subject}.{:032x}.", sys::random()?);
         let sid = sid.0;
         Ok(Inbox {
             prefix,
@@ -199,7 +199,7 @@ impl Session {
                 }
                 Ok(Heard::Info) => self.news = true,
                 Ok(Heard::Elapsed | Heard::Woken) => return Err(RequestError::TimedOut),
-                Err(Lost(reason)) => {
+                Err(Lost { reason, .. }) => {
                     self.ended = Some(reason.clone());
                     return Err(RequestError::Lost(reason));
                 }
@@ -256,7 +256,7 @@ impl Session {
                 }
                 Ok(Heard::Woken) => return Some(Event::Woken),
                 Ok(Heard::Elapsed) => return Some(Event::Elapsed),
-                Err(Lost(reason)) => {
+                Err(Lost { reason, .. }) => {
                     self.ended = Some(reason.clone());
                     return Some(Event::Gone(reason));
                 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use super::auth::Credentials;
+use super::auth::{Login, Secret};
 
 /// Port of a server that is named without one.
 pub const PORT_DEFAULT: u16 = 4222;
@@ -18,7 +18,12 @@ pub struct Server {
     /// The port.
     pub port: u16,
     /// What its URL says of user, password or token.
-    pub credentials: Credentials,
+    pub login: Login,
+    /// Whether its URL asks for TLS, and never less.
+    pub tls: bool,
+    /// Whom its certificate must name: the host of the URL, also for a server that
+    /// was learnt from that one. What a server says of others is not to be believed.
+    pub tls_name: String,
 }
 
 /// Why a list of servers is refused. Holds nothing that may be a secret.
@@ -32,13 +37,13 @@ impl fmt::Display for UrlError {
 }
 
 impl Server {
-    /// Reads `nats://[user:password@|token@]host[:port]` or `host[:port]`, several
-    /// of them with commas between. User, password and token are percent-decoded;
-    /// an IPv6 address stands in brackets.
+    /// Reads `nats://[user:password@|token@]host[:port]`, the same with `tls://`, or
+    /// `host[:port]`, several of them with commas between. User, password and token are
+    /// percent-decoded; an IPv6 address stands in brackets.
     ///
     /// # Errors
     ///
-    /// When one of them is none, or is a `tls://` address.
+    /// When one of them is none.
     pub fn parse_list(list: &str) -> Result<Vec<Server>, UrlError> {
         // A comma or an @ in the wrong place can leave a piece of a password
         // where a host should be, so entries are then told by their number alone.
@@ -56,14 +61,14 @@ impl Server {
         entries.iter().enumerate().map(one).collect()
     }
 
-    /// Reads an entry of `connect_urls`, `host:port`. `None` when it is none.
-    pub(crate) fn from_advertised(text: &str, credentials: &Credentials) -> Option<Server> {
+    /// Reads an entry of `connect_urls` of this server, `host:port`. `None` when it is
+    /// none. All but the place is as the URL has it by which this one was reached.
+    pub(crate) fn advertised(&self, text: &str) -> Option<Server> {
         let (host, port) = parse_host_port(text).ok()?;
-        let credentials = credentials.clone();
         Some(Server {
             host,
             port,
-            credentials,
+            ..self.clone()
         })
     }
 }
@@ -94,36 +99,37 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.is_empty() {
         return Err("it is empty");
     }
-    let rest = match entry.split_once("://") {
-        None => entry,
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("nats") => rest,
-        Some((scheme, _)) if scheme.eq_ignore_ascii_case("tls") => {
-            return Err("tls:// is not supported yet");
-        }
-        Some(_) => return Err("only nats:// is supported"),
+    let (tls, rest) = match entry.split_once("://") {
+        None => (false, entry),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("nats") => (false, rest),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("tls") => (true, rest),
+        Some(_) => return Err("only nats:// and tls:// are supported"),
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (credentials, place) = match rest.rsplit_once('@') {
+    let (login, place) = match rest.rsplit_once('@') {
         Some((user_info, place)) => (parse_user_info(user_info)?, place),
-        None => (Credentials::None, rest),
+        None => (Login::None, rest),
     };
     let (host, port) = parse_host_port(place)?;
     Ok(Server {
+        tls_name: host.clone(),
         host,
         port,
-        credentials,
+        login,
+        tls,
     })
 }
 
-fn parse_user_info(text: &str) -> Result<Credentials, &'static str> {
+fn parse_user_info(text: &str) -> Result<Login, &'static str> {
+    let secret = |text| percent_decode(text).map(Secret::Given);
     match text.split_once(':') {
         _ if text.is_empty() => Err("nothing stands before the @"),
         Some(("", _)) => Err("the user name is empty"),
-        Some((user, password)) => Ok(Credentials::User {
-            user: percent_decode(user)?,
-            password: percent_decode(password)?,
+        Some((user, password)) => Ok(Login::User {
+            name: percent_decode(user)?,
+            password: secret(password)?,
         }),
-        None => Ok(Credentials::Token(percent_decode(text)?)),
+        None => Ok(Login::Token(secret(text)?)),
     }
 }
 
@@ -218,20 +224,20 @@ mod tests {
 
     #[test]
     fn credentials() {
-        let user = |user: &str, password: &str| Credentials::User {
-            user: user.to_owned(),
-            password: password.to_owned(),
+        let user = |name: &str, password: &str| Login::User {
+            name: name.to_owned(),
+            password: Secret::Given(password.to_owned()),
         };
-        assert_eq!(one("nats://u:p@h").credentials, user("u", "p"));
-        assert_eq!(one("u:@h").credentials, user("u", ""));
-        assert_eq!(one("u:p:q@h").credentials, user("u", "p:q"));
-        assert_eq!(one("u%40x:p%2C%3a%25@h").credentials, user("u@x", "p,:%"));
-        assert_eq!(one("u:p@q@h").credentials, user("u", "p@q"));
+        assert_eq!(one("nats://u:p@h").login, user("u", "p"));
+        assert_eq!(one("u:@h").login, user("u", ""));
+        assert_eq!(one("u:p:q@h").login, user("u", "p:q"));
+        assert_eq!(one("u%40x:p%2C%3a%25@h").login, user("u@x", "p,:%"));
+        assert_eq!(one("u:p@q@h").login, user("u", "p@q"));
         assert_eq!(
-            one("t%C3%A9@h").credentials,
-            Credentials::Token("t\u{e9}".to_owned())
+            one("t%C3%A9@h").login,
+            Login::Token(Secret::Given("t\u{e9}".to_owned()))
         );
-        assert_eq!(one("h").credentials, Credentials::None);
+        assert_eq!(one("h").login, Login::None);
     }
 
     #[test]
@@ -246,12 +252,8 @@ mod tests {
                 "entry 2 of the list is not a server address: it is empty",
             ),
             (
-                "tls://h",
-                "'tls://h' is not a server address: tls:// is not supported yet",
-            ),
-            (
                 "ws://h",
-                "'ws://h' is not a server address: only nats:// is supported",
+                "'ws://h' is not a server address: only nats:// and tls:// are supported",
             ),
             (
                 "h:0",
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn secrets_are_never_shown() {
         for text in [
-            "tls://user:secret@h",
+            "wss://user:secret@h",
             "nats://user:secret",
             "nats://u:sec,secret@h:x",
             "u:secret@h:x",
@@ -295,11 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn advertised_servers_take_the_credentials() {
-        let token = Credentials::Token("t".to_owned());
-        let server = Server::from_advertised("[fe80::1]:4223", &token).expect("an address");
+    fn advertised_servers_are_what_their_url_is_but_for_the_place() {
+        let named = one("tls://t@n1.example");
+        let server = named.advertised("[fe80::1]:4223").expect("an address");
         assert_eq!(server.to_string(), "[fe80::1]:4223");
-        assert_eq!(server.credentials, token);
-        assert_eq!(Server::from_advertised("u:p@h:1", &token), None);
+        assert_eq!(server.login, named.login);
+        assert_eq!((server.tls, server.tls_name.as_str()), (true, "n1.example"));
+        let another = server.advertised("evil.example:1").expect("an address");
+        assert_eq!(another.tls_name, "n1.example");
+        assert_eq!(named.advertised("u:p@h:1"), None);
+        assert!(!one("nats://h").tls && !one("h").tls && one("TLS://h").tls);
     }
 }

@@ -45,6 +45,9 @@ const FOLLOW_UP_MAX: Duration = Duration::from_millis(500);
 /// costs a few milliseconds and gains nothing.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
 
+/// Where JetStream's API is unless another place is wanted.
+const API: &str = "$JS.API";
+
 /// Which key of which bucket, and what a bucket may be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -56,6 +59,8 @@ pub struct Settings {
     pub replicas: u32,
     /// Whether a bucket in memory is taken.
     pub allow_memory: bool,
+    /// The subject below which the API of JetStream answers, `None` for the usual.
+    pub api: Option<String>,
 }
 
 /// One key of a bucket on a NATS server.
@@ -64,6 +69,8 @@ pub struct NatsStore {
     settings: Settings,
     /// `KV_<bucket>`.
     stream: String,
+    /// `$JS.API`, or where that of another domain or account is found.
+    api: String,
     /// `$KV.<bucket>.<key>`.
     subject: String,
     /// The subscriptions of the present connection.
@@ -133,6 +140,7 @@ impl NatsStore {
         NatsStore {
             stream: format!("KV_{}", settings.bucket),
             subject: format!("$KV.{}.{}", settings.bucket, settings.key),
+            api: settings.api.clone().unwrap_or_else(|| API.to_owned()),
             client,
             settings,
             ears: None,
@@ -170,7 +178,7 @@ impl NatsStore {
 
     /// Makes one request of the API about the stream.
     fn ask(&mut self, what: &str, body: &[u8], by: Instant) -> Result<Vec<u8>, OpenError> {
-        let subject = format!("$JS.API.{what}.{}", self.stream);
+        let subject = format!("{}.{what}.{}", self.api, self.stream);
         match self.client.request(&subject, &[], body, by) {
             Ok(reply) => Ok(reply.payload),
             Err(error) => Err(self.unanswered(&subject, &error)),
@@ -194,8 +202,8 @@ impl NatsStore {
                 server.address
             ),
             _ => format!(
-                "stream {}: no JetStream answers, it may be starting",
-                self.stream
+                "stream {}: no JetStream answers at {}, it may be starting",
+                self.stream, self.api
             ),
         }
     }
@@ -223,8 +231,18 @@ impl NatsStore {
     ) -> Result<Vec<u8>, RequestError> {
         let expected = Expected::new(expected, &self.stream);
         let headers = [&expected.headers()[..], headers].concat();
-        let reply = self.client.request(subject, &headers, payload, deadline)?;
+        let place = self.place(subject);
+        let reply = self.client.request(&place, &headers, payload, deadline)?;
         Ok(reply.payload)
+    }
+
+    /// Returns where a write of a key is sent: to the key, or through the other API
+    /// to where the bucket is.
+    fn place(&self, subject: &str) -> String {
+        match self.settings.api {
+            None => subject.to_owned(),
+            Some(_) => format!("{}.{subject}", self.api),
+        }
     }
 
     fn judge(&self, subject: &str, sent: Result<Vec<u8>, RequestError>) -> Written {
@@ -243,7 +261,7 @@ impl NatsStore {
 
     /// Reads a key from any replica.
     fn direct(&mut self, subject: &str, deadline: Instant) -> Result<Sight, Silence> {
-        let api = format!("$JS.API.DIRECT.GET.{}.{subject}", self.stream);
+        let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
         let reply = self
             .client
             .request(&api, &[], b"", deadline)

@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use log::LevelFilter;
 
 use super::assert_one_line;
+use crate::cli::access::Access;
 use crate::cli::{self, AgentArgs, Place, Wish};
 use crate::core::timing::Timing;
 use crate::exit::Exit;
-use crate::nats::{Credentials, Server};
+use crate::nats::{Login, Secret, Server};
 use crate::store::name::{valid_bucket, valid_key};
 
 /// A password that no refusal may show.
@@ -29,7 +31,8 @@ pub fn cli(data: &[u8]) -> bool {
     let env = env.and_then(|url| String::from_utf8(url).ok());
     words.retain(|word| url(word).is_none());
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
-    match cli::parse(words, env, "alpha") {
+    let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");
+    match cli::parse(words, &var, "alpha") {
         Ok(Wish::Agent(args) | Wish::Check(args) | Wish::Finish(args)) => {
             asked(&args);
             return true;
@@ -60,7 +63,7 @@ fn asked(args: &AgentArgs) {
     let t = args.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
-    let again = match cli::parse(written_out(args), None, "beta") {
+    let again = match cli::parse(written_out(args), &|_| None, "beta") {
         Ok(Wish::Agent(args)) => format!("{args:?}"),
         other => panic!("{args:?} written out is {other:?}"),
     };
@@ -115,6 +118,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
             .filter(|switch| switch.1)
             .map(|switch| switch.0.to_owned()),
     );
+    words.extend(access_written_out(&args.access));
     let level = match args.level {
         LevelFilter::Off | LevelFilter::Error => Some("-qq"),
         LevelFilter::Warn => Some("-q"),
@@ -126,10 +130,53 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     let place = match &args.place {
         Place::Nats(urls) => [OsString::from("--nats"), urls.into()],
         Place::Dir(dir) => [OsString::from("--dir"), dir.into()],
-        Place::DefaultDir => return words,
+        Place::Context | Place::DefaultDir => return words,
     };
     words.extend(place);
     words
+}
+
+fn access_written_out(access: &Access) -> Vec<String> {
+    let path = |path: &PathBuf| path.display().to_string();
+    let mut pairs = vec![
+        ("tlsca", access.tls_ca.as_ref().map(path)),
+        ("inbox-prefix", access.inbox.clone()),
+        ("js-api-prefix", access.api.clone()),
+        ("context", access.context.clone()),
+    ];
+    if let Some((certificate, key)) = &access.tls_certificate {
+        pairs.push(("tlscert", Some(path(certificate))));
+        pairs.push(("tlskey", Some(path(key))));
+    }
+    match &access.login {
+        None | Some(Login::None) => {}
+        Some(Login::User { name, password }) => {
+            pairs.push(("user", Some(name.clone())));
+            pairs.push(("password-file", file(password)));
+        }
+        Some(Login::Token(token)) => pairs.push(("auth-token-file", file(token))),
+        Some(Login::Nkey(file)) => pairs.push(("nkey", Some(path(file)))),
+        Some(Login::Creds(file)) => pairs.push(("creds", Some(path(file)))),
+    }
+    let given = pairs
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let mut words: Vec<String> = given
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect();
+    words.extend(access.tls_first.then(|| "--tlsfirst".to_owned()));
+    words
+}
+
+/// No secret is on a command line: only the name of its file.
+fn file(secret: &Secret) -> Option<String> {
+    match secret {
+        Secret::File(path) => Some(path.display().to_string()),
+        Secret::Given(word) => {
+            assert_eq!(word, "", "given on the command line");
+            None
+        }
+    }
 }
 
 /// A list of servers: refused in one line that holds nothing behind an `@`'s reach,
@@ -169,11 +216,19 @@ fn url(server: &Server) -> String {
         let bytes = text.bytes().map(|byte| format!("%{byte:02x}"));
         bytes.collect::<String>()
     };
-    match &server.credentials {
-        Credentials::None => format!("nats://{server}/"),
-        Credentials::User { user, password } => {
-            format!("{}:{}@{server}", escape(user), escape(password))
+    let word = |secret: &Secret| match secret {
+        Secret::Given(word) => escape(word),
+        Secret::File(path) => panic!("{}: a URL names no files", path.display()),
+    };
+    let scheme = if server.tls { "tls://" } else { "nats://" };
+    assert_eq!(server.tls_name, server.host);
+    match &server.login {
+        Login::None if server.tls => format!("{scheme}{server}"),
+        Login::None => format!("{scheme}{server}/"),
+        Login::User { name, password } => {
+            format!("{scheme}{}:{}@{server}", escape(name), word(password))
         }
-        Credentials::Token(token) => format!("{}@{server}", escape(token)),
+        Login::Token(token) => format!("{scheme}{}@{server}", word(token)),
+        Login::Nkey(_) | Login::Creds(_) => panic!("a URL names no files"),
     }
 }

@@ -7,7 +7,7 @@ use crate::core::event::Written;
 use crate::core::record::{Found, Revision};
 use crate::nats::bucket::{self, Config};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Credentials, Server, ServerInfo};
+use crate::nats::{Server, ServerInfo};
 use crate::store::nats::answer;
 
 /// The JSON of an INFO: what is taken from it can be logged, is no larger than the
@@ -53,6 +53,8 @@ pub fn info(data: &[u8]) -> bool {
         "headers": info.headers,
         "auth_required": info.auth_required,
         "tls_required": info.tls_required,
+        "tls_available": info.tls_available,
+        "nonce": info.nonce,
     });
     assert_eq!(
         ServerInfo::parse(&plain.to_string(), "h:1").as_ref(),
@@ -66,18 +68,17 @@ pub fn info(data: &[u8]) -> bool {
     true
 }
 
-/// A server that another advertises is one that can be written in a list.
+/// A server that another advertises is one that can be written in a list, and is to
+/// prove the name of the one that was given.
 fn advertised(url: &str) {
-    let token = Credentials::Token("t".to_owned());
-    if let Some(server) = Server::from_advertised(url, &token) {
+    let given = Server::parse_list("tls://t@n1.example").expect("a server");
+    if let Some(server) = given[0].advertised(url) {
         let shown = server.to_string();
         assert_one_line(&shown);
-        assert_eq!(
-            Server::from_advertised(&shown, &token).as_ref(),
-            Some(&server)
-        );
-        let listed = Server::parse_list(&format!("nats://t@{shown}"));
-        assert_eq!(listed, Ok(vec![server]));
+        assert_eq!(given[0].advertised(&shown).as_ref(), Some(&server));
+        let mut listed = Server::parse_list(&format!("tls://t@{shown}")).expect("a server");
+        "n1.example".clone_into(&mut listed[0].tls_name);
+        assert_eq!(listed, [server]);
     }
 }
 

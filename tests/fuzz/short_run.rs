@@ -35,7 +35,7 @@ const fn target(
 const TARGETS: [Target; 12] = [
     target("answers", super::answers, 20, 200),
     target("bucket", super::bucket, 7, 10),
-    target("cli", super::cli, 7, 3000),
+    target("cli", super::cli, 9, 3000),
     target("decoder", super::decoder, 15, 60),
     target("folder", super::folder, 12, 800),
     target("frames", super::frames, 12, 500),
@@ -43,7 +43,7 @@ const TARGETS: [Target; 12] = [
     target("info", super::info, 19, 800),
     target("life", super::life, 4, 10000),
     target("record", super::record, 5, 100),
-    target("servers", super::servers, 6, 3000),
+    target("servers", super::servers, 7, 3000),
     target("words", super::words, 22, 1500),
 ];
 

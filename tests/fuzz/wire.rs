@@ -263,7 +263,7 @@ fn connect(name: &str, password: &str) {
         password: password.to_owned(),
     };
     let mut out = Vec::new();
-    encode::connect(&mut out, name, &credentials);
+    encode::connect(&mut out, name, false, &credentials, None).expect("no key to sign with");
     let text = str::from_utf8(&out).expect("text");
     let json = text
         .strip_prefix("CONNECT ")

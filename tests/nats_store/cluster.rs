@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
-use putex::nats::{self, Client, Credentials};
+use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{OpenError, Store, Watched};
 use putex::sys::{self, Waker};
@@ -58,7 +58,7 @@ impl Cluster {
             .collect();
         let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
         let ping_after = Duration::from_millis(500);
-        Client::new(servers, Credentials::None, "test".to_owned(), ping_after)
+        Client::new(servers, Login::None, "test".to_owned(), ping_after)
     }
 
     fn store(&self, bucket: &str, key: &str) -> NatsStore {

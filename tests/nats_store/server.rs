@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use putex::core::timing;
-use putex::nats::{Client, Credentials, url};
+use putex::nats::{Client, Login, Secret, url};
 use putex::store::nats::{NatsStore, Settings};
 use putex::sys;
 use serde_json::Value;
@@ -151,11 +151,11 @@ impl Server {
         let servers =
             url::Server::parse_list(&format!("nats://127.0.0.1:{}", self.port)).expect("a URL");
         let credentials = match login {
-            Some((user, password)) => Credentials::User {
-                user: user.to_owned(),
-                password: password.to_owned(),
+            Some((user, password)) => Login::User {
+                name: user.to_owned(),
+                password: Secret::Given(password.to_owned()),
             },
-            None => Credentials::None,
+            None => Login::None,
         };
         Client::new(
             servers,
@@ -211,6 +211,7 @@ pub(crate) fn settings(bucket: &str, key: &str) -> Settings {
         key: key.to_owned(),
         replicas: 1,
         allow_memory: false,
+        api: None,
     }
 }
 

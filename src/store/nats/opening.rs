@@ -76,6 +76,7 @@ impl NatsStore {
         self.client.connect(deadline).map_err(|error| match error {
             ConnectError::Unreachable(text) => OpenError::Unreachable(text),
             ConnectError::Credentials(text) => OpenError::Credentials(text),
+            ConnectError::Unsafe(text) => OpenError::Unsafe(text),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use super::*;
+use crate::nats::auth::Secret;
 
 #[test]
 fn wrong_password() {
@@ -38,7 +39,7 @@ fn the_fallback_is_for_servers_without_credentials() {
     let fake = Fake::once(|peer| {
         assert!(peer.welcome().contains("\"auth_token\":\"t\""));
     });
-    let token = Credentials::Token("t".to_owned());
+    let token = Login::Token(Secret::Given("t".to_owned()));
     let mut client = Client::new(vec![fake.server()], token, "test".to_owned(), PING_AFTER);
     client.connect(in_ms(5000)).expect("let in");
     fake.finish();
@@ -52,8 +53,8 @@ fn servers_of_no_use() {
             "it does not support headers",
         ),
         (
-            "INFO {\"headers\":true,\"tls_required\":true}\r\n",
-            "it requires TLS, which is not supported yet",
+            "INFO {\"headers\":true,\"tls_required\":true}\r\nPING\r\n",
+            "it said more than INFO before TLS began",
         ),
         ("INFO {\r\n", "not the NATS protocol: INFO is not JSON"),
         ("PING\r\n", "it does not begin with INFO: not a NATS server"),

@@ -1,0 +1,149 @@
+use super::*;
+use crate::cli::{Place, Wish, parse};
+
+const BASE: &str = "--key web --start up --stop down";
+
+/// Parses with these variables, `NAME=value`.
+fn args(line: &str, variables: &[&str]) -> Result<(Place, Access), String> {
+    let words = format!("{BASE} {line}");
+    let words = words
+        .split_whitespace()
+        .map(|word| word.replace("''", "").into());
+    let var = |name: &str| {
+        let pairs = variables.iter().filter_map(|pair| pair.split_once('='));
+        let mut found = pairs.filter(|(known, _)| *known == name);
+        found.next().map(|(_, value)| value.to_owned())
+    };
+    match parse(words, &var, "alpha") {
+        Ok(Wish::Agent(args)) => Ok((args.place, args.access)),
+        Ok(other) => panic!("{line}: {other:?}"),
+        Err(refusal) => Err(refusal.text),
+    }
+}
+
+fn access(line: &str, variables: &[&str]) -> Access {
+    args(line, variables).expect(line).1
+}
+
+fn login(line: &str, variables: &[&str]) -> Option<Login> {
+    access(&format!("--nats h {line}"), variables).login
+}
+
+fn user(name: &str, password: Secret) -> Option<Login> {
+    let name = name.to_owned();
+    Some(Login::User { name, password })
+}
+
+fn word(text: &str) -> Secret {
+    Secret::Given(text.to_owned())
+}
+
+#[test]
+fn there_is_one_way_to_log_in() {
+    let file = || Secret::File("p".into());
+    assert_eq!(login("--user u --password-file p", &[]), user("u", file()));
+    assert_eq!(
+        login("--user u", &["NATS_PASSWORD=x"]),
+        user("u", word("x"))
+    );
+    assert_eq!(
+        login("--auth-token-file p", &[]),
+        Some(Login::Token(file()))
+    );
+    assert_eq!(login("--nkey n", &[]), Some(Login::Nkey("n".into())));
+    assert_eq!(login("--creds c", &[]), Some(Login::Creds("c".into())));
+    assert_eq!(login("", &[]), None);
+    for (line, says) in [
+        ("--creds c --nkey n", "--creds: not together with --nkey"),
+        ("--user u --creds c", "--creds: not together with --user"),
+        ("--password-file p", "--password-file: needs --user"),
+        (
+            "--password-file p --creds c",
+            "--password-file: needs --user",
+        ),
+    ] {
+        assert_eq!(
+            args(&format!("--nats h {line}"), &[]).expect_err(line),
+            says
+        );
+    }
+}
+
+#[test]
+fn options_come_before_the_environment() {
+    let all = [
+        "NATS_TOKEN=t",
+        "NATS_NKEY=n",
+        "NATS_CREDS=c",
+        "NATS_USER=u",
+        "NATS_PASSWORD=x",
+    ];
+    assert_eq!(login("", &all), user("u", word("x")));
+    assert_eq!(login("", &all[..3]), Some(Login::Creds("c".into())));
+    assert_eq!(login("", &all[..2]), Some(Login::Nkey("n".into())));
+    assert_eq!(login("", &all[..1]), Some(Login::Token(word("t"))));
+    assert_eq!(login("", &["NATS_USER=", "NATS_PASSWORD=x"]), None);
+    assert_eq!(login("--nkey f", &all), Some(Login::Nkey("f".into())));
+    let env = ["NATS_CA=a", "NATS_CERT=b", "NATS_KEY=c"];
+    let found = access("--nats h --tlsca x --tlsfirst", &env);
+    assert_eq!(found.tls_ca, Some("x".into()));
+    assert_eq!(found.tls_certificate, Some(("b".into(), "c".into())));
+    assert!(found.tls_first);
+    for (line, says) in [
+        ("--tlscert c", "--tlscert: needs --tlskey"),
+        ("--tlskey c", "--tlskey: needs --tlscert"),
+        ("--tlsca ''", "--tlsca: is empty"),
+    ] {
+        assert_eq!(
+            args(&format!("--nats h {line}"), &[]).expect_err(line),
+            says
+        );
+    }
+}
+
+#[test]
+fn subjects_are_checked() {
+    let found = access("--nats h --js-domain hub --inbox-prefix _INBOX.web", &[]);
+    assert_eq!(found.api.as_deref(), Some("$JS.hub.API"));
+    assert_eq!(found.inbox.as_deref(), Some("_INBOX.web"));
+    let found = access("--nats h --js-api-prefix js.acme", &[]);
+    assert_eq!(found.api.as_deref(), Some("js.acme"));
+    let usual = access("--nats h --js-api-prefix $JS.API", &[]);
+    assert_eq!(usual.settle(Context::default()).api, None);
+    for line in [
+        "--js-domain a.b",
+        "--js-domain >",
+        "--js-api-prefix a..b",
+        "--js-api-prefix a.*",
+        "--inbox-prefix .a",
+        "--inbox-prefix a.>",
+        "--js-domain d --js-api-prefix p",
+    ] {
+        let refusal = args(&format!("--nats h {line}"), &[]).expect_err(line);
+        assert!(refusal.starts_with("--"), "{refusal}");
+    }
+}
+
+#[test]
+fn whoever_forgets_the_server_gets_no_lock_in_a_directory() {
+    for line in ["--creds c", "--dir d --tlsca c", "--js-domain d"] {
+        let refusal = args(line, &[]).expect_err(line);
+        assert!(refusal.ends_with("see --nats"), "{refusal}");
+    }
+    let refusal = args("--dir d --context c", &[]).expect_err("both");
+    assert!(
+        refusal.starts_with("--context: is for a server"),
+        "{refusal}"
+    );
+    let (place, found) = args("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]).expect("fine");
+    assert_eq!((place, found), (Place::Dir("d".into()), Access::default()));
+    let (place, _) = args("--context c", &[]).expect("fine");
+    assert_eq!(place, Place::Context);
+    let (place, found) = args("", &["NATS_CONTEXT=c"]).expect("fine");
+    assert_eq!(
+        (place, found.context.as_deref()),
+        (Place::Context, Some("c"))
+    );
+    let (place, _) = args("--context c", &["NATS_URL=h"]).expect("fine");
+    assert_eq!(place, Place::Nats("h".to_owned()));
+}

@@ -1,0 +1,182 @@
+//! Contexts of the nats command: files that say by which servers, as whom, and how.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::cli::Lookup;
+use crate::cli::access::{Access, api_of, valid_subject};
+use crate::nats::{Login, Secret, secret};
+
+/// Fields that would change who we are or where we go, and are not understood.
+const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
+
+/// What a context says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The servers.
+    pub url: Option<String>,
+    /// The rest.
+    pub access: Access,
+}
+
+/// Reads a context: one of this user's by its name, or any by a path, which has a
+/// slash.
+///
+/// # Errors
+///
+/// Which file cannot be used, and why; nothing of what is in it.
+pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
+    let path = place(name, var)?;
+    let shown = path.display();
+    let text = secret::read_public(&path)?;
+    let fields: Map<String, Value> = serde_json::from_str(&text)
+        .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
+    let context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
+    if holds_secret(&context) {
+        secret::read_secret(&path)?;
+    }
+    Ok(context)
+}
+
+fn place(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
+    if name.contains('/') {
+        return Ok(PathBuf::from(name));
+    }
+    let set = |name: &str| var(name).filter(|value| !value.is_empty());
+    let base = set("XDG_CONFIG_HOME").map(PathBuf::from);
+    let base = base.or_else(|| Some(Path::new(&set("HOME")?).join(".config")));
+    let base = base.ok_or("--context: there is no HOME to find it in; give a path")?;
+    Ok(base.join("nats/context").join(format!("{name}.json")))
+}
+
+fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Context, String> {
+    for name in NOT_SUPPORTED {
+        if field(fields, name)?.is_some() {
+            return Err(format!("{name} is not supported"));
+        }
+    }
+    let file = |name: &str| match field(fields, name)? {
+        None => Ok(None),
+        Some(text) => expand(&text, var)
+            .map(|path| Some(PathBuf::from(path)))
+            .map_err(|why| format!("{name}: {why}")),
+    };
+    let subject = |name: &str| match field(fields, name)? {
+        None => Ok(None),
+        Some(text) => valid_subject(&text)
+            .map(|()| Some(text))
+            .map_err(|why| format!("{name}: {why}")),
+    };
+    let tls_certificate = match (file("cert")?, file("key")?) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (Some(_), None) => return Err("cert: needs key".to_owned()),
+        (None, Some(_)) => return Err("key: needs cert".to_owned()),
+    };
+    let domain = field(fields, "jetstream_domain")?;
+    let domain = domain.map(|domain| api_of(&domain)).transpose();
+    let domain = domain.map_err(|why| format!("jetstream_domain: {why}"))?;
+    Ok(Context {
+        url: field(fields, "url")?,
+        access: Access {
+            login: login(fields, &file)?,
+            tls_ca: file("ca")?,
+            tls_certificate,
+            tls_first: fields.get("tls_first").and_then(Value::as_bool) == Some(true),
+            inbox: subject("inbox_prefix")?,
+            api: subject("jetstream_api_prefix")?.or(domain),
+            context: None,
+        },
+    })
+}
+
+/// The way to log in, in the nats command's order.
+fn login(
+    fields: &Map<String, Value>,
+    file: &dyn Fn(&str) -> Result<Option<PathBuf>, String>,
+) -> Result<Option<Login>, String> {
+    let word = |name: &str| -> Result<Option<Secret>, String> {
+        field(fields, name)?
+            .map(|text| match is_uri(&text) {
+                true => file(name).map(|path| Secret::File(path.unwrap_or_default())),
+                false => Ok(Secret::Given(text)),
+            })
+            .transpose()
+    };
+    if let Some(name) = field(fields, "user")? {
+        let password = word("password")?.unwrap_or_else(|| Secret::Given(String::new()));
+        return Ok(Some(Login::User { name, password }));
+    }
+    if let Some(path) = file("creds")? {
+        return Ok(Some(Login::Creds(path)));
+    }
+    if let Some(path) = file("nkey")? {
+        return Ok(Some(Login::Nkey(path)));
+    }
+    Ok(word("token")?.map(Login::Token))
+}
+
+fn holds_secret(context: &Context) -> bool {
+    let url = context.url.as_deref().unwrap_or_default();
+    let given = match &context.access.login {
+        Some(Login::User { password, .. }) => matches!(password, Secret::Given(_)),
+        Some(Login::Token(token)) => matches!(token, Secret::Given(_)),
+        Some(Login::None | Login::Nkey(_) | Login::Creds(_)) | None => false,
+    };
+    given || url.contains('@')
+}
+
+/// A field that is missing, null or blank is none.
+fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(format!("{name} is not text"))
+        }
+    }
+}
+
+/// What a value may begin with that is neither a word nor a path.
+const SCHEMES: [&str; 5] = ["file://", "env://", "data:", "op://", "nsc://"];
+
+fn is_uri(text: &str) -> bool {
+    SCHEMES.iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// Puts in the home of `~/` and the values of `$NAME` and `${NAME}`.
+fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
+    let text = match text.strip_prefix("file://") {
+        Some(path) => path,
+        None if is_uri(text) => return Err("only paths and file:// are supported".to_owned()),
+        None => text,
+    };
+    let value = |name: &str| var(name).ok_or_else(|| format!("${name} is not set"));
+    let mut out = String::new();
+    let mut rest = text;
+    if text == "~" || text.starts_with("~/") {
+        out.push_str(&value("HOME")?);
+        rest = &text[1..];
+    }
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let (name, left) = match after
+            .strip_prefix('{')
+            .and_then(|name| name.split_once('}'))
+        {
+            Some(both) => both,
+            None => after.split_at(after.find(|c| !inside(c)).unwrap_or(after.len())),
+        };
+        out.push_str(&value(name)?);
+        rest = left;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! NKeys: Ed25519 keys in letters, as NATS writes them, and signing with them.
+//!
+//! A key in letters is base32 of what it is for, its 32 bytes, and a CRC16 of
+//! both, low byte first. A seed has one letter more in front, S.
+
+use std::fmt;
+
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+
+use super::letters;
+
+/// Marks a seed, in the upper five bits of the first byte.
+const SEED: u8 = 18 << 3;
+
+/// Marks the key of a user.
+const USER: u8 = 20 << 3;
+
+/// A user's key, public and private.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    seed: [u8; 32],
+    public: String,
+}
+
+impl Pair {
+    /// Reads a user's seed, which begins with SU.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none. The seed is not in it.
+    pub fn from_seed(text: &str) -> Result<Pair, &'static str> {
+        if !text.is_empty() && !text.starts_with('S') {
+            return Err("it is not a seed, which begins with SU");
+        }
+        let bytes = letters::from_base32(text).ok_or("it is not in base32")?;
+        let [first, second, key @ ..] = bytes.as_slice() else {
+            return Err("it is too short");
+        };
+        let Some((key, crc)) = key.split_at_checked(32) else {
+            return Err("it is too short");
+        };
+        if crc != crc16(&bytes[..34]).to_le_bytes() {
+            return Err("its checksum is wrong: a character was changed or lost");
+        }
+        if first & 0xf8 != SEED {
+            return Err("it is not a seed, which begins with SU");
+        }
+        if (first & 7) << 5 | second >> 3 != USER {
+            return Err("it is the seed of an account, an operator or a server, not of a user");
+        }
+        let seed: [u8; 32] = key.try_into().map_err(|_| "it is too short")?;
+        let pair =
+            Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| "it is no Ed25519 key")?;
+        let public = in_letters(USER, pair.public_key().as_ref());
+        Ok(Pair { seed, public })
+    }
+
+    /// Returns the public key in letters, which begin with U.
+    #[must_use]
+    pub fn public(&self) -> &str {
+        &self.public
+    }
+
+    /// Signs what the server wants signed; the signature is in base64url.
+    pub(super) fn sign(&self, nonce: &str) -> Result<String, &'static str> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&self.seed);
+        let pair = pair.map_err(|_| "it is no Ed25519 key")?;
+        let signature = pair.sign(nonce.as_bytes());
+        Ok(letters::to_base64_url(signature.as_ref()))
+    }
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pair({})", self.public)
+    }
+}
+
+fn in_letters(kind: u8, key: &[u8]) -> String {
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
+    letters::to_base32(&bytes)
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    let mut crc = 0u16;
+    for byte in bytes {
+        crc ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            let carry = crc & 0x8000 != 0;
+            crc <<= 1;
+            if carry {
+                crc ^= 0x1021;
+            }
+        }
+    }
+    crc
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{ED25519, UnparsedPublicKey};
+
+    use super::*;
+
+    /// Of the NATS documentation.
+    const SEED_TEXT: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+    const PUBLIC_TEXT: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+
+    fn seed_of(kind: u8) -> String {
+        let mut bytes = vec![SEED | kind >> 5, kind << 3];
+        bytes.extend_from_slice(&[7; 32]);
+        bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
+        letters::to_base32(&bytes)
+    }
+
+    #[test]
+    fn a_seed_gives_its_public_key() {
+        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
+        assert_eq!(pair.public(), PUBLIC_TEXT);
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+    }
+
+    #[test]
+    fn a_signature_can_be_verified() {
+        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
+        let signature = pair.sign("riH__bqO4wOcMYQ").expect("signed");
+        let signature = letters::from_base64_url(&signature).expect("base64url");
+        let public = letters::from_base32(pair.public()).expect("base32");
+        let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);
+        assert!(public.verify(b"riH__bqO4wOcMYQ", &signature).is_ok());
+        assert!(public.verify(b"riH__bqO4wOcMYq", &signature).is_err());
+    }
+
+    #[test]
+    fn what_is_no_seed_of_a_user_is_refused() {
+        let changed = SEED_TEXT.replace("SSL3", "SSL4");
+        for (text, says) in [
+            (changed.as_str(), "checksum"),
+            (PUBLIC_TEXT, "not a seed"),
+            (&SEED_TEXT[..50], "too short"),
+            ("SU1", "base32"),
+            ("", "too short"),
+            (&seed_of(0), "not of a user"),
+        ] {
+            let refusal = Pair::from_seed(text).expect_err(text);
+            assert!(refusal.contains(says), "{text}: {refusal}");
+        }
+        assert!(Pair::from_seed(&seed_of(USER)).is_ok());
+    }
+
+    #[test]
+    fn a_seed_is_not_shown() {
+        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
+        assert_eq!(format!("{pair:?}"), format!("Pair({PUBLIC_TEXT})"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Files with secrets and certificates, read anew for each connection, so that one
+//! that was replaced is used without a restart.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, RawMode};
+
+use super::why;
+
+/// Most bytes that are read of a file. A bundle of all public roots has 250 KB.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What others must not be permitted to do with a secret: nobody but its owner may
+/// write it, and nobody but its owner and its group may read it.
+const REFUSED_MODE: RawMode = 0o027;
+
+/// Reads a file that others must not be able to read.
+///
+/// # Errors
+///
+/// Which file, and why it cannot be used.
+pub fn read_secret(path: &Path) -> Result<String, String> {
+    read(path, true)
+}
+
+/// Reads a file that everybody may read.
+///
+/// # Errors
+///
+/// Which file, and why it cannot be used.
+pub fn read_public(path: &Path) -> Result<String, String> {
+    read(path, false)
+}
+
+fn read(path: &Path, secret: bool) -> Result<String, String> {
+    let shown = path.display();
+    // A pipe must not hang who reads it.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let file = File::from(file.map_err(|errno| format!("{shown}: {}", why(&errno.into())))?);
+    let stat = rustix::fs::fstat(&file);
+    let stat = stat.map_err(|errno| format!("{shown}: {}", why(&errno.into())))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(format!("{shown}: is not a regular file"));
+    }
+    let mode = stat.st_mode & 0o777;
+    if secret && mode & REFUSED_MODE != 0 {
+        return Err(format!(
+            "{shown}: has mode {mode:04o}: others can read or write this secret; \
+             chmod g-w,o= {shown}"
+        ));
+    }
+    let mut text = String::new();
+    let got = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    match got {
+        Ok(0) => Err(format!("{shown}: is empty")),
+        Ok(_) if text.len() as u64 > FILE_BYTES_MAX => {
+            Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes"))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("{shown}: {}", why(&error))),
+    }
+}
+
+/// Reads the one line of a file with a password or a token.
+pub(super) fn read_line(path: &Path) -> Result<String, String> {
+    let text = read_secret(path)?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    match line {
+        "" => Err(format!("{}: is empty", path.display())),
+        _ if line.contains('\n') => Err(format!("{}: has more than one line", path.display())),
+        _ => Ok(line.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn file(name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = env::temp_dir().join(format!("putex-secret-{}-{name}", std::process::id()));
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("its mode");
+        path
+    }
+
+    #[test]
+    fn modes() {
+        for (mode, fine) in [
+            (0o400, true),
+            (0o600, true),
+            (0o440, true),
+            (0o640, true),
+            (0o644, false),
+            (0o660, false),
+            (0o604, false),
+            (0o602, false),
+        ] {
+            let path = file("modes", "s3cr3t\n", mode);
+            let outcome = read_line(&path);
+            assert_eq!(outcome.is_ok(), fine, "{mode:o}: {outcome:?}");
+            if let Err(text) = outcome {
+                assert!(text.contains(&format!("has mode {mode:04o}")), "{text}");
+            }
+            assert!(read_public(&path).is_ok());
+            fs::remove_file(path).expect("removed");
+        }
+    }
+
+    #[test]
+    fn one_line_and_nothing_else() {
+        for (text, line) in [
+            ("s3cr3t", Some("s3cr3t")),
+            ("s3cr3t\r\n", Some("s3cr3t")),
+            (" s3 \n", Some(" s3 ")),
+            ("", None),
+            ("\n", None),
+            ("a\nb\n", None),
+        ] {
+            let path = file("lines", text, 0o600);
+            assert_eq!(read_line(&path).ok().as_deref(), line, "{text:?}");
+            fs::remove_file(path).expect("removed");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let missing = read_line(Path::new("/nonexistent/password")).expect_err("missing");
+        assert_eq!(missing, "/nonexistent/password: no such file or directory");
+        let folder = read_line(&env::temp_dir()).expect_err("a folder");
+        assert!(folder.ends_with(": is not a regular file"), "{folder}");
+        let device = read_public(Path::new("/dev/zero")).expect_err("a device");
+        assert_eq!(device, "/dev/zero: is not a regular file");
+    }
+}

@@ -1,0 +1,179 @@
+use std::fs;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rustix::net::sockopt;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
+
+use super::*;
+use crate::nats::tls::Tls;
+use crate::sys;
+
+/// So little that a record never goes out at once.
+const SEND_BUFFER: usize = 4096;
+
+/// One end of ours, and one of a server that proves to be localhost.
+struct Ends {
+    stream: Stream,
+    tls: ServerConnection,
+    tcp: TcpStream,
+}
+
+impl Ends {
+    fn new() -> Ends {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let place = listener.local_addr().expect("bound");
+        let near = TcpStream::connect(place).expect("a connection");
+        sockopt::set_socket_send_buffer_size(&near, SEND_BUFFER).expect("an option");
+        near.set_nonblocking(true).expect("an option");
+        let (far, _) = listener.accept().expect("a connection");
+        far.set_nonblocking(true).expect("an option");
+        let (session, server) = sessions();
+        let mut stream = Stream::new(near);
+        stream.begin_tls(session);
+        let mut ends = Ends {
+            stream,
+            tls: server,
+            tcp: far,
+        };
+        while ends.stream.shake_hands().expect("agreed").is_some() {
+            ends.serve();
+        }
+        ends
+    }
+
+    /// Lets the server read and write what it can, and returns what it heard.
+    fn serve(&mut self) -> Vec<u8> {
+        while matches!(self.tls.read_tls(&mut self.tcp), Ok(1..)) {
+            self.tls.process_new_packets().expect("well formed");
+        }
+        while self.tls.wants_write() && self.tls.write_tls(&mut self.tcp).is_ok() {}
+        let mut heard = Vec::new();
+        let _ = self.tls.reader().read_to_end(&mut heard);
+        heard
+    }
+
+    /// Writes all of a frame as a link does, and returns what the server heard.
+    fn carry(&mut self, frame: &[u8]) -> (Vec<u8>, usize) {
+        let (mut sent, mut heard, mut waits) = (0, Vec::new(), 0);
+        loop {
+            let outcome = match &frame[sent..] {
+                [] => self.stream.flush().map(|()| 0),
+                rest => self.stream.write(rest),
+            };
+            match outcome {
+                Ok(0) => break,
+                Ok(count) => sent += count,
+                Err(error) if not_now(&error) => {
+                    waits += 1;
+                    heard.extend(self.serve());
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // What has left is on its way.
+        let end = sys::now().after(Duration::from_secs(2));
+        while heard.len() < frame.len() && sys::now() < end {
+            heard.extend(self.serve());
+        }
+        (heard, waits)
+    }
+}
+
+fn sessions() -> (Session, ServerConnection) {
+    let names = vec!["localhost".to_owned()];
+    let params = CertificateParams::new(names).expect("a name");
+    let key = KeyPair::generate().expect("a key");
+    let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (pid, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(format!("putex-stream-{pid}-{next}.pem"));
+    fs::write(&path, issuer.pem()).expect("written");
+    let wanted = Tls {
+        ca: Some(path.clone()),
+        ..Tls::default()
+    };
+    let session = wanted.session("localhost").expect("a session");
+    fs::remove_file(path).expect("removed");
+    let key = PrivateKeyDer::try_from(issuer.key().serialize_der()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![issuer.der().clone()], key)
+        .expect("a certificate");
+    let server = ServerConnection::new(Arc::new(config)).expect("a server");
+    (session, server)
+}
+
+#[test]
+fn a_frame_has_left_when_it_is_flushed_and_not_before() {
+    let mut ends = Ends::new();
+    let small = [1, RECORD_BYTES_MAX, RECORD_BYTES_MAX + 1];
+    // Some of these end where the kernel takes no more.
+    let large = (280_000..300_000).step_by(1000);
+    for size in small.into_iter().chain(large) {
+        let frame: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        let (heard, waits) = ends.carry(&frame);
+        assert!(heard == frame, "{} of {size} bytes came", heard.len());
+        assert!(waits > 0 || size < 280_000, "{size} bytes went out at once");
+    }
+}
+
+#[test]
+fn what_is_decrypted_is_held_until_it_is_read() {
+    let mut ends = Ends::new();
+    ends.tls.writer().write_all(b"INFO {}\r\n").expect("room");
+    ends.serve();
+    let mut byte = [0];
+    let mut heard = Vec::new();
+    while heard.len() < 9 {
+        assert_eq!(ends.stream.holds(), !heard.is_empty());
+        match ends.stream.read(&mut byte) {
+            Ok(count) => heard.extend_from_slice(&byte[..count]),
+            Err(error) => assert!(not_now(&error), "{error}"),
+        }
+    }
+    assert_eq!(heard, b"INFO {}\r\n");
+    assert!(!ends.stream.holds());
+}
+
+#[test]
+fn the_end_is_an_end_with_or_without_a_goodbye() {
+    for goodbye in [true, false] {
+        let mut ends = Ends::new();
+        if goodbye {
+            ends.tls.send_close_notify();
+            ends.serve();
+        }
+        let Ends {
+            mut stream, tcp, ..
+        } = ends;
+        drop(tcp);
+        let end = loop {
+            match stream.read(&mut [0; 8]) {
+                Err(error) if not_now(&error) => {}
+                outcome => break outcome.expect("an end"),
+            }
+        };
+        assert_eq!(end, 0, "goodbye {goodbye}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_tls_are_a_failure_of_it() {
+    let mut ends = Ends::new();
+    ends.tcp.write_all(b"-ERR 'no'\r\n").expect("room");
+    let error = loop {
+        match ends.stream.read(&mut [0; 64]) {
+            Err(error) if not_now(&error) => {}
+            outcome => break outcome.expect_err("not TLS"),
+        }
+    };
+    assert!(TlsFault::of(&error).is_some(), "{error}");
+}

@@ -1,0 +1,74 @@
+//! TLS and credentials, on real servers: who is let in, who is not, and that it is
+//! said why.
+
+#[path = "secure/jwt.rs"]
+mod jwt;
+#[path = "secure/login.rs"]
+mod login;
+#[path = "secure/pki.rs"]
+mod pki;
+#[path = "secure/place.rs"]
+mod place;
+#[path = "secure/trust.rs"]
+mod trust;
+
+use std::time::Duration;
+
+use putex::core::event::Opened;
+use putex::core::timing::Instant;
+use putex::nats::{Access, Client, Login, Server};
+use putex::store::nats::{NatsStore, Settings};
+use putex::store::{OpenError, Store as _};
+use putex::sys;
+
+fn soon() -> Instant {
+    sys::now().after(Duration::from_secs(5))
+}
+
+fn client(urls: &str, access: Access) -> Client {
+    let servers = Server::parse_list(urls).expect("URLs");
+    Client::new(servers, access, "test".to_owned(), Duration::from_secs(2))
+}
+
+/// A store of the key `web` in the bucket `locks`.
+fn store(urls: &str, access: Access) -> NatsStore {
+    store_at(urls, access, None)
+}
+
+fn store_at(urls: &str, access: Access, api: Option<&str>) -> NatsStore {
+    let settings = Settings {
+        bucket: "locks".to_owned(),
+        key: "web".to_owned(),
+        replicas: 1,
+        allow_memory: false,
+        api: api.map(str::to_owned),
+    };
+    NatsStore::new(client(urls, access), settings)
+}
+
+fn open(urls: &str, access: Access) -> Result<Opened, OpenError> {
+    store(urls, access).open(soon())
+}
+
+/// Why no store came to be, as the agent would be told: with 77 and 78 in front for
+/// what ends it at its start.
+fn refusal(urls: &str, access: Access) -> String {
+    let deadline = sys::now().after(Duration::from_millis(700));
+    match store(urls, access).open(deadline) {
+        Ok(opened) => panic!("{urls}: opened: {:?}", opened.remarks),
+        Err(OpenError::Credentials(text)) => format!("77 {text}"),
+        Err(OpenError::Unsafe(text)) => format!("78 {text}"),
+        Err(OpenError::Unreachable(text)) => text,
+    }
+}
+
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert!(!text.contains('\n'), "{text:?}");
+}
+
+fn nobody() -> Access {
+    Access::from(Login::None)
+}

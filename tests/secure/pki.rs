@@ -1,0 +1,83 @@
+//! Authorities and certificates of one test's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
+
+use crate::place::{Folder, write_secret};
+
+/// Who signs certificates.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as files.
+pub(crate) struct Badge {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Authority {
+        let mut params = params(&[]);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("signed"))
+    }
+
+    /// Writes its own certificate into `folder`.
+    pub(crate) fn file(&self, folder: &Folder, name: &str) -> PathBuf {
+        let path = folder.path(name);
+        fs::write(&path, self.0.pem()).expect("written");
+        path
+    }
+
+    /// Certifies that the holder of a new key is called any of `names`.
+    pub(crate) fn badge(&self, folder: &Folder, file: &str, names: &[&str]) -> Badge {
+        self.sign(folder, file, params(names))
+    }
+
+    /// The same, but for 2020 only.
+    pub(crate) fn old_badge(&self, folder: &Folder, file: &str, names: &[&str]) -> Badge {
+        let mut params = params(names);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2020, 12, 31);
+        self.sign(folder, file, params)
+    }
+
+    fn sign(&self, folder: &Folder, file: &str, params: CertificateParams) -> Badge {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("signed");
+        let badge = Badge {
+            certificate: folder.path(&format!("{file}.pem")),
+            key: folder.path(&format!("{file}.key")),
+        };
+        fs::write(&badge.certificate, certificate.pem()).expect("written");
+        write_secret(&badge.key, &key.serialize_pem());
+        badge
+    }
+}
+
+impl Badge {
+    /// What a server's configuration says of its TLS; `more` follows.
+    pub(crate) fn server(&self, more: &str) -> String {
+        let (certificate, key) = (self.certificate.display(), self.key.display());
+        format!("tls {{ cert_file: \"{certificate}\", key_file: \"{key}\", {more} }}\n")
+    }
+
+    /// What a server's configuration says to ask for certificates of `ca`.
+    pub(crate) fn verifying_server(&self, ca: &Path) -> String {
+        self.server(&format!("ca_file: \"{}\", verify: true", ca.display()))
+    }
+
+    pub(crate) fn pair(&self) -> Option<(PathBuf, PathBuf)> {
+        Some((self.certificate.clone(), self.key.clone()))
+    }
+}
+
+fn params(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    CertificateParams::new(names).expect("names")
+}

@@ -1,0 +1,428 @@
+//! TLS: who a server is, and who we are to it.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use putex::core::event::Written;
+use putex::core::record::{Found, Record, Revision};
+use putex::nats::{Access, Event};
+use putex::store::Store as _;
+use putex::sys::{self, Waker};
+
+use super::pki::Authority;
+use super::place::{Agent, Folder, Server, free_port, nats_server};
+use super::{assert_says, client, nobody, open, refusal, soon, store};
+
+/// Less than the silence after which a client of these tests sends a PING.
+const BEFORE_PING: Duration = Duration::from_millis(1500);
+
+/// An authority, its file, and a folder for what it signs.
+struct Office {
+    folder: Folder,
+    authority: Authority,
+    ca: std::path::PathBuf,
+}
+
+impl Office {
+    fn new() -> Office {
+        let folder = Folder::new();
+        let authority = Authority::new("putex test authority");
+        let ca = authority.file(&folder, "ca.pem");
+        Office {
+            folder,
+            authority,
+            ca,
+        }
+    }
+
+    /// The lines of a server that is called `names`.
+    fn tls(&self, names: &[&str]) -> String {
+        self.authority
+            .badge(&self.folder, "server", names)
+            .server("")
+    }
+
+    /// Access for whoever trusts this authority.
+    fn access(&self) -> Access {
+        trusting(&self.ca)
+    }
+}
+
+fn trusting(ca: &Path) -> Access {
+    let mut access = nobody();
+    access.tls.ca = Some(ca.to_owned());
+    access
+}
+
+/// Writes and reads once.
+fn use_store(urls: &str, access: Access) {
+    let mut store = store(urls, access);
+    let opened = store.open(soon()).expect("opened");
+    let record = Record {
+        token: "a".to_owned(),
+        lease: None,
+    };
+    let written = store.write(opened.sight.revision, &record, soon());
+    assert!(
+        matches!(written, Written::Stored(Revision(1..))),
+        "{written:?}"
+    );
+    let sight = store.read(soon()).expect("read");
+    assert_eq!(sight.found, Found::Record(record));
+}
+
+#[test]
+fn a_server_that_proves_its_name_is_used() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let server = Server::start(&binary, &office.tls(&["localhost", "127.0.0.1"]));
+    use_store(&server.url("tls", "localhost"), office.access());
+    // An address is a name too, and a server that insists on TLS gets it.
+    use_store(&server.url("tls", "127.0.0.1"), office.access());
+    use_store(&server.url("nats", "localhost"), office.access());
+}
+
+#[test]
+fn tls_may_come_first() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let badge = office
+        .authority
+        .badge(&office.folder, "server", &["localhost"]);
+    let first = Server::start(&binary, &badge.server("handshake_first: true"));
+    let auto = Server::start(&binary, &badge.server("handshake_first: auto"));
+    let classic = Server::start(&binary, &badge.server(""));
+    let mut access = office.access();
+    access.tls.first = true;
+    use_store(&first.url("tls", "localhost"), access.clone());
+    use_store(&auto.url("tls", "localhost"), access.clone());
+    use_store(&auto.url("tls", "localhost"), office.access());
+    let text = refusal(&classic.url("tls", "localhost"), access);
+    assert_says(&text, &["78 ", "it does not answer with TLS", "--tlsfirst"]);
+    let text = refusal(&first.url("tls", "localhost"), office.access());
+    assert_says(&text, &["it sent no INFO", "needs --tlsfirst"]);
+}
+
+#[test]
+fn a_server_that_is_somebody_else_is_not_used() {
+    let Some(binary) = nats_server() else { return };
+    let (office, stranger) = (Office::new(), Office::new());
+    let server = Server::start(&binary, &office.tls(&["localhost", "n1.example"]));
+    let text = refusal(&server.url("tls", "127.0.0.1"), office.access());
+    let says = ["its certificate is not for 127.0.0.1 but for", "n1.example"];
+    assert_says(&text, &["78 127.0.0.1:", says[0], says[1]]);
+    let text = refusal(&server.url("tls", "localhost"), stranger.access());
+    assert_says(
+        &text,
+        &["78 ", "signed by nobody who is trusted here; see --tlsca"],
+    );
+    // By nats:// the server chooses TLS, and its name is checked all the same.
+    let text = refusal(&server.url("nats", "127.0.0.1"), office.access());
+    assert_says(&text, &["78 ", says[0]]);
+}
+
+#[test]
+fn an_expired_certificate_is_waited_out() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let badge = office
+        .authority
+        .old_badge(&office.folder, "old", &["localhost"]);
+    let server = Server::start(&binary, &badge.server(""));
+    let text = refusal(&server.url("tls", "localhost"), office.access());
+    assert!(text.starts_with("localhost:"), "{text}");
+    assert_says(
+        &text,
+        &["its certificate expired at 2020-12-31 00:00:00 UTC; it is 20"],
+    );
+    let ca = office.ca.display().to_string();
+    let url = server.url("tls", "localhost");
+    let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
+    let says = "store out of reach: localhost:";
+    agent.await_line(says);
+    thread::sleep(Duration::from_millis(2500));
+    let heard = agent.heard();
+    assert_eq!(heard.matches(says).count(), 1, "{heard}");
+    assert!(agent.runs());
+}
+
+#[test]
+fn nobody_is_talked_to_in_the_clear_who_should_not_be() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let plain = Server::start(&binary, "");
+    let says = ["78 ", "it has no TLS, and is not talked to without"];
+    let text = refusal(&plain.url("tls", "localhost"), nobody());
+    assert_says(&text, &says);
+    let text = refusal(&plain.url("nats", "localhost"), office.access());
+    assert_says(&text, &says);
+    // A server of both kinds gets what the URL says.
+    let lines = format!("{}allow_non_tls: true\n", office.tls(&["localhost"]));
+    let both = Server::start(&binary, &lines);
+    use_store(&both.url("tls", "localhost"), office.access());
+    let text = refusal(&both.url("tls", "127.0.0.1"), office.access());
+    assert_says(&text, &["78 ", "its certificate is not for 127.0.0.1"]);
+    use_store(&both.url("nats", "127.0.0.1"), nobody());
+}
+
+#[test]
+fn both_ends_may_have_to_prove_themselves() {
+    let Some(binary) = nats_server() else { return };
+    let (office, stranger) = (Office::new(), Office::new());
+    let badge = office
+        .authority
+        .badge(&office.folder, "server", &["localhost"]);
+    let server = Server::start(&binary, &badge.verifying_server(&office.ca));
+    let url = server.url("tls", "localhost");
+    let with = |tls| Access { tls, ..nobody() };
+    let mut tls = office.access().tls;
+    let text = refusal(&url, with(tls.clone()));
+    assert_says(
+        &text,
+        &[
+            "77 ",
+            "it wants a client certificate; set --tlscert and --tlskey",
+        ],
+    );
+    tls.certificate = office.authority.badge(&office.folder, "own", &["a"]).pair();
+    use_store(&url, with(tls.clone()));
+    tls.first = true;
+    let first = badge
+        .verifying_server(&office.ca)
+        .replace("verify:", "handshake_first: true, verify:");
+    let first = Server::start(&binary, &first);
+    use_store(&first.url("tls", "localhost"), with(tls.clone()));
+    tls.certificate = None;
+    let text = refusal(&first.url("tls", "localhost"), with(tls.clone()));
+    assert_says(&text, &["77 ", "it wants a client certificate"]);
+    tls.first = false;
+    tls.certificate = stranger
+        .authority
+        .badge(&stranger.folder, "own", &["a"])
+        .pair();
+    let text = refusal(&url, with(tls.clone()));
+    assert_says(&text, &["77 ", "our certificate"]);
+    tls.certificate = office
+        .authority
+        .old_badge(&office.folder, "old", &["a"])
+        .pair();
+    let text = refusal(&url, with(tls.clone()));
+    assert_says(&text, &["77 ", "our certificate"]);
+    let (one, two) = (
+        office.authority.badge(&office.folder, "one", &["a"]),
+        office.authority.badge(&office.folder, "two", &["a"]),
+    );
+    tls.certificate = Some((one.certificate, two.key));
+    let text = refusal(&url, with(tls));
+    assert_says(&text, &["78 ", "two.key: is not the key of ", "one.pem"]);
+}
+
+#[test]
+fn an_advertised_server_needs_the_name_that_the_user_gave() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    for (names, fine) in [(["localhost", "n1"], true), (["127.0.0.1", "n2"], false)] {
+        let routes = [free_port(), free_port()];
+        let lines = |own: usize, tls: &str| {
+            let [listen, other] = [routes[own], routes[1 - own]];
+            format!(
+                "{tls}server_name: n{own}\ncluster {{ name: c, listen: \"127.0.0.1:{listen}\", \
+                 routes: [\"nats://127.0.0.1:{other}\"] }}\njetstream {{ store_dir: \"STORE\" }}\n"
+            )
+        };
+        let known = office
+            .authority
+            .badge(&office.folder, "known", &["localhost"])
+            .server("");
+        let other = office
+            .authority
+            .badge(&office.folder, "other", &names)
+            .server("");
+        let mut first = Server::start(&binary, &lines(0, &known));
+        let second = Server::start(&binary, &lines(1, &other));
+        let mut client = client(&first.url("tls", "localhost"), office.access());
+        client.connect(soon()).expect("connected");
+        let waker = Waker::new().expect("a descriptor");
+        let place = format!("127.0.0.1:{}", second.port);
+        // It is told of the second server when the two have found each other.
+        let end = soon();
+        let knows = |client: &putex::nats::Client| {
+            client
+                .server()
+                .is_some_and(|info| info.connect_urls.contains(&place))
+        };
+        while !knows(&client) && sys::now() < end {
+            client.wait(
+                waker.as_fd(),
+                Some(sys::now().after(Duration::from_millis(20))),
+            );
+        }
+        assert!(knows(&client), "{:?}", client.server());
+        first.kill();
+        let gone = client.wait(waker.as_fd(), Some(soon()));
+        assert!(matches!(gone, Event::Gone(_)), "{gone:?}");
+        let again = client.connect(sys::now().after(Duration::from_secs(1)));
+        assert_eq!(again.is_ok(), fine, "{names:?}: {again:?}");
+        match again {
+            Ok(()) => assert_eq!(client.server().map(|info| &*info.address), Some(&*place)),
+            Err(error) => {
+                let says = format!("{place}: its certificate is not for localhost but for");
+                assert_says(&error.to_string(), &[&says]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
+    let office = Office::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    // It says INFO, and then one byte now and then of a record that never ends.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let info = "INFO {\"headers\":true,\"tls_required\":true}\r\n";
+            let record = [&[22, 3, 3, 64, 0][..], &[2, 0, 63, 0]].concat();
+            let begun = stream.write_all(info.as_bytes());
+            thread::sleep(Duration::from_millis(50));
+            let mut alive = begun.and_then(|()| stream.write_all(&record)).is_ok();
+            while alive {
+                alive = stream.write_all(&[0]).is_ok();
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let began = sys::now();
+    let mut client = client(&format!("tls://localhost:{port}"), office.access());
+    let error = client.connect(began.after(Duration::from_millis(300)));
+    let took = sys::now().since(began);
+    assert!(took < Duration::from_millis(450), "{took:?}");
+    let error = error.expect_err("it hangs").to_string();
+    assert_says(&error, &["TLS was not agreed upon within "]);
+}
+
+#[test]
+fn much_goes_through_tls_as_it_does_without() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let server = Server::start(&binary, &office.tls(&["localhost"]));
+    let mut client = client(&server.url("tls", "localhost"), office.access());
+    client.connect(soon()).expect("connected");
+    let sid = client.subscribe("big.*").expect("subscribed");
+    let waker = Waker::new().expect("a descriptor");
+    // Larger than a record, a buffer of the kernel, and what is read at once.
+    for size in [0, 1, 16_384, 16_385, 300_000, 1_000_000] {
+        let payload: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
+        for turn in 0..3 {
+            let subject = format!("big.{turn}");
+            client.publish(&subject, &[], &payload).expect("published");
+        }
+        for turn in 0..3 {
+            // What lies decrypted must not lie there until the next PING.
+            let limit = sys::now().after(BEFORE_PING);
+            match client.wait(waker.as_fd(), Some(limit)) {
+                Event::Message { sid: to, message } => {
+                    assert_eq!((to, message.subject), (sid, format!("big.{turn}")));
+                    assert!(message.payload == payload, "{size} bytes came back changed");
+                }
+                other @ (Event::Woken | Event::Elapsed | Event::Gone(_)) => {
+                    panic!("{size}: {other:?}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_agent_trusts_whom_the_system_trusts() {
+    let Some(binary) = nats_server() else { return };
+    let (office, nothing) = (Office::new(), Folder::new());
+    let server = Server::start(&binary, &office.tls(&["localhost"]));
+    let url = server.url("tls", "localhost");
+    let ca = office.ca.display().to_string();
+    let roots = nothing.secret("empty.pem", "").display().to_string();
+    let trusted = Agent::start("web", &["--nats", &url], &[("SSL_CERT_FILE", &ca)]);
+    trusted.await_line("the bucket is open");
+    let none = Agent::start("web", &["--nats", &url], &[("SSL_CERT_FILE", &roots)]);
+    let (status, said) = none.await_end();
+    assert_eq!(
+        (status, said.as_str()),
+        (
+            Some(78),
+            "putex: this system has no trusted roots; set --tlsca\n"
+        )
+    );
+}
+
+#[test]
+fn the_agent_ends_when_only_a_person_can_mend_it() {
+    let Some(binary) = nats_server() else { return };
+    let (office, stranger) = (Office::new(), Office::new());
+    let server = Server::start(&binary, &office.tls(&["localhost"]));
+    let plain = Server::start(&binary, "");
+    let (ca, other) = (
+        office.ca.display().to_string(),
+        stranger.ca.display().to_string(),
+    );
+    for (url, ca, status, says) in [
+        (
+            server.url("tls", "localhost"),
+            &*other,
+            78,
+            "signed by nobody who is trusted here",
+        ),
+        (
+            server.url("tls", "127.0.0.1"),
+            &*ca,
+            78,
+            "is not for 127.0.0.1 but for localhost",
+        ),
+        (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
+        (
+            server.url("tls", "localhost"),
+            "/nonexistent",
+            78,
+            "no such file or directory",
+        ),
+        (
+            server.url("tls", "localhost"),
+            "/etc/hostname",
+            78,
+            "no certificates in PEM",
+        ),
+    ] {
+        let agent = Agent::start("web", &["--nats", &url, "--tlsca", ca], &[]);
+        let (ended, said) = agent.await_end();
+        assert_eq!(ended, Some(status), "{said}");
+        assert!(said.contains(says) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn an_agent_that_ran_keeps_trying_and_says_why_once() {
+    let Some(binary) = nats_server() else { return };
+    let office = Office::new();
+    let lines = office.tls(&["localhost"]);
+    let mut server = Server::start(&binary, &lines);
+    let ca = office.ca.display().to_string();
+    let url = server.url("tls", "localhost");
+    let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
+    agent.await_line("the bucket is open");
+    let badge = office
+        .authority
+        .badge(&office.folder, "server2", &["elsewhere"]);
+    server.restart(&lines, &badge.server(""));
+    let says = "its certificate is not for localhost but for elsewhere";
+    agent.await_line(says);
+    thread::sleep(Duration::from_millis(1500));
+    let heard = agent.heard();
+    assert_eq!(heard.matches(says).count(), 1, "{heard}");
+    server.restart(&badge.server(""), &lines);
+    agent.await_line("store open again");
+    assert!(open(&url, office.access()).is_ok());
+}
