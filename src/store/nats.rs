@@ -79,6 +79,8 @@ pub struct NatsStore {
     bucket: Option<Bucket>,
     /// Why the bucket must be opened again.
     gone: Option<String>,
+    /// Which ways to read were said to be denied to this user.
+    denied: Vec<String>,
     /// Since when nothing that was asked was answered.
     unanswered_since: Option<Instant>,
     /// Revision that the caller was last told; a hint at it would be no news.
@@ -146,6 +148,7 @@ impl NatsStore {
             ears: None,
             bucket: None,
             gone: None,
+            denied: Vec::new(),
             unanswered_since: None,
             seen: Revision(0),
             announced: None,
@@ -157,7 +160,8 @@ impl NatsStore {
     fn leader(&mut self, subject: &str, deadline: Instant) -> Result<Sight, OpenError> {
         let body = jetstream::last_by_subject(subject);
         let answer = match self.ask("STREAM.MSG.GET", body.as_bytes(), deadline) {
-            Err(OpenError::Credentials(_)) if self.may_read_directly() => {
+            Err(OpenError::Credentials(text)) if self.may_read_directly() => {
+                self.denied(format!("{text}; any replica is read instead"));
                 return self.direct(subject, deadline).map_err(|error| match error {
                     Silence::Request(error) => self.unanswered(subject, &error),
                     Silence::Answer(text) => OpenError::Unreachable(text),
@@ -253,6 +257,14 @@ impl NatsStore {
         }
     }
 
+    /// Says, once, that a way to read is denied and another is taken.
+    fn denied(&mut self, text: String) {
+        if !self.denied.contains(&text) {
+            log::warn!("{text}");
+            self.denied.push(text);
+        }
+    }
+
     fn may_read_directly(&self) -> bool {
         self.bucket
             .as_ref()
@@ -280,6 +292,12 @@ impl NatsStore {
             match self.direct(&subject, half) {
                 Ok(sight) => return Ok(sight),
                 Err(Silence::Request(RequestError::TimedOut)) => {}
+                Err(Silence::Request(error @ RequestError::Forbidden(_))) => {
+                    self.denied(format!("{subject}: {error}; the leader is read instead"));
+                    if let Some(bucket) = &mut self.bucket {
+                        bucket.allow_direct = false;
+                    }
+                }
                 Err(Silence::Request(error)) => return Err(format!("{subject}: {error}")),
                 Err(Silence::Answer(text)) => return Err(text),
             }
