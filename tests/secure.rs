@@ -9,6 +9,8 @@ mod login;
 mod pki;
 #[path = "secure/place.rs"]
 mod place;
+#[path = "secure/rights.rs"]
+mod rights;
 #[path = "secure/trust.rs"]
 mod trust;
 
