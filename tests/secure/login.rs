@@ -195,7 +195,7 @@ fn an_agent_rides_out_a_revocation() {
     let path = file.display().to_string();
     let url = realm.url();
     let agent = Agent::start("web", &["--nats", &url, "--creds", &path], &[]);
-    agent.await_line("the bucket is open");
+    agent.await_open();
     realm.revoke(&[&first]);
     let says = "the store will not serve this agent any more: ";
     agent.await_line(says);
@@ -265,7 +265,7 @@ fn a_context_of_the_nats_command_is_used() {
     ] {
         let environment = [vec![("KEYS", &*home)], environment].concat();
         let agent = Agent::start("web", &arguments, &environment);
-        agent.await_line("the bucket is open");
+        agent.await_open();
     }
     let agent = Agent::start("web", &["--context", "none"], &[("XDG_CONFIG_HOME", &home)]);
     let (status, said) = agent.await_end();

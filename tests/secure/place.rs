@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long something may take that must happen: only a failing test waits it out.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A folder that is removed when dropped.
@@ -22,7 +22,10 @@ impl Folder {
     pub(crate) fn new() -> Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (pid, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = env::temp_dir().join(format!("putex-secure-{pid}-{next}"));
+        // A run before this one may have had the same process number.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.expect("a clock that is set").as_nanos();
+        let path = env::temp_dir().join(format!("putex-secure-{pid}-{next}-{now:x}"));
         fs::create_dir(&path).expect("a folder");
         Folder(path)
     }
@@ -253,11 +256,25 @@ impl Agent {
 
     /// Waits until the agent has said `part`.
     pub(crate) fn await_line(&self, part: &str) {
+        self.await_any(&[part]);
+    }
+
+    /// Waits until the agent has opened its bucket. It says so in so many words only if
+    /// that took less than R; it is seen from what it did with it otherwise.
+    pub(crate) fn await_open(&self) {
+        self.await_any(&[
+            "the bucket is open",
+            "did not exist and was created",
+            "the service runs here",
+        ]);
+    }
+
+    fn await_any(&self, parts: &[&str]) {
         let begin = Instant::now();
-        while !self.heard().contains(part) {
+        while !parts.iter().any(|part| self.heard().contains(part)) {
             assert!(
                 begin.elapsed() < PATIENCE,
-                "not said: {part}\n{}",
+                "not said: {parts:?}\n{}",
                 self.heard()
             );
             thread::sleep(LOOK_EVERY);

@@ -347,7 +347,7 @@ fn the_agent_trusts_whom_the_system_trusts() {
     let ca = office.ca.display().to_string();
     let roots = nothing.secret("empty.pem", "").display().to_string();
     let trusted = Agent::start("web", &["--nats", &url], &[("SSL_CERT_FILE", &ca)]);
-    trusted.await_line("the bucket is open");
+    trusted.await_open();
     let none = Agent::start("web", &["--nats", &url], &[("SSL_CERT_FILE", &roots)]);
     let (status, said) = none.await_end();
     assert_eq!(
@@ -412,7 +412,7 @@ fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     let ca = office.ca.display().to_string();
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
-    agent.await_line("the bucket is open");
+    agent.await_open();
     let badge = office
         .authority
         .badge(&office.folder, "server2", &["elsewhere"]);
