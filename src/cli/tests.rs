@@ -257,3 +257,23 @@ fn timing_and_help_are_printed() {
     );
     assert_eq!(refused("timing -c 0").1, 78);
 }
+
+#[test]
+fn check_and_finish_read_what_an_agent_reads() {
+    let of_agents = |verb| FLAGS.iter().filter(move |flag| flag.verbs.contains(&verb));
+    let agents = || of_agents(Verb::Agent).map(|flag| flag.shown());
+    for verb in [Verb::Check, Verb::Finish] {
+        assert!(of_agents(verb).map(|flag| flag.shown()).eq(agents()));
+    }
+    let line = "--nats tls://h --creds c --tlsca ca --tlscert crt --tlskey key --tlsfirst \
+                --inbox-prefix in --js-domain hub --syslog";
+    let all = format!("{:?}", agent(&format!("agent {BASE} {line}")));
+    let Ok(Wish::Check(check)) = parse_line(&format!("check {BASE} {line}")) else {
+        panic!("no check");
+    };
+    let Ok(Wish::Finish(finish)) = parse_line(&format!("finish {BASE} {line}")) else {
+        panic!("no finish");
+    };
+    assert_eq!(format!("{check:?}"), all);
+    assert_eq!(format!("{finish:?}"), all);
+}
