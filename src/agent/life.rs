@@ -110,6 +110,15 @@ impl Life {
         Ok((life, before))
     }
 
+    /// The service is down: the next life has nothing to look after.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails.
+    pub(super) fn leave_nothing(&self) -> io::Result<()> {
+        self.file.set_len(0)
+    }
+
     /// Writes down where the next life finds the guard.
     ///
     /// # Errors
@@ -253,6 +262,17 @@ mod tests {
         let (_, before) = Life::begin(&path, Incarnation(3), "boot").expect("the first is dead");
         assert_eq!(before.dead, [Incarnation(1)]);
         assert_eq!(before.guard.as_deref(), Some("guard-1"));
+    }
+
+    #[test]
+    fn a_life_that_ended_with_the_service_down_leaves_nothing_to_look_after() {
+        let path = path(&folder("clean"), "b", "k", "t");
+        let (first, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
+        first.write(Some("guard-1")).expect("there is room");
+        first.leave_nothing().expect("it can be cut");
+        drop(first);
+        let (_, before) = Life::begin(&path, Incarnation(2), "boot").expect("it is free");
+        assert_eq!(before, Before::default());
     }
 
     #[test]

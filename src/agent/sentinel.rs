@@ -275,9 +275,11 @@ impl Sentinel {
     /// The agent ends, although the service may run if `given_up`. Waits until the
     /// guard has put the watchdog device away and ended.
     pub(super) fn end(&mut self, given_up: bool) {
+        // Nobody is left to be told of a failure.
         if given_up {
-            // Nobody is left to be told of a failure.
             let _ = self.send(&Word::GivenUp);
+        } else if let Some(life) = &self.life {
+            let _ = life.leave_nothing();
         }
         if let Some(line) = self.line.take() {
             drop(line.socket);
