@@ -177,7 +177,10 @@ impl World<'_> {
         // It never opened the bucket that stands there now: numbers mean another thing.
         let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
         let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
-        lost || old || by_hand && (mixed || plain)
+        // A person wrote under a number that was lost: a compare-and-set on it succeeds.
+        let mut losses = self.store.losses.iter();
+        let reused = losses.any(|loss| loss.at >= since && self.hand_at >= Some(loss.at));
+        lost || old || reused || by_hand && (mixed || plain)
     }
 
     /// Nobody may be left who can stop the service of a site.
