@@ -171,7 +171,9 @@ impl World<'_> {
             let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
             // A number that was given twice hides that the record is another.
             let again = loss.at < since && self.sites[older].term <= loss.lost_to;
-            again || loss.at >= since && (!informed || loss.taken || plain)
+            // What was sent before a loss may be stored after it, under its old number.
+            let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
+            again || loss.at >= since && (!informed || loss.taken || plain || late)
         });
         let by_hand = self.hand_at.is_some_and(|at| at >= since);
         // It never opened the bucket that stands there now: numbers mean another thing.
