@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::facts::Facts;
+use super::facts::{Facts, Times};
 use crate::core::record::{Found, Record, Revision, Sight, Standing, told};
 use crate::core::timing::Instant;
 
@@ -25,7 +25,7 @@ impl Facts {
     /// had. Immediate start is for a clean absence alone.
     pub(super) fn claim(&self, sight: &Sight, now: Instant) -> Claim {
         let timing = self.config.timing;
-        let (lock, grace) = self.published(sight, now);
+        let Times { lock, grace } = self.published(sight, now);
         let wait = timing.patience(timing.lock().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let claim = |wait, confirm, holder: &str| Claim {
@@ -88,25 +88,17 @@ impl Facts {
     /// Returns F·R and the grace that bind whoever follows: those of the holder that is
     /// shown, or of the last one that was; and after a loss those of the last holder
     /// before it, for as long as it can live.
-    fn published(&self, sight: &Sight, now: Instant) -> (Duration, Duration) {
+    fn published(&self, sight: &Sight, now: Instant) -> Times {
         let last = self.last_holder;
-        let (lock, grace) = match &sight.found {
+        let times = match &sight.found {
             Found::Record(Record {
                 lease: Some(lease), ..
-            }) if sight.revision >= last.revision => (lease.renewal * lease.failures, lease.grace),
-            Found::Record(Record {
-                lease: Some(lease), ..
-            }) => (
-                (lease.renewal * lease.failures).max(last.lock),
-                lease.grace.max(last.grace),
-            ),
-            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => {
-                (last.lock, last.grace)
-            }
+            }) => last.followed_by(sight.revision, lease),
+            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => last.times,
         };
         match &self.bound {
-            Some(bound) if now < bound.until => (lock.max(bound.lock), grace.max(bound.grace)),
-            Some(_) | None => (lock, grace),
+            Some(bound) if now < bound.until => times.slower(bound.times),
+            Some(_) | None => times,
         }
     }
 }

@@ -49,44 +49,64 @@ impl Seen {
     }
 }
 
-/// What the last foreign holder published.
+/// How long a holder may live on, by what it published.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LastHolder {
-    /// The highest revision of the key that was seen.
-    pub(super) revision: Revision,
+pub(super) struct Times {
     /// Its F·R.
     pub(super) lock: Duration,
     /// Its C·R, or more.
     pub(super) grace: Duration,
 }
 
-impl LastHolder {
-    /// An older record, of a stale read or a loss that has not shown yet, does not
-    /// make the last holder a faster one.
-    fn note(&mut self, revision: Revision, lease: &Lease) {
-        let (lock, grace) = (lease.renewal * lease.failures, lease.grace);
-        if revision < self.revision {
-            self.lock = self.lock.max(lock);
-            self.grace = self.grace.max(grace);
-        } else {
-            *self = LastHolder {
-                revision,
-                lock,
-                grace,
-            };
+impl Times {
+    fn of(lease: &Lease) -> Times {
+        Times {
+            lock: lease.renewal * lease.failures,
+            grace: lease.grace,
+        }
+    }
+
+    /// Returns what covers both.
+    pub(super) fn slower(self, other: Times) -> Times {
+        Times {
+            lock: self.lock.max(other.lock),
+            grace: self.grace.max(other.grace),
         }
     }
 }
 
-/// What a holder published of whose record the store knows nothing any more.
+/// The last foreign holder.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastHolder {
+    /// The highest revision of the key that was seen.
+    revision: Revision,
+    pub(super) times: Times,
+}
+
+impl LastHolder {
+    /// Returns the times of whoever wrote `lease` as this revision. An older record,
+    /// of a stale read or a loss that has not shown yet, does not make the last holder
+    /// a faster one.
+    pub(super) fn followed_by(self, revision: Revision, lease: &Lease) -> Times {
+        if revision < self.revision {
+            self.times.slower(Times::of(lease))
+        } else {
+            Times::of(lease)
+        }
+    }
+
+    fn note(&mut self, revision: Revision, lease: &Lease) {
+        self.times = self.followed_by(revision, lease);
+        self.revision = self.revision.max(revision);
+    }
+}
+
+/// A holder of whose record the store knows nothing any more.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
     /// It cannot live longer.
     pub(super) until: Instant,
-    /// Its F·R.
-    pub(super) lock: Duration,
-    /// Its C·R, or more.
-    pub(super) grace: Duration,
+    pub(super) times: Times,
 }
 
 #[derive(Clone, Debug)]
@@ -269,19 +289,14 @@ impl Facts {
     /// The holder that the store has lost may live on for its T + C·R. Which of those
     /// that were shown it was is not known: the slowest counts.
     fn bind(&mut self, now: Instant) {
-        let LastHolder {
-            mut lock,
-            mut grace,
-            ..
-        } = self.last_holder;
+        let mut times = self.last_holder.times;
         // Whatever is written from now on has a number of its own.
         self.last_holder.revision = Revision(0);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
-            lock = lock.max(bound.lock);
-            grace = grace.max(bound.grace);
+            times = times.slower(bound.times);
         }
-        let until = now.after(self.config.timing.patience(lock + grace));
-        self.bound = Some(Bound { until, lock, grace });
+        let until = now.after(self.config.timing.patience(times.lock + times.grace));
+        self.bound = Some(Bound { until, times });
     }
 
     /// Forgets what stood under the key: this agent's own write replaced it.
