@@ -172,6 +172,22 @@ pub enum Outcome {
     Overran,
 }
 
+impl Outcome {
+    /// Returns why it failed, in words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Outcome::Succeeded => "it succeeded",
+            Outcome::Failed(why) => why,
+            Outcome::Overran => "it did not end in time and was killed",
+        }
+    }
+}
+
+/// What agent and guard say when a service is not known to be down in time.
+pub const MAY_STILL_RUN: &str = "THE SERVICE MAY STILL RUN although its lock has run out: another \
+                                 host may start it now; stop it by hand";
+
 /// What the pump wants done. Effects are performed in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {

@@ -29,7 +29,7 @@ pub use self::fence::{Fence, Inherited, Watch};
 pub use self::news::{Act, News};
 
 use crate::core::bite::longest_bite;
-use crate::core::event::{Command, Level, Outcome};
+use crate::core::event::{Command, Level, MAY_STILL_RUN, Outcome};
 use crate::core::timing::{Instant, Ms, Timing};
 
 /// A watchdog device that runs.
@@ -272,7 +272,7 @@ impl Guard {
             return self.leave();
         }
         if let Phase::Stopping(_) = self.phase {
-            let why = words(outcome);
+            let why = outcome.why();
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
             let r = self.timing.renewal();
             self.phase = Phase::Due(now.after(if self.cried { r } else { r / 4 }));
@@ -284,7 +284,7 @@ impl Guard {
         let (level, how) = match outcome {
             Outcome::Succeeded => (Level::Warn, "succeeded".to_owned()),
             Outcome::Failed(_) | Outcome::Overran => {
-                (Level::Error, format!("failed: {}", words(outcome)))
+                (Level::Error, format!("failed: {}", outcome.why()))
             }
         };
         self.say(level, format!("the guard: the last resort {how}"));
@@ -361,9 +361,7 @@ impl Guard {
         self.cried = true;
         self.act(Act::Kill(Command::Stop));
         self.act(Act::KillService);
-        let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
-                    start it now; stop it by hand";
-        self.say(Level::Error, text.to_owned());
+        self.say(Level::Error, MAY_STILL_RUN.to_owned());
         if self.may_resort() {
             self.resort(now);
         }
@@ -463,11 +461,3 @@ impl Guard {
 
 /// The device is kicked at every word of the agent, and so often within its timeout.
 const KICKS: u32 = 3;
-
-fn words(outcome: &Outcome) -> &str {
-    match outcome {
-        Outcome::Succeeded => "it succeeded",
-        Outcome::Failed(why) => why,
-        Outcome::Overran => "it did not end in time and was killed",
-    }
-}

@@ -8,7 +8,9 @@ use super::facts::{Facts, Service};
 use super::pending::attempt;
 use super::standby::Standby;
 use super::{Draft, Hold, Next, State, end, pend, sooner};
-use crate::core::event::{Command, Effect, Ending, Event, Level, Outcome, Role, Under, Written};
+use crate::core::event::{
+    Command, Effect, Ending, Event, Level, MAY_STILL_RUN, Outcome, Role, Under, Written,
+};
 use crate::core::guard::{Fence, Inherited};
 use crate::core::record::Standing;
 use crate::core::timing::{Instant, Ms, SLACK};
@@ -220,8 +222,7 @@ impl Stopping {
                 };
                 return;
             }
-            Outcome::Failed(why) => why.as_str(),
-            Outcome::Overran => "it did not end in time and was killed",
+            Outcome::Failed(_) | Outcome::Overran => outcome.why(),
         };
         facts.service = Service::MayRun;
         facts.say(
@@ -364,9 +365,7 @@ impl Stopping {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if !self.late && !down && now >= self.dead_by {
             self.late = true;
-            let text = "THE SERVICE MAY STILL RUN although its lock has run out: another host may \
-                        start it now; stop it by hand";
-            facts.say(Level::Error, text.to_owned());
+            facts.say(Level::Error, MAY_STILL_RUN.to_owned());
             if !matches!(self.left, Left::Nothing) {
                 facts.want(Effect::KillService);
             }
