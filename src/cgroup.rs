@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::sys::{self, Alarm};
+use crate::sys;
 
 pub use place::find;
 
@@ -175,16 +175,11 @@ impl Cage {
 /// a few directories; anybody who keeps it longer is not waited for.
 fn claim(dir: &Path) -> io::Result<File> {
     let claim = File::open(dir)?;
-    let alarm = Alarm::new()?;
-    let until = sys::now().after(SWEEP_MAX);
-    loop {
-        match rustix::fs::flock(&claim, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) if sys::now() < until => {}
-            Err(error) => return Err(error.into()),
-            Ok(()) => return Ok(claim),
-        }
-        alarm.wait([], Some(sys::now().after(SWEEP_LOOK)))?;
+    let how = FlockOperation::NonBlockingLockShared;
+    if sys::lock_within(&claim, how, SWEEP_MAX, SWEEP_LOOK)? {
+        return Ok(claim);
     }
+    Err(Errno::WOULDBLOCK.into())
 }
 
 /// The outer braces take the complaint about a file that cannot be opened, which

@@ -5,12 +5,14 @@ pub mod raw;
 
 use std::array;
 use std::cell::Cell;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
@@ -112,6 +114,31 @@ pub enum Want {
 /// Most descriptors that [`Alarm::wait`] takes.
 const WAITED_MAX: usize = 7;
 
+/// Locks a file, trying it at once and then now and then; says whether that came about
+/// in time. `how` does not block.
+///
+/// # Errors
+///
+/// When the file system has no locks, or the process no descriptor left.
+pub fn lock_within(
+    file: &File,
+    how: FlockOperation,
+    within: Duration,
+    every: Duration,
+) -> io::Result<bool> {
+    let alarm = Alarm::new()?;
+    let until = now().after(within);
+    loop {
+        match rustix::fs::flock(file, how) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if now() < until => {}
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        alarm.wait([], Some(now().after(every)))?;
+    }
+}
+
 /// Returns whether something can be read now. A descriptor of a process becomes
 /// readable when that ends.
 #[must_use]
@@ -143,7 +170,7 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()
     loop {
         match rustix::event::poll(fds, timeout) {
             Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }

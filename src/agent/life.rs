@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
 
 use crate::core::record::Incarnation;
-use crate::sys::{self, Alarm};
+use crate::sys;
 
 /// First line of the file.
 const FORMAT: &str = "putex life 1";
@@ -165,18 +164,7 @@ const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
 /// Says whether the file could be locked. A child of a dead agent that has not come
 /// to execute its program yet keeps the lock a moment longer.
 fn lock(file: &File, how: FlockOperation) -> io::Result<bool> {
-    let until = sys::now().after(LOCK_WITHIN);
-    let alarm = Alarm::new()?;
-    loop {
-        match rustix::fs::flock(file, how) {
-            Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) if sys::now() < until => {
-                alarm.wait([], Some(sys::now().after(LOCK_EVERY)))?;
-            }
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-    }
+    sys::lock_within(file, how, LOCK_WITHIN, LOCK_EVERY)
 }
 
 /// Opens the file, making it and its folders; nobody else may write there.
@@ -287,7 +275,7 @@ mod tests {
         let next = thread::spawn(move || Life::begin(&own, Incarnation(2), "boot").map(drop));
         drop(other);
         let later = sys::now().after(3 * LOCK_WITHIN);
-        let alarm = Alarm::new().expect("a timer");
+        let alarm = sys::Alarm::new().expect("a timer");
         alarm.wait([], Some(later)).expect("a wait");
         assert!(!next.is_finished(), "one is still at it");
         drop(dead);
