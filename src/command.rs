@@ -83,7 +83,7 @@ impl Commands {
     }
 
     /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its
-    /// environment. Start waits for leave. `door` is a script that enters a control
+    /// environment. All but the check wait for leave. `door` is a script that enters a control
     /// group first.
     #[must_use]
     pub fn prepare(&self, run: &Run, door: Option<&str>, now: Instant) -> std::process::Command {
