@@ -1,56 +1,10 @@
 //! What must happen sometimes: a campaign in which it never does proves less than it
 //! seems to, and fails.
 
-/// Something that is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sometimes {
-    Takeover,
-    Confirmed,
-    TakenFree,
-    NotTaken,
-    TakeUnanswered,
-    Expired,
-    Release,
-    NotReleased,
-    ReleaseHandover,
-    ResolvedHeld,
-    ResolvedLost,
-    RollbackSeen,
-    MarkerSeen,
-    Adoption,
-    AdoptedTooLate,
-    OwnTokenSeen,
-    TwinsSeen,
-    LastResort,
-    TooLate,
-    EndedNotStopped,
-    GuardActed,
-    OldEpoch,
-    StartUnknown,
-    HangingGuardKilled,
-    GuardReplaced,
-    GuardUnanswering,
-    SilentAgentKilled,
-    ActingGuardMet,
-    DeviceBit,
-    DeviceForgotten,
-    StartKilled,
-    PlainSeen,
-    PlainBlankSeen,
-    LateRequest,
-    SleptOverV,
-    UnfitSeen,
-    Sigterm,
-    ExcusedOutliving,
-    ExcusedOverlap,
-}
-
-use Sometimes::*;
-
-const COUNT: usize = 39;
-
-impl Sometimes {
-    pub const ALL: [Sometimes; COUNT] = [
+listed! {
+    /// Something that is counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Sometimes {
         Takeover,
         Confirmed,
         TakenFree,
@@ -90,8 +44,12 @@ impl Sometimes {
         Sigterm,
         ExcusedOutliving,
         ExcusedOverlap,
-    ];
+    }
 }
+
+use Sometimes::*;
+
+const COUNT: usize = Sometimes::ALL.len();
 
 impl Sometimes {
     /// Whether it is too rare to be asked for, or a hole that may be mended one day.

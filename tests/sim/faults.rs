@@ -1,127 +1,64 @@
 //! What can go wrong, by kind. A run draws which kinds it has.
 
-/// One kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The agent is killed; its supervisor starts it again, soon or late.
-    CrashAgent,
-    /// The guard is killed.
-    CrashGuard,
-    /// Both are killed at once: outside of the promise without a watchdog device.
-    CrashBoth,
-    /// The agent is stopped by SIGSTOP and goes on later.
-    PauseAgent,
-    /// The guard is.
-    PauseGuard,
-    /// Both are: outside of the promise without a watchdog device.
-    PauseBoth,
-    /// The host sleeps; its clock goes on.
-    Suspend,
-    /// The host loses power and boots again.
-    PowerLoss,
-    /// The agent is told to end, and started again.
-    Sigterm,
-    /// Nothing passes between an agent and the store.
-    Cut,
-    /// What the agent sends is lost.
-    CutOut,
-    /// What the store answers is lost.
-    CutIn,
-    /// The server is out of reach of all.
-    ServerDown,
-    /// The server forgets its last writes: outside of the promise.
-    Rollback,
-    /// The server forgets the bucket: outside of the promise.
-    Wipe,
-    /// Somebody deletes the record.
-    Delete,
-    /// Somebody blanks the record.
-    Blank,
-    /// Somebody writes another token.
-    Typed,
-    /// The server refuses the credentials for a while.
-    Rejected,
-    /// The health check fails for a while.
-    Unfit,
-    /// A request is lost.
-    LostRequest,
-    /// An answer is lost.
-    LostReply,
-    /// A request is applied long after it was sent.
-    LateRequest,
-    /// The server does not know what became of a write.
-    Busy,
-    /// The server refuses to store.
-    Denied,
-    /// A read is answered by a replica that lags behind.
-    StaleRead,
-    /// So is the reading of the key when the bucket is opened.
-    StaleOpen,
-    /// Requests and answers are slow.
-    SlowNet,
-    HintLost,
-    HintLate,
-    HintTwice,
-    CheckSlow,
-    CheckHang,
-    StartSlow,
-    StartHang,
-    StartFail,
-    /// Stop uses its budget up.
-    StopEdge,
-    /// Stop fails: outside of the promise unless something else ends the service.
-    StopFail,
-    /// Stop hangs: the same.
-    StopHang,
-    /// Stop says that it succeeded and did not: outside of the promise.
-    StopLie,
-    /// The last resort fails or hangs.
-    ResortFail,
-    /// The agents have R, F and C of their own.
-    Mixed,
-    /// Two agents on two hosts have one token.
-    Twins,
-    /// Two agents on one host have one token.
-    Doubles,
-    /// An agent of putex 0.2.0 competes.
-    Plain,
-    /// Threads wake late, within the slack.
-    Late,
-    /// Clocks run at the ends of the bound on their rate.
-    Drift,
-}
-
-use Kind::*;
-
-impl Kind {
-    pub const ALL: [Kind; 47] = [
+listed! {
+    /// One kind of fault.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// The agent is killed; its supervisor starts it again, soon or late.
         CrashAgent,
+        /// The guard is killed.
         CrashGuard,
+        /// Both are killed at once: outside of the promise without a watchdog device.
         CrashBoth,
+        /// The agent is stopped by SIGSTOP and goes on later.
         PauseAgent,
+        /// The guard is.
         PauseGuard,
+        /// Both are: outside of the promise without a watchdog device.
         PauseBoth,
+        /// The host sleeps; its clock goes on.
         Suspend,
+        /// The host loses power and boots again.
         PowerLoss,
+        /// The agent is told to end, and started again.
         Sigterm,
+        /// Nothing passes between an agent and the store.
         Cut,
+        /// What the agent sends is lost.
         CutOut,
+        /// What the store answers is lost.
         CutIn,
+        /// The server is out of reach of all.
         ServerDown,
+        /// The server forgets its last writes: outside of the promise.
         Rollback,
+        /// The server forgets the bucket: outside of the promise.
         Wipe,
+        /// Somebody deletes the record.
         Delete,
+        /// Somebody blanks the record.
         Blank,
+        /// Somebody writes another token.
         Typed,
+        /// The server refuses the credentials for a while.
         Rejected,
+        /// The health check fails for a while.
         Unfit,
+        /// A request is lost.
         LostRequest,
+        /// An answer is lost.
         LostReply,
+        /// A request is applied long after it was sent.
         LateRequest,
+        /// The server does not know what became of a write.
         Busy,
+        /// The server refuses to store.
         Denied,
+        /// A read is answered by a replica that lags behind.
         StaleRead,
+        /// So is the reading of the key when the bucket is opened.
         StaleOpen,
+        /// Requests and answers are slow.
         SlowNet,
         HintLost,
         HintLate,
@@ -131,19 +68,34 @@ impl Kind {
         StartSlow,
         StartHang,
         StartFail,
+        /// Stop uses its budget up.
         StopEdge,
+        /// Stop fails: outside of the promise unless something else ends the service.
         StopFail,
+        /// Stop hangs: the same.
         StopHang,
+        /// Stop says that it succeeded and did not: outside of the promise.
         StopLie,
+        /// The last resort fails or hangs.
         ResortFail,
+        /// The agents have R, F and C of their own.
         Mixed,
+        /// Two agents on two hosts have one token.
         Twins,
+        /// Two agents on one host have one token.
         Doubles,
+        /// An agent of putex 0.2.0 competes.
         Plain,
+        /// Threads wake late, within the slack.
         Late,
+        /// Clocks run at the ends of the bound on their rate.
         Drift,
-    ];
+    }
+}
 
+use Kind::*;
+
+impl Kind {
     /// Returns the name under which it is printed and asked for.
     pub fn name(self) -> String {
         let mut name = String::new();

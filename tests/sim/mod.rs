@@ -1,5 +1,19 @@
 //! A deterministic simulator of agents, guards, commands, clocks and a store.
 
+/// An enumeration of names alone, and the list of them all.
+macro_rules! listed {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$what:meta])* $kind:ident,)* }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$what])* $kind,)*
+        }
+
+        impl $name {
+            pub const ALL: [$name; [$($name::$kind),*].len()] = [$($name::$kind),*];
+        }
+    };
+}
+
 pub mod agent;
 pub mod campaign;
 pub mod clock;
