@@ -438,10 +438,11 @@ impl World<'_> {
         let Some(device) = self.hosts[host].device else {
             return;
         };
-        let at = device.kicked_at + device.timeout;
-        if self.now < at || self.hosts[host].asleep {
-            let again = at.max(self.now + device.timeout / 4);
-            return self.at(again, Happening::Bite(host));
+        if self.now < device.bites_at() {
+            return self.at(device.bites_at(), Happening::Bite(host));
+        }
+        if self.hosts[host].asleep {
+            return self.after(device.timeout / 4, Happening::Bite(host));
         }
         self.count(Sometimes::DeviceBit);
         self.power_loss(host);
