@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use putex::core::bite::{bites_in_time, longest_bite, wanted_timeout};
+use putex::core::bite::{longest_bite, wanted_timeout};
 use putex::core::event::{Command, Level, Outcome};
 use putex::core::guard::{Act, Fence, Guard, News, Watch};
 use putex::core::timing::{Instant, SLACK, Timing};
@@ -308,14 +308,6 @@ fn what_is_required_and_cannot_be_had_keeps_the_service_from_starting() {
 }
 
 #[test]
-fn a_timeout_that_cannot_bite_in_time_is_refused_with_its_inequality() {
-    let fast = Timing::new(Duration::from_millis(100), 3, 1, 10_000).expect("it is safe");
-    let why = wanted_timeout(fast).expect_err("a second is too long");
-    assert!(why.contains("1 s cannot bite before V + C*R"), "{why}");
-    assert!(!bites_in_time(Duration::from_secs(60), timing()));
-}
-
-#[test]
 fn the_agents_own_turn_comes_before_the_guards() {
     // While its stop runs, the agent tells a fence that ends with the budget.
     let fence = Fence {
@@ -402,6 +394,15 @@ fn an_agent_that_froze_while_stop_ran_is_not_waited_for_once_that_has_ended() {
     let acts = turn(&mut guard, News::Tick, act_at);
     let stop = Act::Run(Command::Stop, fence.dead_by);
     assert_eq!(acts, [Act::KillAgent, Act::KillLeft, stop]);
+}
+
+#[test]
+fn a_stop_of_the_life_before_is_not_waited_for_when_the_next_one_freezes() {
+    let (mut guard, fence) = stopping();
+    turn(&mut guard, News::AgentGone, ms(650));
+    assert_eq!(turn(&mut guard, News::AgentBack, ms(700)), [Act::KillLeft]);
+    turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(701));
+    assert_eq!(guard.deadline(), fence.act_at);
 }
 
 #[test]

@@ -49,3 +49,16 @@ pub fn too_slow(timeout: Duration, timing: Timing) -> String {
         Ms(timing.bite_max())
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_that_cannot_bite_in_time_is_refused_with_its_inequality() {
+        let fast = Timing::new(Duration::from_millis(100), 3, 1, 10_000).expect("it is safe");
+        let why = wanted_timeout(fast).expect_err("a second is too long");
+        assert!(why.contains("1 s cannot bite before V + C*R"), "{why}");
+        assert!(!bites_in_time(Duration::from_secs(60), fast));
+    }
+}

@@ -150,7 +150,7 @@ impl Guard {
                 self.agent = true;
                 self.awaited = self.acting();
                 if !self.acting() {
-                    self.act(Act::KillLeft);
+                    self.kill_left();
                 }
             }
             News::AgentsStopBegan => self.agents_stop = AgentsStop::Runs,
@@ -348,12 +348,18 @@ impl Guard {
         } else {
             "the agent is gone"
         };
-        self.act(Act::KillLeft);
+        self.kill_left();
         self.say(
             Level::Error,
             format!("the guard: {why}: stopping the service"),
         );
         self.phase = Phase::Due(now);
+    }
+
+    /// What an agent left running does not count any more.
+    fn kill_left(&mut self) {
+        self.act(Act::KillLeft);
+        self.agents_stop = AgentsStop::None;
     }
 
     /// The service must be dead, and is not for all that is known.
