@@ -392,10 +392,7 @@ impl World<'_> {
                 .bucket
                 .as_ref()
                 .is_some_and(|bucket| *bucket != opened.bucket || opened.last.0 < life.known),
-            Event::Written(Written::Stored(revision)) => {
-                let waits = ["taking", "confirming", "active"].contains(&life.state);
-                waits && revision.0 <= life.known
-            }
+            Event::Written(Written::Stored(revision)) => revision.0 <= life.known,
             _ => false,
         }
     }

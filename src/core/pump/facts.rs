@@ -8,7 +8,7 @@ use super::guarded::Guarded;
 use super::pending::attempt;
 use super::{Config, Hold, Me};
 use crate::core::event::{
-    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run, Under,
+    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run, Under, Written,
 };
 use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight, told};
 use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
@@ -193,7 +193,12 @@ impl Facts {
                     Err(why) => self.say(Level::Debug, format!("no answer to a read: {why}")),
                 }
             }
-            Event::Written(_) => self.io = None,
+            Event::Written(written) => {
+                self.io = None;
+                if let Written::Stored(revision) = written {
+                    self.note_stored(*revision, now);
+                }
+            }
             Event::Hint(revision) => {
                 self.hinted = self.hinted.max(revision.unwrap_or(Revision(u64::MAX)));
             }
@@ -247,6 +252,16 @@ impl Facts {
         }
         self.high_water = self.high_water.max(opened.last);
         self.look(&opened.sight, now);
+    }
+
+    /// Every revision is given once, each higher than all before.
+    fn note_stored(&mut self, revision: Revision, now: Instant) {
+        let highest = self.high_water;
+        if revision <= highest {
+            let loss = format!("it stored revision {revision}, but {highest} was seen before");
+            self.roll_back(&loss, now);
+        }
+        self.high_water = self.high_water.max(revision);
     }
 
     /// Says what is to know about the bucket, and did not hold before.

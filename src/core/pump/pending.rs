@@ -138,20 +138,11 @@ impl Pending {
 
     fn heed_written(&mut self, facts: &mut Facts, written: &Written, now: Instant) -> Verdict {
         match written {
-            Written::Stored(revision) => {
-                let highest = facts.high_water;
-                if *revision <= highest {
-                    let loss =
-                        format!("it stored revision {revision}, but {highest} was seen before");
-                    facts.roll_back(&loss, now);
-                    return Verdict::RolledBack;
-                }
-                facts.high_water = *revision;
-                Verdict::Held {
-                    revision: *revision,
-                    sent: self.sent,
-                }
-            }
+            Written::Stored(_) if facts.rolled_back.is_some() => Verdict::RolledBack,
+            Written::Stored(revision) => Verdict::Held {
+                revision: *revision,
+                sent: self.sent,
+            },
             Written::Moved(Some(current)) if *current < self.expected => {
                 let loss = format!(
                     "the key stands at revision {current}, below {} which this agent saw",

@@ -269,7 +269,6 @@ impl Stopping {
         let releasing = matches!(self.phase, Phase::Releasing { .. });
         match written {
             Written::Stored(revision) if releasing => {
-                facts.high_water = facts.high_water.max(*revision);
                 facts.say(
                     Level::Info,
                     format!("the lock is released, revision {revision}"),
