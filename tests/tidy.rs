@@ -300,6 +300,26 @@ fn is_head(words: &str) -> bool {
     })
 }
 
+/// A fault that stands nowhere any more proves nothing.
+#[test]
+fn every_planted_fault_has_its_line_in_the_core() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let planted = fs::read_to_string(root.join("tests/sim/planted.txt")).unwrap();
+    let mut core = String::new();
+    let mut found = Vec::new();
+    for line in planted.lines() {
+        if let Some(path) = line.strip_prefix("file: ") {
+            core = fs::read_to_string(root.join(path)).unwrap();
+        } else if let Some(old) = line.strip_prefix("old: ") {
+            let times = core.matches(&old.replace("\\n", "\n")).count();
+            if times != 1 {
+                found.push(format!("{times} times: {old}"));
+            }
+        }
+    }
+    report(&found);
+}
+
 #[test]
 fn the_rules_themselves_can_be_broken() {
     for (text, code) in [

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::facts::{Facts, Times};
+use super::facts::Facts;
+use super::holders::Times;
 use crate::core::record::{Found, Record, Revision, Sight, Standing, told};
 use crate::core::timing::Instant;
 
@@ -25,7 +26,7 @@ impl Facts {
     /// had. Immediate start is for a clean absence alone.
     pub(super) fn claim(&self, sight: &Sight, now: Instant) -> Claim {
         let timing = self.config.timing;
-        let Times { lock, grace } = self.published(sight, now);
+        let Times { lock, grace } = self.holders.binding(sight, now);
         let wait = timing.patience(timing.lock().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let claim = |wait, confirm, holder: &str| Claim {
@@ -82,23 +83,6 @@ impl Facts {
                     }
                 },
             },
-        }
-    }
-
-    /// Returns F·R and the grace that bind whoever follows: those of the holder that is
-    /// shown, or of the last one that was; and after a loss those of the last holder
-    /// before it, for as long as it can live.
-    fn published(&self, sight: &Sight, now: Instant) -> Times {
-        let last = self.last_holder;
-        let times = match &sight.found {
-            Found::Record(Record {
-                lease: Some(lease), ..
-            }) => last.followed_by(sight.revision, lease),
-            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => last.times,
-        };
-        match &self.bound {
-            Some(bound) if now < bound.until => times.slower(bound.times),
-            Some(_) | None => times,
         }
     }
 }

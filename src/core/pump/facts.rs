@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::guarded::Guarded;
+use super::holders::Holders;
 use super::pending::attempt;
 use super::{Config, Hold, Me};
 use crate::core::event::{
@@ -49,66 +50,6 @@ impl Seen {
     }
 }
 
-/// How long a holder may live on, by what it published.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
-    /// Its F·R.
-    pub(super) lock: Duration,
-    /// Its C·R, or more.
-    pub(super) grace: Duration,
-}
-
-impl Times {
-    fn of(lease: &Lease) -> Times {
-        Times {
-            lock: lease.renewal * lease.failures,
-            grace: lease.grace,
-        }
-    }
-
-    /// Returns what covers both.
-    pub(super) fn slower(self, other: Times) -> Times {
-        Times {
-            lock: self.lock.max(other.lock),
-            grace: self.grace.max(other.grace),
-        }
-    }
-}
-
-/// The last foreign holder.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LastHolder {
-    /// The highest revision of the key that was seen.
-    revision: Revision,
-    pub(super) times: Times,
-}
-
-impl LastHolder {
-    /// Returns the times of whoever wrote `lease` as this revision. An older record,
-    /// of a stale read or a loss that has not shown yet, does not make the last holder
-    /// a faster one.
-    pub(super) fn followed_by(self, revision: Revision, lease: &Lease) -> Times {
-        if revision < self.revision {
-            self.times.slower(Times::of(lease))
-        } else {
-            Times::of(lease)
-        }
-    }
-
-    fn note(&mut self, revision: Revision, lease: &Lease) {
-        self.times = self.followed_by(revision, lease);
-        self.revision = self.revision.max(revision);
-    }
-}
-
-/// A holder of whose record the store knows nothing any more.
-#[derive(Clone, Debug)]
-pub(super) struct Bound {
-    /// It cannot live longer.
-    pub(super) until: Instant,
-    pub(super) times: Times,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,
@@ -133,11 +74,7 @@ pub(super) struct Facts {
     pub(super) age: Option<Duration>,
     /// Whatever the key shows next is no clean absence.
     pub(super) suspect: bool,
-    /// F·R and grace of the last foreign holder: still binding when its record
-    /// has been deleted.
-    pub(super) last_holder: LastHolder,
-    /// What the last holder before a loss published.
-    pub(super) bound: Option<Bound>,
+    pub(super) holders: Holders,
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
     rejection: Option<Rejection>,
@@ -164,8 +101,7 @@ impl Facts {
             guard: Guarded::new(now),
             age: None,
             suspect: false,
-            last_holder: LastHolder::default(),
-            bound: None,
+            holders: Holders::default(),
             twin_said_at: None,
             rejection: None,
             remarks: Vec::new(),
@@ -296,22 +232,9 @@ impl Facts {
         self.rolled_back = Some(loss.to_owned());
         self.seen = None;
         self.suspect = true;
-        self.bind(now);
+        self.holders.bind(self.config.timing, now);
         self.age = None;
         self.high_water = Revision(0);
-    }
-
-    /// The holder that the store has lost may live on for its T + C·R. Which of those
-    /// that were shown it was is not known: the slowest counts.
-    fn bind(&mut self, now: Instant) {
-        let mut times = self.last_holder.times;
-        // Whatever is written from now on has a number of its own.
-        self.last_holder.revision = Revision(0);
-        if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
-            times = times.slower(bound.times);
-        }
-        let until = now.after(self.config.timing.patience(times.lock + times.grace));
-        self.bound = Some(Bound { until, times });
     }
 
     /// Forgets what stood under the key: this agent's own write replaced it.
@@ -341,12 +264,7 @@ impl Facts {
         self.high_water = self.high_water.max(sight.revision);
         self.watch_for_twin(sight, now);
         let claim = self.claim(sight, now);
-        if let Found::Record(Record {
-            lease: Some(lease), ..
-        }) = &sight.found
-        {
-            self.last_holder.note(sight.revision, lease);
-        }
+        self.holders.note(sight);
         self.seen = Some(Seen {
             sight: sight.clone(),
             first_at: now,

@@ -31,6 +31,7 @@ mod active;
 mod claim;
 mod facts;
 mod guarded;
+mod holders;
 mod pending;
 mod standby;
 mod stopping;

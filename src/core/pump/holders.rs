@@ -1,0 +1,106 @@
+//! What the holders before published of their times, which bind whoever follows.
+
+use std::time::Duration;
+
+use crate::core::record::{Found, Lease, Revision, Sight};
+use crate::core::timing::{Instant, Timing};
+
+/// How long a holder may live on, by what it published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    /// Its F·R.
+    pub(super) lock: Duration,
+    /// Its C·R, or more.
+    pub(super) grace: Duration,
+}
+
+impl Times {
+    fn of(lease: &Lease) -> Times {
+        Times {
+            lock: lease.renewal * lease.failures,
+            grace: lease.grace,
+        }
+    }
+
+    /// Returns what covers both.
+    fn slower(self, other: Times) -> Times {
+        Times {
+            lock: self.lock.max(other.lock),
+            grace: self.grace.max(other.grace),
+        }
+    }
+}
+
+/// A holder of whose record the store knows nothing any more.
+#[derive(Clone, Debug)]
+struct Bound {
+    /// It cannot live longer.
+    until: Instant,
+    times: Times,
+}
+
+/// The foreign holders that were seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holders {
+    /// The highest revision that one wrote.
+    revision: Revision,
+    /// Those of the last one, still binding when its record has been deleted.
+    last: Times,
+    /// The last one before a loss.
+    bound: Option<Bound>,
+}
+
+impl Holders {
+    /// Takes in what stands under the key.
+    pub(super) fn note(&mut self, sight: &Sight) {
+        if let Some(lease) = lease(sight) {
+            self.last = self.followed_by(sight.revision, lease);
+            self.revision = self.revision.max(sight.revision);
+        }
+    }
+
+    /// Returns the times of whoever wrote `lease` as this revision. An older record,
+    /// of a stale read or a loss that has not shown yet, does not make the last holder
+    /// a faster one.
+    fn followed_by(&self, revision: Revision, lease: &Lease) -> Times {
+        if revision < self.revision {
+            self.last.slower(Times::of(lease))
+        } else {
+            Times::of(lease)
+        }
+    }
+
+    /// The holder that the store has lost may live on for its T + C·R. Which of those
+    /// that were shown it was is not known: the slowest counts.
+    pub(super) fn bind(&mut self, timing: Timing, now: Instant) {
+        let mut times = self.last;
+        // Whatever is written from now on has a number of its own.
+        self.revision = Revision(0);
+        if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
+            times = times.slower(bound.times);
+        }
+        let until = now.after(timing.patience(times.lock + times.grace));
+        self.bound = Some(Bound { until, times });
+    }
+
+    /// Returns the times that bind whoever follows: those of the holder that is
+    /// shown, or of the last one that was; and after a loss those of the last holder
+    /// before it, for as long as it can live.
+    pub(super) fn binding(&self, sight: &Sight, now: Instant) -> Times {
+        let times = match lease(sight) {
+            Some(lease) => self.followed_by(sight.revision, lease),
+            None => self.last,
+        };
+        match &self.bound {
+            Some(bound) if now < bound.until => times.slower(bound.times),
+            Some(_) | None => times,
+        }
+    }
+}
+
+fn lease(sight: &Sight) -> Option<&Lease> {
+    match &sight.found {
+        Found::Record(record) => record.lease.as_ref(),
+        Found::Absent | Found::Marker => None,
+    }
+}
