@@ -41,10 +41,10 @@ impl Facts {
             .is_some_and(|age| age >= timing.lock() + timing.confirmation());
         match &sight.found {
             Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if old_enough && !self.suspect => {
-                claim(free, None, "nobody (the key never existed)")
+            Found::Absent if self.suspect || self.existed => {
+                claim(wait, confirm, "nobody (the key is gone)")
             }
-            Found::Absent if self.suspect => claim(wait, confirm, "nobody (the key is gone)"),
+            Found::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
             Found::Absent => claim(
                 wait,
                 confirm,

@@ -74,6 +74,8 @@ pub(super) struct Facts {
     pub(super) age: Option<Duration>,
     /// Whatever the key shows next is no clean absence.
     pub(super) suspect: bool,
+    /// Something stood under the key once: its absence is none either.
+    pub(super) existed: bool,
     pub(super) holders: Holders,
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
@@ -101,6 +103,7 @@ impl Facts {
             guard: Guarded::new(now),
             age: None,
             suspect: false,
+            existed: false,
             holders: Holders::default(),
             twin_said_at: None,
             rejection: None,
@@ -241,6 +244,7 @@ impl Facts {
     pub(super) fn own_write(&mut self) {
         self.seen = None;
         self.suspect = false;
+        self.existed = true;
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
@@ -265,6 +269,7 @@ impl Facts {
         self.watch_for_twin(sight, now);
         let claim = self.claim(sight, now);
         self.holders.note(sight);
+        self.existed |= sight.found != Found::Absent;
         self.seen = Some(Seen {
             sight: sight.clone(),
             first_at: now,
