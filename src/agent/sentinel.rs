@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
 use super::life::Life;
+use crate::cgroup::Cage;
 use crate::command::{remove_agents_own, remove_secrets};
 use crate::core::event::{Command, Sentry, Under};
 use crate::core::guard::Watch;
@@ -50,7 +52,7 @@ pub(super) struct Sentinel {
     start_at: Instant,
     /// What the guard was told last; another is told at once, before the pump knows
     /// of it: the agent may be gone a moment after its guard.
-    watch: Watch,
+    watch: Option<Watch>,
     under: Option<Under>,
     groups: [Option<Group>; Command::ALL.len()],
     alarm: Alarm,
@@ -94,7 +96,7 @@ impl Sentinel {
             started: 0,
             pause: AGAIN_MIN,
             start_at: now,
-            watch: Watch::Down,
+            watch: None,
             under: None,
             groups: [const { None }; Command::ALL.len()],
             alarm,
@@ -102,7 +104,7 @@ impl Sentinel {
         if let Some(handover) = handover {
             sentinel.set_up.name = handover.name;
             if let Some(left) = handover.left {
-                sentinel.watch = Watch::MayRun(left.fence);
+                sentinel.watch = Some(Watch::MayRun(left.fence));
                 sentinel.under = Some(left.under);
             }
             sentinel.line = Some(Line {
@@ -146,7 +148,7 @@ impl Sentinel {
         }
         let mut words = vec![Word::SetUp(Box::new(self.set_up.clone()))];
         words.extend(self.under.clone().map(Word::Under));
-        words.push(Word::Watch(self.watch));
+        words.extend(self.watch.map(Word::Watch));
         let lost = words.iter().find_map(|word| self.send(word));
         let tell = |command| self.send_group(command);
         let lost = lost.or_else(|| Command::ALL.into_iter().find_map(tell));
@@ -225,7 +227,7 @@ impl Sentinel {
     /// Tells how long the service may run, and under which lock.
     pub(super) fn tell(&mut self, watch: Watch, under: Under) -> Option<Sentry> {
         let news = self.under.as_ref() != Some(&under);
-        self.watch = watch;
+        self.watch = Some(watch);
         if news {
             self.under = Some(under.clone());
             let lost = self.send(&Word::Under(under));
@@ -267,9 +269,17 @@ impl Sentinel {
         Some(self.lost("it did not answer", sys::now()))
     }
 
-    /// Has all that start left behind killed, where the guard can find it.
+    /// Has all that start left behind killed: by the guard, which knows what lives
+    /// before left, or here if there is none.
     pub(super) fn kill_service(&mut self) -> Option<Sentry> {
-        self.send(&Word::KillService)
+        let lost = self.send(&Word::KillService);
+        if self.line.is_none() {
+            let cage = self.set_up.cage.as_ref();
+            let cage = cage.and_then(|dir| Cage::open(Path::new(dir)).ok());
+            // One that is gone holds nothing.
+            let _ = cage.map(|cage| cage.kill());
+        }
+        lost
     }
 
     /// The agent ends, although the service may run if `given_up`. Waits until the

@@ -13,9 +13,10 @@
 //! 1. Whatever way the agent is lost, the same few lines act.
 //! 2. An agent that is silent for too long is killed before anything else is
 //!    done: what was frozen must not thaw and start the service again.
-//! 3. The watchdog device is kicked only while the lock is valid, or while the
-//!    service is known to be down; and never so late that it bites after the
-//!    service must be dead.
+//! 3. The watchdog device is opened and kicked only while the lock is valid, or while
+//!    the service is known to be down; and never so late that it bites after the
+//!    service must be dead. So what a guard before left running bites, if nobody ends
+//!    the service meanwhile.
 //! 4. While it waits it needs no memory.
 //! 5. A deadline is looked at when all that was said before it has been taken in:
 //!    a guard that was held up hears first that the agent renewed meanwhile.
@@ -28,7 +29,7 @@ use std::time::Duration;
 pub use self::fence::{Fence, Inherited, Watch};
 pub use self::news::{Act, News};
 
-use crate::core::bite::longest_bite;
+use crate::core::bite::{longest_bite, wanted_timeout};
 use crate::core::event::{Command, Level, MAY_STILL_RUN, Outcome};
 use crate::core::timing::{Instant, Ms, Timing};
 
@@ -73,6 +74,8 @@ pub struct Guard {
     /// There is a watchdog device to be used.
     device_wanted: bool,
     device: Option<Device>,
+    /// It was tried, or has run.
+    device_known: bool,
     watch: Watch,
     agents_stop: AgentsStop,
     /// The agent has said something that the device has not been kicked for yet.
@@ -102,6 +105,7 @@ impl Guard {
             last_resort,
             device_wanted,
             device: None,
+            device_known: false,
             watch: Watch::Down,
             agents_stop: AgentsStop::None,
             kick_owed: false,
@@ -123,6 +127,7 @@ impl Guard {
         self.timing = timing;
         self.last_resort = last_resort;
         self.device_wanted = device_wanted;
+        self.device_known = self.device.is_some();
         self.armed = false;
     }
 
@@ -144,7 +149,7 @@ impl Guard {
     pub fn turn(&mut self, news: News, now: Instant) -> Vec<Act> {
         match news {
             News::Tick => self.advance(now),
-            News::Told(watch) => self.told(watch),
+            News::Told(watch) => self.told(watch, now),
             News::AgentGone => self.agent_gone(now),
             News::AgentBack => {
                 self.agent = true;
@@ -159,6 +164,7 @@ impl Guard {
             News::Device(timeout) => {
                 let kicked_at = now;
                 self.device = Some(Device { timeout, kicked_at });
+                self.device_known = true;
                 if let Watch::MayRun(_) = self.watch {
                     self.say_armed();
                 }
@@ -200,7 +206,7 @@ impl Guard {
         }
     }
 
-    fn told(&mut self, watch: Watch) {
+    fn told(&mut self, watch: Watch, now: Instant) {
         if self.acting() {
             return;
         }
@@ -214,11 +220,18 @@ impl Guard {
                 self.armed = false;
                 if self.device.is_some() {
                     self.act(Act::Disarm);
+                } else if self.device_wanted && !self.device_known {
+                    self.device_known = true;
+                    self.act(Act::Try);
                 }
             }
             Watch::MayRun(_) if self.armed => {}
-            Watch::MayRun(_) if self.device_wanted && self.device.is_none() => {
-                self.act(Act::Arm);
+            Watch::MayRun(fence) if self.device_wanted && self.device.is_none() => {
+                // One that a guard before left running bites, unless it is opened.
+                let timeout = wanted_timeout(self.timing).unwrap_or_default();
+                if now <= last_kick(fence, timeout) {
+                    self.act(Act::Arm);
+                }
             }
             Watch::MayRun(_) => self.say_armed(),
         }
@@ -404,10 +417,7 @@ impl Guard {
     /// Returns after when the device must not be kicked any more.
     fn last_kick_at(&self) -> Option<Instant> {
         match (self.watch, self.device) {
-            (Watch::MayRun(fence), Some(device)) => {
-                let bite = longest_bite(device.timeout);
-                Some(fence.valid_until.min(fence.dead_by.before(bite)))
-            }
+            (Watch::MayRun(fence), Some(device)) => Some(last_kick(fence, device.timeout)),
             (Watch::Down | Watch::MayRun(_), _) => None,
         }
     }
@@ -463,6 +473,13 @@ impl Guard {
     fn act(&mut self, act: Act) {
         self.acts.push(act);
     }
+}
+
+/// Returns after when a device of this timeout must not be kicked any more.
+fn last_kick(fence: Fence, timeout: Duration) -> Instant {
+    fence
+        .valid_until
+        .min(fence.dead_by.before(longest_bite(timeout)))
 }
 
 /// The device is kicked at every word of the agent, and so often within its timeout.

@@ -164,42 +164,7 @@ impl House {
         if self.guard.acting() {
             return self.answer(&Answer::Acting(watch));
         }
-        match self.try_device() {
-            Some(why) => self.answer(&Answer::Unfit(why)),
-            None => self.answer(&Answer::Ready(watch, self.under.clone())),
-        }
-    }
-
-    /// Opens the device once and closes it again, to know whether it will do.
-    fn try_device(&mut self) -> Option<String> {
-        let (path, required) = self.set_up.device.clone()?;
-        if self.device.is_some() {
-            return None;
-        }
-        match Device::open(&path, self.set_up.timing) {
-            Ok(device) if device.nowayout() => {
-                let text = format!(
-                    "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
-                     putex has ended"
-                );
-                self.answer(&Answer::Remark(true, text));
-                self.have(device);
-                None
-            }
-            Ok(device) => {
-                let timeout = Ms(device.timeout());
-                device.disarm();
-                let text = format!("watchdog {path}: timeout {timeout}");
-                self.answer(&Answer::Remark(false, text));
-                None
-            }
-            Err(why) if required => Some(why),
-            Err(why) => {
-                self.answer(&Answer::Remark(true, format!("{why}; going on without it")));
-                self.hear(News::NoDevice(None));
-                None
-            }
-        }
+        self.answer(&Answer::Ready(watch, self.under.clone()));
     }
 
     fn have(&mut self, device: Device) {
@@ -401,6 +366,7 @@ impl House {
 
     fn perform(&mut self, act: Act) {
         match act {
+            Act::Try => self.try_device(),
             Act::Arm => self.arm(),
             Act::Kick => {
                 if let Some(Err(error)) = self.device.as_mut().map(Device::kick) {
@@ -429,17 +395,42 @@ impl House {
     }
 
     fn arm(&mut self) {
-        let Some((path, required)) = self.set_up.device.clone() else {
-            return self.hear(News::NoDevice(None));
+        if let Some(device) = self.open_device() {
+            self.have(device);
+        }
+    }
+
+    /// Opens the device once and closes it again, to know whether it will do.
+    fn try_device(&mut self) {
+        let Some(device) = self.open_device() else {
+            return;
         };
+        let path = self.set_up.device.as_ref().map_or("", |(path, _)| path);
+        if device.nowayout() {
+            let text = format!(
+                "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
+                 putex has ended"
+            );
+            self.answer(&Answer::Remark(true, text));
+            return self.have(device);
+        }
+        let text = format!("watchdog {path}: timeout {}", Ms(device.timeout()));
+        self.answer(&Answer::Remark(false, text));
+        device.disarm();
+    }
+
+    /// Opens the device, or tells why it cannot be had.
+    fn open_device(&mut self) -> Option<Device> {
+        let (path, required) = self.set_up.device.clone()?;
         match Device::open(&path, self.set_up.timing) {
-            Ok(device) => self.have(device),
+            Ok(device) => return Some(device),
             Err(why) if required => self.hear(News::NoDevice(Some(why))),
             Err(why) => {
                 self.answer(&Answer::Remark(true, format!("{why}; going on without it")));
                 self.hear(News::NoDevice(None));
             }
         }
+        None
     }
 
     /// Closes the device; one that cannot be stopped is kept and kicked instead.

@@ -58,7 +58,8 @@ fn turn(guard: &mut Guard, news: News, now: Instant) -> bool {
                 assert!(matches!(command, Command::Stop | Command::LastResort));
             }
             Act::Say(_, text) | Act::SayUnfit(text) => super::assert_one_line(text),
-            Act::Arm
+            Act::Try
+            | Act::Arm
             | Act::Kick
             | Act::Disarm
             | Act::SayArmed

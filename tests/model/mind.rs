@@ -483,7 +483,7 @@ fn moved(act: &Act, now: i64) -> Option<Move> {
         Act::Kill(command) => Move::Kill(*command),
         Act::Leave => Move::Leave,
         // There is no device, and there are no control groups.
-        Act::Arm | Act::Kick | Act::Disarm | Act::SayUnfit(_) => return None,
+        Act::Try | Act::Arm | Act::Kick | Act::Disarm | Act::SayUnfit(_) => return None,
         Act::KillService | Act::Say(..) => return None,
     })
 }

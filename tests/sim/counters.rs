@@ -34,7 +34,6 @@ listed! {
         SilentAgentKilled,
         ActingGuardMet,
         DeviceBit,
-        DeviceForgotten,
         StartKilled,
         PlainSeen,
         PlainBlankSeen,
@@ -54,7 +53,7 @@ const COUNT: usize = Sometimes::ALL.len();
 impl Sometimes {
     /// Whether it is too rare to be asked for, or a hole that may be mended one day.
     pub fn may_lack(self) -> bool {
-        matches!(self, OldEpoch | StartUnknown | DeviceForgotten)
+        matches!(self, OldEpoch | StartUnknown)
     }
 }
 

@@ -246,21 +246,6 @@ impl World<'_> {
         };
         mind.set_up(setup.timing, setup.resort, setup.device.is_some());
         let (acting, watch) = (mind.acting(), mind.watch());
-        let has_device = self.device_of(id).is_some();
-        if !acting && setup.device.is_some() && !has_device {
-            // Opened once and closed again, to know whether it will do. One that runs
-            // for a life before whose guard died too does not run any more then.
-            let ran = self.hosts[setup.host].device.take().is_some();
-            let words = &self.guards[id].mail;
-            let watches = words
-                .iter()
-                .any(|word| matches!(word, Word::Watch(Watch::MayRun(_), _)));
-            if ran && !watches && (self.sites[site].up || self.starting(site)) {
-                self.sites[site].excuse.unwatched = true;
-                self.stray_starts(site);
-                self.count(Sometimes::DeviceForgotten);
-            }
-        }
         let says = if acting {
             Says::Acting(watch)
         } else {
@@ -329,6 +314,8 @@ impl World<'_> {
     fn act(&mut self, id: usize, act: Act, now: Instant) {
         let site = self.guards[id].site;
         match act {
+            // One that a guard before left running does not run any more then.
+            Act::Try => self.hosts[self.sc.sites[site].host].device = None,
             Act::Arm => self.arm_device(id),
             Act::Kick => {
                 let at = self.now;
@@ -481,7 +468,7 @@ impl World<'_> {
         guards.any(|id| !self.guards[*id].stopped)
     }
 
-    fn cage_kill(&mut self, site: usize) {
+    pub fn cage_kill(&mut self, site: usize) {
         let wait = self.late();
         if self.sc.sites[site].cages {
             self.sites[site].killed_at = self.now + wait;

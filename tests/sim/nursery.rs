@@ -63,7 +63,7 @@ pub struct Sentinel {
     pause: Duration,
     start_at: Instant,
     /// What the guard was told last; another is told at once.
-    watch: Watch,
+    watch: Option<Watch>,
     under: Under,
     groups: [Option<usize>; 4],
 }
@@ -74,7 +74,7 @@ impl Sentinel {
             line: None,
             pause: AGAIN_MIN,
             start_at: now,
-            watch: Watch::Down,
+            watch: None,
             under: Under::default(),
             groups: [None; 4],
         }
@@ -91,7 +91,7 @@ impl Sentinel {
     /// The guard of a life before is this one's now.
     pub fn take_over(&mut self, guard: usize, watch: Watch, under: Under) {
         self.line = Some((guard, self.start_at));
-        self.watch = watch;
+        self.watch = Some(watch);
         self.under = under;
     }
 
@@ -123,12 +123,15 @@ impl World<'_> {
     fn fulfil_wishes(&mut self, id: usize) {
         let wishes = std::mem::take(&mut self.lives[id].wishes);
         if let Some((watch, under)) = wishes.tell {
-            self.lives[id].sentinel.watch = watch;
+            self.lives[id].sentinel.watch = Some(watch);
             self.lives[id].sentinel.under = under.clone();
             self.send(id, Word::Watch(watch, under));
         }
         if wishes.kill_service {
             self.send(id, Word::KillService);
+            if self.lives[id].sentinel.line.is_none() {
+                self.cage_kill(self.lives[id].site);
+            }
         }
         if wishes.replace && self.lives[id].sentinel.line.is_some() {
             self.lost_guard(id);
@@ -238,7 +241,9 @@ impl World<'_> {
         let guard = self.spawn_guard(site, id);
         self.lives[id].sentinel.line = Some((guard, now));
         self.mail(guard, Word::SetUp);
-        self.mail(guard, Word::Watch(watch, under));
+        if let Some(watch) = watch {
+            self.mail(guard, Word::Watch(watch, under));
+        }
         for (command, group) in Command::ALL.into_iter().zip(groups) {
             if let Some(process) = group {
                 self.mail(guard, Word::Group(command, process));

@@ -196,13 +196,13 @@ impl World<'_> {
         if guarded || self.agent_is_well(site) {
             return;
         }
+        self.stray_starts(site);
         // The kernel kicks a device once more when the guard that has it open dies:
         // then it may bite too late.
         let bites = self.host(site).device.map(|device| device.bites_at());
         let by = self.dead_by(site).unwrap_or(0);
         if bites.is_none_or(|at| at > by) {
             self.sites[site].excuse.unwatched = true;
-            self.stray_starts(site);
         }
     }
 
@@ -229,7 +229,9 @@ impl World<'_> {
         let left = self.sites[site].up && !dying && !self.agent_is_well(site);
         // One whose name was not written down yet watches on beside it.
         let alone = self.sites[site].guards.iter().all(|other| *other == guard);
-        if left && alone && !self.excused(site) {
+        // What a guard before left running, which no other has touched.
+        let bites = self.host(site).device.is_some();
+        if left && alone && !bites && !self.excused(site) {
             self.fail(
                 "left-up",
                 format!("the guard of {site} leaves its service up"),

@@ -244,9 +244,9 @@ impl World<'_> {
                 process.alive &= process.site != site;
             }
             self.sites[site].starts.clear();
-            self.hosts[host].asleep = false;
             self.service_down(site);
         }
+        self.hosts[host].asleep = false;
         let now = self.now;
         let place = &mut self.hosts[host];
         place.boot += 1;

@@ -34,6 +34,9 @@ pub enum News {
 /// What the guard does. Acts are done in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
+    /// Open the watchdog device and close it again, so that it does not run and it is
+    /// known whether it will do; answer with [`News::NoDevice`] if it will not.
+    Try,
     /// Open the watchdog device, so that it runs; answer with [`News::Device`] or
     /// [`News::NoDevice`].
     Arm,

@@ -356,6 +356,16 @@ impl Facts {
         }
     }
 
+    /// Returns whether the service does not run for all that is known: it was stopped,
+    /// or no life of this agent can have left it running.
+    pub(super) fn is_down(&self) -> bool {
+        match self.service {
+            Service::Unknown => self.me.dead.is_empty(),
+            Service::MayRun => false,
+            Service::Down => true,
+        }
+    }
+
     pub(super) fn running(&self, command: Command) -> bool {
         self.running[command as usize]
     }

@@ -174,35 +174,29 @@ impl Pump {
     }
 
     /// Returns what the guard is to know: until when the service may run; `None` when
-    /// what it knows is all there is.
+    /// what it knows is all there is. Of a service that a life before may have left
+    /// running it hears nothing, so that what watches over that still does.
     fn watch(&self) -> Option<(Watch, Under)> {
-        let timing = self.facts.config.timing;
-        Some(match &self.state {
-            State::Looking {
-                inherited: Some(inherited),
-                ..
-            } => (Watch::MayRun(inherited.fence), inherited.under.clone()),
-            State::Taking(taking) => match taking.inherited() {
-                Some(inherited) => (Watch::MayRun(inherited.fence), inherited.under.clone()),
-                None => (Watch::Down, Under::default()),
-            },
+        let may_run = match &self.state {
+            State::Looking { inherited, .. } => inherited.clone(),
+            State::Taking(taking) => taking.inherited().cloned(),
             State::Active(active) => {
                 let hold = active.hold();
-                let fence = Fence::of_lock(hold.valid_until, timing);
-                (Watch::MayRun(fence), self.facts.under(Some(hold)))
+                let fence = Fence::of_lock(hold.valid_until, self.facts.config.timing);
+                let under = self.facts.under(Some(hold));
+                Some(Inherited { fence, under })
             }
-            State::Stopping(stopping) => match stopping.fence(&self.facts) {
-                Some(fence) => (Watch::MayRun(fence), stopping.under(&self.facts)),
-                None => (Watch::Down, Under::default()),
-            },
-            State::Looking {
-                inherited: None, ..
-            }
-            | State::Standby(_)
-            | State::Confirming(_) => (Watch::Down, Under::default()),
-            State::Ended if self.facts.service == Service::Down => (Watch::Down, Under::default()),
-            State::Ended => return None,
-        })
+            State::Stopping(stopping) => stopping.fence(&self.facts).map(|fence| Inherited {
+                fence,
+                under: stopping.under(&self.facts),
+            }),
+            State::Standby(_) | State::Confirming(_) | State::Ended => None,
+        };
+        match may_run {
+            Some(Inherited { fence, under }) => Some((Watch::MayRun(fence), under)),
+            None if self.facts.is_down() => Some((Watch::Down, Under::default())),
+            None => None,
+        }
     }
 
     /// Returns the name of the present state.
@@ -315,7 +309,7 @@ fn looking(
                     Stopping::to_end(facts, left, ending, "the store is refused", now)
                 }
                 // A previous life may have left a service that nobody guards.
-                None if !facts.me.dead.is_empty() => {
+                None if !facts.is_down() => {
                     let why = "the store is refused";
                     Stopping::to_end(facts, Left::Nothing, ending, why, now)
                 }
