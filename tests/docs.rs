@@ -3,98 +3,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "docs/mdoc.rs"]
+mod mdoc;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use putex::cli::help::help;
-use putex::cli::table::{FLAGS, Flag, Verb};
+use putex::cli::table::{FLAGS, Verb};
 use putex::exit::Exit;
+
+use mdoc::{flags_of, items, names, read, root, run_tool, section, spellings};
 
 const README_LINES_MAX: usize = 100;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
 fn page() -> String {
     read("man/putex.8")
-}
-
-/// Returns the lines of a section of the page, up to the next section.
-fn section(name: &str) -> String {
-    let page = page();
-    let (_, rest) = page
-        .split_once(&format!("\n.Sh {name}\n"))
-        .unwrap_or_else(|| panic!("the page has no section {name}"));
-    rest.split("\n.Sh ").next().unwrap().to_owned()
-}
-
-/// An item of a list: what stands behind `.It`, and the text under it.
-struct Item {
-    head: String,
-    body: String,
-}
-
-fn items(section: &str) -> Vec<Item> {
-    let mut pieces = section.split("\n.It ");
-    pieces.next();
-    pieces
-        .map(|piece| {
-            let (head, body) = piece.split_once('\n').unwrap_or((piece, ""));
-            let body = body.split("\n.El").next().unwrap();
-            Item {
-                head: head.to_owned(),
-                body: plain(body),
-            }
-        })
-        .collect()
-}
-
-/// Returns mdoc as running text: macro names, and those that their arguments may
-/// hold, are left out.
-fn plain(mdoc: &str) -> String {
-    let mut words = Vec::new();
-    for line in mdoc.lines() {
-        let is_macro = line.starts_with('.');
-        words.extend(
-            line.split_whitespace()
-                .skip(usize::from(is_macro))
-                .filter(|word| !is_macro || !["Ns", "Ar", "Ev", "Cm", "Ql", "Fl"].contains(word)),
-        );
-    }
-    words.join(" ").replace("\\-", "-").replace(" .", ".")
-}
-
-/// Returns the flags of an item's head: `Fl v , Fl -verbose` are `-v`, `--verbose`.
-fn flags_of(head: &str) -> BTreeSet<String> {
-    let words: Vec<&str> = head.trim_start_matches('.').split_whitespace().collect();
-    words
-        .windows(2)
-        .filter(|pair| pair[0] == "Fl")
-        .map(|pair| format!("-{}", pair[1]))
-        .collect()
-}
-
-/// Returns every way to write a flag.
-fn spellings(flag: &Flag) -> BTreeSet<String> {
-    let short = flag.short.map(|short| format!("-{short}"));
-    let long = (!flag.long.is_empty()).then(|| format!("--{}", flag.long));
-    short.into_iter().chain(long).collect()
-}
-
-/// Returns the words of `text` that begin with `prefix`, made of capitals and `_`.
-fn names(text: &str, prefix: &str) -> BTreeSet<String> {
-    let inside = |c: char| c.is_ascii_uppercase() || c == '_';
-    text.split(|c: char| !inside(c))
-        .filter(|word| word.len() > prefix.len() && word.starts_with(prefix))
-        .map(str::to_owned)
-        .collect()
 }
 
 #[test]
@@ -111,7 +37,7 @@ fn the_page_has_the_flags_of_the_program_and_no_others() {
 
 #[test]
 fn the_page_names_the_default_and_the_variable_of_every_flag() {
-    let items = items(&section("DESCRIPTION"));
+    let items = items(&section(&page(), "DESCRIPTION"));
     for flag in FLAGS {
         let item = items
             .iter()
@@ -140,9 +66,10 @@ fn the_page_names_the_default_and_the_variable_of_every_flag() {
 }
 
 #[test]
-fn flags_mentioned_anywhere_in_the_page_exist() {
+fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    for line in page().lines().filter(|line| line.starts_with('.')) {
+    let pages = [page(), read("man/putex.7")].concat();
+    for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
             assert!(known.contains(&flag), "{flag} in {line:?}");
         }
@@ -186,7 +113,7 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
             }
         }
     }
-    let synopsis = section("SYNOPSIS");
+    let synopsis = section(&page(), "SYNOPSIS");
     for verb in Verb::ALL {
         assert!(
             synopsis.contains(&format!("Cm {}", verb.word())),
@@ -198,7 +125,7 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
 
 #[test]
 fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
-    let documented: Vec<_> = items(&section("EXIT STATUS"))
+    let documented: Vec<_> = items(&section(&page(), "EXIT STATUS"))
         .into_iter()
         .map(|item| item.head)
         .collect();
@@ -212,13 +139,13 @@ fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
 #[test]
 fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
     let given = names(&read("src/command.rs"), "PUTEX_");
-    let items = items(&section("COMMANDS RUN"));
+    let items = items(&section(&page(), "COMMANDS RUN"));
     let documented: BTreeSet<_> = items
         .iter()
         .flat_map(|item| names(&item.head, "PUTEX_"))
         .collect();
     assert_eq!(documented, given, "left: the page; right: the program");
-    let mentioned = names(&page(), "PUTEX_");
+    let mentioned = names(&[page(), read("man/putex.7")].concat(), "PUTEX_");
     assert!(
         mentioned.is_subset(&given),
         "{mentioned:?} are not all in {given:?}"
@@ -247,7 +174,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
     // What finds the system's roots looks there.
     assert!(read("Cargo.toml").contains("rustls-native-certs"));
     due.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(str::to_owned));
-    let documented: BTreeSet<_> = items(&section("ENVIRONMENT"))
+    let documented: BTreeSet<_> = items(&section(&page(), "ENVIRONMENT"))
         .iter()
         .flat_map(|item| {
             item.head
@@ -274,7 +201,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
 fn the_page_quotes_log_lines_as_the_program_writes_them() {
     let mut program = String::new();
     gather(&root().join("src"), &mut program);
-    let quoted = items(&section("DIAGNOSTICS"));
+    let quoted = items(&section(&page(), "DIAGNOSTICS"));
     assert!(
         quoted.len() > 20,
         "only {} log lines in DIAGNOSTICS",
@@ -321,7 +248,7 @@ fn the_page_calculates_as_the_program_does() {
         .output()
         .unwrap();
     let report = String::from_utf8(output.stdout).unwrap();
-    let page = page();
+    let page = read("man/putex.7");
     for (row, head) in [
         ("T = F*R", "T = F \\(mu R Bq "),
         ("validity V", "V = sent + T \\(mu (1 \\- e) Bq sent + "),
@@ -343,43 +270,26 @@ fn the_page_calculates_as_the_program_does() {
     }
 }
 
-/// Runs a tool that may be absent; `None`, said in a line, when it is.
-fn run_tool(words: &[&str]) -> Option<String> {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir(root())
-        .output();
-    match output {
-        Ok(output) => {
-            let text = [output.stdout, output.stderr].concat();
-            Some(String::from_utf8_lossy(&text).into_owned())
-        }
-        Err(error) => {
-            let needed = std::env::var("PUTEX_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-            assert!(!needed, "{}: {error}", words[0]);
-            println!("skipped: {}: {error}", words[0]);
-            None
-        }
-    }
-}
-
 #[test]
 fn formatters_of_manual_pages_have_nothing_to_say() {
-    // Which other pages are installed is no matter of this one.
+    // Which other pages are installed is no matter of these.
     let about_others =
         |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
-    for words in [
-        ["mandoc", "-T", "lint", "-W", "style", "man/putex.8"],
-        ["groff", "-mdoc", "-Tutf8", "-ww", "-z", "man/putex.8"],
-    ] {
-        let said = run_tool(&words).unwrap_or_default();
-        let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
-        assert!(
-            complaints.is_empty(),
-            "{}:\n{}",
-            words[0],
-            complaints.join("\n")
-        );
+    for page in ["putex.7", "putex.8"] {
+        let file = format!("man/{page}");
+        for words in [
+            ["mandoc", "-T", "lint", "-W", "style", &file],
+            ["groff", "-mdoc", "-Tutf8", "-ww", "-z", &file],
+        ] {
+            let said = run_tool(&words).unwrap_or_default();
+            let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
+            assert!(
+                complaints.is_empty(),
+                "{}:\n{}",
+                words[0],
+                complaints.join("\n")
+            );
+        }
     }
 }
 
@@ -417,7 +327,7 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
     }
     let given = names(&read("src/command.rs"), "PUTEX_");
     assert!(names(&readme, "PUTEX_").is_subset(&given));
-    assert!(readme.contains("man ./man/putex.8") && root().join("man/putex.8").is_file());
+    assert!(readme.contains("man ./man/putex.8") && readme.contains("man ./man/putex.7"));
 }
 
 /// Returns the words of each call of putex in the code of a text.

@@ -1,0 +1,109 @@
+//! Reads manual pages, and runs what else reads them.
+
+// Not every test that reads pages uses all of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use putex::cli::table::Flag;
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the lines of a section of a page, up to the next section.
+pub(crate) fn section(page: &str, name: &str) -> String {
+    let (_, rest) = page
+        .split_once(&format!("\n.Sh {name}\n"))
+        .unwrap_or_else(|| panic!("the page has no section {name}"));
+    rest.split("\n.Sh ").next().unwrap().to_owned()
+}
+
+/// An item of a list: what stands behind `.It`, and the text under it.
+pub(crate) struct Item {
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+pub(crate) fn items(section: &str) -> Vec<Item> {
+    let mut pieces = section.split("\n.It ");
+    pieces.next();
+    pieces
+        .map(|piece| {
+            let (head, body) = piece.split_once('\n').unwrap_or((piece, ""));
+            let body = body.split("\n.El").next().unwrap();
+            Item {
+                head: head.to_owned(),
+                body: plain(body),
+            }
+        })
+        .collect()
+}
+
+/// Returns mdoc as running text: macro names, and those that their arguments may
+/// hold, are left out.
+pub(crate) fn plain(mdoc: &str) -> String {
+    let mut words = Vec::new();
+    for line in mdoc.lines() {
+        let is_macro = line.starts_with('.');
+        words.extend(
+            line.split_whitespace()
+                .skip(usize::from(is_macro))
+                .filter(|word| !is_macro || !["Ns", "Ar", "Ev", "Cm", "Ql", "Fl"].contains(word)),
+        );
+    }
+    words.join(" ").replace("\\-", "-").replace(" .", ".")
+}
+
+/// Returns the flags of an item's head: `Fl v , Fl -verbose` are `-v`, `--verbose`.
+pub(crate) fn flags_of(head: &str) -> BTreeSet<String> {
+    let words: Vec<&str> = head.trim_start_matches('.').split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|pair| pair[0] == "Fl")
+        .map(|pair| format!("-{}", pair[1]))
+        .collect()
+}
+
+/// Returns every way to write a flag.
+pub(crate) fn spellings(flag: &Flag) -> BTreeSet<String> {
+    let short = flag.short.map(|short| format!("-{short}"));
+    let long = (!flag.long.is_empty()).then(|| format!("--{}", flag.long));
+    short.into_iter().chain(long).collect()
+}
+
+/// Returns the words of `text` that begin with `prefix`, made of capitals and `_`.
+pub(crate) fn names(text: &str, prefix: &str) -> BTreeSet<String> {
+    let inside = |c: char| c.is_ascii_uppercase() || c == '_';
+    text.split(|c: char| !inside(c))
+        .filter(|word| word.len() > prefix.len() && word.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Runs a tool that may be absent; `None`, said in a line, when it is.
+pub(crate) fn run_tool(words: &[&str]) -> Option<String> {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(root())
+        .output();
+    match output {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            Some(String::from_utf8_lossy(&text).into_owned())
+        }
+        Err(error) => {
+            let needed = std::env::var("PUTEX_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+            assert!(!needed, "{}: {error}", words[0]);
+            println!("skipped: {}: {error}", words[0]);
+            None
+        }
+    }
+}
