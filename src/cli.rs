@@ -5,6 +5,7 @@ pub mod access;
 pub mod help;
 pub mod report;
 pub mod table;
+pub mod topics;
 mod value;
 
 use std::ffi::OsString;
@@ -172,7 +173,7 @@ pub fn parse(
                 let word = plain("argument", word)?;
                 match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
                     Some(known) => verb = Some(*known),
-                    None if verb.is_some_and(Verb::is_agents) => typed.places.push(word),
+                    None if verb.is_some_and(Verb::takes_words) => typed.places.push(word),
                     // The key: for whoever looks at a list of processes.
                     None if verb == Some(Verb::Guard) => {}
                     None if !begun => {
@@ -213,12 +214,13 @@ pub fn parse(
     match verb.unwrap_or(Verb::Agent) {
         Verb::Guard => Ok(Wish::Guard),
         Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
+        Verb::Help => topics::answer(&typed.places).map(Wish::Print),
         verb @ (Verb::Agent | Verb::Check | Verb::Finish) => {
             let args = Box::new(typed.agent(var, host)?);
             Ok(match verb {
                 Verb::Check => Wish::Check(args),
                 Verb::Finish => Wish::Finish(args),
-                Verb::Agent | Verb::Timing | Verb::Guard => Wish::Agent(args),
+                Verb::Agent | Verb::Timing | Verb::Help | Verb::Guard => Wish::Agent(args),
             })
         }
     }

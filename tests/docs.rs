@@ -15,7 +15,7 @@ use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Verb};
 use putex::exit::Exit;
 
-use mdoc::{flags_of, items, names, read, root, run_tool, section, spellings};
+use mdoc::{flags_of, items, names, read, root, section, spellings};
 
 const README_LINES_MAX: usize = 100;
 
@@ -84,6 +84,7 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
         Some(Verb::Check),
         Some(Verb::Finish),
         Some(Verb::Timing),
+        Some(Verb::Help),
         Some(Verb::Guard),
     ] {
         let text = help(verb);
@@ -267,29 +268,6 @@ fn the_page_calculates_as_the_program_does() {
         let value: Vec<_> = line[row.len()..].split_whitespace().take(2).collect();
         let item = format!("\n.It {head}{}\n", value.join(" "));
         assert!(page.contains(&item), "not in the page: {item}");
-    }
-}
-
-#[test]
-fn formatters_of_manual_pages_have_nothing_to_say() {
-    // Which other pages are installed is no matter of these.
-    let about_others =
-        |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
-    for page in ["putex.7", "putex.8"] {
-        let file = format!("man/{page}");
-        for words in [
-            ["mandoc", "-T", "lint", "-W", "style", &file],
-            ["groff", "-mdoc", "-Tutf8", "-ww", "-z", &file],
-        ] {
-            let said = run_tool(&words).unwrap_or_default();
-            let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
-            assert!(
-                complaints.is_empty(),
-                "{}:\n{}",
-                words[0],
-                complaints.join("\n")
-            );
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::table::{FLAGS, Verb};
+use super::topics::TOPICS;
 
 /// Returns the text of `--help`, of one command or of all.
 #[must_use]
@@ -17,7 +18,8 @@ pub fn help(verb: Option<Verb>) -> String {
              usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
              \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND \
              [options]\n\
-             \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\ncommands:"
+             \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\
+             \x20      putex help [TOPIC]\n\ncommands:"
         ),
         Some(Verb::Agent) => writeln!(
             out,
@@ -28,6 +30,7 @@ pub fn help(verb: Option<Verb>) -> String {
             "usage: putex {} and the arguments and options of the agent",
             verb.word()
         ),
+        Some(Verb::Help) => writeln!(out, "usage: putex help [TOPIC]"),
         Some(Verb::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
         Some(Verb::Timing) => {
             writeln!(
@@ -64,6 +67,18 @@ pub fn help(verb: Option<Verb>) -> String {
         }
         let _ = writeln!(out, "  {name:<26} {}{notes}", flag.help);
     }
-    let _ = writeln!(out, "\nThe manual page putex(8) has the rest.");
+    text.push_str(&more(verb));
+    text
+}
+
+/// Returns where more is to be read.
+fn more(verb: Option<Verb>) -> String {
+    if verb.is_some_and(|verb| verb != Verb::Help) {
+        return "\nThe rest is told by putex help, and by the manual page putex(8).\n".to_owned();
+    }
+    let mut text = "\ntopics of putex help:\n".to_owned();
+    for topic in TOPICS {
+        let _ = writeln!(text, "  {:<12} {}", topic.word, topic.about);
+    }
     text
 }

@@ -12,17 +12,20 @@ pub enum Verb {
     Finish,
     /// Show what R, F and C mean in seconds.
     Timing,
+    /// Show the manual.
+    Help,
     /// Watch over an agent.
     Guard,
 }
 
 impl Verb {
     /// All of them, as help lists them.
-    pub const ALL: [Verb; 5] = [
+    pub const ALL: [Verb; 6] = [
         Verb::Agent,
         Verb::Check,
         Verb::Finish,
         Verb::Timing,
+        Verb::Help,
         Verb::Guard,
     ];
 
@@ -34,6 +37,7 @@ impl Verb {
             Verb::Check => "check",
             Verb::Finish => "finish",
             Verb::Timing => "timing",
+            Verb::Help => "help",
             Verb::Guard => "guard",
         }
     }
@@ -43,8 +47,14 @@ impl Verb {
     pub fn is_agents(self) -> bool {
         match self {
             Verb::Agent | Verb::Check | Verb::Finish => true,
-            Verb::Timing | Verb::Guard => false,
+            Verb::Timing | Verb::Help | Verb::Guard => false,
         }
+    }
+
+    /// Returns whether words may follow it that belong to no option.
+    #[must_use]
+    pub fn takes_words(self) -> bool {
+        self.is_agents() || self == Verb::Help
     }
 
     pub(super) fn about(self) -> &'static str {
@@ -53,6 +63,7 @@ impl Verb {
             Verb::Check => "say whether these options of an agent are right",
             Verb::Finish => "stop the service if neither agent nor guard is there to",
             Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
+            Verb::Help => "show the manual, or what is said of a topic",
             Verb::Guard => "watch over an agent: started by it, not by hand",
         }
     }

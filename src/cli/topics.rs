@@ -1,0 +1,162 @@
+//! `putex help TOPIC`: the manual pages, for hosts that have no `man`.
+//!
+//! The text is what mandoc makes of the pages in `man`, in plain ASCII. After a
+//! change of a page it is made anew by `PUTEX_REWRITE=1 cargo test --test manual`.
+
+use super::help::help;
+use super::{Refusal, usage};
+
+/// A manual page, as it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Its file in `man`.
+    pub file: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// putex(8).
+pub const AGENT: Page = Page {
+    file: "putex.8",
+    text: include_str!("../../man/text/putex.8.txt"),
+};
+
+/// putex(7).
+pub const THEORY: Page = Page {
+    file: "putex.7",
+    text: include_str!("../../man/text/putex.7.txt"),
+};
+
+/// Every page there is.
+pub const PAGES: &[Page] = &[AGENT, THEORY];
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Topic {
+    /// The word that asks for it.
+    pub word: &'static str,
+    /// Where it stands.
+    pub page: Page,
+    /// How the line begins with which it begins there, indentation included; blank
+    /// for the whole page.
+    pub head: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+const fn topic(word: &'static str, page: Page, head: &'static str, about: &'static str) -> Topic {
+    Topic {
+        word,
+        page,
+        head,
+        about,
+    }
+}
+
+/// Every topic, as help lists them.
+pub const TOPICS: &[Topic] = &[
+    topic("agent", AGENT, "", "putex(8): all of the agent"),
+    topic(
+        "theory",
+        THEORY,
+        "",
+        "putex(7): why at most one copy runs, and when not",
+    ),
+    topic("check", AGENT, "     check   ", "the command"),
+    topic("finish", AGENT, "     finish  ", "the command"),
+    topic("help", AGENT, "     help    ", "the command"),
+    topic(
+        "timing",
+        THEORY,
+        "TIMING",
+        "R, F, C, and the times that follow from them",
+    ),
+    topic(
+        "guard",
+        AGENT,
+        "   The guard",
+        "what acts when an agent dies, and by when",
+    ),
+    topic(
+        "commands",
+        AGENT,
+        "COMMANDS RUN",
+        "what start, stop and health check have to do",
+    ),
+    topic(
+        "managers",
+        AGENT,
+        "SERVICE MANAGERS",
+        "OpenRC, runit, s6, systemd, BusyBox init",
+    ),
+    topic(
+        "environment",
+        AGENT,
+        "ENVIRONMENT",
+        "variables that are read",
+    ),
+    topic("files", AGENT, "FILES", "where things are kept"),
+    topic("signals", AGENT, "SIGNALS", "how an agent is ended"),
+    topic("exit", AGENT, "EXIT STATUS", "what the exit status says"),
+    topic(
+        "messages",
+        AGENT,
+        "DIAGNOSTICS",
+        "what the log says, and what to do",
+    ),
+    topic("examples", AGENT, "EXAMPLES", "of calls"),
+    topic("tls", AGENT, "   TLS", "encryption and certificates"),
+    topic(
+        "bucket",
+        AGENT,
+        "   The bucket",
+        "which buckets are refused, and rights of users",
+    ),
+    topic("record", THEORY, "THE RECORD", "what stands under the key"),
+    topic("states", THEORY, "THE AGENT", "what an agent does when"),
+    topic("fencing", THEORY, "FENCING", "how to use PUTEX_TERM"),
+    topic(
+        "limits",
+        THEORY,
+        "WHAT IS NOT COVERED",
+        "what can break the promise",
+    ),
+    topic("caveats", AGENT, "CAVEATS", "what to be careful with"),
+];
+
+impl Topic {
+    /// Returns what there is to read; `None` if the page has no such part.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        if self.head.is_empty() {
+            return Some(self.page.text.to_owned());
+        }
+        part(self.page.text, self.head)
+    }
+}
+
+/// Returns what `putex help` prints, with the words after it.
+pub(super) fn answer(words: &[String]) -> Result<String, Refusal> {
+    let word = match words {
+        [] => return Ok(help(None)),
+        [word] => word,
+        [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
+    };
+    TOPICS
+        .iter()
+        .find(|topic| topic.word == *word)
+        .and_then(Topic::text)
+        .ok_or_else(|| usage(format!("{word}: no such topic; see putex help")))
+}
+
+/// Returns the lines of a text from one that begins with `head` to the next that is
+/// not indented more.
+fn part(text: &str, head: &str) -> Option<String> {
+    let depth = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(head));
+    let first = lines.next()?;
+    let inside = |line: &&str| line.is_empty() || depth(line) > depth(first);
+    let rest: Vec<&str> = lines.take_while(inside).collect();
+    let all = format!("{first}\n{}", rest.join("\n"));
+    Some(format!("{}\n", all.trim_end()))
+}

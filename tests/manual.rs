@@ -1,0 +1,177 @@
+//! The manual pages as they are read: by formatters, and by `putex help` where there
+//! is no formatter.
+//!
+//! The text that putex shows is made of the pages by mandoc, and stands in
+//! `man/text`. After a change of a page: `PUTEX_REWRITE=1 cargo test --test manual`.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "docs/mdoc.rs"]
+mod mdoc;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use putex::cli::help::help;
+use putex::cli::table::Verb;
+use putex::cli::topics::{PAGES, TOPICS};
+
+use mdoc::{root, run_tool};
+
+const COLUMNS_MAX: usize = 78;
+
+fn putex(words: &[&str]) -> Output {
+    let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+    putex.args(words).output().unwrap()
+}
+
+/// Returns what a page looks like on the plainest of terminals: a letter that is
+/// struck twice, or over a line, is that letter.
+fn shown(page: &str) -> Option<String> {
+    let struck = run_tool(&["mandoc", "-I", "os=putex", "-T", "ascii", page])?;
+    let mut text = String::new();
+    for letter in struck.chars() {
+        match letter {
+            '\u{8}' => drop(text.pop()),
+            letter => text.push(letter),
+        }
+    }
+    Some(text)
+}
+
+#[test]
+fn formatters_of_manual_pages_have_nothing_to_say() {
+    // Which other pages are installed is no matter of these.
+    let about_others =
+        |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
+    for page in PAGES {
+        let file = format!("man/{}", page.file);
+        for words in [
+            ["mandoc", "-T", "lint", "-W", "style", &file],
+            ["groff", "-mdoc", "-Tutf8", "-ww", "-z", &file],
+        ] {
+            let said = run_tool(&words).unwrap_or_default();
+            let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
+            assert!(
+                complaints.is_empty(),
+                "{}:\n{}",
+                words[0],
+                complaints.join("\n")
+            );
+        }
+    }
+}
+
+#[test]
+fn putex_help_shows_the_pages_as_mandoc_does() {
+    let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
+    let mut stale = Vec::new();
+    for page in PAGES {
+        let Some(text) = shown(&format!("man/{}", page.file)) else {
+            return;
+        };
+        let name = format!("man/text/{}.txt", page.file);
+        let path = root().join(&name);
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        if rewrite && kept != text {
+            fs::write(&path, &text).unwrap();
+            println!("{name}: written");
+        } else if kept != text {
+            stale.push(name);
+        } else {
+            assert!(page.text == text, "{name}: built before it was written");
+        }
+    }
+    assert!(
+        stale.is_empty(),
+        "{stale:?}: the page has changed; run PUTEX_REWRITE=1 cargo test --test manual"
+    );
+}
+
+#[test]
+fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
+    let files: BTreeSet<_> = fs::read_dir(root().join("man"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "text")
+        .collect();
+    let known: BTreeSet<_> = PAGES.iter().map(|page| page.file.to_owned()).collect();
+    assert_eq!(files, known, "left: the folder; right: the program");
+    for page in PAGES {
+        let whole = |page: &str| {
+            let mut topics = TOPICS.iter().filter(|topic| topic.head.is_empty());
+            topics.any(|topic| topic.page.file == page)
+        };
+        assert!(whole(page.file), "{}: no topic", page.file);
+        for line in page.text.lines() {
+            let plain = line.chars().all(|c| c == ' ' || c.is_ascii_graphic());
+            assert!(plain && line.len() <= COLUMNS_MAX, "{}: {line}", page.file);
+        }
+    }
+}
+
+#[test]
+fn every_topic_has_its_text_and_every_command_is_a_topic() {
+    for topic in TOPICS {
+        let output = putex(&["help", topic.word]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", topic.word);
+        assert!(output.stderr.is_empty(), "{}", topic.word);
+        assert_eq!(Some(&said), topic.text().as_ref(), "{}", topic.word);
+        let lines: Vec<_> = said.lines().collect();
+        assert!(lines.len() > 1, "{}: {said}", topic.word);
+        assert!(lines[0].starts_with(topic.head), "{}", topic.word);
+        assert!(topic.page.text.contains(said.trim_end()), "{}", topic.word);
+        let line = format!("  {:<12} {}\n", topic.word, topic.about);
+        assert!(help(None).contains(&line), "{line}");
+    }
+    let words: BTreeSet<_> = TOPICS.iter().map(|topic| topic.word).collect();
+    assert_eq!(words.len(), TOPICS.len(), "a word for two topics");
+    for verb in Verb::ALL {
+        assert!(words.contains(verb.word()), "{verb:?}");
+    }
+}
+
+#[test]
+fn what_is_no_topic_is_said_in_a_line() {
+    for (words, says) in [
+        (
+            &["help", "nothing"][..],
+            "putex: nothing: no such topic; see putex help\n",
+        ),
+        (
+            &["help", ""][..],
+            "putex: : no such topic; see putex help\n",
+        ),
+        (
+            &["help", "agent", "theory"][..],
+            "putex: theory: one topic at a time\n",
+        ),
+        (
+            &["help", "--key", "k"][..],
+            "putex: --key: not an option of putex help\n",
+        ),
+    ] {
+        let output = putex(words);
+        assert_eq!(output.status.code(), Some(64), "{words:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), says);
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+    let overview = putex(&["help"]);
+    assert!(overview.status.success());
+    assert_eq!(String::from_utf8_lossy(&overview.stdout), help(None));
+    assert_eq!(putex(&["--help"]).stdout, overview.stdout);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+    let putex = putex.args(["help", "agent"]).stdout(writer);
+    let output = putex.stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
