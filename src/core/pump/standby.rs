@@ -49,10 +49,10 @@ enum Phase {
     Stopping,
     /// The stroke's check runs.
     Checking { began: Instant },
-    /// The check that decides on a takeover of this revision runs.
-    Deciding { began: Instant, revision: Revision },
-    /// It has passed; the lock may be had once its time has come.
-    Ready { since: Instant, revision: Revision },
+    /// The check that decides on a takeover runs.
+    Deciding { began: Instant },
+    /// It has passed, and counts for R; the lock may be had once its time has come.
+    Ready { since: Instant },
 }
 
 impl Standby {
@@ -134,19 +134,18 @@ impl Standby {
         }
     }
 
-    /// Runs a check, if there is one and it is not running.
+    /// Runs a check, if there is one. No command runs.
     fn check(&self, facts: &mut Facts, now: Instant) -> bool {
-        let able = facts.config.check && !facts.running(Command::Check);
-        if able {
+        if facts.config.check {
             let deadline = now.after(facts.config.timing.lock());
             let under = facts.under(None);
             facts.run(Command::Check, Role::Standby, deadline, under);
         }
-        able
+        facts.config.check
     }
 
     fn checked(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
-        let (Phase::Checking { began } | Phase::Deciding { began, .. }) = self.phase else {
+        let (Phase::Checking { began } | Phase::Deciding { began }) = self.phase else {
             // One of a state before, which was killed there.
             return;
         };
@@ -173,10 +172,7 @@ impl Standby {
         }
         self.check_took = now.since(began);
         self.phase = match self.phase {
-            Phase::Deciding { revision, .. } if passed => Phase::Ready {
-                since: now,
-                revision,
-            },
+            Phase::Deciding { .. } if passed => Phase::Ready { since: now },
             Phase::Deciding { .. } => {
                 self.retry_at = began.after(facts.config.timing.renewal()).max(now);
                 Phase::Resting
@@ -210,10 +206,10 @@ impl Standby {
             self.hint_led = now < self.read_at;
             facts.read(now);
         }
-        if let Phase::Ready { since, revision } = self.phase {
+        if let Phase::Ready { since } = self.phase {
             let stale = now >= since.after(facts.config.timing.renewal());
             match self.prospect(facts) {
-                Some(prospect) if prospect.sight.revision == revision && !stale => {
+                Some(prospect) if !stale => {
                     if now >= prospect.take_at() && facts.io.is_none() {
                         let seen = prospect.clone();
                         return Taking::go(facts, &seen, now);
@@ -237,17 +233,10 @@ impl Standby {
             && now >= self.decide_at(prospect)
             && facts.io.is_none()
         {
-            let revision = prospect.sight.revision;
             self.phase = if self.check(facts, now) {
-                Phase::Deciding {
-                    began: now,
-                    revision,
-                }
+                Phase::Deciding { began: now }
             } else {
-                Phase::Ready {
-                    since: now,
-                    revision,
-                }
+                Phase::Ready { since: now }
             };
             return;
         }
@@ -305,7 +294,7 @@ impl Standby {
                 let decide_at = prospect.map(|prospect| self.decide_at(prospect));
                 sooner(decide_at, Some(self.stroke_at))
             }
-            Phase::Ready { since, .. } => {
+            Phase::Ready { since } => {
                 let stale_at = since.after(facts.config.timing.renewal());
                 sooner(prospect.map(Seen::take_at), Some(stale_at))
             }
