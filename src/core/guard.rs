@@ -13,10 +13,9 @@
 //! 1. Whatever way the agent is lost, the same few lines act.
 //! 2. An agent that is silent for too long is killed before anything else is
 //!    done: what was frozen must not thaw and start the service again.
-//! 3. The watchdog device is opened and kicked only while the lock is valid, or while
-//!    the service is known to be down; and never so late that it bites after the
-//!    service must be dead. So what a guard before left running bites, if nobody ends
-//!    the service meanwhile.
+//! 3. The watchdog device is never opened or kicked so late that it bites after the
+//!    service must be dead, unless that is known to be down. So what a guard before
+//!    left running bites, if nobody ends the service meanwhile.
 //! 4. While it waits it needs no memory.
 //! 5. A deadline is looked at when all that was said before it has been taken in:
 //!    a guard that was held up hears first that the agent renewed meanwhile.
@@ -477,9 +476,7 @@ impl Guard {
 
 /// Returns after when a device of this timeout must not be kicked any more.
 fn last_kick(fence: Fence, timeout: Duration) -> Instant {
-    fence
-        .valid_until
-        .min(fence.dead_by.before(longest_bite(timeout)))
+    fence.dead_by.before(longest_bite(timeout))
 }
 
 /// The device is kicked at every word of the agent, and so often within its timeout.
