@@ -36,12 +36,13 @@ impl Facts {
             adopt: None,
         };
         let free = Duration::ZERO;
+        let lost = self.holders.has_lost(now);
         let old_enough = self
             .age
             .is_some_and(|age| age >= timing.lock() + timing.confirmation());
         match &sight.found {
             Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if self.suspect || self.existed => {
+            Found::Absent if lost || self.existed => {
                 claim(wait, confirm, "nobody (the key is gone)")
             }
             Found::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
@@ -50,7 +51,7 @@ impl Facts {
                 confirm,
                 "nobody (the key does not exist, in a bucket not watched for long yet)",
             ),
-            Found::Record(record) if self.suspect => claim(
+            Found::Record(record) if lost => claim(
                 wait,
                 confirm,
                 &format!("{}, in a bucket that has rolled back", name(record)),

@@ -72,9 +72,7 @@ pub(super) struct Facts {
     running: [bool; Command::ALL.len()],
     pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
-    /// Whatever the key shows next is no clean absence.
-    pub(super) suspect: bool,
-    /// Something stood under the key once: its absence is none either.
+    /// Something stood under the key once: its absence is no clean one.
     pub(super) existed: bool,
     pub(super) holders: Holders,
     twin_said_at: Option<Instant>,
@@ -102,7 +100,6 @@ impl Facts {
             running: [false; Command::ALL.len()],
             guard: Guarded::new(now),
             age: None,
-            suspect: false,
             existed: false,
             holders: Holders::default(),
             twin_said_at: None,
@@ -234,7 +231,6 @@ impl Facts {
         self.say(Level::Error, format!("the store has rolled back: {loss}"));
         self.rolled_back = Some(loss.to_owned());
         self.seen = None;
-        self.suspect = true;
         self.holders.bind(self.config.timing, now);
         self.age = None;
         self.high_water = Revision(0);
@@ -243,7 +239,6 @@ impl Facts {
     /// Forgets what stood under the key: this agent's own write replaced it.
     pub(super) fn own_write(&mut self) {
         self.seen = None;
-        self.suspect = false;
         self.existed = true;
     }
 
@@ -261,9 +256,6 @@ impl Facts {
                 Level::Warn,
                 "the key was deleted: its delete marker stands there".to_owned(),
             );
-        }
-        if moved_on {
-            self.suspect = false;
         }
         self.high_water = self.high_water.max(sight.revision);
         self.watch_for_twin(sight, now);

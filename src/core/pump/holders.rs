@@ -70,10 +70,15 @@ impl Holders {
         }
     }
 
-    /// The holder that the store has lost may live on for its T + C·R. Which of those
-    /// that were shown it was is not known: the slowest counts.
+    /// The holder that the store has lost may live on for its T + C·R, and nothing is
+    /// free so long. Which of those that were shown it was is not known, and it may be
+    /// one that was not: the slowest counts.
     pub(super) fn bind(&mut self, timing: Timing, now: Instant) {
-        let mut times = self.last;
+        let own = Times {
+            lock: timing.lock(),
+            grace: timing.confirmation(),
+        };
+        let mut times = self.last.slower(own);
         // Whatever is written from now on has a number of its own.
         self.revision = Revision(0);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
@@ -81,6 +86,11 @@ impl Holders {
         }
         let until = now.after(timing.patience(times.lock + times.grace));
         self.bound = Some(Bound { until, times });
+    }
+
+    /// Returns whether one may live of whom the store knows nothing any more.
+    pub(super) fn has_lost(&self, now: Instant) -> bool {
+        self.bound.as_ref().is_some_and(|bound| now < bound.until)
     }
 
     /// Returns the times that bind whoever follows: those of the holder that is
