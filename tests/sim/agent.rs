@@ -2,9 +2,11 @@
 //! them. The other threads are in `nursery` (children, watchdog, the line to the
 //! guard) and `wire` (the store).
 
-use putex::core::event::{Command, Effect, Ending, Event, Notice, Written};
+use putex::core::event::{Command, Effect, Ending, Event, Notice, Sentry, Written};
+use putex::core::guard::Watch;
 use putex::core::pump::{Pump, bounce};
 use putex::core::record::{BucketId, Found, Incarnation, Record, Revision, Sight};
+use putex::core::timing::Instant;
 
 use super::clock::True;
 use super::counters::Sometimes;
@@ -30,6 +32,8 @@ pub enum LifeEvent {
     PumpDue,
     /// The child thread has an order, or something to look at.
     Order(Order),
+    /// A start begins that was not too late a moment ago.
+    Spawn(Instant),
     Exited(usize),
     GuardSays(usize, Says),
     GuardDue,
@@ -68,6 +72,7 @@ impl LifeEvent {
             | LifeEvent::Inbox(_)
             | LifeEvent::PumpDue => Thread::Pump,
             LifeEvent::Order(_)
+            | LifeEvent::Spawn(_)
             | LifeEvent::Exited(_)
             | LifeEvent::GuardSays(..)
             | LifeEvent::GuardDue => Thread::Child,
@@ -93,7 +98,7 @@ impl LifeEvent {
             LifeEvent::InheritOver(_) | LifeEvent::CallAgain => 2,
             LifeEvent::Inbox(_) => 3,
             LifeEvent::PumpDue => 4,
-            LifeEvent::Order(_) => 5,
+            LifeEvent::Order(_) | LifeEvent::Spawn(_) => 5,
             LifeEvent::Exited(_) => 6,
             LifeEvent::GuardSays(..) => 7,
             LifeEvent::GuardDue => 8,
@@ -137,6 +142,8 @@ pub struct Life {
     pub known: u64,
     pub bucket: Option<BucketId>,
     pub known_key: u64,
+    /// The guard has said that it is prepared, and was not told otherwise since.
+    pub armed: bool,
 }
 
 impl World<'_> {
@@ -149,6 +156,7 @@ impl World<'_> {
             LifeEvent::Inbox(event) => self.hear(id, &event),
             LifeEvent::PumpDue => self.pump_due(id),
             LifeEvent::Order(order) => self.carry_out(id, order),
+            LifeEvent::Spawn(deadline) => self.begin_command(id, Command::Start, deadline),
             LifeEvent::Exited(process) => self.reap(id, process),
             LifeEvent::GuardSays(guard, says) => self.heed_guard(id, guard, says),
             LifeEvent::GuardDue => self.ensure_guard(id),
@@ -241,6 +249,9 @@ impl World<'_> {
         if old != state {
             self.moved(id, old, state);
         }
+        if old == "active" && state == "stopping" && tells_of_others(event) {
+            self.sites[site].lost_at = Some(self.now);
+        }
         for effect in effects {
             if !self.lives[id].alive {
                 break;
@@ -296,6 +307,7 @@ impl World<'_> {
             }
             Effect::Guard(watch, under) => {
                 self.step(Step::Told);
+                self.lives[id].armed &= watch != Watch::Down;
                 self.lives[id].wishes.tell = Some((watch, under));
                 self.order(id, Order::Wishes);
             }
@@ -371,6 +383,7 @@ impl World<'_> {
                 self.acknowledged(id);
             }
             Event::Shutdown(_) => self.count(Sometimes::Sigterm),
+            Event::Guard(sentry) => self.lives[id].armed = *sentry == Sentry::Armed,
             Event::Tick
             | Event::Closed(_)
             | Event::Rejected(_)
@@ -378,8 +391,7 @@ impl World<'_> {
             | Event::Written(Written::Moved(_) | Written::Denied(_) | Written::Unknown(_))
             | Event::Hint(_)
             | Event::Twin(_)
-            | Event::Ended(..)
-            | Event::Guard(_) => {}
+            | Event::Ended(..) => {}
         }
         self.on_event(id, event);
     }
@@ -435,6 +447,14 @@ impl World<'_> {
         let site = self.lives[id].site;
         self.lives[id].slots[command as usize].deadline.max(BEFORE) <= self.clock(site)
     }
+}
+
+/// Whether an event can tell that another has written.
+fn tells_of_others(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Opened(_) | Event::Read(Ok(_)) | Event::Written(Written::Moved(_))
+    )
 }
 
 fn says_loss(effect: &Effect) -> bool {

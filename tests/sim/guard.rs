@@ -62,6 +62,8 @@ impl GuardEvent {
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     kicked_at: True,
+    /// By the kernel, when its guard died.
+    again_at: True,
     timeout: True,
     /// Which guard has it open, dead or alive.
     pub guard: usize,
@@ -70,6 +72,11 @@ pub struct Device {
 impl Device {
     /// Returns when it resets the host, if it is not kicked before.
     pub fn bites_at(&self) -> True {
+        self.kicked_at.max(self.again_at) + self.timeout
+    }
+
+    /// Returns when it would, as its guard kicked it.
+    pub fn meant_to_bite_at(&self) -> True {
         self.kicked_at + self.timeout
     }
 }
@@ -413,6 +420,7 @@ impl World<'_> {
         let bites = self.chance.between(shortest, longest);
         self.hosts[setup.host].device = Some(Device {
             kicked_at,
+            again_at: 0,
             timeout: bites,
             guard: id,
         });
@@ -449,7 +457,7 @@ impl World<'_> {
         let at = self.now;
         if let Some(device) = self.device_of(id) {
             // The kernel kicks it once more.
-            device.kicked_at = at;
+            device.again_at = at;
         }
         if let Some(life) = agent {
             self.say(id, life, Says::Ended);

@@ -57,6 +57,7 @@ impl World<'_> {
             known: 0,
             bucket: None,
             known_key: 0,
+            armed: false,
         });
         self.sites[site].life = Some(id);
         self.show(site, "starting");
@@ -208,6 +209,7 @@ impl World<'_> {
         life.pump = None;
         life.held.clear();
         let (site, calling) = (life.site, life.calling);
+        self.sites[site].lost_at = None;
         if life.owns_file {
             let token = &self.sc.sites[site].token;
             let files = &mut self.hosts[self.sc.sites[site].host].files;

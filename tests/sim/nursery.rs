@@ -12,6 +12,7 @@ use super::clock::True;
 use super::counters::Sometimes;
 use super::guard::{Says, Word};
 use super::process::{BEFORE, Owner, never};
+use super::scenario::Step;
 use super::world::{Happening, World};
 
 /// What the pump wants of the child thread.
@@ -63,7 +64,7 @@ pub struct Sentinel {
     pause: Duration,
     start_at: Instant,
     /// What the guard was told last; another is told at once.
-    watch: Option<Watch>,
+    pub watch: Option<Watch>,
     under: Under,
     groups: [Option<usize>; 4],
 }
@@ -144,6 +145,15 @@ impl World<'_> {
         if !endless && self.is_over(id, command) {
             return self.tell(id, Event::Ended(command, Outcome::Overran));
         }
+        if command == Command::Start {
+            // What it looked at can have changed when it goes on.
+            self.step(Step::Spawn);
+            return self.after(1, Happening::Life(id, LifeEvent::Spawn(deadline)));
+        }
+        self.begin_command(id, command, deadline);
+    }
+
+    pub fn begin_command(&mut self, id: usize, command: Command, deadline: Instant) {
         let site = self.lives[id].site;
         let line = self.lives[id].sentinel.line();
         if command == Command::Start && !line.is_some_and(|guard| self.guards[guard].alive) {
@@ -152,6 +162,9 @@ impl World<'_> {
             self.count(Sometimes::StartUnknown);
             let failed = Outcome::Failed("killed by signal 9".to_owned());
             return self.tell(id, Event::Ended(command, failed));
+        }
+        if command == Command::Start {
+            self.knows_of_start(id);
         }
         let process = self.run_command(site, command, Owner::Life(id), deadline);
         self.note(Some(site), || format!("{} begins", command.name()));

@@ -11,6 +11,8 @@
 //! | `left-up` | neither an agent that ends cleanly nor a guard leaves a service that is up |
 //! | `loss` | what a store shows only when it lost writes is noticed |
 //! | `needless` | a guard does not kill an agent that has told it in time |
+//! | `unguarded` | start is run, and begins, only when a guard is prepared for it |
+//! | `device` | a watchdog device is not kicked so late that it bites after V + C·R |
 //! | `twice` | no command runs twice at the same time |
 //! | `deadline` | after a turn the next deadline lies in the future |
 //! | `liveness` | when nothing goes wrong any more, exactly one service is up in time |
@@ -24,6 +26,7 @@
 use std::time::Duration;
 
 use putex::core::event::Ending;
+use putex::core::guard::Watch;
 
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
@@ -48,6 +51,8 @@ pub struct Excuse {
     pub stop_failed: bool,
     /// And what should have helped then could not.
     pub unaided: bool,
+    /// A start that nobody was left to know of brought it up.
+    pub stray: bool,
     /// Its host slept past V: it has until then.
     pub until: True,
 }
@@ -55,13 +60,15 @@ pub struct Excuse {
 impl World<'_> {
     fn excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
+        excuse.unwatched || self.stop_is_excused(site) || self.now < excuse.until
+    }
+
+    /// Whether it is nobody's fault that stop did not help.
+    fn stop_is_excused(&self, site: usize) -> bool {
+        let excuse = &self.sites[site].excuse;
         let setup = &self.sc.sites[site];
         let aided = (setup.cages || setup.resort) && !excuse.unaided;
-        excuse.unwatched
-            || excuse.lied
-            || self.is_double(site)
-            || excuse.stop_failed && !aided
-            || self.now < excuse.until
+        excuse.lied || excuse.stray || self.is_double(site) || excuse.stop_failed && !aided
     }
 
     /// Two agents of one host and one token take each other for lives of one agent, so
@@ -79,8 +86,11 @@ impl World<'_> {
         let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
         let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
         let acked = self.sites[site].acked?;
+        let valid = acked + nanos(timing.lock());
+        // A lock that is seen to be lost is lost from then on.
+        let valid = valid.min(self.sites[site].lost_at.unwrap_or(valid));
         // Rounded to whole nanoseconds on the way, a few times.
-        Some(acked + nanos(timing.lock()) + grace as u64 + 100)
+        Some(valid + grace as u64 + 100)
     }
 
     pub fn service_up(&mut self, site: usize) {
@@ -197,12 +207,26 @@ impl World<'_> {
             return;
         }
         self.stray_starts(site);
-        // The kernel kicks a device once more when the guard that has it open dies:
-        // then it may bite too late.
-        let bites = self.host(site).device.map(|device| device.bites_at());
         let by = self.dead_by(site).unwrap_or(0);
-        if bites.is_none_or(|at| at > by) {
+        let device = self.host(site).device;
+        if !self.excused(site) && device.is_some_and(|device| device.meant_to_bite_at() > by) {
+            self.fail("device", format!("that of {site} is to bite after V + C·R"));
+        }
+        // The kernel kicks it once more when the guard that has it open dies: then it
+        // may bite too late.
+        if device.is_none_or(|device| device.bites_at() > by) {
             self.sites[site].excuse.unwatched = true;
+        }
+    }
+
+    /// A start begins: its guard knows of it by then.
+    pub fn knows_of_start(&mut self, id: usize) {
+        let site = self.lives[id].site;
+        if !matches!(self.lives[id].sentinel.watch, Some(Watch::MayRun(_))) {
+            self.fail(
+                "unguarded",
+                format!("start of {site} begins before its guard knows"),
+            );
         }
     }
 
@@ -212,7 +236,7 @@ impl World<'_> {
             Ending::Clean | Ending::Rejected(_) => {
                 // What a life before left behind, with a device that bites.
                 let bites = self.host(site).device.is_some();
-                if self.sites[site].up && !bites && !self.excused(site) {
+                if self.sites[site].up && !bites && !self.stop_is_excused(site) {
                     self.fail(
                         "left-up",
                         format!("{site} ends with its service up: {ending:?}"),
@@ -226,7 +250,10 @@ impl World<'_> {
     pub fn on_leave(&mut self, guard: usize) {
         let site = self.guards[guard].site;
         let dying = self.now <= self.sites[site].killed_at;
-        let left = self.sites[site].up && !dying && !self.agent_is_well(site);
+        let starts = self.sites[site].starts.iter();
+        let mut starts = starts.map(|id| &self.processes[*id]);
+        let starting = starts.any(|start| !start.stray && !start.dying);
+        let left = (self.sites[site].up || starting) && !dying && !self.agent_is_well(site);
         // One whose name was not written down yet watches on beside it.
         let alone = self.sites[site].guards.iter().all(|other| *other == guard);
         // What a guard before left running, which no other has touched.

@@ -216,7 +216,9 @@ impl World<'_> {
         match event {
             ProcessEvent::Effect => match process.effect {
                 Some(true) => {
-                    self.sites[process.site].excuse.unwatched |= process.stray;
+                    let excuse = &mut self.sites[process.site].excuse;
+                    excuse.unwatched |= process.stray;
+                    excuse.stray |= process.stray;
                     self.service_up(process.site);
                 }
                 Some(false) => self.service_down(process.site),

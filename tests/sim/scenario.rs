@@ -69,6 +69,8 @@ pub enum When {
 /// A step of an agent that a fault may follow at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// A start that is not too late yet is about to begin.
+    Spawn,
     Write,
     Stored,
     Start,
@@ -79,7 +81,8 @@ pub enum Step {
     Applied,
 }
 
-const STEPS: [Step; 8] = [
+pub const STEPS: [Step; 9] = [
+    Step::Spawn,
     Step::Write,
     Step::Stored,
     Step::Start,

@@ -50,6 +50,9 @@ impl World<'_> {
             Kind::Suspend => {
                 let host = self.sc.sites[site].host;
                 self.hosts[host].asleep = true;
+                for place in &mut self.sites {
+                    place.lost_at = None;
+                }
                 self.show_sleep(host, true);
                 return true;
             }
@@ -142,6 +145,7 @@ impl World<'_> {
             && self.lives[id].alive
         {
             self.lives[id].stopped = true;
+            self.sites[site].lost_at = None;
             self.show(site, "paused");
         }
         if kind != Kind::PauseAgent {

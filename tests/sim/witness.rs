@@ -100,7 +100,10 @@ impl World<'_> {
         let site = self.lives[id].site;
         self.check_outlived(site);
         let acked = &mut self.sites[site].acked;
-        *acked = Some(acked.map_or(sent, |at| at.max(sent)));
+        if acked.is_none_or(|at| at < sent) {
+            *acked = Some(sent);
+            self.sites[site].lost_at = None;
+        }
     }
 
     /// A write was stored, whether its writer learns of it or not.
@@ -166,6 +169,10 @@ impl World<'_> {
         }
         match run.command {
             Command::Start => {
+                if !self.lives[id].armed {
+                    let text = format!("{site} starts without a guard that is prepared");
+                    self.fail("unguarded", text);
+                }
                 self.sites[site].stopped = false;
                 self.lives[id].writing.clean = false;
                 if !self.sites[site].up && !self.starting(site) {

@@ -20,7 +20,7 @@ use super::oracle::{Excuse, Failure};
 use super::plain::Plain;
 use super::process::{Process, ProcessEvent};
 use super::random::Random;
-use super::scenario::{First, Scenario, Step, When};
+use super::scenario::{First, STEPS, Scenario, Step, When};
 use super::store::Store;
 use super::wire::Request;
 use super::witness::Terms;
@@ -81,6 +81,9 @@ pub struct Site {
     pub excuse: Excuse,
     /// When the last renewal was sent that the agent knows to be acknowledged.
     pub acked: Option<True>,
+    /// When the agent learnt that the lock is another's; nobody else need know of it,
+    /// should it be gone or paused then.
+    pub lost_at: Option<True>,
     /// When its term began, and with which revision.
     pub term_at: True,
     pub term: u64,
@@ -118,7 +121,7 @@ pub struct World<'a> {
     pub trace: Option<Trace>,
     pub hash: u64,
     pub quiet: bool,
-    pub steps: [u64; 8],
+    pub steps: [u64; STEPS.len()],
     pub terms: Terms,
     pub incarnations: u128,
     /// Somebody wrote to the key by hand, last then.
@@ -145,6 +148,7 @@ impl<'a> World<'a> {
             up: false,
             excuse: Excuse::default(),
             acked: None,
+            lost_at: None,
             term_at: 0,
             term: 0,
             cut_out: 0,
@@ -175,7 +179,7 @@ impl<'a> World<'a> {
             trace: trace.then(|| Trace::new(sc)),
             hash: 0xcbf2_9ce4_8422_2325,
             quiet: false,
-            steps: [0; 8],
+            steps: [0; STEPS.len()],
             terms: Terms::default(),
             incarnations: 0,
             hand_at: None,
