@@ -43,10 +43,13 @@ pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
 /// When that is not permitted.
 #[expect(unsafe_code, reason = "a system call that rustix lacks")]
 pub fn set_realtime() -> io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: 1 };
+    let lowest: libc::c_int = 1;
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: sched_setscheduler(2) reads one sched_param; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) };
+    // The kernel's call, since musl's function of this name always fails.
+    let call = libc::SYS_sched_setscheduler;
+    // SAFETY: sched_setscheduler(2) reads one sched_param, which for the kernel is one
+    // int; 0 is the calling thread.
+    let result = unsafe { libc::syscall(call, 0, policy, &raw const lowest) };
     if result == 0 {
         return Ok(());
     }
