@@ -90,12 +90,21 @@ pub struct Setup {
     pub greeting: Greeting,
 }
 
+/// What an agent needs of a host besides its kernel.
+const NEEDED: [(&str, &str); 3] = [
+    ("/bin/sh", "which runs the commands"),
+    ("/proc/self/exe", "from which the guard is started"),
+    ("/dev/null", "which commands read"),
+];
+
 /// Runs an agent until it is told to end.
 ///
 /// # Errors
 ///
-/// When the system has no thread, pipe or signal handler to give.
+/// When the system has no thread, pipe or signal handler to give, or lacks a file
+/// that every agent needs.
 pub fn run(setup: Setup) -> io::Result<Exit> {
+    find_needed()?;
     end_all_when_one_panics(setup.sink, &setup.commands.key);
     let threads = Threads {
         realtime: setup.realtime,
@@ -185,6 +194,17 @@ fn make_cage(greeting: &mut Greeting) -> Option<Cage> {
             None
         }
     }
+}
+
+/// A host that is nearly empty shall be told what is missing, by name.
+fn find_needed() -> io::Result<()> {
+    for (file, why) in NEEDED {
+        if let Err(error) = std::fs::metadata(file) {
+            let text = format!("{file}, {why}: {error}");
+            return Err(io::Error::new(error.kind(), text));
+        }
+    }
+    Ok(())
 }
 
 /// Asks for real-time priority and locked memory; says what is not permitted.
