@@ -95,6 +95,10 @@ fn options_of_putex_in_contrib_exist() {
     let known: BTreeSet<_> = FLAGS.iter().map(|flag| flag.long).collect();
     let mut seen = 0;
     for (path, text) in files("contrib") {
+        // Those are made of the table; see tests/completions.rs.
+        if path.starts_with("contrib/completions") {
+            continue;
+        }
         let text = text.replace("\\\n", " ");
         let calls = text.lines().filter(|line| line.contains("--key "));
         for word in calls.flat_map(str::split_whitespace) {

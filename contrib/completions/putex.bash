@@ -1,0 +1,65 @@
+# bash completion of putex: /usr/share/bash-completion/completions/putex
+# Made from the table of the program, src/cli/table.rs, by
+# PUTEX_REWRITE=1 cargo test --test completions
+
+_putex() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    # To bash, --option=value is three words.
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]]; then
+        prev=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    local verb=agent options=
+    case ${COMP_WORDS[1]} in
+        agent | check | finish | timing | help) verb=${COMP_WORDS[1]} ;;
+    esac
+    COMPREPLY=()
+    case $prev in
+        --password-file | --auth-token-file | --nkey | --creds | \
+            --tlsca | --tlscert | --tlskey | --watchdog)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return ;;
+        --dir)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+            return ;;
+        --start | --stop | --healthcheck | --last-resort)
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+            return ;;
+        --nats | --context | --user | --inbox-prefix | --js-domain | \
+            --js-api-prefix | --bucket | --key | --token | -r | -f | -c | \
+            --drift | --replicas | --notify-fd)
+            return ;;
+    esac
+    if [[ $cur == -* ]]; then
+        case $verb in
+            agent | check | finish)
+                options+=' --nats --context --user --password-file --auth-token-file
+                    --nkey --creds --tlsca --tlscert --tlskey --tlsfirst
+                    --inbox-prefix --js-domain --js-api-prefix --dir --bucket
+                    --key --token --start --stop --healthcheck --last-resort
+                    --watchdog --realtime --replicas --allow-memory --notify-fd
+                    --syslog --verbose -v --quiet -q' ;;
+        esac
+        case $verb in
+            agent | check | finish | timing)
+                options+=' -r -f -c --drift' ;;
+        esac
+        case $verb in
+            agent | check | finish | timing | help)
+                options+=' --help -h --version -V' ;;
+        esac
+    elif ((COMP_CWORD == 1)); then
+        options='agent check finish timing help'
+    elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
+        options='agent theory check finish help timing guard commands
+            managers environment files signals exit messages examples
+            tls bucket record states fencing limits caveats'
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+}
+
+complete -F _putex putex

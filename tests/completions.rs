@@ -1,0 +1,234 @@
+//! The completions of bash, zsh and fish in `contrib/completions` are made from the
+//! table of commands and flags, and do what they say in the shells that are there.
+//!
+//! After a change of the table: `PUTEX_REWRITE=1 cargo test --test completions`.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "completions/bash.rs"]
+mod bash;
+#[path = "completions/fish.rs"]
+mod fish;
+#[path = "docs/mdoc.rs"]
+mod mdoc;
+#[path = "completions/zsh.rs"]
+mod zsh;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use putex::cli::table::{FLAGS, Flag, Verb};
+use putex::cli::topics::TOPICS;
+
+use mdoc::{root, run_tool, spellings};
+
+const FOLDER: &str = "contrib/completions";
+
+/// What stands at the head of each file.
+const ORIGIN: &str = "# Made from the table of the program, src/cli/table.rs, by\n\
+                      # PUTEX_REWRITE=1 cargo test --test completions\n";
+
+/// What can be offered for the value of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    /// It takes none.
+    None,
+    File,
+    Folder,
+    Command,
+    /// Nothing: only the user knows it.
+    Text,
+}
+
+fn value_of(flag: &Flag) -> Value {
+    match flag.value {
+        "" => Value::None,
+        "file" | "device" => Value::File,
+        "dir" => Value::Folder,
+        "command" => Value::Command,
+        "url[,url]" | "name" | "subject" | "key" | "token" | "time" | "count" | "percent"
+        | "number" => Value::Text,
+        other => panic!("{}: what is to be offered for {other}?", flag.shown()),
+    }
+}
+
+/// The commands that are started by hand.
+fn verbs() -> Vec<Verb> {
+    let by_hand = |verb: &Verb| *verb != Verb::Guard;
+    Verb::ALL.into_iter().filter(by_hand).collect()
+}
+
+/// Returns the words of the commands that take a flag, of those that are started by
+/// hand.
+fn takers(flag: &Flag) -> Vec<&'static str> {
+    let takes = |verb: &Verb| flag.verbs.contains(verb);
+    verbs().into_iter().filter(takes).map(Verb::word).collect()
+}
+
+/// Returns the flags, put together by the commands that take them.
+fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
+    let mut groups: Vec<(Vec<&str>, Vec<&Flag>)> = Vec::new();
+    for flag in FLAGS {
+        let takers = takers(flag);
+        match groups.iter_mut().find(|(known, _)| *known == takers) {
+            Some((_, flags)) => flags.push(flag),
+            None => groups.push((takers, vec![flag])),
+        }
+    }
+    groups
+}
+
+/// Returns the summary of a command, as `--help` shows it.
+fn about(verb: Verb) -> String {
+    let help = putex::cli::help::help(None);
+    let start = format!("  {:<8} ", verb.word());
+    let line = help.lines().find(|line| line.starts_with(&start)).unwrap();
+    line[start.len()..].to_owned()
+}
+
+#[test]
+fn the_files_are_those_that_the_table_makes() {
+    let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
+    let mut stale = Vec::new();
+    for (name, text) in [
+        ("putex.bash", bash::script()),
+        ("_putex", zsh::script()),
+        ("putex.fish", fish::script()),
+    ] {
+        let path = root().join(FOLDER).join(name);
+        let kept = fs::read_to_string(&path).unwrap_or_default();
+        if kept == text {
+            continue;
+        }
+        if rewrite {
+            fs::write(&path, &text).unwrap();
+            println!("{name}: written");
+        } else {
+            stale.push(name);
+        }
+    }
+    assert!(
+        stale.is_empty(),
+        "{stale:?}: the table has changed; run PUTEX_REWRITE=1 cargo test --test completions"
+    );
+}
+
+#[test]
+fn shells_can_read_them() {
+    for words in [
+        &["bash", "-n", "contrib/completions/putex.bash"][..],
+        &["zsh", "-f", "-n", "contrib/completions/_putex"],
+        &["fish", "-n", "contrib/completions/putex.fish"],
+        &["shellcheck", "-s", "bash", "contrib/completions/putex.bash"],
+    ] {
+        let said = run_tool(words).unwrap_or_default();
+        assert_eq!(said, "", "{words:?}");
+    }
+}
+
+/// A shell that was asked what may follow; `None` when it is not there.
+type Ask = fn(&[&str]) -> Option<BTreeSet<String>>;
+
+const SHELLS: [(&str, Ask); 3] = [
+    ("bash", bash::offers),
+    ("fish", fish::offers),
+    ("zsh", zsh::offers),
+];
+
+fn set<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    words.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn commands_and_topics_are_offered() {
+    let commands = set(verbs().into_iter().map(Verb::word));
+    let topics = set(TOPICS.iter().map(|topic| topic.word));
+    for (shell, ask) in SHELLS {
+        for (words, due) in [
+            (&["putex", ""][..], commands.clone()),
+            (&["putex", "ti"], set(["timing"])),
+            (&["putex", "help", ""], topics.clone()),
+            (&["putex", "help", "gu"], set(["guard"])),
+            (&["putex", "help", "guard", ""], set([])),
+            (&["putex", "timing", ""], set([])),
+            (&["putex", "agent", ""], set([])),
+            (&["putex", "--key", "k", ""], set([])),
+        ] {
+            if let Some(offered) = ask(words) {
+                assert_eq!(offered, due, "{shell}: {words:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_command_is_offered_its_flags_and_no_others() {
+    for (shell, ask) in SHELLS {
+        let mut cases: Vec<_> = verbs()
+            .into_iter()
+            .map(|verb| (verb.word(), verb))
+            .collect();
+        // Without a command it is the agent's.
+        cases.push(("--syslog", Verb::Agent));
+        for (first, verb) in cases {
+            let flags = FLAGS.iter().filter(|flag| flag.verbs.contains(&verb));
+            let all: BTreeSet<_> = flags.flat_map(spellings).collect();
+            let long: BTreeSet<_> = all
+                .iter()
+                .filter(|flag| flag.starts_with("--"))
+                .cloned()
+                .collect();
+            if let Some(offered) = ask(&["putex", first, "--"]) {
+                assert_eq!(offered, long, "{shell}: putex {first} --");
+            }
+            if let Some(offered) = ask(&["putex", first, "-"]) {
+                assert_eq!(offered, all, "{shell}: putex {first} -");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_are_offered_where_they_are_known() {
+    for (shell, ask) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
+        for flag in FLAGS {
+            let Some(verb) = takers(flag).first().copied() else {
+                continue;
+            };
+            for word in spellings(flag) {
+                let (file, dir) = ("tests/docs.rs", "tests/docs");
+                let (typed, due) = match value_of(flag) {
+                    Value::None => continue,
+                    Value::File => ("tests/doc", set([file, dir])),
+                    Value::Folder => ("tests/doc", set([dir])),
+                    Value::Command => ("sleep", set(["sleep"])),
+                    Value::Text => ("", set([])),
+                };
+                let Some(offered) = ask(&["putex", verb, &word, typed]) else {
+                    continue;
+                };
+                let offered: BTreeSet<_> = offered
+                    .iter()
+                    .map(|word| word.trim_end_matches('/').to_owned())
+                    .collect();
+                let fits = match value_of(flag) {
+                    Value::Command => offered.is_superset(&due),
+                    Value::None | Value::File | Value::Folder | Value::Text => offered == due,
+                };
+                assert!(fits, "{shell}: {word}: {offered:?} instead of {due:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_behind_an_equals_sign_is_completed_too() {
+    // bash takes that for three words.
+    let words = ["putex", "agent", "--creds", "=", "tests/docs.r"];
+    if let Some(offered) = bash::offers(&words) {
+        assert_eq!(offered, set(["tests/docs.rs"]));
+    }
+    if let Some(offered) = bash::offers(&["putex", "agent", "--dir", "="]) {
+        assert!(offered.contains("tests"), "{offered:?}");
+    }
+}

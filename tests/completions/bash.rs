@@ -1,0 +1,116 @@
+//! The completion of bash. It needs nothing else than bash.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use putex::cli::table::{FLAGS, Verb};
+use putex::cli::topics::TOPICS;
+
+use super::mdoc::{run_tool, spellings};
+use super::{ORIGIN, Value, by_takers, value_of, verbs};
+
+/// Columns of a list of words.
+const COLUMNS_MAX: usize = 60;
+
+/// Returns the file.
+pub(crate) fn script() -> String {
+    let verbs: Vec<_> = verbs().into_iter().map(Verb::word).collect();
+    let topics: Vec<_> = TOPICS.iter().map(|topic| topic.word).collect();
+    let mut out = format!(
+        "# bash completion of putex: /usr/share/bash-completion/completions/putex\n\
+         {ORIGIN}\n\
+         _putex() {{\n\
+         \x20   local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD - 1]}}\n\
+         \x20   # To bash, --option=value is three words.\n\
+         \x20   if [[ $cur == = ]]; then\n\
+         \x20       cur=\n\
+         \x20   elif [[ $prev == = ]]; then\n\
+         \x20       prev=${{COMP_WORDS[COMP_CWORD - 2]}}\n\
+         \x20   fi\n\
+         \x20   local verb=agent options=\n\
+         \x20   case ${{COMP_WORDS[1]}} in\n\
+         \x20       {}) verb=${{COMP_WORDS[1]}} ;;\n\
+         \x20   esac\n\
+         \x20   COMPREPLY=()\n\
+         \x20   case $prev in\n",
+        verbs.join(" | ")
+    );
+    for (kind, action) in [
+        (Value::File, Some("f")),
+        (Value::Folder, Some("d")),
+        (Value::Command, Some("c")),
+        (Value::Text, None),
+    ] {
+        let flags = FLAGS.iter().filter(|flag| value_of(flag) == kind);
+        let words: Vec<_> = flags.flat_map(spellings).collect();
+        let _ = write!(
+            out,
+            "        {})\n            ",
+            wrapped(&words, " |", " \\\n            ")
+        );
+        if let Some(action) = action {
+            let _ = write!(
+                out,
+                "compopt -o filenames 2>/dev/null\n            \
+                 mapfile -t COMPREPLY < <(compgen -{action} -- \"$cur\")\n            "
+            );
+        }
+        out.push_str("return ;;\n");
+    }
+    out.push_str("    esac\n    if [[ $cur == -* ]]; then\n");
+    for (takers, flags) in by_takers() {
+        let words: Vec<_> = flags.into_iter().flat_map(spellings).collect();
+        let _ = write!(
+            out,
+            "        case $verb in\n            {})\n                \
+             options+=' {}' ;;\n        esac\n",
+            takers.join(" | "),
+            wrapped(&words, "", "\n                    ")
+        );
+    }
+    let _ = write!(
+        out,
+        "    elif ((COMP_CWORD == 1)); then\n        options='{}'\n    \
+         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
+         mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n}}\n\n\
+         complete -F _putex putex\n",
+        verbs.join(" "),
+        wrapped(&topics, "", "\n            ")
+    );
+    out
+}
+
+/// Returns words in lines, each word but the last with `mark` behind it.
+fn wrapped(words: &[impl AsRef<str>], mark: &str, line_break: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for (index, word) in words.iter().enumerate() {
+        let word = word.as_ref();
+        if index > 0 {
+            let full = column + word.len() > COLUMNS_MAX;
+            out.push_str(mark);
+            out.push_str(if full { line_break } else { " " });
+            column = if full { 0 } else { column };
+        }
+        out.push_str(word);
+        column += word.len() + mark.len() + 1;
+    }
+    out
+}
+
+/// Returns what bash would offer for the last of these words.
+pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
+    let script = ". contrib/completions/putex.bash || exit\n\
+                  COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1))\n\
+                  [[ $(complete -p putex) == *'-F _putex putex' ]] || exit\n\
+                  _putex putex \"${@: -1}\" \"${@: -2:1}\" || exit\n\
+                  printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let mut call = vec!["bash", "--norc", "-c", script, "bash"];
+    call.extend(words);
+    let said = run_tool(&call)?;
+    Some(
+        said.lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
+}

@@ -1,0 +1,131 @@
+//! The completion of zsh.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use putex::cli::table::{Flag, Verb};
+use putex::cli::topics::TOPICS;
+
+use super::mdoc::run_tool;
+use super::{ORIGIN, Value, about, by_takers, value_of, verbs};
+
+/// Returns a text in quotes.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Returns what `_arguments` is told of a flag.
+fn argument(flag: &Flag) -> Vec<String> {
+    let about = flag.help.replace('[', "\\[").replace(']', "\\]");
+    let called = flag.value.replace(':', "\\:");
+    let value = match value_of(flag) {
+        Value::None => String::new(),
+        Value::File => format!(":{called}:_files"),
+        Value::Folder => format!(":{called}:_path_files -/"),
+        Value::Command => format!(":{called}: _command_names -e"),
+        Value::Text => format!(":{called}: "),
+    };
+    let (behind_short, behind_long) = match value_of(flag) {
+        Value::None => ("", ""),
+        Value::File | Value::Folder | Value::Command | Value::Text => ("+", "="),
+    };
+    let short = flag.short.map(|short| format!("-{short}{behind_short}"));
+    let long = (!flag.long.is_empty()).then(|| format!("--{}{behind_long}", flag.long));
+    short
+        .into_iter()
+        .chain(long)
+        // -v and -q count.
+        .map(|name| match flag.long {
+            "verbose" | "quiet" => format!("*{name}"),
+            _ => name,
+        })
+        .map(|name| quoted(&format!("{name}[{about}]{value}")))
+        .collect()
+}
+
+/// Returns the file.
+pub(crate) fn script() -> String {
+    let words: Vec<_> = verbs().into_iter().map(Verb::word).collect();
+    let mut out = format!(
+        "#compdef putex\n\
+         # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
+         {ORIGIN}\n\
+         local verb=\n\
+         local -a flags verbs topics\n\
+         verbs=(\n"
+    );
+    let described =
+        |word: &str, about: &str| quoted(&format!("{word}:{}", about.replace(':', "\\:")));
+    for verb in verbs() {
+        let _ = writeln!(out, "    {}", described(verb.word(), &about(verb)));
+    }
+    out.push_str(")\ntopics=(\n");
+    for topic in TOPICS {
+        let _ = writeln!(out, "    {}", described(topic.word, topic.about));
+    }
+    let _ = write!(
+        out,
+        ")\nif ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
+         verb=$words[2]\n    \
+         shift words\n    \
+         ((CURRENT--))\n\
+         fi\n",
+        words.join("|")
+    );
+    for (takers, flags) in by_takers() {
+        let _ = writeln!(
+            out,
+            "if [[ ${{verb:-agent}} == ({}) ]]; then\n    flags+=(",
+            takers.join("|")
+        );
+        for line in flags.into_iter().flat_map(argument) {
+            let _ = writeln!(out, "        {line}");
+        }
+        out.push_str("    )\nfi\n");
+    }
+    out.push_str(
+        "# A hint at what is to be typed keeps options from being typed out.\n\
+         if [[ $PREFIX != -* ]]; then\n    \
+         case $verb in\n        \
+         '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
+         agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
+         help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
+         esac\n\
+         fi\n\
+         _arguments -s : $flags\n",
+    );
+    out
+}
+
+/// What zsh has only where a line is edited: says what it is told.
+const STUBS: &str = r#"
+_arguments() {
+    local spec
+    shift 2
+    for spec; do
+        case $spec in
+            -*|\**) print -r -- "${${${spec#\*}%%\[*}%[=+]}" ;;
+            1:*) ((CURRENT == 2)) && eval "${${spec#*\{}%\}}" ;;
+        esac
+    done
+}
+_describe() {
+    local entry
+    for entry in "${(@P)2}"; do print -r -- "${entry%%:*}"; done
+}
+functions[_putex]=$(<contrib/completions/_putex)
+words=("$@") CURRENT=$# PREFIX=${@[-1]}
+_putex
+"#;
+
+/// Returns what zsh would offer for the last of these words: a flag, a command or a
+/// topic. What a flag's value may be is not asked for.
+pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
+    let mut call = vec!["zsh", "-f", "-c", STUBS, "zsh"];
+    call.extend(words);
+    let said = run_tool(&call)?;
+    let typed = words.last().copied().unwrap_or_default();
+    let fits =
+        |word: &&str| word.starts_with(typed) && word.starts_with('-') == typed.starts_with('-');
+    Some(said.lines().filter(fits).map(str::to_owned).collect())
+}
