@@ -1,45 +1,55 @@
-//! The command line: a loop over the words that only validates, and what they
-//! come to.
+//! The command line: a loop over the words, the settings that they, the environment
+//! and a file come to, and what is asked for by these.
 
 pub mod access;
+pub mod asked;
+pub mod config;
 pub mod help;
 pub mod report;
+pub mod settings;
 pub mod table;
 pub mod topics;
 mod value;
+mod verb;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 use log::LevelFilter;
 
-use self::access::{Access, Typed as TypedAccess};
-use self::table::{FLAGS, Flag, Name, Verb};
-use self::value::{count, descriptor, device, drift_ppm, duration, replicas};
-use crate::core::bite::wanted_timeout;
-use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use self::access::Access;
+use self::asked::Asked;
+use self::config::Read;
+use self::settings::{Faults, Given, Origin, Settings};
+use self::table::{FLAGS, Flag, Name, Verb, shown};
+use crate::core::timing::Timing;
 use crate::exit::Exit;
-use crate::store::name::{valid_bucket, valid_key};
-
-/// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
-/// domain name 253.
-const TOKEN_BYTES_MAX: usize = 255;
 
 /// What the user wants.
 #[derive(Debug)]
 pub enum Wish {
     /// Run the agent.
     Agent(Box<AgentArgs>),
-    /// Say that this command line is right.
-    Check(Box<AgentArgs>),
+    /// Say what is set and whether it is right.
+    Check(Box<CheckArgs>),
     /// Stop what this agent and its guard left.
     Finish(Box<AgentArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this and end well: help, version, timing.
     Print(String),
+}
+
+/// What is to be checked.
+#[derive(Debug)]
+pub struct CheckArgs {
+    /// All that was set, and where.
+    pub settings: Settings,
+    /// The configuration file that was read.
+    pub config: Option<String>,
+    /// What that comes to, and what is wrong with it.
+    pub asked: Asked,
 }
 
 /// What the agent was asked for, valid word by word.
@@ -82,7 +92,7 @@ pub struct AgentArgs {
 }
 
 /// Where the lock is kept.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In NATS JetStream; the servers as they were given, secrets included.
     Nats(String),
@@ -95,7 +105,7 @@ pub enum Place {
 }
 
 /// Why a command line is refused: one line, and the exit status.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What the user is told.
     pub text: String,
@@ -104,11 +114,14 @@ pub struct Refusal {
 }
 
 fn usage(text: String) -> Refusal {
+    let (text, exit) = (clean(&text), Exit::Usage);
+    Refusal { text, exit }
+}
+
+/// Returns a text as it may be shown: in one line, and without what may be a secret.
+fn clean(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(without_secret).collect();
-    Refusal {
-        text: words.join(" ").replace(char::is_control, "?"),
-        exit: Exit::Usage,
-    }
+    words.join(" ").replace(char::is_control, "?")
 }
 
 /// Returns a word as it may be shown: what stands before an `@` in a URL may be a
@@ -123,48 +136,31 @@ fn without_secret(word: &str) -> String {
     }
 }
 
-/// What was typed, before defaults.
-#[derive(Default)]
-struct Typed {
-    nats: Option<String>,
-    dir: Option<PathBuf>,
-    access: TypedAccess,
-    bucket: Option<String>,
-    key: Option<String>,
-    token: Option<String>,
-    check: Option<String>,
-    start: Option<String>,
-    stop: Option<String>,
-    last_resort: Option<String>,
-    device: Option<(String, bool)>,
-    realtime: bool,
-    renewal: Option<Duration>,
-    failures: Option<u32>,
-    confirmations: Option<u32>,
-    drift_ppm: Option<u32>,
-    replicas: Option<u32>,
-    allow_memory: bool,
-    notify_fd: Option<i32>,
-    syslog: bool,
-    verbose: i32,
-    places: Vec<String>,
-}
-
 /// What looks a variable of the environment up.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads a command line. `var` looks the environment up, `host` is this host's name.
+/// What a command line is read in.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// Looks the environment up.
+    pub var: Lookup<'a>,
+    /// This host's name.
+    pub host: &'a str,
+    /// Reads a configuration file.
+    pub read: Read<'a>,
+}
+
+/// Reads a command line.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it.
 pub fn parse(
     words: impl IntoIterator<Item = OsString>,
-    var: Lookup<'_>,
-    host: &str,
+    world: &World<'_>,
 ) -> Result<Wish, Refusal> {
     let mut parser = Parser::from_args(words);
-    let mut typed = Typed::default();
+    let (mut line, mut places) = (Vec::new(), Vec::new());
     let mut verb = None;
     let mut begun = false;
     while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
@@ -173,7 +169,7 @@ pub fn parse(
                 let word = plain("argument", word)?;
                 match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
                     Some(known) => verb = Some(*known),
-                    None if verb.is_some_and(Verb::takes_words) => typed.places.push(word),
+                    None if verb.is_some_and(Verb::takes_words) => places.push(word),
                     // The key: for whoever looks at a list of processes.
                     None if verb == Some(Verb::Guard) => {}
                     None if !begun => {
@@ -184,12 +180,10 @@ pub fn parse(
                 begun = true;
                 continue;
             }
-            Arg::Long(long) => {
-                let known = FLAGS
-                    .iter()
-                    .find(|flag| flag.long == long && !long.is_empty());
-                (format!("--{long}"), known)
-            }
+            Arg::Long(long) => (
+                format!("--{long}"),
+                FLAGS.iter().find(|flag| flag.long == long),
+            ),
             Arg::Short(short) => (
                 format!("-{short}"),
                 FLAGS.iter().find(|flag| flag.short == Some(short)),
@@ -199,8 +193,9 @@ pub fn parse(
         let Some(flag) = flag else {
             return Err(usage(format!("{shown}: no such option; see putex --help")));
         };
-        if let Some(verb) = verb.filter(|verb| !flag.verbs.contains(verb)) {
-            let verb = verb.word();
+        let of = verb.unwrap_or(Verb::Agent);
+        if !flag.verbs.contains(&of) {
+            let verb = of.word();
             return Err(usage(format!("{shown}: not an option of putex {verb}")));
         }
         if flag.name == Name::Help {
@@ -209,21 +204,86 @@ pub fn parse(
         if flag.name == Name::Version {
             return Ok(Wish::Print(version()));
         }
-        typed.set(flag, &mut parser)?;
+        line.push((flag.name, given(flag, shown, &mut parser)?));
     }
-    match verb.unwrap_or(Verb::Agent) {
-        Verb::Guard => Ok(Wish::Guard),
-        Verb::Timing => Ok(Wish::Print(report::report(typed.timing()?))),
-        Verb::Help => topics::answer(&typed.places).map(Wish::Print),
-        verb @ (Verb::Agent | Verb::Check | Verb::Finish) => {
-            let args = Box::new(typed.agent(var, host)?);
-            Ok(match verb {
-                Verb::Check => Wish::Check(args),
-                Verb::Finish => Wish::Finish(args),
-                Verb::Agent | Verb::Timing | Verb::Help | Verb::Guard => Wish::Agent(args),
-            })
+    let verb = verb.unwrap_or(Verb::Agent);
+    if verb == Verb::Help {
+        return topics::answer(&places).map(Wish::Print);
+    }
+    spread(places, &mut line)?;
+    wish(verb, line, world)
+}
+
+/// Takes in the value of an option, which was written as `shown`.
+fn given(flag: &Flag, shown: String, parser: &mut Parser) -> Result<Given, Refusal> {
+    let text = match flag.value {
+        "" => "yes".to_owned(),
+        _ => {
+            let word = parser.value().map_err(|error| usage(error.to_string()))?;
+            plain(&shown, word)?
         }
+    };
+    let origin = Origin::Flag(shown);
+    Ok(Given { text, origin })
+}
+
+/// Makes a wish of a command and its options.
+fn wish(verb: Verb, line: Vec<(Name, Given)>, world: &World<'_>) -> Result<Wish, Refusal> {
+    if verb == Verb::Guard {
+        return Ok(Wish::Guard);
     }
+    let mut settings = Settings::gather(line, world.var);
+    if verb == Verb::Timing {
+        let mut faults = Faults {
+            settings: &settings,
+            found: Vec::new(),
+        };
+        let timing = asked::timing(&mut faults);
+        let text = timing.map(|timing| Wish::Print(report::report(timing)));
+        return text.ok_or_else(|| first(faults.found));
+    }
+    let config = config::load(&settings, world.read);
+    let is_readable = config.path.is_some() || config.faults.is_empty();
+    settings.fill(&config);
+    let asked = match is_readable {
+        true => asked::asked(&settings, world, config.faults),
+        // What is missing then is in the file.
+        false => Asked {
+            faults: config.faults,
+            ..Asked::default()
+        },
+    };
+    match (verb, asked) {
+        (Verb::Check, asked) => Ok(Wish::Check(Box::new(CheckArgs {
+            settings,
+            config: config.path,
+            asked,
+        }))),
+        (
+            _,
+            Asked {
+                args: None, faults, ..
+            },
+        ) => Err(first(faults)),
+        (
+            Verb::Finish,
+            Asked {
+                args: Some(args), ..
+            },
+        ) => Ok(Wish::Finish(Box::new(args))),
+        (
+            Verb::Agent | Verb::Timing | Verb::Help | Verb::Guard,
+            Asked {
+                args: Some(args), ..
+            },
+        ) => Ok(Wish::Agent(Box::new(args))),
+    }
+}
+
+/// Who runs an agent is told one thing at a time; `putex check` tells all.
+fn first(faults: Vec<Refusal>) -> Refusal {
+    let none = || usage("nothing is wrong".to_owned());
+    faults.into_iter().next().unwrap_or_else(none)
 }
 
 fn version() -> String {
@@ -236,212 +296,30 @@ fn plain(what: &str, word: OsString) -> Result<String, Refusal> {
         .map_err(|word| usage(format!("{what}: {} is not UTF-8", word.display())))
 }
 
-impl Typed {
-    /// Takes in one flag and its value.
-    fn set(&mut self, flag: &Flag, parser: &mut Parser) -> Result<(), Refusal> {
-        let shown = flag.shown();
-        let mut value = || match flag.value {
-            "" => Ok(String::new()),
-            _ => {
-                let word = parser.value().map_err(|error| usage(error.to_string()))?;
-                plain(&shown, word)
-            }
-        };
-        let text = value()?;
-        let refuse = |why: &str| usage(format!("{shown}: {text}: {why}"));
-        match flag.name {
-            Name::Nats => self.nats = Some(text),
-            Name::Dir => self.dir = Some(PathBuf::from(text)),
-            Name::User
-            | Name::PasswordFile
-            | Name::AuthTokenFile
-            | Name::Nkey
-            | Name::Creds
-            | Name::TlsCa
-            | Name::TlsCert
-            | Name::TlsKey
-            | Name::TlsFirst
-            | Name::InboxPrefix
-            | Name::JsDomain
-            | Name::JsApiPrefix
-            | Name::Context => self.access.set(flag, text)?,
-            Name::Bucket => self.bucket = Some(text),
-            Name::Key => self.key = Some(text),
-            Name::Token => self.token = Some(text),
-            Name::Healthcheck => self.check = Some(text),
-            Name::Start => self.start = Some(text),
-            Name::Stop => self.stop = Some(text),
-            Name::LastResort => self.last_resort = Some(text),
-            Name::Watchdog => self.device = Some(device(&text).map_err(refuse)?),
-            Name::Realtime => self.realtime = true,
-            Name::Renewal => self.renewal = Some(duration(&text).map_err(refuse)?),
-            Name::Failures => self.failures = Some(count(&text).map_err(refuse)?),
-            Name::Confirmations => self.confirmations = Some(count(&text).map_err(refuse)?),
-            Name::Drift => self.drift_ppm = Some(drift_ppm(&text).map_err(refuse)?),
-            Name::Replicas => self.replicas = Some(replicas(&text).map_err(refuse)?),
-            Name::AllowMemory => self.allow_memory = true,
-            Name::NotifyFd => self.notify_fd = Some(descriptor(&text).map_err(refuse)?),
-            Name::Syslog => self.syslog = true,
-            Name::Verbose => self.verbose += 1,
-            Name::Quiet => self.verbose -= 1,
-            // Answered before anything is taken in.
-            Name::Help | Name::Version => {}
+/// `putex agent SERVER BUCKET KEY TOKEN`
+fn spread(places: Vec<String>, line: &mut Vec<(Name, Given)>) -> Result<(), Refusal> {
+    let four = match <[String; 4]>::try_from(places) {
+        Ok(four) => four,
+        Err(none) if none.is_empty() => return Ok(()),
+        Err(some) => {
+            let (first, count) = (&some[0], some.len());
+            return Err(usage(format!(
+                "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
+            )));
         }
-        Ok(())
-    }
-
-    fn timing(&self) -> Result<Timing, Refusal> {
-        Timing::new(
-            self.renewal.unwrap_or(Duration::from_secs(3)),
-            self.failures.unwrap_or(3),
-            self.confirmations.unwrap_or(2),
-            self.drift_ppm.unwrap_or(DRIFT_PPM_DEFAULT),
-        )
-        .map_err(|refused| Refusal {
-            text: refused.0,
-            exit: Exit::Unsafe,
-        })
-    }
-
-    /// Puts defaults in and checks what is whole.
-    fn agent(mut self, var: Lookup<'_>, host: &str) -> Result<AgentArgs, Refusal> {
-        self.spread_places()?;
-        let place = self.place(var)?;
-        let access = match &place {
-            Place::Nats(_) | Place::Context => std::mem::take(&mut self.access).complete(var)?,
-            Place::Dir(_) | Place::DefaultDir => self.access.without_server()?,
-        };
-        let bucket = self.bucket.take().unwrap_or_else(|| "putex".to_owned());
-        valid_bucket(&bucket).map_err(|why| usage(format!("--bucket: {why}")))?;
-        let key = needed("--key", self.key.take())?;
-        valid_key(&key).map_err(|why| usage(format!("--key: {why}")))?;
-        let timing = self.timing()?;
-        let token = match self.token.take() {
-            Some(token) => given_token(token)?,
-            None => host_token(host)?,
-        };
-        let given = |command: Option<String>| command.filter(|text| !text.trim().is_empty());
-        if let Some((_, true)) = self.device {
-            wanted_timeout(timing).map_err(|why| Refusal {
-                text: format!("--watchdog: {why}"),
-                exit: Exit::Unsafe,
-            })?;
+    };
+    let names = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
+    for (name, text) in names.into_iter().zip(four) {
+        if line.iter().any(|(known, _)| *known == name) {
+            let shown = shown(name);
+            return Err(usage(format!(
+                "{shown}: given twice, as an option and as an argument"
+            )));
         }
-        Ok(AgentArgs {
-            place,
-            access,
-            bucket,
-            key,
-            token,
-            check: given(self.check.take()),
-            start: needed("--start", self.start.take())?,
-            stop: needed("--stop", self.stop.take())?,
-            last_resort: given(self.last_resort.take()),
-            device: self.device.take(),
-            realtime: self.realtime,
-            timing,
-            replicas: self.replicas.unwrap_or(1),
-            allow_memory: self.allow_memory,
-            notify_fd: self.notify_fd,
-            syslog: self.syslog,
-            level: match self.verbose {
-                ..=-2 => LevelFilter::Error,
-                -1 => LevelFilter::Warn,
-                0 => LevelFilter::Info,
-                1.. => LevelFilter::Debug,
-            },
-        })
+        let origin = Origin::Argument;
+        line.push((name, Given { text, origin }));
     }
-
-    fn place(&mut self, var: Lookup<'_>) -> Result<Place, Refusal> {
-        if self.nats.is_some() && self.dir.is_some() {
-            return Err(usage(
-                "--dir: the lock is kept in --nats or in --dir, not in both".to_owned(),
-            ));
-        }
-        if let Some(dir) = self.dir.take() {
-            return match dir.as_os_str().is_empty() {
-                true => Err(usage("--dir: is empty".to_owned())),
-                false => Ok(Place::Dir(dir)),
-            };
-        }
-        let set = |name| var(name).filter(|value| !value.is_empty());
-        let context = self.access.has_context() || set("NATS_CONTEXT").is_some();
-        Ok(match self.nats.take().or_else(|| set("NATS_URL")) {
-            Some(urls) => Place::Nats(urls),
-            None if context => Place::Context,
-            None => Place::DefaultDir,
-        })
-    }
-
-    /// `putex agent SERVER BUCKET KEY TOKEN`
-    fn spread_places(&mut self) -> Result<(), Refusal> {
-        let places = std::mem::take(&mut self.places);
-        let [server, bucket, key, token] = match <[String; 4]>::try_from(places) {
-            Ok(four) => four,
-            Err(none) if none.is_empty() => return Ok(()),
-            Err(some) => {
-                let count = some.len();
-                let text = format!(
-                    "{}: SERVER BUCKET KEY TOKEN are four arguments, not {count}",
-                    some[0]
-                );
-                return Err(usage(text));
-            }
-        };
-        let slots = [
-            ("--nats", &mut self.nats, server),
-            ("--bucket", &mut self.bucket, bucket),
-            ("--key", &mut self.key, key),
-            ("--token", &mut self.token, token),
-        ];
-        for (shown, slot, value) in slots {
-            if slot.replace(value).is_some() {
-                return Err(usage(format!(
-                    "{shown}: given twice, as an option and as an argument"
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn needed(shown: &str, value: Option<String>) -> Result<String, Refusal> {
-    match value {
-        Some(value) if value.trim().is_empty() => Err(usage(format!("{shown}: is empty"))),
-        Some(value) => Ok(value),
-        None => Err(usage(format!("{shown}: is missing; see putex --help"))),
-    }
-}
-
-fn given_token(token: String) -> Result<String, Refusal> {
-    let refuse = |why: String| Err(usage(format!("--token: {why}")));
-    if token.trim().is_empty() {
-        return refuse("is empty".to_owned());
-    }
-    if token.len() > TOKEN_BYTES_MAX {
-        return refuse(format!(
-            "{} bytes are more than the maximum of {TOKEN_BYTES_MAX}",
-            token.len()
-        ));
-    }
-    if token.chars().any(char::is_control) || token.trim() != token {
-        return refuse(format!(
-            "{token:?} has blanks around it or control characters in it"
-        ));
-    }
-    Ok(token)
-}
-
-/// The host's name, unless every host that was not set up has it.
-fn host_token(host: &str) -> Result<String, Refusal> {
-    let common = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
-    match common || given_token(host.to_owned()).is_err() {
-        true => Err(usage(format!(
-            "--token: is missing, and the host name {host:?} is not this host's own"
-        ))),
-        false => Ok(host.to_owned()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

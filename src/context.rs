@@ -12,7 +12,7 @@ use crate::nats::{Login, Secret, secret};
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
 
 /// What a context says.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The servers.
     pub url: Option<String>,

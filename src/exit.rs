@@ -9,21 +9,26 @@ pub enum Exit {
     Success,
     /// The command line is wrong.
     Usage,
+    /// A server that was asked for is out of reach; said by a command that does not go
+    /// on trying.
+    Unreachable,
     /// The service could not be stopped.
     NotStopped,
     /// The system refused what every agent needs: threads, descriptors.
     System,
     /// The server refused the credentials.
     Credentials,
-    /// The configuration or the bucket is refused as unsafe.
+    /// The configuration or the bucket is refused as unsafe, or the configuration file
+    /// cannot be used.
     Unsafe,
 }
 
 impl Exit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Exit; 6] = [
+    pub const ALL: [Exit; 7] = [
         Exit::Success,
         Exit::Usage,
+        Exit::Unreachable,
         Exit::NotStopped,
         Exit::System,
         Exit::Credentials,
@@ -36,6 +41,7 @@ impl Exit {
         match self {
             Exit::Success => 0,
             Exit::Usage => 64,
+            Exit::Unreachable => 69,
             Exit::NotStopped => 70,
             Exit::System => 71,
             Exit::Credentials => 77,

@@ -3,46 +3,40 @@
 
 use std::env;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use log::Level;
 use putex::agent::herald::{Herald, Offer};
 use putex::agent::journal::Journal;
 use putex::agent::{self, Setup};
-use putex::cli::access::Settled;
-use putex::cli::{self, AgentArgs, Place, Wish};
+use putex::check::{self, Findings};
+use putex::cli::{self, AgentArgs, CheckArgs, Place, Refusal, Wish, World};
 use putex::command::Commands;
-use putex::context::{self, Context};
 use putex::core::pump::{Config, Me};
 use putex::core::record::Incarnation;
 use putex::core::timing::Ms;
 use putex::exit::Exit;
 use putex::guard::{self, Voice};
-use putex::nats::{Client, Server};
+use putex::nats::secret;
+use putex::reach;
 use putex::sink::Sink;
-use putex::store::Store;
-use putex::store::dir::{DirStore, default_base};
-use putex::store::nats::{NatsStore, Settings};
 use putex::sys;
 
 fn main() -> ExitCode {
     let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
-    match cli::parse(words, &variable, &sys::host_name()) {
+    let world = World {
+        var: &variable,
+        host: &sys::host_name(),
+        read: &secret::read_trusted,
+    };
+    match cli::parse(words, &world) {
         Ok(Wish::Print(text)) => print(&text),
         Ok(Wish::Agent(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
         }
-        Ok(Wish::Check(args)) => {
-            let checked =
-                open_store(&args).map(|_| format!("{}: the options are right\n", args.key));
-            checked.map_or_else(
-                |(text, exit)| stderr.refuse(&text, exit),
-                |text| print(&text),
-            )
-        }
+        Ok(Wish::Check(args)) => check(&args, stderr),
         Ok(Wish::Finish(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             finish(*args, sink).unwrap_or_else(|error| {
@@ -61,6 +55,23 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
+/// Says what is set, and everything that is wrong with it.
+fn check(args: &CheckArgs, sink: Sink) -> Exit {
+    let Findings {
+        shown,
+        warnings,
+        problems,
+    } = check::check(args, &variable, &sys::host_name());
+    print(&shown);
+    for text in &warnings {
+        sink.warn(text);
+    }
+    for Refusal { text, exit } in &problems {
+        sink.refuse(text, *exit);
+    }
+    problems.first().map_or(Exit::Success, |first| first.exit)
+}
+
 /// A reader that has gone away has seen enough.
 fn print(text: &str) -> Exit {
     let _ = io::stdout().write_all(text.as_bytes());
@@ -70,7 +81,7 @@ fn print(text: &str) -> Exit {
 fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
     // First of all: a descriptor of that number may be opened otherwise.
     let herald = make_herald(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
-    let store = open_store(&args)?;
+    let store = reach::store(&args, &variable).map_err(|refusal| (refusal.text, refusal.exit))?;
     let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
     let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
     let incarnation = Incarnation(number);
@@ -98,7 +109,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         realtime: args.realtime,
         sink,
         level: args.level as u64,
-        base: own_base(),
+        base: reach::own_base(),
         bucket: args.bucket,
         store,
         herald,
@@ -127,7 +138,7 @@ fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
     agent::finish::run(
         &commands,
         args.timing,
-        &own_base(),
+        &reach::own_base(),
         &args.bucket,
         &mut voice,
     )
@@ -170,58 +181,4 @@ fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
         lines.push((Level::Info, text));
     }
     lines
-}
-
-/// Where this user's putex keeps what does not outlive the host's boot.
-fn own_base() -> PathBuf {
-    let runtime_dir = env::var_os("XDG_RUNTIME_DIR");
-    default_base(sys::user_id(), runtime_dir.as_deref(), &env::temp_dir())
-}
-
-/// Prepares the store; nothing is opened yet.
-fn open_store(args: &AgentArgs) -> Result<Box<dyn Store>, (String, Exit)> {
-    let base = match &args.place {
-        Place::Nats(urls) => return nats_store(args, Some(urls)),
-        Place::Context => return nats_store(args, None),
-        Place::Dir(dir) => dir.clone(),
-        Place::DefaultDir => own_base(),
-    };
-    Ok(Box::new(DirStore::new(base, &args.bucket, &args.key)))
-}
-
-/// `urls` are those that were given; a context may have some.
-fn nats_store(args: &AgentArgs, urls: Option<&str>) -> Result<Box<dyn Store>, (String, Exit)> {
-    let unsafe_to_use = |text| (text, Exit::Unsafe);
-    let context = match &args.access.context {
-        Some(name) => context::load(name, &variable).map_err(unsafe_to_use)?,
-        None => Context::default(),
-    };
-    let (urls, from) = match (urls, &context.url) {
-        (Some(urls), _) => (urls.to_owned(), "--nats"),
-        (None, Some(urls)) => (urls.clone(), "--context"),
-        (None, None) => {
-            let text = "--context: it names no server; see --nats".to_owned();
-            return Err((text, Exit::Usage));
-        }
-    };
-    let servers = Server::parse_list(&urls);
-    let servers = servers.map_err(|error| (format!("{from}: {error}"), Exit::Usage))?;
-    let Settled { access, api } = args.access.clone().settle(context);
-    // What cannot be read now is better told before anything runs.
-    access.login.read().map_err(unsafe_to_use)?;
-    if access.tls.is_wanted() || servers.iter().any(|server| server.tls) {
-        access.tls.check().map_err(unsafe_to_use)?;
-    }
-    let name = format!("putex {} {}", args.key, args.token);
-    // A link that is used every R needs no pings: it is asked a little later.
-    let quiet = args.timing.renewal() + args.timing.renewal() / 4;
-    let client = Client::new(servers, access, name, quiet);
-    let settings = Settings {
-        bucket: args.bucket.clone(),
-        key: args.key.clone(),
-        replicas: args.replicas,
-        allow_memory: args.allow_memory,
-        api,
-    };
-    Ok(Box::new(NatsStore::new(client, settings)))
 }

@@ -89,13 +89,25 @@ impl Sink {
         .into_bytes()
     }
 
+    /// Says what is unusual, on stderr.
+    pub fn warn(self, text: &str) {
+        let stderr = self.on_stderr();
+        // Where nobody reads it, nobody misses it.
+        let _ = io::stderr().write_all(&stderr.frame(Level::Warn, &format!("warning: {text}")));
+    }
+
+    /// Returns how a line to whoever started the process is written.
+    fn on_stderr(self) -> Sink {
+        match self {
+            Sink::Journal => self,
+            Sink::Syslog | Sink::Screen | Sink::Pipe => Sink::Pipe,
+        }
+    }
+
     /// Says why the process ends at once; on stderr whatever the log is, for whoever
     /// started it there.
     pub fn refuse(self, text: &str, exit: Exit) -> Exit {
-        let stderr = match self {
-            Sink::Journal => self,
-            Sink::Syslog | Sink::Screen | Sink::Pipe => Sink::Pipe,
-        };
+        let stderr = self.on_stderr();
         // Where nobody reads it, the exit status says it still.
         let _ = io::stderr().write_all(&stderr.frame(Level::Error, text));
         if self == Sink::Syslog {

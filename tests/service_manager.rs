@@ -288,10 +288,14 @@ fn check_says_whether_the_options_are_right() {
         (status.code(), String::from_utf8_lossy(&stdout).into_owned())
     };
     let right = format!("{}: the options are right\n", host.key);
-    assert_eq!(said(&mut host.putex("check", STOP)), (Some(0), right));
-    let wrong = said(host.putex("check", STOP).args(["-f", "1"]));
-    assert_eq!(wrong, (Some(78), String::new()));
-    let wrong = said(host.putex("check", STOP).args(["--notify-fd", "2"]));
-    assert_eq!(wrong, (Some(64), String::new()));
+    let (status, text) = said(&mut host.putex("check", STOP));
+    assert!(status == Some(0) && text.ends_with(&right), "{text}");
+    for (wrong, expected) in [(["-f", "1"], 78), (["--notify-fd", "2"], 64)] {
+        let (status, text) = said(host.putex("check", STOP).args(wrong));
+        assert_eq!(status, Some(expected), "{text}");
+        assert!(!text.contains(&right), "{text}");
+        let quiet = said(host.putex("check", STOP).args(wrong).arg("-q"));
+        assert_eq!(quiet, (Some(expected), String::new()));
+    }
     assert!(!host.folder.join("lock").exists(), "nothing is made");
 }

@@ -1,11 +1,12 @@
 //! Who this agent is to the servers and how they are talked to: options, then the
-//! environment, then a context. Only names and paths are on a command line; what is
+//! environment, then the file, then a context. Only names and paths are on a command line; what is
 //! secret is in files or in the environment.
 
 use std::path::PathBuf;
 
-use super::table::{Flag, Name};
-use super::{Lookup, Refusal, usage};
+use super::Lookup;
+use super::settings::{Fault, Faults, Rank, Settings};
+use super::table::{Name, shown};
 use crate::context::Context;
 use crate::nats::{self, Login, Secret, Tls};
 
@@ -57,178 +58,140 @@ impl Access {
     }
 }
 
-/// What was typed.
-#[derive(Debug, Default)]
-pub(super) struct Typed {
-    user: Option<String>,
-    password_file: Option<String>,
-    auth_token_file: Option<String>,
-    nkey: Option<String>,
-    creds: Option<String>,
-    tls_ca: Option<String>,
-    tls_cert: Option<String>,
-    tls_key: Option<String>,
-    tls_first: Option<String>,
-    inbox_prefix: Option<String>,
-    js_domain: Option<String>,
-    js_api_prefix: Option<String>,
-    context: Option<String>,
-    /// The first of them, for messages.
-    first: Option<String>,
+/// Every way to log in, in the order of the nats command, and in that of messages.
+const WAYS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
+
+/// What is for a server only.
+const FOR_SERVERS: [Name; 13] = [
+    Name::Context,
+    Name::User,
+    Name::PasswordFile,
+    Name::AuthTokenFile,
+    Name::Nkey,
+    Name::Creds,
+    Name::TlsCa,
+    Name::TlsCert,
+    Name::TlsKey,
+    Name::TlsFirst,
+    Name::InboxPrefix,
+    Name::JsDomain,
+    Name::JsApiPrefix,
+];
+
+/// With the lock in a directory there is nobody to log in to. Whoever wrote how to has
+/// forgotten the server, and must not get a lock that covers one host. What is weaker
+/// than the directory is only overridden, and the environment is for others too.
+pub(super) fn without_server(faults: &mut Faults<'_>) -> Option<Access> {
+    let settings = faults.settings;
+    let dir = settings.rank(Name::Dir);
+    let meant = |name: &Name| {
+        let rank = settings.rank(*name);
+        rank.is_some() && rank != Some(Rank::Env) && rank >= dir && !is_off(settings, *name)
+    };
+    let forgotten = FOR_SERVERS.into_iter().find(meant);
+    let access = forgotten.map_or(Ok(Access::default()), |name| {
+        let why = "is for a server, and the lock would be kept in a directory; see --nats";
+        Err(Fault::usage(name, why))
+    });
+    faults.take(access)
 }
 
-impl Typed {
-    /// Takes in one flag, which is one of these, and its value.
-    pub(super) fn set(&mut self, flag: &Flag, text: String) -> Result<(), Refusal> {
-        let shown = flag.shown();
-        if text.is_empty() && !flag.value.is_empty() {
-            return Err(usage(format!("{shown}: is empty")));
-        }
-        let slot = match flag.name {
-            Name::User => &mut self.user,
-            Name::PasswordFile => &mut self.password_file,
-            Name::AuthTokenFile => &mut self.auth_token_file,
-            Name::Nkey => &mut self.nkey,
-            Name::Creds => &mut self.creds,
-            Name::TlsCa => &mut self.tls_ca,
-            Name::TlsCert => &mut self.tls_cert,
-            Name::TlsKey => &mut self.tls_key,
-            Name::TlsFirst => &mut self.tls_first,
-            Name::InboxPrefix => &mut self.inbox_prefix,
-            Name::JsDomain => &mut self.js_domain,
-            Name::JsApiPrefix => &mut self.js_api_prefix,
-            Name::Context => &mut self.context,
-            Name::Nats
-            | Name::Dir
-            | Name::Bucket
-            | Name::Key
-            | Name::Token
-            | Name::Healthcheck
-            | Name::Start
-            | Name::Stop
-            | Name::LastResort
-            | Name::Watchdog
-            | Name::Realtime
-            | Name::NotifyFd
-            | Name::Renewal
-            | Name::Failures
-            | Name::Confirmations
-            | Name::Drift
-            | Name::Replicas
-            | Name::AllowMemory
-            | Name::Syslog
-            | Name::Verbose
-            | Name::Quiet
-            | Name::Help
-            | Name::Version => return Ok(()),
-        };
-        *slot = Some(text);
-        self.first.get_or_insert(shown);
-        Ok(())
-    }
-
-    pub(super) fn has_context(&self) -> bool {
-        self.context.is_some()
-    }
-
-    /// With the lock in a directory there is nobody to log in to. Whoever typed how
-    /// to has forgotten the server, and must not get a lock that covers one host.
-    pub(super) fn without_server(&self) -> Result<Access, Refusal> {
-        match &self.first {
-            None => Ok(Access::default()),
-            Some(shown) => Err(usage(format!(
-                "{shown}: is for a server, and the lock would be kept in a directory; see --nats"
-            ))),
-        }
-    }
-
-    /// Fills what was not typed from the environment.
-    pub(super) fn complete(mut self, var: Lookup<'_>) -> Result<Access, Refusal> {
-        let set = |name: &str| var(name).filter(|value| !value.is_empty());
-        let login = match self.login(set("NATS_PASSWORD"))? {
-            None => login_of(&set),
-            typed => typed,
-        };
-        let cert = self.tls_cert.take().or_else(|| set("NATS_CERT"));
-        let key = self.tls_key.take().or_else(|| set("NATS_KEY"));
-        let tls_certificate = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            (Some(_), None) => return Err(usage("--tlscert: needs --tlskey".to_owned())),
-            (None, Some(_)) => return Err(usage("--tlskey: needs --tlscert".to_owned())),
-        };
-        let api = match (&self.js_domain, self.js_api_prefix.take()) {
-            (Some(_), Some(_)) => {
-                let text = "--js-domain: not together with --js-api-prefix";
-                return Err(usage(text.to_owned()));
-            }
-            (Some(domain), None) => {
-                Some(api_of(domain).map_err(|why| usage(format!("--js-domain: {why}")))?)
-            }
-            (None, prefix) => prefix,
-        };
-        for (shown, subject) in [
-            ("--inbox-prefix", &self.inbox_prefix),
-            ("--js-api-prefix", &api),
-        ] {
-            if let Some(subject) = subject {
-                valid_subject(subject)
-                    .map_err(|why| usage(format!("{shown}: {subject}: {why}")))?;
-            }
-        }
-        Ok(Access {
-            login,
-            tls_ca: self.tls_ca.or_else(|| set("NATS_CA")).map(PathBuf::from),
-            tls_certificate,
-            tls_first: self.tls_first.is_some(),
-            inbox: self.inbox_prefix,
-            api,
-            context: self.context.or_else(|| set("NATS_CONTEXT")),
-        })
-    }
-
-    /// The one way to log in that was typed. `password` is the environment's.
-    fn login(&mut self, password: Option<String>) -> Result<Option<Login>, Refusal> {
-        let ways = [
-            ("--user", &self.user),
-            ("--auth-token-file", &self.auth_token_file),
-            ("--nkey", &self.nkey),
-            ("--creds", &self.creds),
-        ];
-        let mut typed = ways.iter().filter(|(_, value)| value.is_some());
-        if let (Some((one, _)), Some((two, _))) = (typed.next(), typed.next()) {
-            return Err(usage(format!("{two}: not together with {one}")));
-        }
-        let password = match (self.password_file.take(), &self.user) {
-            (Some(path), Some(_)) => Secret::File(path.into()),
-            (Some(_), None) => return Err(usage("--password-file: needs --user".to_owned())),
-            (None, _) => Secret::Given(password.unwrap_or_default()),
-        };
-        Ok(if let Some(name) = self.user.take() {
-            Some(Login::User { name, password })
-        } else if let Some(path) = self.auth_token_file.take() {
-            Some(Login::Token(Secret::File(path.into())))
-        } else if let Some(path) = self.nkey.take() {
-            Some(Login::Nkey(path.into()))
-        } else {
-            self.creds.take().map(|path| Login::Creds(path.into()))
-        })
-    }
+fn is_off(settings: &Settings, name: Name) -> bool {
+    name == Name::TlsFirst && !settings.is_on(name)
 }
 
-/// The way to log in that the environment has, in the nats command's order.
-fn login_of(set: &dyn Fn(&str) -> Option<String>) -> Option<Login> {
-    if let Some(name) = set("NATS_USER") {
-        let password = Secret::Given(set("NATS_PASSWORD").unwrap_or_default());
-        return Some(Login::User { name, password });
+/// Gathers what is needed to talk to a server.
+pub(super) fn with_server(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
+    let wrong = faults.found.len();
+    let settings = faults.settings;
+    let login = login(settings, var);
+    let login = faults.take(login).flatten();
+    let tls_certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
+        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+        (Some(_), None) if settings.get(Name::TlsKey).is_none() => {
+            faults.take(Err(Fault::usage(Name::TlsCert, "needs --tlskey")))
+        }
+        (None, Some(_)) if settings.get(Name::TlsCert).is_none() => {
+            faults.take(Err(Fault::usage(Name::TlsKey, "needs --tlscert")))
+        }
+        (None, None) | (Some(_), None) | (None, Some(_)) => None,
+    };
+    let access = Access {
+        login,
+        tls_ca: faults.text(Name::TlsCa).map(PathBuf::from),
+        tls_certificate,
+        tls_first: settings.is_on(Name::TlsFirst),
+        inbox: subject(faults, Name::InboxPrefix),
+        api: api(faults),
+        context: faults.text(Name::Context),
+    };
+    (faults.found.len() == wrong).then_some(access)
+}
+
+fn subject(faults: &mut Faults<'_>, name: Name) -> Option<String> {
+    let subject = faults.text(name)?;
+    let valid = valid_subject(&subject).map(|()| subject.clone());
+    faults.take(valid.map_err(|why| Fault::usage(name, format!("{subject}: {why}"))))
+}
+
+fn api(faults: &mut Faults<'_>) -> Option<String> {
+    let [domain, prefix] =
+        [Name::JsDomain, Name::JsApiPrefix].map(|name| faults.settings.rank(name));
+    if domain.is_some() && domain == prefix {
+        let why = "not together with --js-api-prefix";
+        return faults.take(Err(Fault::usage(Name::JsDomain, why)));
     }
-    if let Some(path) = set("NATS_CREDS") {
-        return Some(Login::Creds(path.into()));
+    if prefix > domain {
+        return subject(faults, Name::JsApiPrefix);
     }
-    if let Some(path) = set("NATS_NKEY") {
-        return Some(Login::Nkey(path.into()));
+    let api = api_of(&faults.text(Name::JsDomain)?);
+    faults.take(api.map_err(|why| Fault::usage(Name::JsDomain, why)))
+}
+
+/// The one way to log in. The strongest origin that has any has all of it.
+fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
+    let user = settings.rank(Name::User);
+    let password = settings.rank(Name::PasswordFile);
+    if password > user {
+        return Err(Fault::usage(Name::PasswordFile, "needs --user"));
     }
-    set("NATS_TOKEN").map(|token| Login::Token(Secret::Given(token)))
+    if settings.text(Name::PasswordFile) == Some("") {
+        return Err(Fault::usage(Name::PasswordFile, "is empty"));
+    }
+    let set = |name: &str| var(name).filter(|value| !value.is_empty());
+    let token = set("NATS_TOKEN");
+    let ranks = WAYS.into_iter().filter_map(|name| settings.rank(name));
+    let strongest = ranks.chain(token.is_some().then_some(Rank::Env)).max();
+    let has = |name: &Name| settings.rank(*name) == strongest && strongest.is_some();
+    let ways: Vec<Name> = WAYS.into_iter().filter(has).collect();
+    if strongest != Some(Rank::Env)
+        && let [one, two, ..] = ways[..]
+    {
+        let why = format!("not together with {}", shown(one));
+        return Err(Fault::usage(two, why));
+    }
+    let way = |name: Name| match settings.text(name).filter(|_| ways.contains(&name)) {
+        Some("") => Err(Fault::usage(name, "is empty")),
+        other => Ok(other),
+    };
+    if let Some(name) = way(Name::User)? {
+        let password = match settings.text(Name::PasswordFile) {
+            Some(path) if password == user => Secret::File(path.into()),
+            Some(_) | None => Secret::Given(set("NATS_PASSWORD").unwrap_or_default()),
+        };
+        let name = name.to_owned();
+        return Ok(Some(Login::User { name, password }));
+    }
+    Ok(if let Some(path) = way(Name::Creds)? {
+        Some(Login::Creds(path.into()))
+    } else if let Some(path) = way(Name::Nkey)? {
+        Some(Login::Nkey(path.into()))
+    } else if let Some(path) = way(Name::AuthTokenFile)? {
+        Some(Login::Token(Secret::File(path.into())))
+    } else {
+        let token = token.filter(|_| strongest == Some(Rank::Env));
+        token.map(|token| Login::Token(Secret::Given(token)))
+    })
 }
 
 /// Returns where the API of a domain is.

@@ -1,73 +1,7 @@
 //! The one table of commands and flags: the parser, `--help` and the tests of the
 //! manual page read it.
 
-/// A command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Keep at most one copy of a service running.
-    Agent,
-    /// Say whether the options of an agent would do.
-    Check,
-    /// Stop the service if an agent has ended and its guard too.
-    Finish,
-    /// Show what R, F and C mean in seconds.
-    Timing,
-    /// Show the manual.
-    Help,
-    /// Watch over an agent.
-    Guard,
-}
-
-impl Verb {
-    /// All of them, as help lists them.
-    pub const ALL: [Verb; 6] = [
-        Verb::Agent,
-        Verb::Check,
-        Verb::Finish,
-        Verb::Timing,
-        Verb::Help,
-        Verb::Guard,
-    ];
-
-    /// Returns the word that selects it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Verb::Agent => "agent",
-            Verb::Check => "check",
-            Verb::Finish => "finish",
-            Verb::Timing => "timing",
-            Verb::Help => "help",
-            Verb::Guard => "guard",
-        }
-    }
-
-    /// Returns whether it takes what the agent takes.
-    #[must_use]
-    pub fn is_agents(self) -> bool {
-        match self {
-            Verb::Agent | Verb::Check | Verb::Finish => true,
-            Verb::Timing | Verb::Help | Verb::Guard => false,
-        }
-    }
-
-    /// Returns whether words may follow it that belong to no option.
-    #[must_use]
-    pub fn takes_words(self) -> bool {
-        self.is_agents() || self == Verb::Help
-    }
-
-    pub(super) fn about(self) -> &'static str {
-        match self {
-            Verb::Agent => "keep at most one copy of a service running (the default)",
-            Verb::Check => "say whether these options of an agent are right",
-            Verb::Finish => "stop the service if neither agent nor guard is there to",
-            Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
-            Verb::Help => "show the manual, or what is said of a topic",
-            Verb::Guard => "watch over an agent: started by it, not by hand",
-        }
-    }
-}
+pub use super::verb::Verb;
 
 /// What a flag stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +34,10 @@ pub enum Name {
     JsDomain,
     /// `--js-api-prefix`
     JsApiPrefix,
+    /// `--config`
+    Config,
+    /// `--connect`
+    Connect,
     /// `--dir`
     Dir,
     /// `--bucket`
@@ -120,11 +58,11 @@ pub enum Name {
     Watchdog,
     /// `--realtime`
     Realtime,
-    /// `-r`
+    /// `-r`, `--renewal`
     Renewal,
-    /// `-f`
+    /// `-f`, `--failures`
     Failures,
-    /// `-c`
+    /// `-c`, `--confirmations`
     Confirmations,
     /// `--drift`
     Drift,
@@ -186,6 +124,16 @@ const fn flag(name: Name, long: &'static str, value: &'static str, help: &'stati
 
 /// Every flag there is, as help lists them.
 pub const FLAGS: &[Flag] = &[
+    Flag {
+        env: "PUTEX_CONFIG",
+        default: "/etc/putex/putex.conf",
+        ..flag(
+            Name::Config,
+            "config",
+            "file",
+            "what is given neither here nor in the environment is in this file",
+        )
+    },
     Flag {
         env: "NATS_URL",
         ..flag(
@@ -367,7 +315,7 @@ pub const FLAGS: &[Flag] = &[
         verbs: BOTH,
         ..flag(
             Name::Renewal,
-            "",
+            "renewal",
             "time",
             "R, from one renewal to the next: milliseconds, or with ms, s, m",
         )
@@ -378,7 +326,7 @@ pub const FLAGS: &[Flag] = &[
         verbs: BOTH,
         ..flag(
             Name::Failures,
-            "",
+            "failures",
             "count",
             "F, renewals that must be missed before a takeover",
         )
@@ -389,7 +337,7 @@ pub const FLAGS: &[Flag] = &[
         verbs: BOTH,
         ..flag(
             Name::Confirmations,
-            "",
+            "confirmations",
             "count",
             "C, renewals between a takeover and the start",
         )
@@ -448,6 +396,15 @@ pub const FLAGS: &[Flag] = &[
         )
     },
     Flag {
+        verbs: &[Verb::Check],
+        ..flag(
+            Name::Connect,
+            "connect",
+            "",
+            "ask the servers too; nothing is written or made there",
+        )
+    },
+    Flag {
         short: Some('h'),
         verbs: ALL,
         ..flag(Name::Help, "help", "", "show this help")
@@ -459,6 +416,12 @@ pub const FLAGS: &[Flag] = &[
     },
 ];
 
+/// Returns a flag as a person writes it, for messages.
+pub(super) fn shown(name: Name) -> String {
+    let flag = FLAGS.iter().find(|flag| flag.name == name);
+    flag.map(Flag::shown).unwrap_or_default()
+}
+
 impl Flag {
     /// Returns the flag as a person writes it, for messages.
     #[must_use]
@@ -467,5 +430,16 @@ impl Flag {
             ("", Some(short)) => format!("-{short}"),
             (long, _) => format!("--{long}"),
         }
+    }
+
+    /// Returns its key in a configuration file: the long name, or nothing for what makes
+    /// sense on a command line only.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        let on_line_only = matches!(
+            self.name,
+            Name::Config | Name::Connect | Name::Help | Name::Version
+        );
+        (!on_line_only).then_some(self.long)
     }
 }

@@ -27,8 +27,14 @@ pub const THEORY: Page = Page {
     text: include_str!("../../man/text/putex.7.txt"),
 };
 
+/// putex.conf(5).
+pub const CONFIG: Page = Page {
+    file: "putex.conf.5",
+    text: include_str!("../../man/text/putex.conf.5.txt"),
+};
+
 /// Every page there is.
-pub const PAGES: &[Page] = &[AGENT, THEORY];
+pub const PAGES: &[Page] = &[AGENT, THEORY, CONFIG];
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +68,7 @@ pub const TOPICS: &[Topic] = &[
         "",
         "putex(7): why at most one copy runs, and when not",
     ),
+    topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("check", AGENT, "     check   ", "the command"),
     topic("finish", AGENT, "     finish  ", "the command"),
     topic("help", AGENT, "     help    ", "the command"),

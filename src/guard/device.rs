@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -86,6 +86,21 @@ impl Device {
     pub(super) fn disarm(mut self) {
         // A failure leaves it running: the host is reset, which is the safe side.
         let _ = self.file.write_all(b"V");
+    }
+}
+
+/// Says what is wrong with a device, as far as that is seen without opening it, which
+/// would make it run.
+///
+/// # Errors
+///
+/// Why it cannot be used, in words.
+pub fn look(path: &str) -> Result<(), String> {
+    let refuse = |why: String| format!("watchdog {path}: {why}");
+    let metadata = fs::metadata(path).map_err(|error| refuse(cannot_open(&error)))?;
+    match metadata.file_type().is_char_device() {
+        true => Ok(()),
+        false => Err(refuse("it is no watchdog device".to_owned())),
     }
 }
 

@@ -26,6 +26,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use self::device::Device;
+pub use self::device::look as look_at_device;
 use self::left::Left;
 use self::line::{Agent, listen, receive};
 pub use self::line::{call, is_there};

@@ -181,17 +181,27 @@ impl Client {
                 return Err(ConnectError::Unreachable(self.reason.clone()));
             }
             self.backoff.failed(sys::now(), &mut self.dice);
-            match round {
-                Round { others: 1.., .. } => {}
-                Round { refusals: 1.., .. } => {
-                    return Err(ConnectError::Credentials(self.reason.clone()));
-                }
-                Round { unproven: 1.., .. } => {
-                    return Err(ConnectError::Unsafe(self.reason.clone()));
-                }
-                Round { .. } => {}
+            if let Some(error) = round.verdict() {
+                return Err(error);
             }
         }
+    }
+
+    /// Connects unless connected, but tries every server once only.
+    ///
+    /// # Errors
+    ///
+    /// See [`ConnectError`].
+    pub fn connect_once(&mut self, deadline: Instant) -> Result<(), ConnectError> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        let Err(round) = self.try_all(deadline) else {
+            return Ok(());
+        };
+        self.reason = round.text();
+        let unreachable = ConnectError::Unreachable(self.reason.clone());
+        Err(round.verdict().unwrap_or(unreachable))
     }
 
     /// Returns whether a connection is believed to stand.
@@ -204,6 +214,13 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
         self.session.as_ref().map(|session| session.link().info())
+    }
+
+    /// Returns what the server refused beside what was asked for, as far as it was heard.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let session = self.session.as_ref();
+        session.map_or_else(Vec::new, |session| session.warned().to_vec())
     }
 
     /// Subscribes, for as long as this connection stands. Whether the server
@@ -438,6 +455,19 @@ impl Round {
             OpenFault::Unreachable(text) => text,
         };
         self.failures.push(format!("{server}: {reason}"));
+    }
+
+    /// Returns why trying again would change nothing, if it would not.
+    fn verdict(&self) -> Option<ConnectError> {
+        match self {
+            Round {
+                complete: false, ..
+            }
+            | Round { others: 1.., .. } => None,
+            Round { refusals: 1.., .. } => Some(ConnectError::Credentials(self.text())),
+            Round { unproven: 1.., .. } => Some(ConnectError::Unsafe(self.text())),
+            Round { .. } => None,
+        }
     }
 
     fn text(&self) -> String {

@@ -84,22 +84,7 @@ impl Dialer {
         deadline: Instant,
     ) -> Result<Vec<IpAddr>, String> {
         let began = sys::now();
-        let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
-        self.lookups
-            .retain(|lookup| lookup.answer.is_empty() || !old(lookup));
-        let known = self.lookups.iter().position(|lookup| lookup.host == host);
-        let index = match known {
-            Some(index) => index,
-            None if self.lookups.len() == LOOKUPS_MAX => {
-                return Err("too many names are being looked up".to_owned());
-            }
-            None => {
-                let lookup = Lookup::start(host);
-                self.lookups
-                    .push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
-                self.lookups.len() - 1
-            }
-        };
+        let index = self.begin(host)?;
         let done = self.lookups[index].done.as_fd();
         let waited = alarm.wait([(done, Want::Read)], Some(deadline));
         if matches!(waited, Ok([false])) {
@@ -114,6 +99,55 @@ impl Dialer {
             Err(_) => Err("the lookup of its name failed".to_owned()),
         }
     }
+
+    /// Begins to look a name up, unless that is under way; returns which lookup it is.
+    fn begin(&mut self, host: &str) -> Result<usize, String> {
+        let began = sys::now();
+        let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
+        self.lookups
+            .retain(|lookup| lookup.answer.is_empty() || !old(lookup));
+        let known = self.lookups.iter().position(|lookup| lookup.host == host);
+        match known {
+            Some(index) => Ok(index),
+            None if self.lookups.len() == LOOKUPS_MAX => {
+                Err("too many names are being looked up".to_owned())
+            }
+            None => {
+                let lookup = Lookup::start(host);
+                self.lookups
+                    .push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
+                Ok(self.lookups.len() - 1)
+            }
+        }
+    }
+}
+
+/// Looks the names of servers up, all at once; says which have no address, and why.
+///
+/// # Errors
+///
+/// When the system has no timer to give.
+pub fn unknown_names(servers: &[Server], deadline: Instant) -> io::Result<Vec<String>> {
+    let (mut dialer, alarm) = (Dialer::default(), Alarm::new()?);
+    let mut hosts: Vec<&str> = servers.iter().map(|server| server.host.as_str()).collect();
+    hosts.retain(|host| host.parse::<IpAddr>().is_err());
+    hosts.sort_unstable();
+    hosts.dedup();
+    for host in hosts.iter().take(LOOKUPS_MAX) {
+        // What cannot be begun is told below.
+        let _ = dialer.begin(host);
+    }
+    let mut unknown = Vec::new();
+    for host in hosts {
+        match dialer.resolve(host, &alarm, deadline) {
+            Ok(addresses) if addresses.is_empty() => {
+                unknown.push(format!("{host}: its name has no address"));
+            }
+            Ok(_) => {}
+            Err(why) => unknown.push(format!("{host}: {why}")),
+        }
+    }
+    Ok(unknown)
 }
 
 impl Lookup {

@@ -63,6 +63,7 @@ mod fake;
 pub use auth::{Credentials, Login, Secret};
 pub use client::{Access, Client, ConnectError, Event, RequestError, Sid};
 pub use decode::Message;
+pub use dial::unknown_names;
 pub use headers::Headers;
 pub use info::ServerInfo;
 pub use tls::Tls;

@@ -1,13 +1,15 @@
 //! Files with secrets and certificates, read anew for each connection, so that one
-//! that was replaced is used without a restart.
+//! that was replaced is used without a restart; and files that nobody else may write.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, RawMode};
+use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
+use rustix::io::Errno;
 
 use super::why;
+use crate::sys;
 
 /// Most bytes that are read of a file. A bundle of all public roots has 250 KB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -15,6 +17,21 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// What others must not be permitted to do with a secret: nobody but its owner may
 /// write it, and nobody but its owner and its group may read it.
 const REFUSED_MODE: RawMode = 0o027;
+
+/// Permits others to write.
+const OTHERS_WRITE: RawMode = 0o022;
+
+/// Permits who is neither owner nor of its group to read.
+const OTHERS_READ: RawMode = 0o004;
+
+/// A file that nobody can have written but its owner, who is root or this user.
+#[derive(Debug, Default)]
+pub struct Trusted {
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    /// Whether more than its owner and its group can read it.
+    pub others_read: bool,
+}
 
 /// Reads a file that others must not be able to read.
 ///
@@ -34,17 +51,77 @@ pub fn read_public(path: &Path) -> Result<String, String> {
     read(path, false)
 }
 
-fn read(path: &Path, secret: bool) -> Result<String, String> {
+/// Reads a file that is acted upon, and so must be nobody else's. `None` when there
+/// is none.
+///
+/// # Errors
+///
+/// Which file, and why it cannot be used.
+pub fn read_trusted(path: &Path) -> Result<Option<Trusted>, String> {
+    let shown = path.display();
+    let (file, stat) = match open(path) {
+        Ok(both) => both,
+        Err(OpenFault::Missing(_)) => return Ok(None),
+        Err(OpenFault::Unfit(why)) => return Err(why),
+    };
+    let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
+    if owner != 0 && owner != sys::user_id() {
+        return Err(format!(
+            "{shown}: belongs to user {owner}, who could have commands run by this one"
+        ));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        return Err(format!(
+            "{shown}: has mode {mode:04o}: others can write it, and have commands run; \
+             chmod go-w {shown}"
+        ));
+    }
+    let others_read = mode & OTHERS_READ != 0;
+    let bytes = read_bytes(path, file)?;
+    Ok(Some(Trusted { bytes, others_read }))
+}
+
+/// Why a file was not opened.
+enum OpenFault {
+    /// There is none.
+    Missing(String),
+    /// There is one that cannot be used.
+    Unfit(String),
+}
+
+fn open(path: &Path) -> Result<(File, Stat), OpenFault> {
     let shown = path.display();
     // A pipe must not hang who reads it.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty());
-    let file = File::from(file.map_err(|errno| format!("{shown}: {}", why(&errno.into())))?);
-    let stat = rustix::fs::fstat(&file);
-    let stat = stat.map_err(|errno| format!("{shown}: {}", why(&errno.into())))?;
+    let said = |errno: Errno| format!("{shown}: {}", why(&errno.into()));
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT => OpenFault::Missing(said(errno)),
+        _ => OpenFault::Unfit(said(errno)),
+    })?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| OpenFault::Unfit(said(errno)))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(format!("{shown}: is not a regular file"));
+        let text = format!("{shown}: is not a regular file");
+        return Err(OpenFault::Unfit(text));
     }
+    Ok((File::from(file), stat))
+}
+
+fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    match file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
+            Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes"))
+        }
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(format!("{shown}: {}", why(&error))),
+    }
+}
+
+fn read(path: &Path, secret: bool) -> Result<String, String> {
+    let shown = path.display();
+    let opened = open(path);
+    let (file, stat) = opened.map_err(|(OpenFault::Missing(why) | OpenFault::Unfit(why))| why)?;
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
         return Err(format!(
@@ -52,15 +129,11 @@ fn read(path: &Path, secret: bool) -> Result<String, String> {
              chmod g-w,o= {shown}"
         ));
     }
-    let mut text = String::new();
-    let got = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    match got {
-        Ok(0) => Err(format!("{shown}: is empty")),
-        Ok(_) if text.len() as u64 > FILE_BYTES_MAX => {
-            Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes"))
-        }
-        Ok(_) => Ok(text),
-        Err(error) => Err(format!("{shown}: {}", why(&error))),
+    let bytes = read_bytes(path, file)?;
+    match String::from_utf8(bytes) {
+        Ok(text) if text.is_empty() => Err(format!("{shown}: is empty")),
+        Ok(text) => Ok(text),
+        Err(_) => Err(format!("{shown}: is not UTF-8")),
     }
 }
 

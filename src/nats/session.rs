@@ -318,6 +318,11 @@ impl Session {
         }
     }
 
+    /// Returns what the server refused beside what was asked for.
+    pub(super) fn warned(&self) -> &[String] {
+        &self.warned
+    }
+
     /// Logs what the server refused, once for each text.
     fn warn(&mut self, text: String) {
         if self.warned.contains(&text) {

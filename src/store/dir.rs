@@ -110,6 +110,16 @@ impl DirStore {
         }
     }
 
+    /// Looks at the bucket and the key and changes nothing. `None` where there is no
+    /// bucket yet.
+    ///
+    /// # Errors
+    ///
+    /// Why an agent could not use it.
+    pub fn survey(&self) -> Result<Option<Sight>, OpenError> {
+        Folder::look(&self.base, &self.bucket, &self.names)
+    }
+
     /// Returns the folder, or that there is none.
     fn folder(&self) -> Result<&Folder, Fault> {
         let lost = || Fault::Gone("the folder is not open".to_owned());

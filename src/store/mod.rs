@@ -15,7 +15,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::core::event::{Notice, Opened, Written};
-use crate::core::record::{Record, Revision, Sight};
+use crate::core::record::{Found, Record, Revision, Sight};
 use crate::core::timing::Instant;
 
 /// What ended a [`Store::watch`].
@@ -52,6 +52,23 @@ impl fmt::Display for OpenError {
             | OpenError::Unsafe(text) => text,
         };
         f.write_str(text)
+    }
+}
+
+/// Says who holds the lock of `key`, for people.
+#[must_use]
+pub fn holder_in_words(key: &str, sight: &Sight) -> String {
+    let revision = sight.revision.0;
+    match &sight.found {
+        Found::Absent => format!("key {key}: does not exist yet"),
+        Found::Marker => format!("key {key}: was deleted, revision {revision}"),
+        Found::Record(record) if record.token.trim().is_empty() => {
+            format!("key {key}: nobody holds the lock, revision {revision}")
+        }
+        Found::Record(record) => {
+            let token = record.token.replace(char::is_control, "?");
+            format!("key {key}: the lock is held by {token}, revision {revision}")
+        }
     }
 }
 

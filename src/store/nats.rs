@@ -23,6 +23,7 @@
 
 pub(crate) mod answer;
 mod opening;
+mod survey;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

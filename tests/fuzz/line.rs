@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
 
 use super::assert_one_line;
 use crate::cli::access::Access;
-use crate::cli::{self, AgentArgs, Place, Wish};
+use crate::cli::asked::Asked;
+use crate::cli::{self, AgentArgs, Lookup, Place, Refusal, Wish, World};
 use crate::core::timing::Timing;
 use crate::exit::Exit;
 use crate::nats::{Login, Secret, Server};
@@ -32,21 +33,40 @@ pub fn cli(data: &[u8]) -> bool {
     words.retain(|word| url(word).is_none());
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
     let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");
-    match cli::parse(words, &var, "alpha") {
-        Ok(Wish::Agent(args) | Wish::Check(args) | Wish::Finish(args)) => {
+    match cli::parse(words, &world(&var, "alpha")) {
+        Ok(Wish::Agent(args) | Wish::Finish(args)) => {
             asked(&args);
             return true;
         }
+        Ok(Wish::Check(args)) => return checked(&args.asked),
         Ok(Wish::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Wish::Guard) => {}
-        Err(refusal) => {
-            assert!(matches!(refusal.exit, Exit::Usage | Exit::Unsafe));
-            assert_one_line(&refusal.text);
-            let shown = refusal.text.contains(&format!("{SECRET}@"));
-            assert!(!shown, "a password is shown: {}", refusal.text);
-        }
+        Err(refusal) => refused(&refusal),
     }
     false
+}
+
+/// Without a configuration file.
+fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
+    let read = &|_: &Path| Ok(None);
+    World { var, host, read }
+}
+
+fn refused(refusal: &Refusal) {
+    assert!(matches!(refusal.exit, Exit::Usage | Exit::Unsafe));
+    assert_one_line(&refusal.text);
+    let shown = refusal.text.contains(&format!("{SECRET}@"));
+    assert!(!shown, "a password is shown: {}", refusal.text);
+}
+
+/// Either something is asked for, or something is wrong.
+fn checked(found: &Asked) -> bool {
+    found.faults.iter().for_each(refused);
+    assert_eq!(found.args.is_some(), found.faults.is_empty());
+    if let Some(args) = &found.args {
+        asked(args);
+    }
+    found.args.is_some()
 }
 
 fn asked(args: &AgentArgs) {
@@ -63,7 +83,7 @@ fn asked(args: &AgentArgs) {
     let t = args.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
-    let again = match cli::parse(written_out(args), &|_| None, "beta") {
+    let again = match cli::parse(written_out(args), &world(&|_| None, "beta")) {
         Ok(Wish::Agent(args)) => format!("{args:?}"),
         other => panic!("{args:?} written out is {other:?}"),
     };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::cli::tests::world;
 use crate::cli::{Place, Wish, parse};
 
 const BASE: &str = "--key web --start up --stop down";
@@ -14,7 +15,7 @@ fn args(line: &str, variables: &[&str]) -> Result<(Place, Access), String> {
         let mut found = pairs.filter(|(known, _)| *known == name);
         found.next().map(|(_, value)| value.to_owned())
     };
-    match parse(words, &var, "alpha") {
+    match parse(words, &world(&var, "alpha")) {
         Ok(Wish::Agent(args)) => Ok((args.place, args.access)),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err(refusal.text),

@@ -4,6 +4,8 @@
 //! that is moved away or replaced in between is never written to by mistake for
 //! the other.
 
+mod look;
+
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write as _};

@@ -63,6 +63,39 @@ pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, OpenError> 
     builder.mode(0o700);
     let made = builder.recursive(true).create(base);
     made.map_err(|error| refused("create", base, &error))?;
+    let me = check_base(base)?;
+    match builder.recursive(false).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(refused("create", path, &error));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    check_private(path, me)
+}
+
+/// Opens the folder at `path` if it is there, and makes nothing.
+///
+/// # Errors
+///
+/// As [`open_private`].
+pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, OpenError> {
+    let missing = |path: &Path| match fs::symlink_metadata(path) {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(refused("check", path, &error)),
+    };
+    if missing(base)? {
+        return Ok(None);
+    }
+    let me = check_base(base)?;
+    match missing(path)? {
+        true => Ok(None),
+        false => check_private(path, me).map(Some),
+    }
+}
+
+/// Checks who can replace what is in the base; returns who this user is.
+fn check_base(base: &Path) -> Result<u32, OpenError> {
     let at = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
     let me = rustix::process::geteuid().as_raw();
     let (mode, owner) = (at.mode() & 0o7777, at.uid());
@@ -78,13 +111,7 @@ pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, OpenError> 
             "{show} is writable by others (mode {mode:04o}), who could replace what is in it"
         )));
     }
-    match builder.recursive(false).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(refused("create", path, &error));
-        }
-        Ok(()) | Err(_) => {}
-    }
-    check_private(path, me)
+    Ok(me)
 }
 
 /// Opens a folder that is there, when nobody but its owner, `me`, can write to it.

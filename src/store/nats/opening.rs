@@ -27,30 +27,13 @@ impl NatsStore {
         name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
         self.connect(deadline)?;
         let (info, made) = self.find_or_make(deadline)?;
-        let version = self
-            .client
-            .server()
-            .map_or("", |server| server.version.as_str());
+        let lacks = self.take(&info)?;
         let (bucket, config) = (&self.settings.bucket, &info.config);
-        let lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
-            .map_err(OpenError::Unsafe)?;
         let mut remarks: Vec<String> = self.client.server().map(whom).into_iter().collect();
         if made {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(lacks);
-        let asked = self.settings.replicas;
-        if config.num_replicas < i64::from(asked) {
-            let have = config.num_replicas;
-            remarks.push(format!(
-                "bucket {bucket}: num_replicas {have}: {asked} were asked for, it is taken as it is"
-            ));
-        }
-        self.bucket = Some(Bucket {
-            created: info.created.clone(),
-            allow_direct: config.allow_direct,
-            replicated: config.num_replicas > 1,
-        });
         let (epoch, written) = self.epoch(deadline)?;
         self.listen()?;
         // Read after subscribing, so that a change in between is not missed.
@@ -69,18 +52,40 @@ impl NatsStore {
         })
     }
 
+    /// Takes a bucket that is fit for a lock; returns what it lacks.
+    pub(super) fn take(&mut self, info: &StreamInfo) -> Result<Vec<String>, OpenError> {
+        let (bucket, config) = (&self.settings.bucket, &info.config);
+        let version = self.version();
+        let mut lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
+            .map_err(OpenError::Unsafe)?;
+        let asked = self.settings.replicas;
+        if config.num_replicas < i64::from(asked) {
+            let have = config.num_replicas;
+            lacks.push(format!(
+                "bucket {bucket}: num_replicas {have}: {asked} were asked for, it is taken as it is"
+            ));
+        }
+        self.bucket = Some(Bucket {
+            created: info.created.clone(),
+            allow_direct: config.allow_direct,
+            replicated: config.num_replicas > 1,
+        });
+        Ok(lacks)
+    }
+
+    fn version(&self) -> &str {
+        let server = self.client.server();
+        server.map_or("", |server| server.version.as_str())
+    }
+
     fn connect(&mut self, deadline: Instant) -> Result<(), OpenError> {
         if !self.client.is_connected() {
             self.ears = None;
         }
-        self.client.connect(deadline).map_err(|error| match error {
-            ConnectError::Unreachable(text) => OpenError::Unreachable(text),
-            ConnectError::Credentials(text) => OpenError::Credentials(text),
-            ConnectError::Unsafe(text) => OpenError::Unsafe(text),
-        })
+        Ok(self.client.connect(deadline)?)
     }
 
-    fn listen(&mut self) -> Result<(), OpenError> {
+    pub(super) fn listen(&mut self) -> Result<(), OpenError> {
         if self.ears.is_some() {
             return Ok(());
         }
@@ -128,17 +133,21 @@ impl NatsStore {
         }
     }
 
+    /// Checks that a bucket with as many replicas as wanted would be fit for a lock.
+    pub(super) fn may_be_made(&self) -> Result<(), OpenError> {
+        let Settings {
+            bucket, replicas, ..
+        } = &self.settings;
+        bucket::check_replicas(i64::from(*replicas), self.version())
+            .map_err(|text| OpenError::Unsafe(format!("bucket {bucket}: {text}")))
+    }
+
     /// Asks the server to make the bucket. False when somebody else was faster.
     fn make(&mut self, deadline: Instant) -> Result<bool, OpenError> {
         let Settings {
             bucket, replicas, ..
         } = &self.settings;
-        let version = self
-            .client
-            .server()
-            .map_or("", |server| server.version.as_str());
-        bucket::check_replicas(i64::from(*replicas), version)
-            .map_err(|text| OpenError::Unsafe(format!("bucket {bucket}: {text}")))?;
+        self.may_be_made()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.ask("STREAM.CREATE", body.as_bytes(), deadline)?;
         match jetstream::stream_info(&answer) {
@@ -190,7 +199,17 @@ impl NatsStore {
     }
 }
 
-fn whom(server: &ServerInfo) -> String {
+impl From<ConnectError> for OpenError {
+    fn from(error: ConnectError) -> OpenError {
+        match error {
+            ConnectError::Unreachable(text) => OpenError::Unreachable(text),
+            ConnectError::Credentials(text) => OpenError::Credentials(text),
+            ConnectError::Unsafe(text) => OpenError::Unsafe(text),
+        }
+    }
+}
+
+pub(super) fn whom(server: &ServerInfo) -> String {
     let ServerInfo {
         address,
         version,

@@ -1,0 +1,123 @@
+//! `putex check`: what is set, and everything that is wrong with it, found by what an
+//! agent uses itself. Nothing is started, made or written.
+
+mod show;
+
+use std::time::Duration;
+
+use crate::cli::settings::Rank;
+use crate::cli::table::Name;
+use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
+use crate::exit::Exit;
+use crate::guard::look_at_device;
+use crate::nats::unknown_names;
+use crate::reach::{self, Reach};
+use crate::store::{OpenError, holder_in_words};
+use crate::sys;
+
+/// Longest that names are looked up. A script that starts an agent waits for it.
+const NAMES_MAX: Duration = Duration::from_secs(2);
+
+/// Longest that servers are asked.
+const SERVERS_MAX: Duration = Duration::from_secs(5);
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is set, line by line, and that it is right if it is.
+    pub shown: String,
+    /// What an agent would warn of, or can do without.
+    pub warnings: Vec<String>,
+    /// What ends an agent, or keeps it from ever being active; the first says how it
+    /// ends.
+    pub problems: Vec<Refusal>,
+}
+
+/// Checks what an agent would be asked for.
+#[must_use]
+pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
+    let asked = &args.asked;
+    let mut findings = Findings {
+        problems: asked.faults.clone(),
+        ..Findings::default()
+    };
+    let way = asked.way.as_ref();
+    let (reach, faults) = match way {
+        Some((place, access)) => reach::reach(place, access, var),
+        None => (None, Vec::new()),
+    };
+    findings.problems.extend(faults);
+    findings.shown = show::settings(args, reach.as_ref(), host);
+    look_for_device(asked.device.as_ref(), &mut findings);
+    if let Some(Reach::Nats(servers)) = &reach {
+        match unknown_names(&servers.servers, sys::now().after(NAMES_MAX)) {
+            Ok(unknown) => findings.warnings.extend(unknown),
+            Err(error) => findings.warnings.push(format!("no names: {error}")),
+        }
+    }
+    let reach = reach.filter(|_| findings.problems.is_empty());
+    if let (Some(agent), Some(reach)) = (&asked.args, reach) {
+        let connect = args.settings.is_on(Name::Connect);
+        look_at_store(agent, reach, connect, &mut findings);
+    }
+    if let (Some(agent), []) = (&asked.args, &findings.problems[..]) {
+        let right = format!("{}: the options are right\n", agent.key);
+        findings.shown.push_str(&right);
+    }
+    let quiet = &args.settings;
+    // What the file says of the log is for the agent.
+    if quiet.is_on(Name::Quiet) && quiet.rank(Name::Quiet) == Some(Rank::Line) {
+        findings.shown.clear();
+    }
+    findings
+}
+
+fn look_for_device(device: Option<&(String, bool)>, findings: &mut Findings) {
+    let Some((path, required)) = device else {
+        return;
+    };
+    match (look_at_device(path), required) {
+        (Ok(()), _) => {}
+        (Err(text), false) => findings.warnings.push(text),
+        (Err(text), true) => {
+            let exit = Exit::Unsafe;
+            findings.problems.push(Refusal { text, exit });
+        }
+    }
+}
+
+/// Looks at the bucket: in a directory always, on servers when that is asked for.
+fn look_at_store(agent: &AgentArgs, reach: Reach, connect: bool, findings: &mut Findings) {
+    let outcome = match reach {
+        Reach::Dir(base) => reach::dir_store(agent, base)
+            .survey()
+            .map(|sight| match sight {
+                Some(sight) => vec![holder_in_words(&agent.key, &sight)],
+                None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
+            }),
+        Reach::Nats(servers) if connect => {
+            let mut store = reach::nats_store(agent, *servers);
+            store.survey(sys::now().after(SERVERS_MAX)).map(|survey| {
+                findings.warnings.extend(survey.warnings);
+                survey.remarks
+            })
+        }
+        Reach::Nats(_) => return,
+    };
+    match outcome {
+        Ok(remarks) => {
+            for remark in remarks {
+                findings.shown.push_str(&format!("{remark}\n"));
+            }
+        }
+        Err(error) => {
+            let exit = match &error {
+                OpenError::Unreachable(_) => Exit::Unreachable,
+                OpenError::Credentials(_) => Exit::Credentials,
+                OpenError::Unsafe(_) => Exit::Unsafe,
+            };
+            let text = error.to_string();
+            findings.problems.push(Refusal { text, exit });
+        }
+    }
+}

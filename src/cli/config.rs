@@ -1,0 +1,131 @@
+//! The configuration file: lines of `key = value`, where a key is the long name of an
+//! option. A value runs to the end of its line, whatever is in it; nothing is quoted.
+
+use std::path::Path;
+
+use super::settings::{Fault, Settings};
+use super::table::{FLAGS, Flag, Name};
+use super::{Refusal, clean};
+use crate::exit::Exit;
+use crate::nats::secret::Trusted;
+
+/// The file that is read when no other is named.
+pub const DEFAULT: &str = "/etc/putex/putex.conf";
+
+/// Longest line, in bytes. A command that needs more is better put into a script.
+pub const LINE_BYTES_MAX: usize = 8192;
+
+/// Most letters of a key that nobody knows that are shown.
+const SHOWN_MAX: usize = 40;
+
+/// What reads a file that others must not be able to write, `None` if there is none.
+pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Option<Trusted>, String>;
+
+/// A setting of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: Name,
+    pub(crate) text: String,
+    /// Counted from 1.
+    pub(crate) line: usize,
+}
+
+/// What a file says, and what is wrong with it.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// The file, if there is one.
+    pub(crate) path: Option<String>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) faults: Vec<Refusal>,
+}
+
+/// Reads the file that the command line or the environment names, or the default one if
+/// it is there.
+pub(super) fn load(settings: &Settings, read: Read<'_>) -> Config {
+    let named = settings.text(Name::Config);
+    let path = Path::new(named.unwrap_or(DEFAULT));
+    let why = match read(path) {
+        Ok(Some(file)) => return understand(path, &file),
+        Ok(None) if named.is_none() => return Config::default(),
+        Ok(None) => format!("{}: no such file", path.display()),
+        Err(why) => why,
+    };
+    Config {
+        faults: vec![settings.refusal(Fault::unsafe_to_use(Name::Config, why))],
+        ..Config::default()
+    }
+}
+
+/// Reads what is in a file, and tells every line that cannot be used.
+pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
+    let path = path.display().to_string().replace(char::is_control, "?");
+    let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
+    for (line, bytes) in (1..).zip(file.bytes.split(|byte| *byte == b'\n')) {
+        let taken = understand_line(bytes).and_then(|setting| {
+            let Some((flag, text)) = setting else {
+                return Ok(());
+            };
+            let key = flag.long;
+            if let Some(first) = entries.iter().find(|entry| entry.name == flag.name) {
+                return Err(format!("{key}: stands in line {} already", first.line));
+            }
+            let name = flag.name;
+            // What is in a URL before an @ is a password, or a token.
+            let shows_secret = name == Name::Nats && text.contains('@') && file.others_read;
+            entries.push(Entry { name, text, line });
+            match shows_secret {
+                false => Ok(()),
+                true => Err(format!(
+                    "{key}: others can read this secret; chmod o= {path}"
+                )),
+            }
+        });
+        if let Err(why) = taken {
+            let text = format!("{path}:{line}: {}", clean(&why));
+            let exit = Exit::Unsafe;
+            faults.push(Refusal { text, exit });
+        }
+    }
+    let path = Some(path);
+    Config {
+        path,
+        entries,
+        faults,
+    }
+}
+
+/// Reads a line: a setting, or nothing where it is blank or a comment.
+fn understand_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
+    if bytes.len() > LINE_BYTES_MAX {
+        return Err(format!("is longer than {LINE_BYTES_MAX} bytes"));
+    }
+    if bytes.contains(&0) {
+        return Err("has a NUL in it".to_owned());
+    }
+    let text = str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    let text = text.trim();
+    if text.is_empty() || text.starts_with('#') {
+        return Ok(None);
+    }
+    let Some((key, value)) = text.split_once('=') else {
+        return Err("is neither 'key = value' nor a comment, which begins with #".to_owned());
+    };
+    let (key, value) = (key.trim_end(), value.trim_start());
+    let Some(flag) = FLAGS.iter().find(|flag| flag.key() == Some(key)) else {
+        let shown: String = key.chars().take(SHOWN_MAX).collect();
+        return Err(format!("{shown}: no such key; see putex.conf(5)"));
+    };
+    if value.is_empty() {
+        return Err(format!("{key}: has no value"));
+    }
+    if flag.value.is_empty() {
+        match (value, flag.name) {
+            ("yes" | "no", _) | ("twice", Name::Verbose | Name::Quiet) => {}
+            _ => return Err(format!("{key}: {value}: write yes or no")),
+        }
+    }
+    Ok(Some((flag, value.to_owned())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! From what is asked for to a store: contexts, and files with secrets and
+//! certificates, are read. Agent and check go this way, so that they cannot disagree.
+
+use std::path::PathBuf;
+
+use crate::cli::access::{Access, Settled};
+use crate::cli::{AgentArgs, Lookup, Place, Refusal};
+use crate::context::{self, Context};
+use crate::exit::Exit;
+use crate::nats::{self, Client, Server};
+use crate::store::Store;
+use crate::store::dir::{DirStore, default_base};
+use crate::store::nats::{NatsStore, Settings};
+use crate::sys;
+
+/// What there is on the way to the lock.
+#[derive(Debug)]
+pub enum Reach {
+    /// Servers.
+    Nats(Box<Servers>),
+    /// A directory with directories of buckets in it.
+    Dir(PathBuf),
+}
+
+/// Servers, and what is needed to talk to them.
+#[derive(Debug)]
+pub struct Servers {
+    /// Where they are.
+    pub servers: Vec<Server>,
+    /// Who we are to them.
+    pub access: nats::Access,
+    /// Where JetStream's API is, if not in the usual place.
+    pub api: Option<String>,
+    /// What of it is said by a context alone.
+    pub context: Context,
+}
+
+/// Returns where this user's putex keeps what does not outlive the host's boot.
+#[must_use]
+pub fn own_base() -> PathBuf {
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR");
+    default_base(
+        sys::user_id(),
+        runtime_dir.as_deref(),
+        &std::env::temp_dir(),
+    )
+}
+
+/// Finds the way; nothing is opened yet. Returns it if there is one, and everything
+/// that is wrong with it.
+#[must_use]
+pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>, Vec<Refusal>) {
+    let urls = match place {
+        Place::Nats(urls) => Some(urls),
+        Place::Context => None,
+        Place::Dir(dir) => return (Some(Reach::Dir(dir.clone())), Vec::new()),
+        Place::DefaultDir => return (Some(Reach::Dir(own_base())), Vec::new()),
+    };
+    let context = match &access.context {
+        Some(name) => context::load(name, var),
+        None => Ok(Context::default()),
+    };
+    let context = match context {
+        Ok(context) => context,
+        Err(text) => return (None, vec![refusal(text, Exit::Unsafe)]),
+    };
+    let (urls, from) = match (urls, &context.url) {
+        (Some(urls), _) => (urls, "--nats"),
+        (None, Some(urls)) => (urls, "--context"),
+        (None, None) => {
+            let text = "--context: it names no server; see --nats".to_owned();
+            return (None, vec![refusal(text, Exit::Usage)]);
+        }
+    };
+    let servers = match Server::parse_list(urls) {
+        Ok(servers) => servers,
+        Err(error) => {
+            let refused = refusal(format!("{from}: {error}"), Exit::Usage);
+            return (None, vec![refused]);
+        }
+    };
+    let Settled { access, api } = access.clone().settle(context.clone());
+    // What cannot be read now is better told before anything runs.
+    let login = access.login.read().err();
+    let wanted = access.tls.is_wanted() || servers.iter().any(|server| server.tls);
+    let tls = wanted.then(|| access.tls.check().err()).flatten();
+    let faults = [login, tls].into_iter().flatten();
+    let faults = faults.map(|text| refusal(text, Exit::Unsafe)).collect();
+    let found = Servers {
+        servers,
+        access,
+        api,
+        context,
+    };
+    (Some(Reach::Nats(Box::new(found))), faults)
+}
+
+fn refusal(text: String, exit: Exit) -> Refusal {
+    Refusal { text, exit }
+}
+
+/// Prepares the store for an agent; nothing is opened yet.
+///
+/// # Errors
+///
+/// The first thing that is wrong.
+pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<Box<dyn Store>, Refusal> {
+    let (reach, faults) = reach(&args.place, &args.access, var);
+    if let Some(fault) = faults.into_iter().next() {
+        return Err(fault);
+    }
+    match reach {
+        Some(Reach::Nats(servers)) => Ok(Box::new(nats_store(args, *servers))),
+        Some(Reach::Dir(base)) => Ok(Box::new(dir_store(args, base))),
+        None => Err(refusal(
+            "there is no way to the lock".to_owned(),
+            Exit::Usage,
+        )),
+    }
+}
+
+/// Prepares a store in a directory.
+#[must_use]
+pub fn dir_store(args: &AgentArgs, base: PathBuf) -> DirStore {
+    DirStore::new(base, &args.bucket, &args.key)
+}
+
+/// Prepares a store in NATS.
+#[must_use]
+pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
+    let name = format!("putex {} {}", args.key, args.token);
+    // A link that is used every R needs no pings: it is asked a little later.
+    let quiet = args.timing.renewal() + args.timing.renewal() / 4;
+    let client = Client::new(servers.servers, servers.access, name, quiet);
+    let settings = Settings {
+        bucket: args.bucket.clone(),
+        key: args.key.clone(),
+        replicas: args.replicas,
+        allow_memory: args.allow_memory,
+        api: servers.api,
+    };
+    NatsStore::new(client, settings)
+}
