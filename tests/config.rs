@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::table::{FLAGS, Flag, Name};
@@ -66,4 +70,385 @@ fn the_example_of_the_file_has_every_key() {
     keys.sort_unstable();
     known.sort_unstable();
     assert_eq!(keys, known, "left: the example; right: the program");
+}
+
+/// A folder that is removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let pid = std::process::id();
+        let path = std::env::temp_dir().join(format!("putex-config-{pid}-{name}"));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    /// Writes a file of this mode.
+    fn file(&self, name: &str, text: &str, mode: u32) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run of putex came to.
+#[derive(Debug)]
+struct Run {
+    status: Option<i32>,
+    shown: String,
+    said: String,
+}
+
+impl Run {
+    /// Runs putex with nothing in the environment that it reads but `variables`.
+    fn of(words: &[&str], variables: &[(&str, &str)]) -> Run {
+        let output = command(words, variables).output().unwrap();
+        Run {
+            status: output.status.code(),
+            shown: String::from_utf8(output.stdout).unwrap(),
+            said: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Returns the value and the origin of a setting, as they are shown.
+    fn setting(&self, name: &str) -> Option<&str> {
+        let mut lines = self.shown.lines();
+        let line = lines.find(|line| line.split(' ').next() == Some(name))?;
+        Some(line[name.len()..].trim_start())
+    }
+
+    #[track_caller]
+    fn shows(&self, rows: &[(&str, &str)]) {
+        for (name, expected) in rows {
+            assert_eq!(self.setting(name), Some(*expected), "{name}: {self:?}");
+        }
+    }
+}
+
+fn command(words: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let read = ["NATS_", "XDG_", "PUTEX_", "SSL_"];
+        if read.iter().any(|begin| name.starts_with(begin)) {
+            command.env_remove(&*name);
+        }
+    }
+    command.args(words).envs(variables.iter().copied());
+    command
+}
+
+const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
+
+#[test]
+fn check_shows_where_each_setting_is_from() {
+    let folder = Folder::new("origins");
+    let text = format!("{WHOLE}nats = 127.0.0.1:1\nbucket = locks\nrenewal = 4s\nsyslog = yes\n");
+    let path = folder.file("db.conf", &text, 0o644);
+    let line = |line: u32, value: &str| format!("{value}  [{path}:{line}]");
+    let words = ["check", "--config", &path, "--bucket", "b2", "--token", "t"];
+    let run = Run::of(&words, &[("NATS_CA", "/nowhere/ca"), ("NATS_URL", "")]);
+    assert_eq!(run.status, Some(78), "{run:?}");
+    run.shows(&[
+        ("config", &format!("{path}  [flag]")),
+        ("nats", &line(4, "127.0.0.1:1")),
+        ("bucket", "b2  [flag]"),
+        ("token", "t  [flag]"),
+        ("start", &line(2, "up")),
+        ("renewal", &line(6, "4s")),
+        ("syslog", &line(7, "yes")),
+        ("tlsca", "/nowhere/ca  [NATS_CA]"),
+        ("failures", "3  [default]"),
+        ("drift", "1%  [default]"),
+        ("realtime", "no  [default]"),
+        ("healthcheck", "none  [default]"),
+    ]);
+    assert_eq!(run.setting("dir"), None);
+    assert_eq!(run.setting("creds"), None);
+    let says = "putex: /nowhere/ca: no such file or directory\n";
+    assert_eq!(run.said, says);
+    assert!(!run.shown.contains("the options are right"));
+    let variables = [("PUTEX_CONFIG", &*path), ("NATS_URL", "127.0.0.2:1")];
+    let run = Run::of(&["check", "-r", "500"], &variables);
+    assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
+    run.shows(&[
+        ("config", &format!("{path}  [PUTEX_CONFIG]")),
+        ("nats", "127.0.0.2:1  [NATS_URL]"),
+        ("renewal", "500  [flag]"),
+        ("tlsca", "the system's roots  [default]"),
+    ]);
+    assert!(run.shown.ends_with("\nweb: the options are right\n"));
+    let quiet = Run::of(&["check", "-q"], &variables);
+    let nothing = (Some(0), String::new(), String::new());
+    assert_eq!((quiet.status, quiet.shown, quiet.said), nothing);
+    let words = ["check", "127.0.0.3:1", "b", "k", "t"];
+    let run = Run::of(&words, &variables);
+    run.shows(&[
+        ("nats", "127.0.0.3:1  [argument]"),
+        ("key", "k  [argument]"),
+    ]);
+}
+
+#[test]
+fn a_context_is_an_origin_too() {
+    let folder = Folder::new("context");
+    let json = r#"{"url": "nats://u:hunter2@127.0.0.1:1", "user": "me", "password": "hunter2",
+        "inbox_prefix": "_INBOX.me", "jetstream_domain": "hub"}"#;
+    let context = folder.file("prod.json", json, 0o600);
+    let text = format!("{WHOLE}context = {context}\n");
+    let path = folder.file("db.conf", &text, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
+    let from = |value: &str| format!("{value}  [context {context}]");
+    run.shows(&[
+        ("nats", &from("nats://...@127.0.0.1:1")),
+        ("context", &format!("{context}  [{path}:4]")),
+        ("user", &from("me")),
+        ("(password)", &from("(hidden)")),
+        ("inbox-prefix", &from("_INBOX.me")),
+        ("js-api-prefix", &from("$JS.hub.API")),
+        ("tlsfirst", "no  [default]"),
+    ]);
+    assert!(!run.shown.contains("hunter2"), "{run:?}");
+}
+
+#[test]
+fn no_secret_is_shown() {
+    let folder = Folder::new("secrets");
+    let secret = folder.file("password", "hunter2\n", 0o600);
+    let damaged = folder.file("damaged", "SUhunter2\n", 0o600);
+    let urls = [
+        "nats://u:hunter2@127.0.0.1:1",
+        "nats://hunter2@127.0.0.1:1,tls://a:hunter2@127.0.0.1:2",
+        "nats://u:hun,ter2@127.0.0.1:1",
+        "nats://u:hunter2@127.0.0.1:x",
+        "ws://u:hunter2@h",
+        "u:hunter2 @h",
+    ];
+    let mut runs = Vec::new();
+    for url in urls {
+        let text = format!("{WHOLE}nats = {url}\n");
+        for mode in [0o600, 0o644] {
+            let path = folder.file("db.conf", &text, mode);
+            for verb in ["check", "agent"] {
+                // An agent of a file that is fine would run.
+                if verb == "check" || mode == 0o644 {
+                    runs.push(Run::of(&[verb, "--config", &path], &[]));
+                }
+            }
+        }
+        let path = folder.file("db.conf", WHOLE, 0o644);
+        runs.push(Run::of(&["check", "--config", &path], &[("NATS_URL", url)]));
+    }
+    let path = folder.file("db.conf", &format!("{WHOLE}nats = 127.0.0.1:1"), 0o644);
+    for (words, variable) in [
+        (vec![], ("NATS_TOKEN", "hunter2")),
+        (vec!["--user", "u"], ("NATS_PASSWORD", "hunter2")),
+        (vec!["--user", "u", "--password-file", &secret], ("A", "b")),
+        (vec!["--auth-token-file", &secret], ("A", "b")),
+        (vec!["--nkey", &damaged], ("A", "b")),
+        (vec!["--creds", &damaged], ("A", "b")),
+    ] {
+        let words = [&["check", "--config", &path, "--connect"], &words[..]].concat();
+        runs.push(Run::of(&words, &[variable]));
+    }
+    for run in &runs {
+        let all = format!("{}{}", run.shown, run.said);
+        assert!(!all.contains("hunter2") && !all.contains("ter2"), "{all}");
+    }
+    let hidden = runs.iter().filter(|run| run.shown.contains("(hidden)  ["));
+    assert!(hidden.count() >= 2, "{runs:?}");
+}
+
+#[test]
+fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
+    let folder = Folder::new("several");
+    let open = folder.file("open.nk", "SU\n", 0o644);
+    let text = format!(
+        "key = web\nstrat = up\nstop = down\nnats = 127.0.0.1:1\nreplicas = 9\n\
+         nkey = {open}\nstop = again\nfailures = 1\nrealtime = maybe\n\
+         watchdog = /nowhere/watchdog:required\ntlsca = /nowhere/ca\n"
+    );
+    let path = folder.file("db.conf", &text, 0o644);
+    let says = [
+        format!("{path}:2: strat: no such key; see putex.conf(5)"),
+        format!("{path}:7: stop: stands in line 3 already"),
+        format!("{path}:9: realtime: maybe: write yes or no"),
+        format!("{path}:8: failures: 1 is less than 2"),
+        "--start: is missing; see putex --help".to_owned(),
+        format!("{path}:5: replicas: 9: a bucket has 1 to 5 replicas"),
+        format!("{open}: has mode 0644: others can read or write this secret"),
+        "/nowhere/ca: no such file or directory".to_owned(),
+        "watchdog /nowhere/watchdog: there is no such device".to_owned(),
+    ];
+    let check = Run::of(&["check", "--config", &path], &[]);
+    let lines: Vec<_> = check.said.lines().collect();
+    assert_eq!(lines.len(), says.len(), "{}", check.said);
+    for (line, says) in lines.iter().zip(&says) {
+        assert!(
+            line.starts_with(&format!("putex: {says}")),
+            "{line}\n{says}"
+        );
+    }
+    for verb in ["agent", "finish"] {
+        let run = Run::of(&[verb, "--config", &path], &[]);
+        assert_eq!(run.said, format!("{}\n", lines[0]), "{verb}");
+        assert_eq!((run.status, check.status), (Some(78), Some(78)));
+        assert_eq!(run.shown, "");
+    }
+    // Of a device that is not required it is only said.
+    let text = format!(
+        "{WHOLE}dir = {}/lock\nwatchdog = /dev/null/x\n",
+        folder.0.display()
+    );
+    let path = folder.file("db.conf", &text, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(
+        run.said
+            .starts_with("putex: warning: watchdog /dev/null/x: "),
+        "{run:?}"
+    );
+    assert!(!folder.0.join("lock").exists(), "something was made");
+}
+
+#[test]
+fn a_file_that_others_could_write_runs_nothing() {
+    let folder = Folder::new("modes");
+    let ran = folder.0.join("ran");
+    let text = format!(
+        "key = web\ndir = {}/lock\nstart = true\nstop = touch {}\n",
+        folder.0.display(),
+        ran.display()
+    );
+    for mode in [0o646, 0o664, 0o602] {
+        let path = folder.file("db.conf", &text, mode);
+        let says = format!("putex: --config: {path}: has mode {mode:04o}: others can write it");
+        for verb in ["agent", "finish", "check"] {
+            let run = Run::of(&[verb, "--config", &path], &[]);
+            assert_eq!(run.status, Some(78), "{mode:o}: {run:?}");
+            assert!(run.said.starts_with(&says), "{run:?}");
+            assert_eq!(run.said.lines().count(), 1, "{run:?}");
+        }
+    }
+    let path = folder.file("db.conf", &text, 0o600);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
+        let run = Run::of(&["agent", "--config", &path], &[]);
+        assert!(
+            run.said.contains(": belongs to user 4242, who could"),
+            "{run:?}"
+        );
+        assert_eq!(run.status, Some(78));
+    }
+    for (path, says) in [
+        ("/nonexistent/db.conf", "no such file"),
+        ("/dev/null", "is not a regular file"),
+        ("/", "is not a regular file"),
+    ] {
+        let run = Run::of(&["agent", "--config", path], &[]);
+        assert_eq!(run.said, format!("putex: --config: {path}: {says}\n"));
+        assert_eq!(run.status, Some(78));
+    }
+    assert!(!ran.exists(), "stop was run");
+}
+
+#[test]
+fn an_agent_runs_what_the_file_says_to_the_letter() {
+    let folder = Folder::new("runs");
+    let here = folder.0.display();
+    let text = format!(
+        "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = t\nrenewal = 200ms\n\
+         confirmations = 1\nstart = x='a = \"#b\" # c'; echo \"$x\" >{here}/up # up\n\
+         stop = rm -f {here}/up; echo $PUTEX_KEY >{here}/down\n"
+    );
+    let path = folder.file("db.conf", &text, 0o600);
+    let mut agent = command(&["--config", &path], &[]);
+    let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
+    let up = folder.0.join("up");
+    let end = Instant::now() + Duration::from_secs(20);
+    let written = loop {
+        match fs::read_to_string(&up) {
+            Ok(text) if text.ends_with('\n') => break Some(text),
+            _ if Instant::now() > end => break None,
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let check = Run::of(&["check", "--config", &path], &[]);
+    let pid = rustix::process::Pid::from_child(&agent);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut said = String::new();
+    agent
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(agent.wait().unwrap().success(), "{said}");
+    assert_eq!(written.as_deref(), Some("a = \"#b\" # c\n"), "{said}");
+    assert_eq!(fs::read_to_string(folder.0.join("down")).unwrap(), "web\n");
+    assert_eq!(check.status, Some(0), "{check:?}");
+    assert!(
+        check
+            .shown
+            .contains("\nkey web: the lock is held by t, revision ")
+    );
+}
+
+#[test]
+fn the_examples_of_the_file_are_right() {
+    let folder = Folder::new("examples");
+    let example = read("contrib/putex.conf");
+    let path = folder.file("shared.conf", &example, 0o644);
+    let words = ["check", "--config", &path, "--key", "k", "--start", "up"];
+    let run = Run::of(&[&words[..], &["--stop", "down"]].concat(), &[]);
+    assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
+    // With everything in it that does not exclude each other, but nothing of files.
+    let leave = ["dir", "context", "js-api-prefix"];
+    let whole: String = example
+        .lines()
+        .filter_map(|line| {
+            let (key, value) = line.strip_prefix('#')?.split_once(" = ")?;
+            let flag = FLAGS.iter().find(|flag| flag.key() == Some(key))?;
+            let value = match key {
+                "nats" => "127.0.0.1:1,127.0.0.1:2",
+                "watchdog" => "/dev/null",
+                _ => value,
+            };
+            let fits = flag.value != "file" && flag.name != Name::User && !leave.contains(&key);
+            fits.then(|| format!("{key} = {value}\n"))
+        })
+        .collect();
+    let path = folder.file("whole.conf", &whole, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.shown.ends_with("\ndb: the options are right\n"));
+    // The default values are those of the program.
+    for flag in FLAGS.iter().filter(|flag| flag.key().is_some()) {
+        let line = format!("#{} = {}\n", flag.long, flag.default);
+        let speaks =
+            flag.default.is_empty() || flag.default.contains(' ') || flag.default == "none";
+        assert!(speaks || example.contains(&line), "{line}");
+    }
+    let page = read("man/putex.conf.5");
+    let (_, text) = page.split_once(".Bd -literal -offset indent\n").unwrap();
+    let (text, _) = text.split_once("\n.Ed").unwrap();
+    let text = text.replace(
+        "n1.example,tls://n2.example,tls://n3.example",
+        "127.0.0.1:1",
+    );
+    let path = folder.file("page.conf", &text, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    assert_eq!(
+        run.said,
+        "putex: /etc/putex/db.creds: no such file or directory\n"
+    );
+    assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }

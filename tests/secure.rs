@@ -1,6 +1,8 @@
 //! TLS and credentials, on real servers: who is let in, who is not, and that it is
 //! said why.
 
+#[path = "secure/check.rs"]
+mod check;
 #[path = "secure/jwt.rs"]
 mod jwt;
 #[path = "secure/login.rs"]

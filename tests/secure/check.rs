@@ -1,0 +1,271 @@
+//! `putex check --connect`: what it says of servers, and that it leaves no trace there.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::place::{Agent, Folder, Server, free_port, nats_server};
+use super::{assert_says, client, nobody, open, soon};
+
+/// What a run came to: the status, stdout, and stderr.
+type Run = (Option<i32>, String, String);
+
+/// Checks an agent of the key `web` in the bucket locks.
+fn check(words: &[&str]) -> Run {
+    let binary = env::var_os("PUTEX_UNDER_TEST");
+    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_putex").into());
+    let mut command = Command::new(binary);
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("NATS_") || name.starts_with("PUTEX_") || name.starts_with("XDG_") {
+            command.env_remove(&*name);
+        }
+    }
+    let usual = ["check", "--bucket", "locks", "--key", "web", "--token", "t"];
+    let commands = ["--start", "false", "--stop", "false", "--connect"];
+    let output = command.args(usual).args(commands).args(words).output();
+    let output = output.expect("putex runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// Returns all streams of the server.
+fn streams(server: &Server, user: &str) -> String {
+    let mut client = client(&server.url("nats", user), nobody());
+    client.connect(soon()).expect("connected");
+    let names = client.request("$JS.API.STREAM.LIST", &[], b"", soon());
+    let names = names.expect("an answer").payload;
+    let names: serde_json::Value = serde_json::from_slice(&names).expect("JSON");
+    let mut streams = names["streams"].clone();
+    for stream in streams.as_array_mut().into_iter().flatten() {
+        stream["ts"] = serde_json::Value::Null;
+    }
+    streams.to_string()
+}
+
+fn servers() -> Vec<std::path::PathBuf> {
+    let old = env::var_os("NATS_SERVER_OLD").map(std::path::PathBuf::from);
+    nats_server().into_iter().chain(old).collect()
+}
+
+#[test]
+fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
+    for binary in servers() {
+        let server = Server::start(&binary, "");
+        let url = server.url("nats", "127.0.0.1");
+        let (status, shown, said) = check(&["--nats", &url]);
+        assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
+        assert_says(
+            shown.lines().rev().nth(1).expect("a line"),
+            &["bucket locks: does not exist; an agent would make it, with replicas: 1"],
+        );
+        assert!(shown.contains(&format!("server 127.0.0.1:{}: nats-server 2.", server.port)));
+        assert_eq!(streams(&server, "127.0.0.1"), "[]", "{}", binary.display());
+        // The agent's own way to say that it needs more servers comes with the bucket.
+        open(&url, nobody()).expect("opened");
+        let before = streams(&server, "127.0.0.1");
+        let (status, shown, said) = check(&["--nats", &url, "--replicas", "3"]);
+        assert_eq!(status, Some(0), "{said}");
+        assert_says(
+            said.trim_end(),
+            &["warning: bucket locks: num_replicas 1: 3 were asked for"],
+        );
+        assert!(shown.contains("\nbucket locks: exists and is fit for a lock\n"));
+        assert!(shown.contains("\nkey web: does not exist yet\n"), "{shown}");
+        assert_eq!(
+            streams(&server, "127.0.0.1"),
+            before,
+            "{}",
+            binary.display()
+        );
+    }
+}
+
+#[test]
+fn the_holder_does_not_notice() {
+    let Some(binary) = nats_server() else { return };
+    let server = Server::start(&binary, "");
+    let url = server.url("nats", "127.0.0.1");
+    let agent = Agent::start("web", &["--nats", &url], &[]);
+    agent.await_line("the service runs here");
+    for _ in 0..3 {
+        // By the holder's own token, too.
+        let (status, shown, said) = check(&["--nats", &url]);
+        assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
+        assert!(shown.contains("\nkey web: the lock is held by "), "{shown}");
+    }
+    let heard = agent.heard();
+    assert!(agent.runs() && !heard.contains("active -> "), "{heard}");
+    assert!(!heard.contains("two live agents"), "{heard}");
+}
+
+#[test]
+fn what_keeps_an_agent_out_is_told_with_its_status() {
+    let Some(binary) = nats_server() else { return };
+    let lines = "authorization { user: u, password: s3cr3t }\n";
+    let server = Server::start(&binary, lines);
+    let url = |login: &str| server.url("nats", &format!("{login}127.0.0.1"));
+    let folder = Folder::new();
+    let password = folder.secret("password", "s3cr3t").display().to_string();
+    let wrong = folder.secret("wrong", "hunter2").display().to_string();
+    let nobody_there = format!("127.0.0.1:{}", free_port());
+    let tls = server.url("tls", "127.0.0.1");
+    let ca = format!("{}/tests/secure.rs", env!("CARGO_MANIFEST_DIR"));
+    for (words, status, says) in [
+        (vec!["--nats", &nobody_there], 69, "connection refused"),
+        (vec!["--nats", &*url("")], 77, "Authorization Violation"),
+        (
+            vec!["--nats", &*url("u:hunter2@")],
+            77,
+            "Authorization Violation",
+        ),
+        (
+            vec![
+                "--nats",
+                &*url(""),
+                "--user",
+                "u",
+                "--password-file",
+                &wrong,
+            ],
+            77,
+            "Authorization Violation",
+        ),
+        (
+            vec![
+                "--nats",
+                &*url(""),
+                "--user",
+                "u",
+                "--password-file",
+                &password,
+            ],
+            0,
+            "",
+        ),
+        (
+            vec!["--nats", &tls, "--tlsca", &ca],
+            78,
+            "no certificates in PEM are in it",
+        ),
+        (
+            vec!["--nats", &*url(""), "--creds", &password],
+            78,
+            "not a creds file",
+        ),
+        (
+            vec!["--nats", &*url("u:s3cr3t@"), "--js-domain", "hub"],
+            69,
+            "no JetStream answers at $JS.hub.API",
+        ),
+        (
+            vec!["--nats", &*url("u:s3cr3t@"), "-f", "1", "--replicas", "6"],
+            78,
+            "-f: 1 is less than 2",
+        ),
+    ] {
+        let (found, shown, said) = check(&words);
+        assert_eq!(found, Some(status), "{words:?}: {said}");
+        assert!(said.contains(says), "{words:?}: {said}");
+        assert_eq!(said.is_empty(), status == 0, "{said}");
+        let secret = format!("{shown}{said}");
+        let shows = secret.contains("hunter2") || secret.contains("s3cr3t");
+        assert!(!shows, "{words:?}: {secret}");
+    }
+    let mut maker = client(&url("u:s3cr3t@"), nobody());
+    maker.connect(soon()).expect("connected");
+    let aged = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],"storage":"memory",
+        "num_replicas":1,"max_msgs_per_subject":1,"max_age":10000000000}"#;
+    let made = maker.request(
+        "$JS.API.STREAM.CREATE.KV_locks",
+        &[],
+        aged.as_bytes(),
+        soon(),
+    );
+    made.expect("made");
+    let (status, _, said) = check(&["--nats", &url("u:s3cr3t@")]);
+    assert_eq!(status, Some(78));
+    assert_says(
+        said.trim_end(),
+        &["bucket locks: storage memory", "; max_age 10000 ms"],
+    );
+}
+
+/// A user for each right that is taken away, beside one with all of them.
+fn users(shipped: &str) -> (Vec<String>, String) {
+    let rights = shipped.lines().map(str::trim);
+    let rights: Vec<_> = rights.filter(|line| line.starts_with('"')).collect();
+    let mut names = vec!["whole".to_owned()];
+    let mut users = format!("{{ user: whole, password: p\n{shipped}\n}}\n");
+    for (number, right) in rights.iter().enumerate() {
+        // The twins' subject stands there twice; here it goes from both.
+        let lines = shipped.lines().filter(|line| line.trim() != *right);
+        let less = lines.collect::<Vec<_>>().join("\n");
+        users += &format!("{{ user: u{number}, password: p\n{less}\n}}\n");
+        names.push((*right).to_owned());
+    }
+    (names, users)
+}
+
+#[test]
+fn a_right_that_is_missing_is_told() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
+    let shipped = fs::read_to_string(path).expect("a file");
+    let (names, users) = users(&shipped);
+    for binary in servers() {
+        let lines = format!(
+            "accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}\
+             {{ user: admin, password: p }}] }} }}\n"
+        );
+        let server = Server::start(&binary, &lines);
+        let tell = |user: usize| {
+            let name = user
+                .checked_sub(1)
+                .map_or("whole".to_owned(), |n| format!("u{n}"));
+            let url = server.url("nats", &format!("{name}:p@127.0.0.1"));
+            check(&["--nats", &url, "--inbox-prefix", "_INBOX.agent", "-q"])
+        };
+        let nothing = (Some(0), String::new(), String::new());
+        assert_eq!(tell(0), nothing);
+        let making = names.iter().position(|right| right.contains("CREATE"));
+        let making = making.expect("one");
+        let (status, _, said) = tell(making);
+        assert_eq!(status, Some(77), "{said}");
+        assert_says(
+            said.trim_end(),
+            &["$JS.API.STREAM.CREATE.KV_locks", "Permissions Violation"],
+        );
+        let admin = "admin:p@127.0.0.1";
+        assert_eq!(streams(&server, admin), "[]");
+        open(&server.url("nats", admin), nobody()).expect("made");
+        let before = streams(&server, admin);
+        for (user, right) in names.iter().enumerate() {
+            let (status, _, said) = tell(user);
+            let part = right.trim_matches('"').trim_end_matches('>');
+            match right.as_str() {
+                // No right to write is needed, nor tried.
+                "whole" | "\"$KV.locks.>\"" => assert_eq!(said, "", "{right}"),
+                right if right.contains("CREATE") => assert_eq!(said, "", "{right}"),
+                // Without one of these there is another way, or less is heard.
+                right if right.contains("MSG.GET") || right.contains("DIRECT") => {
+                    assert_eq!(status, Some(0), "{right}: {said}");
+                    assert_says(said.lines().next().expect("a line"), &["warning: "]);
+                }
+                right if right.contains("putex.") => {
+                    assert_eq!(status, Some(0), "{right}: {said}");
+                    assert_says(said.trim_end(), &["warning: the server says: ", part]);
+                }
+                right => {
+                    assert_eq!(status, Some(77), "{right}: {said}");
+                    assert_says(said.trim_end(), &[part.trim_end_matches('.')]);
+                }
+            }
+        }
+        assert_eq!(streams(&server, admin), before);
+    }
+}
