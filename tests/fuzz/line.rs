@@ -47,12 +47,12 @@ pub fn cli(data: &[u8]) -> bool {
 }
 
 /// Without a configuration file.
-fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
+pub(super) fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
     let read = &|_: &Path| Ok(None);
     World { var, host, read }
 }
 
-fn refused(refusal: &Refusal) {
+pub(super) fn refused(refusal: &Refusal) {
     assert!(matches!(refusal.exit, Exit::Usage | Exit::Unsafe));
     assert_one_line(&refusal.text);
     let shown = refusal.text.contains(&format!("{SECRET}@"));
@@ -69,7 +69,7 @@ fn checked(found: &Asked) -> bool {
     found.args.is_some()
 }
 
-fn asked(args: &AgentArgs) {
+pub(super) fn asked(args: &AgentArgs) {
     assert_eq!(valid_key(&args.key), Ok(()));
     assert_eq!(valid_bucket(&args.bucket), Ok(()));
     assert_one_line(&args.token);

@@ -18,10 +18,12 @@
 //! | `life` | the file by which an agent knows its life before | `files.rs` |
 //! | `words` | packets between agent and guard | `words.rs` |
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
+//! | `config` | the configuration file | `config.rs` |
 
 // They end a fuzzer's run by panicking: that is what they are for.
 #![allow(clippy::missing_panics_doc)]
 
+mod config;
 mod files;
 mod holder;
 mod line;
@@ -33,6 +35,7 @@ mod words;
 #[cfg(test)]
 mod short_run;
 
+pub use config::config;
 pub use files::{bucket, folder, life};
 pub use holder::holder;
 pub use line::{cli, servers};

@@ -32,10 +32,11 @@ const fn target(
     }
 }
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 13] = [
     target("answers", super::answers, 20, 200),
     target("bucket", super::bucket, 7, 10),
     target("cli", super::cli, 9, 3000),
+    target("config", super::config, 7, 1000),
     target("decoder", super::decoder, 15, 60),
     target("folder", super::folder, 12, 800),
     target("frames", super::frames, 12, 500),
@@ -188,6 +189,11 @@ fn bucket() {
 #[test]
 fn cli() {
     short_run("cli");
+}
+
+#[test]
+fn config() {
+    short_run("config");
 }
 
 #[test]

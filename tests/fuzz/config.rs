@@ -1,0 +1,99 @@
+//! The configuration file, which a person wrote.
+
+use std::path::Path;
+
+use super::line::{asked, refused, world};
+use crate::cli::config::{Config, Entry, LINE_BYTES_MAX, understand};
+use crate::cli::table::{FLAGS, Flag};
+use crate::cli::{self, Wish, World};
+use crate::nats::secret::Trusted;
+
+const PATH: &str = "/etc/putex/db.conf";
+
+/// A whole file: each of its lines is refused by file and number, in one line and
+/// without the password of a URL, or is a setting that can be written out and means
+/// the same. What an agent makes of it is right, or refused, just as a command line.
+pub fn config(data: &[u8]) -> bool {
+    let found = read(data, false);
+    let lines = data.split(|byte| *byte == b'\n').count();
+    let mut written = String::new();
+    let mut before = 0;
+    for Entry { name, text, line } in &found.entries {
+        assert!(before < *line && *line <= lines, "line {line}");
+        before = *line;
+        assert!(!text.is_empty() && text.trim() == text && text.len() <= LINE_BYTES_MAX);
+        assert!(!text.contains(['\n', '\0']));
+        let flag = FLAGS.iter().find(|flag| flag.name == *name);
+        let key = flag.and_then(Flag::key).expect("it has a key");
+        written += &format!("{key}={text}\n");
+    }
+    for fault in &found.faults {
+        refused(fault);
+        let rest = fault.text.strip_prefix(PATH).expect("the file");
+        let line = rest.split(':').nth(1).and_then(|line| line.parse().ok());
+        assert!(
+            line.is_some_and(|line: usize| (1..=lines).contains(&line)),
+            "{rest}"
+        );
+    }
+    let again = read(written.as_bytes(), false);
+    assert_eq!(again.faults, []);
+    assert_eq!(settings(&again), settings(&found));
+    // A secret that others can read is one fault more, and no other setting.
+    let exposed = read(data, true);
+    assert_eq!(settings(&exposed), settings(&found));
+    let nats = found.entries.iter().find(|entry| entry.name == NATS);
+    let secret = nats.is_some_and(|nats| nats.text.contains('@'));
+    assert_eq!(
+        exposed.faults.len(),
+        found.faults.len() + usize::from(secret)
+    );
+    made_of_it(data, &found)
+}
+
+const NATS: cli::table::Name = cli::table::Name::Nats;
+
+fn read(data: &[u8], others_read: bool) -> Config {
+    let bytes = data.to_vec();
+    understand(Path::new(PATH), &Trusted { bytes, others_read })
+}
+
+fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
+    let entries = config.entries.iter();
+    entries
+        .map(|entry| (entry.name, entry.text.as_str()))
+        .collect()
+}
+
+/// Returns whether an agent could run by it.
+fn made_of_it(data: &[u8], found: &Config) -> bool {
+    let file = |_: &Path| {
+        let (bytes, others_read) = (data.to_vec(), false);
+        Ok(Some(Trusted { bytes, others_read }))
+    };
+    let world = World {
+        read: &file,
+        ..world(&|_| None, "alpha")
+    };
+    let words = ["check", "--config", PATH].map(Into::into);
+    let Ok(Wish::Check(check)) = cli::parse(words, &world) else {
+        panic!("no check");
+    };
+    assert_eq!(check.config.as_deref(), Some(PATH));
+    let faults = &check.asked.faults;
+    faults.iter().for_each(refused);
+    assert_eq!(faults[..found.faults.len()], found.faults);
+    let words = ["agent", "--config", PATH].map(Into::into);
+    match (cli::parse(words, &world), &check.asked.args) {
+        (Ok(Wish::Agent(args)), Some(same)) => {
+            assert_eq!(format!("{args:?}"), format!("{same:?}"));
+            asked(&args);
+            true
+        }
+        (Err(refusal), None) => {
+            assert_eq!(Some(&refusal), faults.first());
+            false
+        }
+        other => panic!("check and agent disagree: {other:?}"),
+    }
+}
