@@ -303,7 +303,13 @@ impl World<'_> {
             Effect::Run(run) => {
                 self.on_run(id, &run);
                 self.arm(id, run.command, run.deadline);
-                self.order(id, Order::Run(run.command, run.deadline));
+                let order = Order::Run(run.command, run.deadline);
+                let idle = self.lives[id].orders_at < self.now;
+                if idle && self.chance.below(16) == 0 {
+                    // The child thread is quick: the pump has not even turned to the end.
+                    return self.carry_out(id, order);
+                }
+                self.order(id, order);
             }
             Effect::Guard(watch, under) => {
                 self.step(Step::Told);

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use putex::core::bite;
 use putex::core::event::{Command, Outcome, Under};
 use putex::core::guard::{Act, Guard, News, Watch};
 use putex::core::timing::Instant;
@@ -408,16 +407,15 @@ impl World<'_> {
         device.filter(|device| device.guard == id)
     }
 
-    /// The kernel's clock is coarse: a device may bite a sixteenth late.
+    /// The clocks of devices are coarse: one may bite a sixteenth late.
     fn arm_device(&mut self, id: usize) {
         let setup = &self.sc.sites[self.guards[id].site];
         let Some(timeout) = setup.device else {
             return self.guard_hears(id, News::NoDevice(None));
         };
-        let longest = super::clock::nanos(bite::longest_bite(timeout));
-        let shortest = super::clock::nanos(timeout);
         let kicked_at = self.now;
-        let bites = self.chance.between(shortest, longest);
+        let shortest = super::clock::nanos(timeout);
+        let bites = self.chance.between(shortest, shortest + shortest / 16);
         self.hosts[setup.host].device = Some(Device {
             kicked_at,
             again_at: 0,

@@ -146,6 +146,7 @@ impl World<'_> {
             return self.tell(id, Event::Ended(command, Outcome::Overran));
         }
         if command == Command::Start {
+            self.knows_of_start(id);
             // What it looked at can have changed when it goes on.
             self.step(Step::Spawn);
             return self.after(1, Happening::Life(id, LifeEvent::Spawn(deadline)));
@@ -162,9 +163,6 @@ impl World<'_> {
             self.count(Sometimes::StartUnknown);
             let failed = Outcome::Failed("killed by signal 9".to_owned());
             return self.tell(id, Event::Ended(command, failed));
-        }
-        if command == Command::Start {
-            self.knows_of_start(id);
         }
         let process = self.run_command(site, command, Owner::Life(id), deadline);
         self.note(Some(site), || format!("{} begins", command.name()));

@@ -30,7 +30,7 @@ use putex::core::guard::Watch;
 
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
-use super::world::World;
+use super::world::{Site, World};
 
 /// What was violated.
 #[derive(Clone, Debug)]
@@ -180,7 +180,11 @@ impl World<'_> {
             let term = if mixed { self.sites[older].term } else { 0 };
             let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
             // A number that was given twice hides that the record is another.
-            let again = loss.at < since && self.sites[older].term <= loss.lost_to;
+            let twice = |site: usize| {
+                let Site { term, term_at, .. } = self.sites[site];
+                loss.at < term_at && term <= loss.lost_to
+            };
+            let again = twice(older) || twice(newer);
             // What was sent before a loss may be stored after it, under its old number.
             let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
             again || loss.at >= since && (!informed || loss.taken || plain || late)

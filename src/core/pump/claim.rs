@@ -42,9 +42,7 @@ impl Facts {
             .is_some_and(|age| age >= timing.lock() + timing.confirmation());
         match &sight.found {
             Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if self.existed => {
-                claim(wait, confirm, "nobody (the key is gone)")
-            }
+            Found::Absent if self.existed => claim(wait, confirm, "nobody (the key is gone)"),
             Found::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
             Found::Absent => claim(
                 wait,
