@@ -16,8 +16,8 @@ _putex() {
     esac
     COMPREPLY=()
     case $prev in
-        --password-file | --auth-token-file | --nkey | --creds | \
-            --tlsca | --tlscert | --tlskey | --watchdog)
+        --config | --password-file | --auth-token-file | --nkey | \
+            --creds | --tlsca | --tlscert | --tlskey | --watchdog)
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
@@ -30,23 +30,28 @@ _putex() {
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
-            --js-api-prefix | --bucket | --key | --token | -r | -f | -c | \
-            --drift | --replicas | --notify-fd)
+            --js-api-prefix | --bucket | --key | --token | --renewal | \
+            -r | --failures | -f | --confirmations | -c | --drift | \
+            --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
             agent | check | finish)
-                options+=' --nats --context --user --password-file --auth-token-file
-                    --nkey --creds --tlsca --tlscert --tlskey --tlsfirst
-                    --inbox-prefix --js-domain --js-api-prefix --dir --bucket
-                    --key --token --start --stop --healthcheck --last-resort
-                    --watchdog --realtime --replicas --allow-memory --notify-fd
-                    --syslog --verbose -v --quiet -q' ;;
+                options+=' --config --nats --context --user --password-file
+                    --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
+                    --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
+                    --bucket --key --token --start --stop --healthcheck
+                    --last-resort --watchdog --realtime --replicas
+                    --allow-memory --notify-fd --syslog --verbose -v --quiet -q' ;;
         esac
         case $verb in
             agent | check | finish | timing)
-                options+=' -r -f -c --drift' ;;
+                options+=' --renewal -r --failures -f --confirmations -c --drift' ;;
+        esac
+        case $verb in
+            check)
+                options+=' --connect' ;;
         esac
         case $verb in
             agent | check | finish | timing | help)
@@ -55,7 +60,7 @@ _putex() {
     elif ((COMP_CWORD == 1)); then
         options='agent check finish timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent theory check finish help timing guard commands
+        options='agent theory config check finish help timing guard commands
             managers environment files signals exit messages examples
             tls bucket record states fencing limits caveats'
     fi
