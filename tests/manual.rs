@@ -80,7 +80,7 @@ fn putex_help_shows_the_pages_as_mandoc_does() {
         } else if kept != text {
             stale.push(name);
         } else {
-            assert!(page.text == text, "{name}: built before it was written");
+            assert!(page.text() == text, "{name}: built before it was written");
         }
     }
     assert!(
@@ -104,7 +104,7 @@ fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
             topics.any(|topic| topic.page.file == page)
         };
         assert!(whole(page.file), "{}: no topic", page.file);
-        for line in page.text.lines() {
+        for line in page.text().lines() {
             let plain = line.chars().all(|c| c == ' ' || c.is_ascii_graphic());
             assert!(plain && line.len() <= COLUMNS_MAX, "{}: {line}", page.file);
         }
@@ -122,7 +122,11 @@ fn every_topic_has_its_text_and_every_command_is_a_topic() {
         let lines: Vec<_> = said.lines().collect();
         assert!(lines.len() > 1, "{}: {said}", topic.word);
         assert!(lines[0].starts_with(topic.head), "{}", topic.word);
-        assert!(topic.page.text.contains(said.trim_end()), "{}", topic.word);
+        assert!(
+            topic.page.text().contains(said.trim_end()),
+            "{}",
+            topic.word
+        );
         let line = format!("  {:<12} {}\n", topic.word, topic.about);
         assert!(help(None).contains(&line), "{line}");
     }

@@ -11,20 +11,20 @@ use super::{Refusal, usage};
 pub struct Page {
     /// Its file in `man`.
     pub file: &'static str,
-    /// Its text.
-    pub text: &'static str,
+    /// Its text, as `build.rs` packs it.
+    packed: &'static [u8],
 }
 
 /// putex(8).
 pub const AGENT: Page = Page {
     file: "putex.8",
-    text: include_str!("../../man/text/putex.8.txt"),
+    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.8.txt")),
 };
 
 /// putex(7).
 pub const THEORY: Page = Page {
     file: "putex.7",
-    text: include_str!("../../man/text/putex.7.txt"),
+    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.7.txt")),
 };
 
 /// putex.conf(5).
@@ -35,6 +35,27 @@ pub const CONFIG: Page = Page {
 
 /// Every page there is.
 pub const PAGES: &[Page] = &[AGENT, THEORY, CONFIG];
+
+impl Page {
+    /// Returns its text. A byte above 127 stands for two others: the first 256 bytes
+    /// say which.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let (pairs, packed) = self.packed.split_at(256);
+        let mut text = String::new();
+        let mut due: Vec<u8> = packed.iter().rev().copied().collect();
+        while let Some(byte) = due.pop() {
+            match byte.checked_sub(128) {
+                None => text.push(char::from(byte)),
+                Some(index) => {
+                    let at = 2 * usize::from(index);
+                    due.extend([pairs[at + 1], pairs[at]]);
+                }
+            }
+        }
+        text
+    }
+}
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -136,9 +157,9 @@ impl Topic {
     #[must_use]
     pub fn text(&self) -> Option<String> {
         if self.head.is_empty() {
-            return Some(self.page.text.to_owned());
+            return Some(self.page.text());
         }
-        part(self.page.text, self.head)
+        part(&self.page.text(), self.head)
     }
 }
 
