@@ -30,7 +30,7 @@ pub const THEORY: Page = Page {
 /// putex.conf(5).
 pub const CONFIG: Page = Page {
     file: "putex.conf.5",
-    text: include_str!("../../man/text/putex.conf.5.txt"),
+    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.conf.5.txt")),
 };
 
 /// Every page there is.
