@@ -140,10 +140,12 @@ impl Facts {
             }
             Event::Ended(command, outcome) => {
                 self.running[*command as usize] = false;
-                let stopped = *command == Command::Stop && *outcome == Outcome::Succeeded;
-                // A start that was killed but has not ended could still do its work.
-                if stopped && !self.running(Command::Start) {
-                    self.service = Service::Down;
+                // Whatever an earlier stop achieved, one that fails no longer vouches for it.
+                if *command == Command::Stop {
+                    let stopped = *outcome == Outcome::Succeeded;
+                    // A start that was killed but has not ended could still do its work.
+                    let down = stopped && !self.running(Command::Start);
+                    self.service = if down { Service::Down } else { Service::MayRun };
                 }
             }
             Event::Twin(notice) => self.note_twin(notice, now),

@@ -115,15 +115,12 @@ impl Standby {
                     Level::Error,
                     format!("stop failed: {why}; not a candidate until it succeeds"),
                 );
-                // Whatever an earlier stop achieved, this host no longer vouches for it.
-                facts.service = Service::MayRun;
             }
             Outcome::Overran => {
                 facts.say(
                     Level::Error,
                     "stop did not end in time and was killed".to_owned(),
                 );
-                facts.service = Service::MayRun;
             }
         }
         if self.phase == Phase::Stopping {

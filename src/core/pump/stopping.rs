@@ -214,7 +214,7 @@ impl Stopping {
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         let why = match outcome {
-            Outcome::Succeeded if facts.running(Command::Start) => "start has not ended yet",
+            Outcome::Succeeded if facts.service != Service::Down => "start has not ended yet",
             Outcome::Succeeded => {
                 facts.say(Level::Info, "the service is down".to_owned());
                 self.phase = Phase::Down {
@@ -224,7 +224,6 @@ impl Stopping {
             }
             Outcome::Failed(_) | Outcome::Overran => outcome.why(),
         };
-        facts.service = Service::MayRun;
         facts.say(
             Level::Error,
             format!("stop failed: {why}; the lock is not released"),
