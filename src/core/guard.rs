@@ -444,7 +444,7 @@ impl Guard {
                     let from = at.max(fence.valid_until);
                     Some(from.after(self.timing.guard_patience()).min(until))
                 }
-                (_, _) => fence.act_at,
+                (_, _) => Some(fence.act_at),
             },
             Watch::MayRun(fence) => Some(fence.valid_until),
         }

@@ -274,7 +274,7 @@ impl Writer {
         };
         self.number(1);
         self.instant(fence.valid_until);
-        self.instant(fence.act_at.unwrap_or(NEVER));
+        self.instant(fence.act_at);
         self.instant(fence.stop_until.unwrap_or(NEVER));
         self.instant(fence.dead_by);
         self.number(u64::from(fence.resorted));
@@ -325,7 +325,7 @@ impl Reader<'_> {
         }
         Some(Watch::MayRun(Fence {
             valid_until: self.instant()?,
-            act_at: Some(self.instant()?).filter(|at| *at < NEVER),
+            act_at: self.instant()?,
             stop_until: Some(self.instant()?).filter(|at| *at < NEVER),
             dead_by: self.instant()?,
             resorted: self.number()? == 1,
@@ -344,7 +344,7 @@ mod tests {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         let at = |ms| Instant::from_boot(Duration::from_millis(ms));
         let fence = Fence {
-            act_at: None,
+            act_at: at(1700),
             resorted: true,
             ..Fence::of_lock(at(1500), timing)
         };

@@ -112,7 +112,7 @@ fn checked(set_up: &SetUp) {
 
 fn fenced(fence: Fence) {
     let never = Instant::from_boot(Duration::from_nanos(u64::MAX));
-    assert!(fence.act_at.is_none_or(|at| at < never));
+    assert!(fence.stop_until.is_none_or(|at| at < never));
 }
 
 /// Reads a packet as an answer of a guard; returns whether it is one.

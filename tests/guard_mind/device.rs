@@ -42,8 +42,7 @@ fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_dead() {
         let timing = Timing::new(Duration::from_millis(r_ms), f, c, 10_000).expect("it is safe");
         let timeout = wanted_timeout(timing).expect("it can bite");
         let (mut guard, fence) = armed(timeout.as_secs(), timing);
-        let act_at = fence.act_at.expect("there is one");
-        let kicks = kicks(&mut guard, act_at);
+        let kicks = kicks(&mut guard, fence.act_at);
         let last = *kicks.last().expect("it was armed");
         let bite = last.after(longest_bite(timeout));
         assert!(bite <= fence.dead_by, "R {r_ms}: bites at {bite:?}");

@@ -96,8 +96,7 @@ fn an_agent_that_is_back_but_does_not_renew_has_no_longer_than_any_other() {
     let (mut guard, fence) = watching(1485, false);
     turn(&mut guard, News::AgentGone, ms(100));
     turn(&mut guard, News::AgentBack, ms(110));
-    let act_at = fence.act_at.expect("there is one");
-    let acts = turn(&mut guard, News::Tick, act_at);
+    let acts = turn(&mut guard, News::Tick, fence.act_at);
     assert!(acts.contains(&Act::KillAgent), "{acts:?}");
 }
 
@@ -182,7 +181,7 @@ fn a_stop_that_hangs_is_killed_at_the_end_and_the_last_resort_is_run_once() {
 fn what_the_agent_has_resorted_to_is_not_done_twice() {
     let mut guard = Guard::new(timing(), true, false);
     let fence = Fence {
-        act_at: None,
+        act_at: ms(3000),
         resorted: true,
         ..Fence::of_lock(ms(1485), timing())
     };
@@ -278,14 +277,14 @@ fn a_stop_of_the_life_before_is_not_waited_for_when_the_next_one_freezes() {
     turn(&mut guard, News::AgentGone, ms(650));
     assert_eq!(turn(&mut guard, News::AgentBack, ms(700)), [Act::KillLeft]);
     turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(701));
-    assert_eq!(guard.deadline(), fence.act_at);
+    assert_eq!(guard.deadline(), Some(fence.act_at));
 }
 
 #[test]
 fn an_agent_that_says_how_its_stop_ended_is_left_alone() {
     let (_, fence) = stopping();
     let again = Fence {
-        act_at: Some(ms(1800)),
+        act_at: ms(1800),
         stop_until: None,
         ..fence
     };
@@ -301,7 +300,7 @@ fn an_agent_that_says_how_its_stop_ended_is_left_alone() {
 fn a_last_resort_that_the_agent_did_not_see_the_end_of_is_run_again() {
     let (mut guard, _) = watching(1485, true);
     let fence = Fence {
-        act_at: None,
+        act_at: ms(3000),
         ..Fence::of_lock(ms(1485), timing())
     };
     turn(&mut guard, News::Told(Watch::MayRun(fence)), ms(2000));
@@ -352,7 +351,7 @@ fn an_agent_that_froze_before_its_stop_ran_is_not_waited_for_as_if_that_did() {
         ..fence
     };
     turn(&mut guard, News::Told(Watch::MayRun(told)), ms(1485));
-    assert_eq!(guard.deadline(), fence.act_at);
+    assert_eq!(guard.deadline(), Some(fence.act_at));
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(crate) enum Vigil {
     Down,
     MayRun {
         valid_until: i32,
-        act_at: Option<i32>,
+        act_at: i32,
         stop_until: Option<i32>,
         dead_by: i32,
         resorted: bool,

@@ -118,7 +118,7 @@ fn fence(vigil: Vigil, now: i64) -> Option<Fence> {
             resorted,
         } => Some(Fence {
             valid_until: at(now, valid_until),
-            act_at: act_at.map(|act_at| at(now, act_at)),
+            act_at: at(now, act_at),
             stop_until: stop_until.map(|until| at(now, until)),
             dead_by: at(now, dead_by),
             resorted,
@@ -131,7 +131,7 @@ fn vigil(watch: Watch, now: i64) -> Vigil {
         Watch::Down => Vigil::Down,
         Watch::MayRun(fence) => Vigil::MayRun {
             valid_until: from(now, fence.valid_until),
-            act_at: fence.act_at.map(|at| from(now, at)),
+            act_at: from(now, fence.act_at),
             stop_until: fence.stop_until.map(|at| from(now, at)),
             dead_by: from(now, fence.dead_by),
             resorted: fence.resorted,

@@ -379,7 +379,7 @@ impl World<'_> {
             _ => None,
         });
         if let Some(Watch::MayRun(fence)) = last.take(1).next()
-            && fence.act_at.is_some_and(|at| at > now)
+            && fence.act_at > now
         {
             self.fail(
                 "needless",

@@ -379,7 +379,7 @@ fn show(effect: &Effect) -> String {
 }
 
 fn show_fence(fence: &Fence, under: &Under) -> String {
-    let act_at = fence.act_at.map_or("never".to_owned(), show_at);
+    let act_at = show_at(fence.act_at);
     let mut text = format!(
         "guard: until {}, act at {act_at}, dead by {}",
         show_at(fence.valid_until),

@@ -18,9 +18,8 @@ pub enum Watch {
 pub struct Fence {
     /// V. Until then the agent may be gone: another life of it may adopt.
     pub valid_until: Instant,
-    /// When an agent that lives but says nothing more has to be replaced; `None`
-    /// when it may take its time, because nothing is left to save.
-    pub act_at: Option<Instant>,
+    /// When an agent that lives but says nothing more has to be replaced.
+    pub act_at: Instant,
     /// The same while the agent's stop command runs, which it is left to see to.
     pub stop_until: Option<Instant>,
     /// When the service must be dead.
@@ -35,7 +34,7 @@ impl Fence {
     pub fn of_lock(valid_until: Instant, timing: Timing) -> Fence {
         Fence {
             valid_until,
-            act_at: Some(valid_until.after(timing.guard_patience())),
+            act_at: valid_until.after(timing.guard_patience()),
             stop_until: None,
             dead_by: valid_until.after(timing.stop_budget()),
             resorted: false,

@@ -60,8 +60,8 @@ enum Phase {
     Due(Instant),
     /// The stop command runs; it is killed at the second instant.
     Running { began: Instant, until: Instant },
-    /// The last resort runs.
-    Resorting,
+    /// The last resort runs; it is killed at this instant.
+    Resorting { until: Instant },
     /// The service is down; the release waits for the store until this instant.
     Down { until: Instant },
     /// The release is with the store, and is waited for until this instant.
@@ -169,13 +169,20 @@ impl Stopping {
         let own_turn = self.dead_by.after(SLACK / 2);
         let (act_at, stop_until) = match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => (heard_of_by(at), None),
-            Phase::Running { began, .. } => (heard_of_by(began), Some(own_turn)),
-            Phase::Resorting | Phase::Down { .. } | Phase::Releasing { .. } => (own_turn, None),
+            Phase::Running { began, .. } if !self.late => (heard_of_by(began), Some(own_turn)),
+            Phase::Running { until, .. } | Phase::Resorting { until } => {
+                (heard_of_by(self.give_up(until, facts)), None)
+            }
+            Phase::Down { .. } | Phase::Releasing { .. } => (own_turn, None),
         };
         (left && !down).then_some(Fence {
             valid_until: self.from,
-            act_at: (!self.late).then_some(act_at.min(own_turn)),
-            stop_until: stop_until.filter(|_| !self.late),
+            act_at: if self.late {
+                act_at
+            } else {
+                act_at.min(own_turn)
+            },
+            stop_until,
             dead_by: self.dead_by,
             resorted: self.resorted,
         })
@@ -228,7 +235,7 @@ impl Stopping {
             Level::Error,
             format!("stop failed: {why}; the lock is not released"),
         );
-        if self.phase != Phase::Resorting {
+        if !matches!(self.phase, Phase::Resorting { .. }) {
             let r = facts.config.timing.renewal();
             self.phase = Phase::Due(now.after(if now < self.dead_by { r / 4 } else { r }));
         }
@@ -249,7 +256,7 @@ impl Stopping {
                 facts.say(Level::Error, text.to_owned());
             }
         }
-        if self.phase != Phase::Resorting {
+        if !matches!(self.phase, Phase::Resorting { .. }) {
             return;
         }
         if facts.running(Command::Stop) {
@@ -314,7 +321,7 @@ impl Stopping {
             Phase::Killing { .. }
             | Phase::Due(_)
             | Phase::Running { .. }
-            | Phase::Resorting
+            | Phase::Resorting { .. }
             | Phase::Down { .. }
             | Phase::Releasing { .. } => {}
         }
@@ -322,6 +329,7 @@ impl Stopping {
         if self.must_end(facts, now) {
             return end(facts, Ending::NotStopped);
         }
+        self.show_life(facts, now);
         if let Phase::Down { until } = self.phase {
             let wanted = self.leave == Leave::Released && facts.open && now < until;
             if wanted && facts.io.is_none() {
@@ -345,14 +353,29 @@ impl Stopping {
             Phase::Due(_) => self.dead_by,
             Phase::Running { until, .. } => self.give_up(until, facts),
             Phase::Killing { .. }
-            | Phase::Resorting
+            | Phase::Resorting { .. }
             | Phase::Down { .. }
             | Phase::Releasing { .. } => return false,
         };
         self.ending.is_some() && now >= patience
     }
 
-    /// When a stop that should have been killed has had time enough for that.
+    /// A command that cannot even be killed is waited for, once it is too late for
+    /// everything else: the guard, which takes over from an agent that is silent, is
+    /// told every R.
+    fn show_life(&mut self, facts: &Facts, now: Instant) {
+        let (Phase::Running { until, .. } | Phase::Resorting { until }) = self.phase else {
+            return;
+        };
+        let over = self.late && now >= self.give_up(until, facts);
+        if let Phase::Running { until, .. } | Phase::Resorting { until } = &mut self.phase
+            && over
+        {
+            *until = now;
+        }
+    }
+
+    /// When a command that should have been killed has had time enough for that.
     fn give_up(&self, until: Instant, facts: &Facts) -> Instant {
         until.max(self.dead_by).after(facts.config.timing.renewal())
     }
@@ -384,7 +407,7 @@ impl Stopping {
         let until = now.after(facts.config.timing.stop_budget());
         let under = self.under(facts);
         facts.run(Command::LastResort, Role::Standby, until, under);
-        self.phase = Phase::Resorting;
+        self.phase = Phase::Resorting { until };
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
@@ -433,12 +456,11 @@ impl Stopping {
         let dead_by = (!self.late).then_some(self.dead_by);
         match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => sooner(Some(at), dead_by),
-            Phase::Running { until, .. } if self.late => {
-                self.ending.as_ref().map(|_| self.give_up(until, facts))
-            }
-            Phase::Running { .. } => dead_by,
+            Phase::Running { .. } if !self.late => dead_by,
             // Its end is announced; the watchdog ends it.
-            Phase::Resorting => None,
+            Phase::Running { until, .. } | Phase::Resorting { until } => {
+                Some(self.give_up(until, facts))
+            }
             Phase::Down { until } | Phase::Releasing { until } => Some(until),
         }
     }
