@@ -33,7 +33,7 @@ pub enum LifeEvent {
     /// The child thread has an order, or something to look at.
     Order(Order),
     /// A start begins that was not too late a moment ago.
-    Spawn(Instant),
+    Spawn,
     Exited(usize),
     GuardSays(usize, Says),
     GuardDue,
@@ -72,7 +72,7 @@ impl LifeEvent {
             | LifeEvent::Inbox(_)
             | LifeEvent::PumpDue => Thread::Pump,
             LifeEvent::Order(_)
-            | LifeEvent::Spawn(_)
+            | LifeEvent::Spawn
             | LifeEvent::Exited(_)
             | LifeEvent::GuardSays(..)
             | LifeEvent::GuardDue => Thread::Child,
@@ -98,7 +98,7 @@ impl LifeEvent {
             LifeEvent::InheritOver(_) | LifeEvent::CallAgain => 2,
             LifeEvent::Inbox(_) => 3,
             LifeEvent::PumpDue => 4,
-            LifeEvent::Order(_) | LifeEvent::Spawn(_) => 5,
+            LifeEvent::Order(_) | LifeEvent::Spawn => 5,
             LifeEvent::Exited(_) => 6,
             LifeEvent::GuardSays(..) => 7,
             LifeEvent::GuardDue => 8,
@@ -144,6 +144,8 @@ pub struct Life {
     pub known_key: u64,
     /// The guard has said that it is prepared, and was not told otherwise since.
     pub armed: bool,
+    /// A start that the child thread is about to begin.
+    pub spawning: Option<Instant>,
 }
 
 impl World<'_> {
@@ -156,7 +158,7 @@ impl World<'_> {
             LifeEvent::Inbox(event) => self.hear(id, &event),
             LifeEvent::PumpDue => self.pump_due(id),
             LifeEvent::Order(order) => self.carry_out(id, order),
-            LifeEvent::Spawn(deadline) => self.begin_command(id, Command::Start, deadline),
+            LifeEvent::Spawn => self.spawn_held(id),
             LifeEvent::Exited(process) => self.reap(id, process),
             LifeEvent::GuardSays(guard, says) => self.heed_guard(id, guard, says),
             LifeEvent::GuardDue => self.ensure_guard(id),
@@ -270,6 +272,7 @@ impl World<'_> {
             ("taking", "confirming") => self.count(Sometimes::Takeover),
             ("confirming", "active") => self.count(Sometimes::Confirmed),
             ("taking", "active") => self.count(Sometimes::TakenFree),
+            (_, "stopping") => self.step(Step::Stopping),
             _ => {}
         }
     }
@@ -328,8 +331,8 @@ impl World<'_> {
             Effect::Extend(command, deadline) => self.arm(id, command, deadline),
             Effect::Kill(command) => self.kill_command(id, command),
             Effect::Say(_, text) => {
-                self.on_say(&text);
                 let site = self.lives[id].site;
+                self.on_say(site, &text);
                 self.note(Some(site), || text);
             }
             Effect::Exit(ending) => self.exit(id, &ending),

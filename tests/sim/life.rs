@@ -58,6 +58,7 @@ impl World<'_> {
             bucket: None,
             known_key: 0,
             armed: false,
+            spawning: None,
         });
         self.sites[site].life = Some(id);
         self.show(site, "starting");

@@ -106,6 +106,7 @@ impl Sentinel {
 
 impl World<'_> {
     pub fn carry_out(&mut self, id: usize, order: Order) {
+        self.spawn_held(id);
         self.fulfil_wishes(id);
         match order {
             Order::Wishes => {}
@@ -149,9 +150,17 @@ impl World<'_> {
             self.knows_of_start(id);
             // What it looked at can have changed when it goes on.
             self.step(Step::Spawn);
-            return self.after(1, Happening::Life(id, LifeEvent::Spawn(deadline)));
+            self.lives[id].spawning = Some(deadline);
+            return self.after(1, Happening::Life(id, LifeEvent::Spawn));
         }
         self.begin_command(id, command, deadline);
+    }
+
+    /// The child thread does one thing after the other.
+    pub fn spawn_held(&mut self, id: usize) {
+        if let Some(deadline) = self.lives[id].spawning.take() {
+            self.begin_command(id, Command::Start, deadline);
+        }
     }
 
     pub fn begin_command(&mut self, id: usize, command: Command, deadline: Instant) {

@@ -51,6 +51,8 @@ pub struct Excuse {
     pub stop_failed: bool,
     /// And what should have helped then could not.
     pub unaided: bool,
+    /// The agent knows that it is late.
+    pub late: bool,
     /// A start that nobody was left to know of brought it up.
     pub stray: bool,
     /// Its host slept past V: it has until then.
@@ -67,7 +69,8 @@ impl World<'_> {
     fn stop_is_excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
         let setup = &self.sc.sites[site];
-        let aided = (setup.cages || setup.resort) && !excuse.unaided;
+        let device = self.host(site).device.is_some();
+        let aided = (setup.cages || setup.resort || device) && !excuse.unaided;
         excuse.lied || excuse.stray || self.is_double(site) || excuse.stop_failed && !aided
     }
 
@@ -87,8 +90,11 @@ impl World<'_> {
         let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
         let acked = self.sites[site].acked?;
         let valid = acked + nanos(timing.lock());
-        // A lock that is seen to be lost is lost from then on.
-        let valid = valid.min(self.sites[site].lost_at.unwrap_or(valid));
+        // A lock that is seen to be lost is lost from then on, but to a device that was
+        // kicked before.
+        let place = &self.sites[site];
+        let lost_at = place.lost_at.filter(|_| !place.excuse.stop_failed);
+        let valid = valid.min(lost_at.unwrap_or(valid));
         // Rounded to whole nanoseconds on the way, a few times.
         Some(valid + grace as u64 + 100)
     }

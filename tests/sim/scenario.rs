@@ -71,6 +71,8 @@ pub enum When {
 pub enum Step {
     /// A start that is not too late yet is about to begin.
     Spawn,
+    /// The agent has found that the service must go.
+    Stopping,
     Write,
     Stored,
     Start,
@@ -81,8 +83,9 @@ pub enum Step {
     Applied,
 }
 
-pub const STEPS: [Step; 9] = [
+pub const STEPS: [Step; 10] = [
     Step::Spawn,
+    Step::Stopping,
     Step::Write,
     Step::Stored,
     Step::Start,

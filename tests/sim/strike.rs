@@ -145,7 +145,10 @@ impl World<'_> {
             && self.lives[id].alive
         {
             self.lives[id].stopped = true;
-            self.sites[site].lost_at = None;
+            let place = &mut self.sites[site];
+            place.lost_at = None;
+            // What is left to be done then is its own last resort.
+            place.excuse.unaided |= place.excuse.late;
             self.show(site, "paused");
         }
         if kind != Kind::PauseAgent {
@@ -213,8 +216,12 @@ impl World<'_> {
             }
             let timing = self.sc.sites[site].timing;
             let acked = self.sites[site].acked.unwrap_or(0);
-            let may_run = self.sites[site].up || self.starting(site);
-            if may_run && self.now > acked + nanos(timing.validity()) / 2 {
+            let life = self.sites[site].life.map(|id| &self.lives[id]);
+            let spawning = life.is_some_and(|life| life.spawning.is_some());
+            let stopping = life.is_some_and(|life| life.state == "stopping");
+            let may_run = self.sites[site].up || self.starting(site) || spawning;
+            let late = self.now > acked + nanos(timing.validity()) / 2;
+            if may_run && (late || stopping) {
                 let longest = 2 * self.stop_budget(site) + 100 * MS;
                 let until = self.now + longest * 5 / 4;
                 self.sites[site].excuse.until = until;
@@ -242,13 +249,13 @@ impl World<'_> {
             if self.sc.sites[site].host != host || self.sc.sites[site].plain {
                 continue;
             }
+            self.service_down(site);
+            self.sites[site].starts.clear();
             self.crash_guard(site);
             self.crash_agent(site);
             for process in &mut self.processes {
                 process.alive &= process.site != site;
             }
-            self.sites[site].starts.clear();
-            self.service_down(site);
         }
         self.hosts[host].asleep = false;
         let now = self.now;

@@ -230,7 +230,8 @@ impl World<'_> {
     }
 
     /// What an agent says is what happened to it sometimes.
-    pub fn on_say(&mut self, text: &str) {
+    pub fn on_say(&mut self, site: usize, text: &str) {
+        self.sites[site].excuse.late |= text.starts_with("THE SERVICE MAY STILL RUN");
         let told = [
             ("the store has rolled back", Sometimes::RollbackSeen),
             ("two live agents", Sometimes::TwinsSeen),
