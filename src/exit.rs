@@ -9,8 +9,7 @@ pub enum Exit {
     Success,
     /// The command line is wrong.
     Usage,
-    /// A server that was asked for is out of reach; said by a command that does not go
-    /// on trying.
+    /// The store is out of reach; said by a command that does not go on trying.
     Unreachable,
     /// The service could not be stopped.
     NotStopped,

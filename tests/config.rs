@@ -72,6 +72,9 @@ fn the_example_of_the_file_has_every_key() {
     assert_eq!(keys, known, "left: the example; right: the program");
 }
 
+/// Longest that anything here may take, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A folder that is removed when dropped.
 struct Folder(PathBuf);
 
@@ -109,7 +112,16 @@ struct Run {
 impl Run {
     /// Runs putex with nothing in the environment that it reads but `variables`.
     fn of(words: &[&str], variables: &[(&str, &str)]) -> Run {
-        let output = command(words, variables).output().unwrap();
+        let mut command = command(words, variables);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let end = Instant::now() + PATIENCE;
+        // An agent that should have been refused would run on.
+        while child.try_wait().unwrap().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
         Run {
             status: output.status.code(),
             shown: String::from_utf8(output.stdout).unwrap(),
@@ -188,6 +200,12 @@ fn check_shows_where_each_setting_is_from() {
     let quiet = Run::of(&["check", "-q"], &variables);
     let nothing = (Some(0), String::new(), String::new());
     assert_eq!((quiet.status, quiet.shown, quiet.said), nothing);
+    let text = format!("{WHOLE}quiet = yes\n");
+    let path = folder.file("quiet.conf", &text, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    run.shows(&[("quiet", &format!("yes  [{path}:4]"))]);
+    let run = Run::of(&["check", "--config", &path, "-v"], &[]);
+    run.shows(&[("quiet", "no  [default]"), ("verbose", "yes  [flag]")]);
     let words = ["check", "127.0.0.3:1", "b", "k", "t"];
     let run = Run::of(&words, &variables);
     run.shows(&[
@@ -317,6 +335,15 @@ fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
         "{run:?}"
     );
     assert!(!folder.0.join("lock").exists(), "something was made");
+    // No more of a name that nobody knows: the longest that there is has 63 letters.
+    let name = "x".repeat(64);
+    let path = folder.file("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
+    let run = Run::of(&["check", "--config", &path, "-q"], &[]);
+    assert_eq!((run.status, run.shown.as_str()), (Some(0), ""), "{run:?}");
+    assert!(
+        run.said.starts_with(&format!("putex: warning: {name}: ")),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -365,7 +392,7 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
     let folder = Folder::new("runs");
     let here = folder.0.display();
     let text = format!(
-        "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = t\nrenewal = 200ms\n\
+        "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = t\nrenewal = 500ms\n\
          confirmations = 1\nstart = x='a = \"#b\" # c'; echo \"$x\" >{here}/up # up\n\
          stop = rm -f {here}/up; echo $PUTEX_KEY >{here}/down\n"
     );
@@ -373,7 +400,7 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
     let mut agent = command(&["--config", &path], &[]);
     let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
     let up = folder.0.join("up");
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     let written = loop {
         match fs::read_to_string(&up) {
             Ok(text) if text.ends_with('\n') => break Some(text),

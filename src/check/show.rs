@@ -116,6 +116,10 @@ impl View<'_> {
             }
             (Some(_), Name::Nats | Name::Dir) => None,
             (Some(Place::Dir(_) | Place::DefaultDir), name) if is_for_servers(name) => None,
+            // Of these two, the stronger counts alone.
+            (_, Name::Verbose | Name::Quiet) if self.is_weaker(name) => {
+                Some(("no".to_owned(), "default".to_owned()))
+            }
             (_, Name::Token) if given.is_none() => {
                 Some((self.host.to_owned(), "default".to_owned()))
             }
@@ -131,6 +135,12 @@ impl View<'_> {
                 Some((given.or(other)?, origin("default")))
             }
         }
+    }
+
+    fn is_weaker(&self, name: Name) -> bool {
+        let both = [Name::Verbose, Name::Quiet].map(|name| self.settings.rank(name));
+        let rank = self.settings.rank(name);
+        rank.is_some() && rank < both.into_iter().max().flatten()
     }
 
     fn servers(&self) -> Option<&Servers> {
