@@ -50,7 +50,14 @@ fn is_required() -> bool {
 fn scripts_have_nothing_that_a_shell_could_misread() {
     let mut scripts = Vec::new();
     let mut openrc = Vec::new();
-    for (path, text) in files("contrib").into_iter().chain(files("tests/managers")) {
+    let folders = [
+        "contrib",
+        "tests/appliance",
+        "tests/managers",
+        "tests/qemu",
+        "tests/static",
+    ];
+    for (path, text) in folders.into_iter().flat_map(files) {
         let first = text.lines().next().unwrap_or_default();
         if first == "#!/sbin/openrc-run" {
             openrc.push(path);
