@@ -54,6 +54,7 @@ fn scripts_have_nothing_that_a_shell_could_misread() {
         "contrib",
         "tests/appliance",
         "tests/managers",
+        "tests/packages",
         "tests/qemu",
         "tests/static",
     ];
