@@ -69,7 +69,9 @@ impl World<'_> {
     fn stop_is_excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
         let setup = &self.sc.sites[site];
-        let device = self.host(site).device.is_some();
+        // One that the kernel has kicked may bite too late.
+        let device = self.host(site).device;
+        let device = device.is_some_and(|device| device.bites_at() == device.meant_to_bite_at());
         let aided = (setup.cages || setup.resort || device) && !excuse.unaided;
         excuse.lied || excuse.stray || self.is_double(site) || excuse.stop_failed && !aided
     }
