@@ -154,7 +154,8 @@ impl World<'_> {
             LifeEvent::Begin => self.begin_life(id),
             LifeEvent::Inherit(guard, says) => self.inherit(id, guard, says),
             LifeEvent::InheritOver(call) => self.inherit_over(id, call),
-            LifeEvent::CallAgain => self.call_guard(id),
+            LifeEvent::CallAgain if self.lives[id].calling.is_some() => self.call_guard(id),
+            LifeEvent::CallAgain => {}
             LifeEvent::Inbox(event) => self.hear(id, &event),
             LifeEvent::PumpDue => self.pump_due(id),
             LifeEvent::Order(order) => self.carry_out(id, order),
