@@ -68,6 +68,8 @@ listed! {
         StartSlow,
         StartHang,
         StartFail,
+        /// A start that is killed takes its time to die, and may yet do its work.
+        StartStuck,
         /// Stop uses its budget up.
         StopEdge,
         /// Stop fails: outside of the promise unless something else ends the service.
@@ -127,7 +129,7 @@ impl Kind {
             CrashGuard | PauseGuard | Suspend | Sigterm | CutOut | CutIn | ServerDown | Unfit
             | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet | HintLost
             | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang | StartFail
-            | StopFail | StopHang | Mixed => 220,
+            | StartStuck | StopFail | StopHang | Mixed => 220,
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Process {
     pub stray: bool,
     /// It was killed.
     pub dying: bool,
+    /// The kernel cannot end it at once.
+    stuck: bool,
     /// What it does to the service: true for up.
     effect: Option<bool>,
     succeeds: bool,
@@ -83,6 +85,7 @@ impl World<'_> {
             alive: true,
             stray: false,
             dying: false,
+            stuck: false,
             effect: fate.effect.map(|(_, up)| up),
             succeeds: fate.succeeds,
             hangs: fate.end.is_none(),
@@ -217,8 +220,9 @@ impl World<'_> {
             ProcessEvent::Effect => match process.effect {
                 Some(true) => {
                     let excuse = &mut self.sites[process.site].excuse;
-                    excuse.unwatched |= process.stray;
-                    excuse.stray |= process.stray;
+                    let stray = process.stray || process.stuck;
+                    excuse.unwatched |= stray;
+                    excuse.stray |= stray;
                     self.service_up(process.site);
                 }
                 Some(false) => self.service_down(process.site),
@@ -255,16 +259,25 @@ impl World<'_> {
 
     /// Kills a command with all that belongs to it; that takes a moment.
     pub fn kill_process(&mut self, id: usize) {
-        let process = &mut self.processes[id];
-        if !process.alive || process.dying {
+        let Process {
+            alive,
+            dying,
+            command,
+            ..
+        } = self.processes[id];
+        if !alive || dying {
             return;
         }
-        process.dying = true;
-        if process.command == Command::Start {
+        self.processes[id].dying = true;
+        let mut wait = self.late();
+        if command == Command::Start {
             self.count(Sometimes::StartKilled);
+            if self.strikes(Kind::StartStuck) {
+                self.processes[id].stuck = true;
+                wait += self.chance.below(300 * MS);
+            }
         }
         self.step(Step::Killed);
-        let wait = self.late();
         self.after(wait, Happening::Process(id, ProcessEvent::Die));
     }
 
