@@ -33,8 +33,8 @@ pub enum Wish {
     Agent(Box<AgentArgs>),
     /// Say what is set and whether it is right.
     Check(Box<CheckArgs>),
-    /// Stop what this agent and its guard left.
-    Finish(Box<AgentArgs>),
+    /// Stop what this agent and its guard left. What is wrong beside it is said.
+    Finish(Box<AgentArgs>, Vec<Refusal>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this and end well: help, version, timing.
@@ -253,30 +253,20 @@ fn wish(verb: Verb, line: Vec<(Name, Given)>, world: &World<'_>) -> Result<Wish,
             ..Asked::default()
         },
     };
-    match (verb, asked) {
-        (Verb::Check, asked) => Ok(Wish::Check(Box::new(CheckArgs {
+    if verb == Verb::Check {
+        let config = config.path;
+        return Ok(Wish::Check(Box::new(CheckArgs {
             settings,
-            config: config.path,
+            config,
             asked,
-        }))),
-        (
-            _,
-            Asked {
-                args: None, faults, ..
-            },
-        ) => Err(first(faults)),
-        (
-            Verb::Finish,
-            Asked {
-                args: Some(args), ..
-            },
-        ) => Ok(Wish::Finish(Box::new(args))),
-        (
-            Verb::Agent | Verb::Timing | Verb::Help | Verb::Guard,
-            Asked {
-                args: Some(args), ..
-            },
-        ) => Ok(Wish::Agent(Box::new(args))),
+        })));
+    }
+    let Asked { args, faults, .. } = asked;
+    match args {
+        // Who stops what is left does not leave it for a fault in something else.
+        Some(args) if verb == Verb::Finish => Ok(Wish::Finish(Box::new(args), faults)),
+        Some(args) if faults.is_empty() => Ok(Wish::Agent(Box::new(args))),
+        Some(_) | None => Err(first(faults)),
     }
 }
 

@@ -37,8 +37,11 @@ fn main() -> ExitCode {
             run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
         }
         Ok(Wish::Check(args)) => check(&args, stderr),
-        Ok(Wish::Finish(args)) => {
+        Ok(Wish::Finish(args, faults)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
+            for Refusal { text, exit } in faults {
+                sink.refuse(&text, exit);
+            }
             finish(*args, sink).unwrap_or_else(|error| {
                 sink.refuse(&format!("cannot finish: {error}"), Exit::System)
             })

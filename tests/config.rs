@@ -101,6 +101,11 @@ impl Drop for Folder {
     }
 }
 
+/// A token that no other agent of this host has, whose life this would seem to be.
+fn own_token(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
 /// What a run of putex came to.
 #[derive(Debug)]
 struct Run {
@@ -388,11 +393,31 @@ fn a_file_that_others_could_write_runs_nothing() {
 }
 
 #[test]
+fn finish_stops_the_service_whatever_else_is_wrong() {
+    let folder = Folder::new("finish");
+    let (here, token) = (folder.0.display(), own_token("finish"));
+    let text = format!(
+        "key = web\ndir = {here}/lock\ntoken = {token}\nstart = false\n\
+         stop = echo down >>{here}/down\nreplicas = 9\nbogus = x\n"
+    );
+    let path = folder.file("db.conf", &text, 0o600);
+    let run = Run::of(&["finish", "--config", &path], &[]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    for says in ["db.conf:7: bogus: no such key", "db.conf:6: replicas: 9: "] {
+        assert!(run.said.contains(says), "{run:?}");
+    }
+    let down = fs::read_to_string(folder.0.join("down"));
+    assert_eq!(down.unwrap(), "down\n", "{run:?}");
+    let run = Run::of(&["agent", "--config", &path], &[]);
+    assert_eq!(run.status, Some(78), "{run:?}");
+}
+
+#[test]
 fn an_agent_runs_what_the_file_says_to_the_letter() {
     let folder = Folder::new("runs");
-    let here = folder.0.display();
+    let (here, token) = (folder.0.display(), own_token("runs"));
     let text = format!(
-        "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = t\nrenewal = 500ms\n\
+        "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = {token}\nrenewal = 500ms\n\
          confirmations = 1\nstart = x='a = \"#b\" # c'; echo \"$x\" >{here}/up # up\n\
          stop = rm -f {here}/up; echo $PUTEX_KEY >{here}/down\n"
     );
@@ -412,21 +437,14 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
     let pid = rustix::process::Pid::from_child(&agent);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let mut said = String::new();
-    agent
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
+    let mut stderr = agent.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
     assert!(agent.wait().unwrap().success(), "{said}");
     assert_eq!(written.as_deref(), Some("a = \"#b\" # c\n"), "{said}");
     assert_eq!(fs::read_to_string(folder.0.join("down")).unwrap(), "web\n");
     assert_eq!(check.status, Some(0), "{check:?}");
-    assert!(
-        check
-            .shown
-            .contains("\nkey web: the lock is held by t, revision ")
-    );
+    let held = format!("\nkey web: the lock is held by {token}, revision ");
+    assert!(check.shown.contains(&held), "{check:?}");
 }
 
 #[test]

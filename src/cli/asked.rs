@@ -23,7 +23,8 @@ const TOKEN_BYTES_MAX: usize = 255;
 /// What settings come to.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// All of it, where nothing is wrong.
+    /// All of it, where nothing that it takes is wrong. An agent runs by it only if
+    /// nothing at all is.
     pub args: Option<AgentArgs>,
     /// Where the lock is and how that is reached, where nothing is wrong with that.
     pub way: Option<(Place, Access)>,
@@ -86,10 +87,7 @@ pub(super) fn asked(settings: &Settings, world: &World<'_>, faults: Vec<Refusal>
             level: level(settings),
         })
     };
-    let args = match faults.found.is_empty() {
-        true => whole(),
-        false => None,
-    };
+    let args = whole();
     let faults = faults.found;
     Asked {
         args,

@@ -284,7 +284,7 @@ fn check_and_finish_read_what_an_agent_reads() {
     let Ok(Wish::Check(check)) = parse_line(&format!("check {BASE} {line}")) else {
         panic!("no check");
     };
-    let Ok(Wish::Finish(finish)) = parse_line(&format!("finish {BASE} {line}")) else {
+    let Ok(Wish::Finish(finish, _)) = parse_line(&format!("finish {BASE} {line}")) else {
         panic!("no finish");
     };
     let check = check.asked.args.expect("all is right");

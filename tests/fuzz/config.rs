@@ -90,7 +90,7 @@ fn made_of_it(data: &[u8], found: &Config) -> bool {
             asked(&args);
             true
         }
-        (Err(refusal), None) => {
+        (Err(refusal), _) => {
             assert_eq!(Some(&refusal), faults.first());
             false
         }

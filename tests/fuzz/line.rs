@@ -34,9 +34,16 @@ pub fn cli(data: &[u8]) -> bool {
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
     let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");
     match cli::parse(words, &world(&var, "alpha")) {
-        Ok(Wish::Agent(args) | Wish::Finish(args)) => {
+        Ok(Wish::Agent(args)) => {
             asked(&args);
             return true;
+        }
+        Ok(Wish::Finish(args, faults)) => {
+            faults.iter().for_each(refused);
+            if faults.is_empty() {
+                asked(&args);
+            }
+            return faults.is_empty();
         }
         Ok(Wish::Check(args)) => return checked(&args.asked),
         Ok(Wish::Print(text)) => assert!(text.ends_with('\n')),
@@ -62,11 +69,11 @@ pub(super) fn refused(refusal: &Refusal) {
 /// Either something is asked for, or something is wrong.
 fn checked(found: &Asked) -> bool {
     found.faults.iter().for_each(refused);
-    assert_eq!(found.args.is_some(), found.faults.is_empty());
-    if let Some(args) = &found.args {
-        asked(args);
+    match &found.args {
+        Some(args) if found.faults.is_empty() => asked(args),
+        Some(_) | None => assert!(!found.faults.is_empty()),
     }
-    found.args.is_some()
+    found.faults.is_empty()
 }
 
 pub(super) fn asked(args: &AgentArgs) {

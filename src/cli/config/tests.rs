@@ -173,7 +173,7 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
         ..world(&var, "alpha")
     };
     match parse(line.split_whitespace().map(Into::into), &world) {
-        Ok(Wish::Agent(args) | Wish::Finish(args)) => Ok(*args),
+        Ok(Wish::Agent(args) | Wish::Finish(args, _)) => Ok(*args),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err((refusal.text, refusal.exit.status())),
     }
