@@ -144,8 +144,8 @@ pub struct Life {
     pub known_key: u64,
     /// The guard has said that it is prepared, and was not told otherwise since.
     pub armed: bool,
-    /// A start that the child thread is about to begin.
-    pub spawning: Option<Instant>,
+    /// A start that the child thread is about to begin, and whether it is a stray.
+    pub spawning: Option<(Instant, bool)>,
 }
 
 impl World<'_> {

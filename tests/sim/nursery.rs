@@ -150,7 +150,7 @@ impl World<'_> {
             self.knows_of_start(id);
             // What it looked at can have changed when it goes on.
             self.step(Step::Spawn);
-            self.lives[id].spawning = Some(deadline);
+            self.lives[id].spawning = Some((deadline, false));
             return self.after(1, Happening::Life(id, LifeEvent::Spawn));
         }
         self.begin_command(id, command, deadline);
@@ -158,8 +158,12 @@ impl World<'_> {
 
     /// The child thread does one thing after the other.
     pub fn spawn_held(&mut self, id: usize) {
-        if let Some(deadline) = self.lives[id].spawning.take() {
+        if let Some((deadline, stray)) = self.lives[id].spawning.take() {
+            let begun = self.processes.len();
             self.begin_command(id, Command::Start, deadline);
+            for process in &mut self.processes[begun..] {
+                process.stray = stray;
+            }
         }
     }
 

@@ -305,6 +305,11 @@ impl World<'_> {
         for id in &self.sites[site].starts {
             self.processes[*id].stray = true;
         }
+        if let Some(id) = self.sites[site].life
+            && let Some((_, stray)) = &mut self.lives[id].spawning
+        {
+            *stray = true;
+        }
     }
 
     /// Whether a start is under way that may yet bring the service up.
