@@ -38,7 +38,8 @@ stamp() {
 
 # Runs a guest until it ends: guest FOLDER LOG SECONDS ARGUMENT... In FOLDER, of this
 # guest alone, are "pid", what is killed to end it from here, "qemu", QEMU's own process,
-# and "commands", which takes commands of QMP.
+# and "commands", which takes commands of QMP. A kernel needs no_timer_check: where the
+# host is busy it gets less of a timer than it expects, and would panic.
 guest() {
     dir=$1 log=$2 limit=$3
     shift 3
