@@ -65,6 +65,12 @@ in_scratch() {
     status=0
     "$@" check --nats tls://127.0.0.1:1 --key k --start a --stop b >"$work/log" 2>&1 || status=$?
     [ "$status" = 78 ] || fail "check without roots: $status: $(cat "$work/log")"
+    # Nothing runs start and stop there.
+    status=0
+    timeout 10 "$@" agent --dir /lock --key k --start a --stop b >>"$work/log" 2>&1 || status=$?
+    [ "$status" = 71 ] || fail "an agent without a shell: $status: $(cat "$work/log")"
+    say "an agent there: $(tail -n 1 "$work/log")"
+    sed -i '$d' "$work/log"
     say "check without any roots: $(tail -n 1 "$work/log")"
 }
 
