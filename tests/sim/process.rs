@@ -312,12 +312,16 @@ impl World<'_> {
         }
     }
 
-    /// Whether a start is under way that may yet bring the service up.
+    /// Whether a start is under way that may yet bring the service up. Of one that cannot
+    /// be killed nobody knows but the agent that ran it.
     pub fn starting(&self, site: usize) -> bool {
-        self.sites[site]
-            .starts
-            .iter()
-            .any(|id| !self.processes[*id].stray)
+        let known = |start: &Process| match start.owner {
+            Owner::Life(life) => !start.stuck || self.lives[life].alive,
+            Owner::Guard(_) => true,
+        };
+        let starts = self.sites[site].starts.iter();
+        let mut starts = starts.map(|id| &self.processes[*id]);
+        starts.any(|start| !start.stray && known(start))
     }
 
     /// All that start left behind is killed, with the service in it.

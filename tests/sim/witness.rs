@@ -64,9 +64,7 @@ impl World<'_> {
         if !releases {
             return;
         }
-        let starts = self.sites[site].starts.iter();
-        let mut starts = starts.map(|id| &self.processes[*id]);
-        let starting = starts.any(|start| !start.stray);
+        let starting = self.starting(site);
         let (up, stopped) = (self.sites[site].up, self.sites[site].stopped);
         let lied = self.sites[site].excuse.lied;
         if (up && !lied && !self.is_double(site)) || !stopped || starting {
