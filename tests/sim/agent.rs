@@ -15,7 +15,7 @@ use super::nursery::{Order, Sentinel, Slot, Wishes};
 use super::process::{BEFORE, never};
 use super::scenario::Step;
 use super::wire::{Ask, Asked, Link, Reply};
-use super::witness::Writing;
+use super::witness::{Writing, mark};
 use super::world::{Happening, World};
 
 /// What happens to a life, in one of its threads.
@@ -142,6 +142,8 @@ pub struct Life {
     pub known: u64,
     pub bucket: Option<BucketId>,
     pub known_key: u64,
+    /// What it was shown under each revision of the key, or wrote.
+    pub marks: Vec<(u64, u64)>,
     /// The guard has said that it is prepared, and was not told otherwise since.
     pub armed: bool,
     /// A start that the child thread is about to begin, and whether it is a stray.
@@ -390,7 +392,7 @@ impl World<'_> {
                     self.shown(id, *revision);
                 }
                 self.step(Step::Stored);
-                self.acknowledged(id);
+                self.acknowledged(id, *revision);
             }
             Event::Shutdown(_) => self.count(Sometimes::Sigterm),
             Event::Guard(sentry) => self.lives[id].armed = *sentry == Sentry::Armed,
@@ -437,6 +439,7 @@ impl World<'_> {
         self.shown(id, sight.revision.0);
         let life = &mut self.lives[id];
         life.known_key = life.known_key.max(sight.revision.0);
+        life.marks.push((sight.revision.0, mark(&sight.found)));
         if let Found::Record(Record {
             lease: Some(lease), ..
         }) = &sight.found

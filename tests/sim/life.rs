@@ -57,6 +57,7 @@ impl World<'_> {
             known: 0,
             bucket: None,
             known_key: 0,
+            marks: Vec::new(),
             armed: false,
             spawning: None,
         });

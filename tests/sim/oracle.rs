@@ -30,7 +30,7 @@ use putex::core::guard::Watch;
 
 use super::clock::{True, nanos};
 use super::counters::Sometimes;
-use super::world::{Site, World};
+use super::world::World;
 
 /// What was violated.
 #[derive(Clone, Debug)]
@@ -187,15 +187,10 @@ impl World<'_> {
             // Whose times are its own must be known by its record.
             let term = if mixed { self.sites[older].term } else { 0 };
             let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
-            // A number that was given twice hides that the record is another.
-            let twice = |site: usize| {
-                let Site { term, term_at, .. } = self.sites[site];
-                loss.at < term_at && term <= loss.lost_to
-            };
-            let again = twice(older) || twice(newer);
             // What was sent before a loss may be stored after it, under its old number.
             let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
-            again || loss.at >= since && (!informed || loss.taken || plain || late)
+            // And putex 0.2.0 knows nothing of losses.
+            plain || loss.at >= since && (!informed || loss.taken || late)
         });
         let by_hand = self.hand_at.is_some_and(|at| at >= since);
         // It never opened the bucket that stands there now: numbers mean another thing.
@@ -204,7 +199,9 @@ impl World<'_> {
         // A person wrote under a number that was lost: a compare-and-set on it succeeds.
         let mut losses = self.store.losses.iter();
         let reused = losses.any(|loss| loss.at >= since && self.hand_at >= Some(loss.at));
-        lost || old || reused || by_hand && (mixed || plain)
+        // A number that was given twice hid that the record was another.
+        let blind = self.sites[older].blind || self.sites[newer].blind;
+        lost || old || blind || reused || by_hand && (mixed || plain)
     }
 
     /// Nobody may be left who can stop the service of a site.

@@ -295,8 +295,10 @@ impl World<'_> {
         if busy && self.dice(Kind::Busy).chance(500) {
             return Written::Unknown("busy".to_owned());
         }
+        let replaced = self.store.current();
         let written = self.store.write(expected, record, self.now);
         if let Ok(revision) = written {
+            self.on_replaced(life, &replaced);
             self.on_stored(life, revision, sent);
             self.step(Step::Applied);
             self.hint_all(revision);

@@ -1,7 +1,7 @@
 //! What the oracles learn from what agents write, run, hear and say.
 
 use putex::core::event::{Command, Event, Outcome, Run, Written};
-use putex::core::record::{Found, Record, Revision, Standing};
+use putex::core::record::{Found, Incarnation, Record, Revision, Sight, Standing};
 
 use super::agent::Life;
 use super::clock::True;
@@ -36,6 +36,22 @@ pub struct Terms {
     site: usize,
     /// Revisions were given twice: nothing can be told from them.
     spoilt: bool,
+}
+
+/// Returns what tells one record from another.
+pub fn mark(found: &Found) -> u64 {
+    match found {
+        Found::Absent => 0,
+        Found::Marker => 1,
+        Found::Record(record) => match &record.lease {
+            Some(lease) => mark_of(lease.incarnation, lease.nonce),
+            None => 2 + record.token.len() as u64,
+        },
+    }
+}
+
+fn mark_of(incarnation: Incarnation, nonce: u64) -> u64 {
+    (incarnation.0 as u64).rotate_left(17) ^ nonce
 }
 
 impl World<'_> {
@@ -74,9 +90,16 @@ impl World<'_> {
         self.count(Sometimes::Release);
     }
 
-    pub fn acknowledged(&mut self, id: usize) {
-        let Writing { last, releases, .. } = self.lives[id].writing;
+    pub fn acknowledged(&mut self, id: usize, revision: u64) {
+        let Writing {
+            last,
+            releases,
+            nonce,
+            ..
+        } = self.lives[id].writing;
         self.lives[id].writing.acked = true;
+        let own = mark_of(self.lives[id].me, nonce);
+        self.lives[id].marks.push((revision, own));
         if !releases {
             self.acked(id, last);
         }
@@ -102,6 +125,20 @@ impl World<'_> {
             *acked = Some(sent);
             self.sites[site].lost_at = None;
         }
+    }
+
+    /// A write took the place of a record. After a loss a number is given again: then
+    /// its writer may never have been shown that record.
+    pub fn on_replaced(&mut self, id: usize, replaced: &Sight) {
+        let Life { site, marks, .. } = &self.lives[id];
+        let shown = marks.iter().rfind(|(at, _)| *at == replaced.revision.0);
+        let blind = shown.is_some_and(|(_, shown)| *shown != mark(&replaced.found));
+        self.sites[*site].blind = blind || self.sites[*site].blind && self.goes_on(id);
+    }
+
+    /// Whether what a life writes is no new take.
+    fn goes_on(&self, id: usize) -> bool {
+        self.lives[id].writing.term.is_some()
     }
 
     /// A write was stored, whether its writer learns of it or not.

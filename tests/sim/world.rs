@@ -81,6 +81,8 @@ pub struct Site {
     pub excuse: Excuse,
     /// When the last renewal was sent that the agent knows to be acknowledged.
     pub acked: Option<True>,
+    /// Its lock was written over a record that it was never shown.
+    pub blind: bool,
     /// When the agent learnt that the lock is another's; nobody else need know of it,
     /// should it be gone or paused then.
     pub lost_at: Option<True>,
@@ -148,6 +150,7 @@ impl<'a> World<'a> {
             up: false,
             excuse: Excuse::default(),
             acked: None,
+            blind: false,
             lost_at: None,
             term_at: 0,
             term: 0,
