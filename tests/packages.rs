@@ -77,6 +77,33 @@ fn packages_have_the_version_of_the_crate() {
 }
 
 #[test]
+fn whose_licence_asks_for_it_is_named_in_the_package() {
+    let tree = Command::new(env!("CARGO"))
+        .args("tree --locked --offline --edges normal,no-proc-macro".split(' '))
+        .args("--prefix none --format {p}|{l}".split(' '))
+        .args("--target x86_64-unknown-linux-musl".split(' '))
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let complained = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "{complained}");
+    let named = fs::read_to_string(root().join("contrib/debian/copyright")).unwrap();
+    let mut seen = 0;
+    for line in String::from_utf8_lossy(&tree.stdout).lines() {
+        let (name, licence) = line.split_once('|').expect("a licence");
+        let name = name.split(' ').next().unwrap();
+        // Of a choice, the licence of putex itself is taken.
+        let mut choices = licence.trim_end_matches(" (*)").split(" OR ");
+        if !choices.any(|choice| choice == "Apache-2.0") {
+            let wanted = format!(" crates/{name}/*");
+            assert!(named.contains(&wanted), "{name}, {licence}, is not named");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "only {seen} found");
+}
+
+#[test]
 fn scripts_of_the_debian_package_are_those_that_dpkg_runs() {
     for script in ["postinst", "prerm", "postrm"] {
         let path = root().join("contrib/debian").join(script);
