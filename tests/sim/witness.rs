@@ -313,7 +313,9 @@ impl World<'_> {
 
     /// The store forgets acknowledged writes down to `kept`.
     pub fn on_loss(&mut self, kept: u64, lost_to: u64) {
-        let knows = |life: &Life| life.known > kept && life.known_key > 0;
+        // What it knows of another bucket is nothing of this one.
+        let bucket = Some(self.store.id());
+        let knows = |life: &Life| life.known > kept && life.known_key > 0 && life.bucket == bucket;
         let lives = self.lives.iter().enumerate();
         let informed = lives.filter(|(_, life)| life.alive && knows(life));
         let informed = informed.map(|(id, life)| (id, life.known_key)).collect();
