@@ -145,6 +145,11 @@ impl World<'_> {
     pub fn on_stored(&mut self, id: usize, revision: u64, sent: True) {
         let site = self.lives[id].site;
         let record = self.store.current();
+        // A copy that was lost had the same number, and was seen: nobody can tell.
+        let again = (revision, mark(&record.found));
+        let seen = |life: &Life| life.marks.contains(&again);
+        let again = !self.store.losses.is_empty() && self.lives.iter().any(seen);
+        self.sites[site].blind |= again;
         if let Found::Record(Record {
             lease: Some(lease), ..
         }) = &record.found
