@@ -133,12 +133,12 @@ impl World<'_> {
         let Life { site, marks, .. } = &self.lives[id];
         let shown = marks.iter().rfind(|(at, _)| *at == replaced.revision.0);
         let blind = shown.is_some_and(|(_, shown)| *shown != mark(&replaced.found));
-        self.sites[*site].blind = blind || self.sites[*site].blind && self.goes_on(id);
-    }
-
-    /// Whether what a life writes is no new take.
-    fn goes_on(&self, id: usize) -> bool {
-        self.lives[id].writing.term.is_some()
+        let own = match &replaced.found {
+            Found::Record(record) => record.lease.as_ref(),
+            Found::Absent | Found::Marker => None,
+        };
+        let own = own.is_some_and(|lease| lease.incarnation == self.lives[id].me);
+        self.sites[*site].blind = blind || self.sites[*site].blind && own;
     }
 
     /// A write was stored, whether its writer learns of it or not.
