@@ -142,8 +142,8 @@ pub struct Life {
     pub known: u64,
     pub bucket: Option<BucketId>,
     pub known_key: u64,
-    /// What it was shown under each revision of the key, or wrote.
-    pub marks: Vec<(u64, u64)>,
+    /// When it was shown something under a revision of the key, or wrote it.
+    pub marks: Vec<(True, u64, u64)>,
     /// The guard has said that it is prepared, and was not told otherwise since.
     pub armed: bool,
     /// A start that the child thread is about to begin, and whether it is a stray.
@@ -439,7 +439,8 @@ impl World<'_> {
         self.shown(id, sight.revision.0);
         let life = &mut self.lives[id];
         life.known_key = life.known_key.max(sight.revision.0);
-        life.marks.push((sight.revision.0, mark(&sight.found)));
+        life.marks
+            .push((self.now, sight.revision.0, mark(&sight.found)));
         if let Found::Record(Record {
             lease: Some(lease), ..
         }) = &sight.found

@@ -298,7 +298,7 @@ impl World<'_> {
         let replaced = self.store.current();
         let written = self.store.write(expected, record, self.now);
         if let Ok(revision) = written {
-            self.on_replaced(life, &replaced);
+            self.on_replaced(life, &replaced, sent);
             self.on_stored(life, revision, sent);
             self.step(Step::Applied);
             self.hint_all(revision);

@@ -99,7 +99,7 @@ impl World<'_> {
         } = self.lives[id].writing;
         self.lives[id].writing.acked = true;
         let own = mark_of(self.lives[id].me, nonce);
-        self.lives[id].marks.push((revision, own));
+        self.lives[id].marks.push((self.now, revision, own));
         if !releases {
             self.acked(id, last);
         }
@@ -129,10 +129,11 @@ impl World<'_> {
 
     /// A write took the place of a record. After a loss a number is given again: then
     /// its writer may never have been shown that record.
-    pub fn on_replaced(&mut self, id: usize, replaced: &Sight) {
+    pub fn on_replaced(&mut self, id: usize, replaced: &Sight, sent: True) {
         let Life { site, marks, .. } = &self.lives[id];
-        let shown = marks.iter().rfind(|(at, _)| *at == replaced.revision.0);
-        let blind = shown.is_some_and(|(_, shown)| *shown != mark(&replaced.found));
+        let mut before = marks.iter().rev().skip_while(|(at, ..)| *at > sent);
+        let shown = before.find(|(_, revision, _)| *revision == replaced.revision.0);
+        let blind = shown.is_some_and(|(.., shown)| *shown != mark(&replaced.found));
         let own = match &replaced.found {
             Found::Record(record) => record.lease.as_ref(),
             Found::Absent | Found::Marker => None,
@@ -146,8 +147,9 @@ impl World<'_> {
         let site = self.lives[id].site;
         let record = self.store.current();
         // A copy that was lost had the same number, and was seen: nobody can tell.
-        let again = (revision, mark(&record.found));
-        let seen = |life: &Life| life.marks.contains(&again);
+        let own = mark(&record.found);
+        let shown = |(_, at, shown): &(_, _, _)| (*at, *shown) == (revision, own);
+        let seen = |life: &Life| life.marks.iter().any(shown);
         let again = !self.store.losses.is_empty() && self.lives.iter().any(seen);
         self.sites[site].blind |= again;
         if let Found::Record(Record {
