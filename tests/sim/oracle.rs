@@ -168,7 +168,13 @@ impl World<'_> {
         }
     }
 
-    fn overlap(&mut self, older: usize, newer: usize) {
+    fn overlap(&mut self, one: usize, other: usize) {
+        // A slow start can be the later one of the earlier lock.
+        let [older, newer] = if self.sites[one].term_at <= self.sites[other].term_at {
+            [one, other]
+        } else {
+            [other, one]
+        };
         if self.excused(older) || self.excused(newer) || self.unknowable(older, newer) {
             return self.count(Sometimes::ExcusedOverlap);
         }
