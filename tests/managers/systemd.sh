@@ -90,8 +90,8 @@ more_of_it() {
     wait_for 5 is_down || fail "nobody stopped the service"
     wait_for 5 has_other_agent "$agent" || fail "no other agent"
     wait_for 30 is_up || fail "the service did not come back"
-    within find /sys/fs/cgroup -path "*$unit/putex-*" -name start | grep . ||
-        fail "no control groups for the commands"
+    within find /sys/fs/cgroup -path "*$unit/putex-*" -name cgroup.kill | grep . ||
+        fail "no control group for start"
     keep_a_unit
 }
 # The commands are under what the unit allows, and do this all the same.
