@@ -134,12 +134,18 @@ impl World<'_> {
         let mut before = marks.iter().rev().skip_while(|(at, ..)| *at > sent);
         let shown = before.find(|(_, revision, _)| *revision == replaced.revision.0);
         let blind = shown.is_some_and(|(.., shown)| *shown != mark(&replaced.found));
-        let own = match &replaced.found {
+        let lease = match &replaced.found {
             Found::Record(record) => record.lease.as_ref(),
             Found::Absent | Found::Marker => None,
         };
-        let own = own.is_some_and(|lease| lease.incarnation == self.lives[id].me);
+        let writer = lease.map(|lease| lease.incarnation);
+        let own = writer == Some(self.lives[id].me);
         self.sites[*site].blind = blind || self.sites[*site].blind && own;
+        // Whose lock that was cannot know it either, nor who follows.
+        let other = self.lives.iter().rev().find(|life| Some(life.me) == writer);
+        if let Some(other) = other.filter(|_| blind) {
+            self.sites[other.site].blind = true;
+        }
     }
 
     /// A write was stored, whether its writer learns of it or not.

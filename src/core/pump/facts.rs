@@ -245,12 +245,19 @@ impl Facts {
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
-    /// read, which changes nothing: a rollback shows at the next write or opening.
+    /// read, which changes nothing: a rollback shows at the next write or opening. Or
+    /// at once, where a number was given again.
     fn look(&mut self, sight: &Sight, now: Instant) {
         if let Some(seen) = &self.seen
             && (sight.revision < seen.sight.revision || *sight == seen.sight)
         {
             return;
+        }
+        if let Some(seen) = &self.seen
+            && sight.revision == seen.sight.revision
+        {
+            let loss = format!("revision {} was another record before", sight.revision);
+            self.roll_back(&loss, now);
         }
         let moved_on = self.seen.is_some();
         if moved_on && sight.found == Found::Marker {
