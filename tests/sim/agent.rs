@@ -424,9 +424,13 @@ impl World<'_> {
     /// What was known of a store that has rolled back holds no more.
     fn forget_known(&mut self, id: usize, event: &Event) {
         let life = &mut self.lives[id];
-        life.known = match event {
-            Event::Opened(opened) => opened.last.0.max(opened.sight.revision.0),
-            _ => 0,
+        (life.known, life.known_key) = match event {
+            Event::Opened(opened) => {
+                let key = opened.sight.revision.0;
+                (opened.last.0.max(key), key)
+            }
+            Event::Read(Ok(sight)) => (sight.revision.0, sight.revision.0),
+            _ => (0, 0),
         };
     }
 
