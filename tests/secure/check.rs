@@ -3,9 +3,8 @@
 use std::env;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use super::place::{Agent, Folder, Server, free_port, nats_server};
+use super::place::{Agent, Folder, Server, free_port, nats_server, putex};
 use super::{assert_says, client, nobody, open, soon};
 
 /// What a run came to: the status, stdout, and stderr.
@@ -13,15 +12,7 @@ type Run = (Option<i32>, String, String);
 
 /// Checks an agent of the key `web` in the bucket locks.
 fn check(words: &[&str]) -> Run {
-    let binary = env::var_os("PUTEX_UNDER_TEST");
-    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_putex").into());
-    let mut command = Command::new(binary);
-    for (name, _) in env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("NATS_") || name.starts_with("PUTEX_") || name.starts_with("XDG_") {
-            command.env_remove(&*name);
-        }
-    }
+    let mut command = putex();
     let usual = ["check", "--bucket", "locks", "--key", "web", "--token", "t"];
     let commands = ["--start", "false", "--stop", "false", "--connect"];
     let output = command.args(usual).args(commands).args(words).output();

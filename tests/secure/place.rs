@@ -179,6 +179,22 @@ fn spawn(binary: &Path, conf: &Path) -> Child {
         .expect("nats-server starts")
 }
 
+/// Returns the program under test, to be run with nothing of this test's own
+/// environment that it reads.
+pub(crate) fn putex() -> Command {
+    let binary = env::var_os("PUTEX_UNDER_TEST");
+    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_putex").into());
+    let mut command = Command::new(binary);
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        let read = ["NATS_", "PUTEX_", "SSL_", "XDG_"];
+        if read.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}
+
 /// An agent under test, ended when dropped.
 pub(crate) struct Agent {
     child: Child,
@@ -198,16 +214,7 @@ impl Agent {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
         let token = token.expect("a folder has a name");
-        let binary = env::var_os("PUTEX_UNDER_TEST");
-        let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_putex").into());
-        let mut command = Command::new(binary);
-        for (name, _) in env::vars_os() {
-            let name = name.to_string_lossy();
-            if name.starts_with("NATS_") || name.starts_with("XDG_") || name.starts_with("SSL_") {
-                command.env_remove(&*name);
-            }
-        }
-        let mut child = command
+        let mut child = putex()
             .args([
                 "agent", "--bucket", "locks", "--key", key, "--token", &token, "-r", "100",
             ])
