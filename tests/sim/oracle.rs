@@ -212,10 +212,7 @@ impl World<'_> {
 
     /// Nobody may be left who can stop the service of a site.
     pub fn look_after(&mut self, site: usize) {
-        let life = self.sites[site].life.map(|id| &self.lives[id]);
-        let spawning = life.is_some_and(|life| life.spawning.is_some());
-        let may_run = self.sites[site].up || self.starting(site) || spawning;
-        if !may_run || self.sc.sites[site].plain {
+        if !self.may_run(site) || self.sc.sites[site].plain {
             return;
         }
         let guarded = self.guard_is_well(site);

@@ -324,6 +324,13 @@ impl World<'_> {
         starts.any(|start| !start.stray && known(start))
     }
 
+    /// Whether the service is up, or may yet come up.
+    pub fn may_run(&self, site: usize) -> bool {
+        let life = self.sites[site].life.map(|id| &self.lives[id]);
+        let spawning = life.is_some_and(|life| life.spawning.is_some());
+        self.sites[site].up || self.starting(site) || spawning
+    }
+
     /// All that start left behind is killed, with the service in it.
     pub fn kill_service(&mut self, site: usize) {
         if !self.sc.sites[site].cages {

@@ -217,11 +217,9 @@ impl World<'_> {
             let timing = self.sc.sites[site].timing;
             let acked = self.sites[site].acked.unwrap_or(0);
             let life = self.sites[site].life.map(|id| &self.lives[id]);
-            let spawning = life.is_some_and(|life| life.spawning.is_some());
             let stopping = life.is_some_and(|life| life.state == "stopping");
-            let may_run = self.sites[site].up || self.starting(site) || spawning;
             let late = self.now > acked + nanos(timing.validity()) / 2;
-            if may_run && (late || stopping) {
+            if self.may_run(site) && (late || stopping) {
                 let longest = 2 * self.stop_budget(site) + 100 * MS;
                 let until = self.now + longest * 5 / 4;
                 self.sites[site].excuse.until = until;
