@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::clock::{At, Timing, ms, now, observe_for, wait_until};
+use super::clock::{At, Timing, now, observe_for, wait_until};
 use super::process;
 use super::proxy::Proxy;
 use super::runit::Supervisor;
@@ -228,14 +228,9 @@ impl Host {
         late.map(|(_, line)| line.clone()).collect()
     }
 
-    /// Returns the last lines that the agents of this host said, at most `count`, with
-    /// how long ago they came.
-    pub(crate) fn said_last(&self, count: usize) -> Vec<String> {
-        let (lines, now) = (self.lines.lock().expect("nobody panics with it"), now());
-        let skipped = lines.len().saturating_sub(count);
-        let last = lines.iter().skip(skipped);
-        last.map(|(at, line)| format!("{:.0} ms ago: {line}", ms(now.saturating_sub(*at))))
-            .collect()
+    /// Returns what the agents of this host said, with when it came.
+    pub(crate) fn said(&self) -> Vec<(At, String)> {
+        self.lines.lock().expect("nobody panics with it").clone()
     }
 
     /// Returns the first line with `part` in it, in whatever case, that was said

@@ -118,15 +118,21 @@ impl Observer {
         })
     }
 
-    /// Returns how long more than one service ran.
-    pub(crate) fn overlap(&self) -> Duration {
+    /// Returns from when until when more than one service ran.
+    pub(crate) fn overlaps(&self) -> Vec<(At, At)> {
         self.with(|seen| {
             let ends = seen.changes.iter().skip(1).map(|(at, _)| *at);
             let ends = ends.chain([seen.last]);
             let spans = seen.changes.iter().zip(ends);
             let double = spans.filter(|((_, set), _)| set.count_ones() > 1);
-            double.map(|((from, _), to)| to.saturating_sub(*from)).sum()
+            double.map(|((from, _), to)| (*from, to)).collect()
         })
+    }
+
+    /// Returns how long more than one service ran.
+    pub(crate) fn overlap(&self) -> Duration {
+        let spans = self.overlaps().into_iter();
+        spans.map(|(from, to)| to.saturating_sub(from)).sum()
     }
 
     /// Returns how often the service came up on another host than the one before.

@@ -96,11 +96,29 @@ impl Scene {
         }
     }
 
-    /// Adds what the agents said last to a report that finds something wrong.
+    /// Adds what the agents said last to a report that finds something wrong, and before
+    /// that what they said and what ran around the first time that two services ran.
     fn quote_agents(&self, report: &mut Report) {
-        for (number, host) in self.hosts.iter().enumerate() {
-            for line in host.said_last(LINES_MAX) {
-                report.note(format!("host {number}, {line}"));
+        let lines: Vec<_> = self.hosts.iter().map(Host::said).collect();
+        if let Some((from, to)) = self.observer.overlaps().first().copied() {
+            let around = |at: &At| *at + self.timing.takeover() * 2 >= from && *at <= to;
+            let ran = |(at, set): &(At, u32)| (*at, format!("services: {set:b}"));
+            let mut told: Vec<_> = self.observer.history().0.iter().map(ran).collect();
+            for (number, lines) in lines.iter().enumerate() {
+                let named = |(at, line): &(At, String)| (*at, format!("host {number}: {line}"));
+                told.extend(lines.iter().map(named));
+            }
+            told.retain(|(at, _)| around(at));
+            told.sort_unstable();
+            for (at, line) in told {
+                report.note(format!("{:.0} ms, {line}", ms(at) - ms(from)));
+            }
+        }
+        for (number, lines) in lines.iter().enumerate() {
+            let skipped = lines.len().saturating_sub(LINES_MAX);
+            for (at, line) in &lines[skipped..] {
+                let ago = ms(now().saturating_sub(*at));
+                report.note(format!("host {number}, {ago:.0} ms ago: {line}"));
             }
         }
     }
