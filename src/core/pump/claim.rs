@@ -26,7 +26,8 @@ impl Facts {
     /// had. Immediate start is for a clean absence alone.
     pub(super) fn claim(&self, sight: &Sight, now: Instant) -> Claim {
         let timing = self.config.timing;
-        let Times { lock, grace } = self.holders.binding(sight, now);
+        let older = self.is_older(sight);
+        let Times { lock, grace } = self.holders.binding(sight, older, now);
         let wait = timing.patience(timing.lock().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let claim = |wait, confirm, holder: &str| Claim {
@@ -42,7 +43,9 @@ impl Facts {
             .is_some_and(|age| age >= timing.lock() + timing.confirmation());
         match &sight.found {
             Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if self.existed => claim(wait, confirm, "nobody (the key is gone)"),
+            Found::Absent if self.shown.is_some() => {
+                claim(wait, confirm, "nobody (the key is gone)")
+            }
             Found::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
             Found::Absent => claim(
                 wait,
@@ -53,6 +56,11 @@ impl Facts {
                 wait,
                 confirm,
                 &format!("{}, in a bucket that has rolled back", name(record)),
+            ),
+            Found::Record(record) if older => claim(
+                wait,
+                confirm,
+                &format!("{}, in a record older than one seen before", name(record)),
             ),
             Found::Record(record) => match &record.lease {
                 None if record.token.is_empty() => claim(

@@ -72,8 +72,9 @@ pub(super) struct Facts {
     running: [bool; Command::ALL.len()],
     pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
-    /// Something stood under the key once: its absence is no clean one.
-    pub(super) existed: bool,
+    /// Highest revision of the key that was shown since the last loss, 0 for none since
+    /// then; `None` while nothing was ever known to have stood there.
+    pub(super) shown: Option<Revision>,
     pub(super) holders: Holders,
     twin_said_at: Option<Instant>,
     /// The last rejection that was reported.
@@ -100,7 +101,7 @@ impl Facts {
             running: [false; Command::ALL.len()],
             guard: Guarded::new(now),
             age: None,
-            existed: false,
+            shown: None,
             holders: Holders::default(),
             twin_said_at: None,
             rejection: None,
@@ -131,8 +132,10 @@ impl Facts {
             }
             Event::Written(written) => {
                 self.io = None;
-                if let Written::Stored(revision) = written {
-                    self.note_stored(*revision, now);
+                match written {
+                    Written::Stored(revision) => self.note_stored(*revision, now),
+                    Written::Moved(Some(revision)) => self.show(*revision),
+                    Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
                 }
             }
             Event::Hint(revision) => {
@@ -200,6 +203,12 @@ impl Facts {
             self.roll_back(&loss, now);
         }
         self.high_water = self.high_water.max(revision);
+        self.show(revision);
+    }
+
+    /// Notes that the key has reached a revision.
+    fn show(&mut self, revision: Revision) {
+        self.shown = self.shown.max(Some(revision));
     }
 
     /// Says what is to know about the bucket, and did not hold before.
@@ -236,12 +245,14 @@ impl Facts {
         self.holders.bind(self.config.timing, now);
         self.age = None;
         self.high_water = Revision(0);
+        // Whatever is written from now on has a number of its own.
+        self.shown = self.shown.map(|_| Revision(0));
     }
 
-    /// Forgets what stood under the key: this agent's own write replaced it.
-    pub(super) fn own_write(&mut self) {
-        self.seen = None;
-        self.existed = true;
+    /// Returns whether the key stood at a later revision than `sight`: a read is stale,
+    /// or the store has lost what came after and that has not shown yet.
+    pub(super) fn is_older(&self, sight: &Sight) -> bool {
+        self.shown.is_some_and(|shown| sight.revision < shown)
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
@@ -269,8 +280,10 @@ impl Facts {
         self.high_water = self.high_water.max(sight.revision);
         self.watch_for_twin(sight, now);
         let claim = self.claim(sight, now);
-        self.holders.note(sight);
-        self.existed |= sight.found != Found::Absent;
+        self.holders.note(sight, self.is_older(sight));
+        if sight.found != Found::Absent {
+            self.show(sight.revision);
+        }
         self.seen = Some(Seen {
             sight: sight.clone(),
             first_at: now,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::record::{Found, Lease, Revision, Sight};
+use crate::core::record::{Found, Lease, Sight};
 use crate::core::timing::{Instant, Timing};
 
 /// How long a holder may live on, by what it published.
@@ -42,8 +42,6 @@ struct Bound {
 /// The foreign holders that were seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    /// The highest revision that one wrote.
-    revision: Revision,
     /// Those of the last one, still binding when its record has been deleted.
     last: Times,
     /// The last one before a loss.
@@ -51,22 +49,18 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// Takes in what stands under the key.
-    pub(super) fn note(&mut self, sight: &Sight) {
-        if let Some(lease) = lease(sight) {
-            self.last = self.followed_by(sight.revision, lease);
-            self.revision = self.revision.max(sight.revision);
-        }
+    /// Takes in what stands under the key, or did before something `older` was shown.
+    pub(super) fn note(&mut self, sight: &Sight, older: bool) {
+        self.last = self.followed_by(sight, older);
     }
 
-    /// Returns the times of whoever wrote `lease` as this revision. An older record,
-    /// of a stale read or a loss that has not shown yet, does not make the last holder
-    /// a faster one.
-    fn followed_by(&self, revision: Revision, lease: &Lease) -> Times {
-        if revision < self.revision {
-            self.last.slower(Times::of(lease))
-        } else {
-            Times::of(lease)
+    /// Returns the times of the last holder once `sight` is known. An older record does
+    /// not make it a faster one.
+    fn followed_by(&self, sight: &Sight, older: bool) -> Times {
+        match lease(sight) {
+            Some(lease) if older => self.last.slower(Times::of(lease)),
+            Some(lease) => Times::of(lease),
+            None => self.last,
         }
     }
 
@@ -79,8 +73,6 @@ impl Holders {
             grace: timing.confirmation(),
         };
         let mut times = self.last.slower(own);
-        // Whatever is written from now on has a number of its own.
-        self.revision = Revision(0);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
             times = times.slower(bound.times);
         }
@@ -96,11 +88,8 @@ impl Holders {
     /// Returns the times that bind whoever follows: those of the holder that is
     /// shown, or of the last one that was; and after a loss those of the last holder
     /// before it, for as long as it can live.
-    pub(super) fn binding(&self, sight: &Sight, now: Instant) -> Times {
-        let times = match lease(sight) {
-            Some(lease) => self.followed_by(sight.revision, lease),
-            None => self.last,
-        };
+    pub(super) fn binding(&self, sight: &Sight, older: bool, now: Instant) -> Times {
+        let times = self.followed_by(sight, older);
         match &self.bound {
             Some(bound) if now < bound.until => times.slower(bound.times),
             Some(_) | None => times,

@@ -83,10 +83,9 @@ impl Pending {
     /// Takes in an event, and notes what it means for what is known of the key.
     pub(super) fn heed(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Verdict {
         let verdict = self.judge(facts, event, now);
-        match &verdict {
-            Verdict::Held { .. } => facts.own_write(),
-            Verdict::Lost(_) => facts.seen = None,
-            Verdict::Open | Verdict::RolledBack => {}
+        if let Verdict::Held { .. } | Verdict::Lost(_) = &verdict {
+            // Another record stands there than the one that was seen.
+            facts.seen = None;
         }
         verdict
     }
