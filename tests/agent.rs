@@ -3,19 +3,32 @@
 
 mod rig;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rig::proxy::Mode;
+use rig::clock::observe_for;
+use rig::proxy;
 use rig::report::Report;
 use rig::scenarios::guard_commands::Cause;
 use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
 use rig::scenarios::{handover, link, mixed, store};
+use rig::service::{Service, is_held};
 use rig::setting::{Setting, agent_under_test, debug_agent, putex_020};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Renewal interval of the short scenarios: short enough for all of them to fit
 /// into a few minutes, long enough for a busy machine.
 const R: Duration = Duration::from_millis(250);
+
+/// So often a start is stopped in its middle.
+const STARTS: u32 = 40;
+
+/// How long what it has begun may go on without it, before all are killed.
+const HALFWAY: Duration = Duration::from_millis(10);
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -29,6 +42,65 @@ fn play(scenario: impl FnOnce(&Setting) -> Report) {
     if let Some(setting) = Setting::new(R) {
         scenario(&setting).expect_clean();
     }
+}
+
+/// What the rig must not do itself: a start that was killed between making the service and
+/// noting its number left one that stop did not know, and another host's ran beside it.
+#[test]
+fn the_rigs_stop_ends_what_a_killed_start_left() {
+    let service = Service::new();
+    let (start, stop) = (service.start_command(), service.stop_command());
+    stop_ends_what_a_killed_start_left(&service, &start, &stop);
+}
+
+/// The script for hosts without a service manager, as the page has it.
+#[test]
+fn the_manuals_stop_ends_what_a_killed_start_left() {
+    let service = Service::new();
+    let folder = service.private_folder("manual");
+    let page = include_str!("../man/putex.8");
+    let scripts = page.split(".Bd -literal -offset indent\n").skip(1);
+    let mut scripts = scripts.filter_map(|text| Some(text.split_once(".Ed")?.0));
+    let script = scripts.find(|text| text.contains("exec setsid webd"));
+    let script = script.expect("the page has the script").replace("\\-", "-");
+    let script = script.replace("/run", &folder.display().to_string());
+    let script = script.replace("/var/log/webd", "/dev/null");
+    let webd = format!("exec sleep 86400 <>{}\n", service.pipe().display());
+    for (name, text) in [("web", script), ("webd", format!("#!/bin/sh\n{webd}"))] {
+        fs::write(folder.join(name), text).expect("the folder can be written");
+        let mode = Permissions::from_mode(0o700);
+        fs::set_permissions(folder.join(name), mode).expect("it is there");
+    }
+    let run = |role| format!("PATH={}:$PATH; web {role}", folder.display());
+    stop_ends_what_a_killed_start_left(&service, &run("start"), &run("stop"));
+}
+
+/// Stops a start as soon as it has a child, as a busy machine may, lets the child go on, and
+/// kills the process group of start.
+fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str) {
+    let _turn = my_turn();
+    for number in 0..STARTS {
+        let mut start = shell(start);
+        let pid = Pid::from_child(&start);
+        let children = format!("/proc/{0}/task/{0}/children", start.id());
+        let begun = || fs::read(&children).is_ok_and(|children| !children.is_empty());
+        // One that has ended was too quick.
+        while !begun() && start.try_wait().expect("it can be waited for").is_none() {}
+        let _ = kill_process(pid, Signal::STOP);
+        observe_for(HALFWAY);
+        let _ = kill_process_group(pid, Signal::KILL);
+        start.wait().expect("it was not waited for");
+        let stopped = shell(stop).wait();
+        assert!(stopped.is_ok_and(|status| status.success()));
+        assert!(!is_held(&service.pipe()), "start {number} left a service");
+    }
+}
+
+/// Begins a shell command in a process group of its own.
+fn shell(command: &str) -> Child {
+    let mut shell = Command::new("/bin/sh");
+    let shell = shell.args(["-c", command]).process_group(0);
+    shell.spawn().expect("a shell can be run")
 }
 
 #[test]
@@ -68,12 +140,12 @@ fn a_long_server_outage_stops_the_service() {
 
 #[test]
 fn a_reset_link_moves_the_service() {
-    play(|setting| link::a_broken_link_moves_the_service(setting, Mode::Cut));
+    play(|setting| link::a_broken_link_moves_the_service(setting, proxy::Mode::Cut));
 }
 
 #[test]
 fn a_silent_link_moves_the_service() {
-    play(|setting| link::a_broken_link_moves_the_service(setting, Mode::Freeze));
+    play(|setting| link::a_broken_link_moves_the_service(setting, proxy::Mode::Freeze));
 }
 
 #[test]

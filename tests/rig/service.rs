@@ -84,8 +84,9 @@ impl Service {
         )
     }
 
-    /// Returns the stop command. The service does not run when it ends well. It hangs
-    /// or fails when told to, and notes what ran it.
+    /// Returns the stop command. The service does not run when it ends well, also one
+    /// whose start was killed before it could note the number. It hangs or fails when told
+    /// to, and notes what ran it.
     pub(crate) fn stop_command(&self) -> String {
         if self.idle {
             return "true".to_owned();
@@ -95,8 +96,9 @@ impl Service {
             "echo $$ >>{d}/stops; if test -e {d}/hang; then exec sleep 86400; fi; \
              if test -s {d}/fail; then read n <{d}/fail; \
              if test $n = 1; then rm {d}/fail; else echo $((n - 1)) >{d}/fail; fi; exit 1; fi; \
-             test -e {d}/pid || exit 0; read p <{d}/pid; kill -9 $p 2>/dev/null; \
-             while test {d}/alive -ef /proc/$p/fd/0; do :; done; rm -f {d}/pid"
+             for f in /proc/[0-9]*/fd/0; do test {d}/alive -ef $f || continue; \
+             p=${{f#/proc/}}; kill -9 ${{p%%/*}} 2>/dev/null; \
+             while test {d}/alive -ef $f; do :; done; done; rm -f {d}/pid"
         )
     }
 
