@@ -88,6 +88,8 @@ pub struct GuardProcess {
     pub mind: Option<Guard>,
     mail: VecDeque<Word>,
     agent: Option<usize>,
+    /// The lives of the agent that it has served.
+    served: Vec<usize>,
     under: Under,
     stages: [Option<usize>; 2],
     killed: [bool; 2],
@@ -113,6 +115,7 @@ impl World<'_> {
             mind: None,
             mail: VecDeque::new(),
             agent: Some(agent),
+            served: vec![agent],
             under: Under::default(),
             stages: [None; 2],
             killed: [false; 2],
@@ -265,6 +268,7 @@ impl World<'_> {
             return self.say(id, life, Says::Ended);
         }
         self.guards[id].agent = Some(life);
+        self.guards[id].served.push(life);
         let Some(mind) = &self.guards[id].mind else {
             return;
         };
@@ -466,6 +470,12 @@ impl World<'_> {
             }
         }
         self.look_after(site);
+    }
+
+    /// Whether some guard was told of what a life of its agent runs.
+    pub fn guard_knows(&self, life: usize) -> bool {
+        let mut guards = self.guards.iter();
+        guards.any(|guard| guard.alive && guard.served.contains(&life))
     }
 
     /// Whether some guard of this site is there and can act.

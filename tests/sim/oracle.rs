@@ -217,10 +217,11 @@ impl World<'_> {
         }
         let guarded = self.guard_is_well(site);
         self.sites[site].excuse.unaided |= self.sites[site].excuse.stop_failed && !guarded;
+        self.stray_starts(site);
         if guarded || self.agent_is_well(site) {
             return;
         }
-        self.stray_starts(site);
+        self.abandon_starts(site);
         let by = self.dead_by(site).unwrap_or(0);
         let device = self.host(site).device;
         if !self.excused(site) && device.is_some_and(|device| device.meant_to_bite_at() > by) {

@@ -300,8 +300,19 @@ impl World<'_> {
         }
     }
 
-    /// Nobody is left who knows of the starts that are under way on a site.
+    /// Of a start know the life that ran it and the guards that served that life, and
+    /// nobody else once they are dead.
     pub fn stray_starts(&mut self, site: usize) {
+        for id in self.sites[site].starts.clone() {
+            if let Owner::Life(life) = self.processes[id].owner {
+                let known = self.lives[life].alive || self.guard_knows(life);
+                self.processes[id].stray |= !known;
+            }
+        }
+    }
+
+    /// Nobody is left who could see to the starts that are under way on a site.
+    pub fn abandon_starts(&mut self, site: usize) {
         for id in &self.sites[site].starts {
             self.processes[*id].stray = true;
         }
