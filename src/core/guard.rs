@@ -76,6 +76,9 @@ pub struct Guard {
     /// It was tried, or has run.
     device_known: bool,
     watch: Watch,
+    /// The latest end of the service that was told since it was down: V + C·R, although
+    /// an earlier one holds since another wrote.
+    bound: Option<Instant>,
     agents_stop: AgentsStop,
     /// The agent has said something that the device has not been kicked for yet.
     kick_owed: bool,
@@ -106,6 +109,7 @@ impl Guard {
             device: None,
             device_known: false,
             watch: Watch::Down,
+            bound: None,
             agents_stop: AgentsStop::None,
             kick_owed: false,
             armed: false,
@@ -210,12 +214,14 @@ impl Guard {
             return;
         }
         self.watch = watch;
+        self.bound = self.bound.max(self.dead_by());
         if let AgentsStop::Ended(_) = self.agents_stop {
             self.agents_stop = AgentsStop::None;
         }
         self.kick_owed = watch != Watch::Down;
         match watch {
             Watch::Down => {
+                self.bound = None;
                 self.armed = false;
                 if self.device.is_some() {
                     self.act(Act::Disarm);
@@ -342,7 +348,11 @@ impl Guard {
             }
             (self.stop_tried, self.stop_runs) = (true, true);
             let again = now.after(self.timing.stop_budget());
-            let until = self.dead_by().filter(|at| now < *at).unwrap_or(again);
+            let until = match (self.dead_by(), self.bound) {
+                (Some(dead_by), _) if now < dead_by => dead_by,
+                (_, Some(bound)) if now < bound => again.min(bound),
+                (_, _) => again,
+            };
             self.act(Act::Run(Command::Stop, until));
             self.phase = Phase::Stopping(until);
         }

@@ -281,6 +281,17 @@ fn a_stop_of_the_life_before_is_not_waited_for_when_the_next_one_freezes() {
 }
 
 #[test]
+fn a_stop_that_is_late_since_another_wrote_ends_within_the_promise_still() {
+    let (mut guard, fence) = watching(1485, false);
+    let lost = Fence::of_lock(ms(100), timing());
+    let now = ms(1600);
+    let acts = turn(&mut guard, News::Told(Watch::MayRun(lost)), now);
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert!(now > lost.dead_by && now.after(timing().stop_budget()) > fence.dead_by);
+    assert_eq!(acts.last(), Some(&stop));
+}
+
+#[test]
 fn an_agent_that_says_how_its_stop_ended_is_left_alone() {
     let (_, fence) = stopping();
     let again = Fence {

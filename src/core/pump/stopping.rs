@@ -411,9 +411,18 @@ impl Stopping {
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
-        let again = now.after(facts.config.timing.stop_budget());
+        let budget = facts.config.timing.stop_budget();
+        // V + C·R, although an earlier end holds since another wrote.
+        let bound = match &self.left {
+            Left::Nothing => self.dead_by,
+            Left::Hold(hold) => hold.valid_until.after(budget),
+            Left::Inherited(inherited) => inherited.fence.dead_by,
+        };
+        let again = now.after(budget);
         let deadline = if now < self.dead_by {
             self.dead_by
+        } else if now < bound {
+            again.min(bound)
         } else {
             again
         };
