@@ -347,12 +347,9 @@ impl Guard {
                 return self.resort(now);
             }
             (self.stop_tried, self.stop_runs) = (true, true);
-            let again = now.after(self.timing.stop_budget());
-            let until = match (self.dead_by(), self.bound) {
-                (Some(dead_by), _) if now < dead_by => dead_by,
-                (_, Some(bound)) if now < bound => again.min(bound),
-                (_, _) => again,
-            };
+            let dead_by = self.dead_by().unwrap_or(now);
+            let bound = self.bound.unwrap_or(now);
+            let until = self.timing.stop_until(now, dead_by, bound);
             self.act(Act::Run(Command::Stop, until));
             self.phase = Phase::Stopping(until);
         }

@@ -235,6 +235,21 @@ impl Timing {
             .saturating_sub(SLACK)
     }
 
+    /// Returns until when a stop has time that is run now: until the service must be
+    /// dead; once that is over, for another budget, but not beyond `bound`, V + C·R after
+    /// the last renewal, while that lies ahead.
+    #[must_use]
+    pub fn stop_until(self, now: Instant, dead_by: Instant, bound: Instant) -> Instant {
+        let again = now.after(self.stop_budget());
+        if now < dead_by {
+            dead_by
+        } else if now < bound {
+            again.min(bound)
+        } else {
+            again
+        }
+    }
+
     /// Returns how long after V the guard waits for word of a living agent: a
     /// quarter of the stop budget, which leaves three for its own stop.
     #[must_use]

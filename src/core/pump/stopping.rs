@@ -411,21 +411,14 @@ impl Stopping {
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
-        let budget = facts.config.timing.stop_budget();
+        let timing = facts.config.timing;
         // V + C·R, although an earlier end holds since another wrote.
         let bound = match &self.left {
             Left::Nothing => self.dead_by,
-            Left::Hold(hold) => hold.valid_until.after(budget),
+            Left::Hold(hold) => hold.valid_until.after(timing.stop_budget()),
             Left::Inherited(inherited) => inherited.fence.dead_by,
         };
-        let again = now.after(budget);
-        let deadline = if now < self.dead_by {
-            self.dead_by
-        } else if now < bound {
-            again.min(bound)
-        } else {
-            again
-        };
+        let deadline = timing.stop_until(now, self.dead_by, bound);
         let under = self.under(facts);
         facts.run(Command::Stop, Role::Standby, deadline, under);
         self.phase = Phase::Running {
