@@ -83,6 +83,22 @@ pub enum Step {
     Applied,
 }
 
+impl Step {
+    /// Returns how often it happens in a run, or more.
+    const fn often(self) -> u64 {
+        match self {
+            Step::Stopping | Step::Killed | Step::Booted => 8,
+            Step::Spawn
+            | Step::Write
+            | Step::Stored
+            | Step::Start
+            | Step::Stop
+            | Step::Told
+            | Step::Applied => 40,
+        }
+    }
+}
+
 pub const STEPS: [Step; 10] = [
     Step::Spawn,
     Step::Stopping,
@@ -304,11 +320,9 @@ fn draw_faults(
             continue;
         }
         for _ in 0..dice.between(1, 4) {
-            let step = When::After(
-                dice.pick(&STEPS),
-                dice.between(1, 40),
-                dice.below(12) * dice.below(12) * MS / 4,
-            );
+            let step = dice.pick(&STEPS);
+            let nth = dice.between(1, step.often());
+            let step = When::After(step, nth, dice.below(12) * dice.below(12) * MS / 4);
             let at = When::At(dice.below(quiet_at));
             faults.push(Fault {
                 kind,
