@@ -6,12 +6,11 @@ use putex::core::event::{Command, Effect, Ending, Event, Notice, Sentry, Written
 use putex::core::guard::Watch;
 use putex::core::pump::{Pump, bounce};
 use putex::core::record::{BucketId, Found, Incarnation, Record, Revision, Sight};
-use putex::core::timing::Instant;
 
 use super::clock::True;
 use super::counters::Sometimes;
 use super::guard::Says;
-use super::nursery::{Order, Sentinel, Slot, Wishes};
+use super::nursery::{Order, Sentinel, Slot, Spawning, Wishes};
 use super::process::{BEFORE, never};
 use super::scenario::Step;
 use super::wire::{Ask, Asked, Link, Reply};
@@ -146,8 +145,8 @@ pub struct Life {
     pub marks: Vec<(True, u64, u64)>,
     /// The guard has said that it is prepared, and was not told otherwise since.
     pub armed: bool,
-    /// A start that the child thread is about to begin, and whether it is a stray.
-    pub spawning: Option<(Instant, bool)>,
+    /// The command that the child thread is about to begin.
+    pub spawning: Option<Spawning>,
 }
 
 impl World<'_> {

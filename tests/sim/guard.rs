@@ -90,6 +90,8 @@ pub struct GuardProcess {
     agent: Option<usize>,
     /// The lives of the agent that it has served.
     served: Vec<usize>,
+    /// It was told whether the service may run.
+    pub told: bool,
     under: Under,
     stages: [Option<usize>; 2],
     killed: [bool; 2],
@@ -116,6 +118,7 @@ impl World<'_> {
             mail: VecDeque::new(),
             agent: Some(agent),
             served: vec![agent],
+            told: false,
             under: Under::default(),
             stages: [None; 2],
             killed: [false; 2],
@@ -225,6 +228,7 @@ impl World<'_> {
                 Word::SetUp => self.set_up(id),
                 Word::Watch(watch, under) => {
                     self.guards[id].under = under;
+                    self.guards[id].told = true;
                     self.guard_hears(id, News::Told(watch));
                 }
                 Word::Group(command, process) => {

@@ -58,6 +58,20 @@ impl Default for Slot {
 const AGAIN_MIN: Duration = Duration::from_millis(20);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
+/// A command that the child thread is about to begin.
+pub struct Spawning {
+    command: Command,
+    deadline: Instant,
+    /// It is a start that nobody was left to know of.
+    pub stray: bool,
+}
+
+impl Spawning {
+    pub fn is_start(&self) -> bool {
+        self.command == Command::Start
+    }
+}
+
 /// The agent's end of its guard.
 pub struct Sentinel {
     line: Option<(usize, Instant)>,
@@ -146,23 +160,33 @@ impl World<'_> {
         if !endless && self.is_over(id, command) {
             return self.tell(id, Event::Ended(command, Outcome::Overran));
         }
+        let step = match command {
+            Command::Start => Step::Spawn,
+            Command::Stop => Step::SpawnStop,
+            Command::Check | Command::LastResort => {
+                return self.begin_command(id, command, deadline);
+            }
+        };
         if command == Command::Start {
             self.knows_of_start(id);
-            // What it looked at can have changed when it goes on.
-            self.step(Step::Spawn);
-            self.lives[id].spawning = Some((deadline, false));
-            return self.after(1, Happening::Life(id, LifeEvent::Spawn));
         }
-        self.begin_command(id, command, deadline);
+        // What it looked at can have changed when it goes on.
+        self.step(step);
+        self.lives[id].spawning = Some(Spawning {
+            command,
+            deadline,
+            stray: false,
+        });
+        self.after(1, Happening::Life(id, LifeEvent::Spawn));
     }
 
     /// The child thread does one thing after the other.
     pub fn spawn_held(&mut self, id: usize) {
-        if let Some((deadline, stray)) = self.lives[id].spawning.take() {
+        if let Some(spawning) = self.lives[id].spawning.take() {
             let begun = self.processes.len();
-            self.begin_command(id, Command::Start, deadline);
+            self.begin_command(id, spawning.command, spawning.deadline);
             for process in &mut self.processes[begun..] {
-                process.stray = stray;
+                process.stray = spawning.stray;
             }
         }
     }

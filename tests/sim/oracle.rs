@@ -28,7 +28,7 @@ use std::time::Duration;
 use putex::core::event::Ending;
 use putex::core::guard::Watch;
 
-use super::clock::{True, nanos};
+use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::world::World;
 
@@ -168,6 +168,22 @@ impl World<'_> {
         }
     }
 
+    /// Nobody may have to say that a service outlives its lock when nothing hindered the
+    /// one who had to stop it.
+    pub fn check_late(&mut self, site: usize) {
+        let place = &self.sites[site];
+        let Some(acked) = place.acked else {
+            return;
+        };
+        let (timing, clock) = (self.sc.sites[site].timing, self.host(site).clock);
+        let budget = timing.validity() + timing.stop_budget();
+        let over = self.now + MS >= clock.when(clock.at(acked).after(budget));
+        let hindered = place.excuse.stop_failed || place.excuse.late || !over;
+        if place.up && !hindered && !self.excused(site) {
+            self.fail("late", format!("{site} could have been stopped in time"));
+        }
+    }
+
     fn overlap(&mut self, one: usize, other: usize) {
         // A slow start can be the later one of the earlier lock.
         let [older, newer] = if self.sites[one].term_at <= self.sites[other].term_at {
@@ -273,11 +289,14 @@ impl World<'_> {
         let alone = self.sites[site].guards.iter().all(|other| *other == guard);
         // What a guard before left running, which no other has touched.
         let bites = self.host(site).device.is_some();
-        if left && alone && !bites && !self.excused(site) {
-            self.fail(
-                "left-up",
-                format!("the guard of {site} leaves its service up"),
-            );
+        if !left || !alone || bites || self.excused(site) {
+            return;
         }
+        if self.guards[guard].told {
+            let text = format!("the guard of {site} leaves its service up");
+            return self.fail("left-up", text);
+        }
+        // Its agent knew nothing of a life before, whose guards were killed too.
+        self.sites[site].excuse.unwatched = true;
     }
 }

@@ -14,6 +14,7 @@ use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::guard::GuardEvent;
+use super::nursery::Spawning;
 use super::scenario::Step;
 use super::world::{Happening, World};
 
@@ -317,9 +318,9 @@ impl World<'_> {
             self.processes[*id].stray = true;
         }
         if let Some(id) = self.sites[site].life
-            && let Some((_, stray)) = &mut self.lives[id].spawning
+            && let Some(spawning) = &mut self.lives[id].spawning
         {
-            *stray = true;
+            spawning.stray = spawning.is_start();
         }
     }
 
@@ -338,7 +339,8 @@ impl World<'_> {
     /// Whether the service is up, or may yet come up.
     pub fn may_run(&self, site: usize) -> bool {
         let life = self.sites[site].life.map(|id| &self.lives[id]);
-        let spawning = life.is_some_and(|life| life.spawning.is_some());
+        let spawning = life.and_then(|life| life.spawning.as_ref());
+        let spawning = spawning.is_some_and(Spawning::is_start);
         self.sites[site].up || self.starting(site) || spawning
     }
 

@@ -81,13 +81,15 @@ pub enum Step {
     Killed,
     Booted,
     Applied,
+    /// A stop is about to begin, of which the guard was told.
+    SpawnStop,
 }
 
 impl Step {
     /// Returns how often it happens in a run, or more.
     const fn often(self) -> u64 {
         match self {
-            Step::Stopping | Step::Killed | Step::Booted => 8,
+            Step::Stopping | Step::Killed | Step::Booted | Step::SpawnStop => 8,
             Step::Spawn
             | Step::Write
             | Step::Stored
@@ -99,7 +101,7 @@ impl Step {
     }
 }
 
-pub const STEPS: [Step; 10] = [
+pub const STEPS: [Step; 11] = [
     Step::Spawn,
     Step::Stopping,
     Step::Write,
@@ -110,6 +112,7 @@ pub const STEPS: [Step; 10] = [
     Step::Killed,
     Step::Booted,
     Step::Applied,
+    Step::SpawnStop,
 ];
 
 /// What stands under the key when the run begins.
@@ -322,7 +325,9 @@ fn draw_faults(
         for _ in 0..dice.between(1, 4) {
             let step = dice.pick(&STEPS);
             let nth = dice.between(1, step.often());
-            let step = When::After(step, nth, dice.below(12) * dice.below(12) * MS / 4);
+            let wait = dice.below(12) * dice.below(12) * MS / 4;
+            let at_once = dice.chance(500);
+            let step = When::After(step, nth, if at_once { 0 } else { wait });
             let at = When::At(dice.below(quiet_at));
             faults.push(Fault {
                 kind,

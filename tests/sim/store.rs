@@ -100,6 +100,11 @@ impl Store {
         sight(self.log.last())
     }
 
+    /// Returns when that was written.
+    pub fn written_at(&self) -> True {
+        self.log.last().map_or(0, |entry| entry.at)
+    }
+
     /// Returns what a replica shows that has seen nothing since `at`.
     pub fn as_of(&self, at: True) -> Sight {
         sight(self.log.iter().rev().find(|entry| entry.at <= at))

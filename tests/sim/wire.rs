@@ -295,10 +295,10 @@ impl World<'_> {
         if busy && self.dice(Kind::Busy).chance(500) {
             return Written::Unknown("busy".to_owned());
         }
-        let replaced = self.store.current();
+        let (replaced, stood_since) = (self.store.current(), self.store.written_at());
         let written = self.store.write(expected, record, self.now);
         if let Ok(revision) = written {
-            self.on_replaced(life, &replaced, sent);
+            self.on_replaced(life, &replaced, stood_since, sent);
             self.on_stored(life, revision, sent);
             self.step(Step::Applied);
             self.hint_all(revision);

@@ -128,12 +128,15 @@ impl World<'_> {
     }
 
     /// A write took the place of a record. After a loss a number is given again: then
-    /// its writer may never have been shown that record.
-    pub fn on_replaced(&mut self, id: usize, replaced: &Sight, sent: True) {
+    /// its writer may never have been shown that record, or before it was written.
+    pub fn on_replaced(&mut self, id: usize, replaced: &Sight, stood_since: True, sent: True) {
         let Life { site, marks, .. } = &self.lives[id];
         let mut before = marks.iter().rev().skip_while(|(at, ..)| *at > sent);
         let shown = before.find(|(_, revision, _)| *revision == replaced.revision.0);
-        let blind = shown.is_some_and(|(.., shown)| *shown != mark(&replaced.found));
+        let stands = (replaced.revision.0, mark(&replaced.found));
+        let sooner =
+            |(at, number, shown): &(_, _, _)| *at < stood_since && (*number, *shown) == stands;
+        let blind = shown.is_some_and(|(.., shown)| *shown != stands.1) || marks.iter().any(sooner);
         let lease = match &replaced.found {
             Found::Record(record) => record.lease.as_ref(),
             Found::Absent | Found::Marker => None,
@@ -282,7 +285,10 @@ impl World<'_> {
 
     /// What an agent says is what happened to it sometimes.
     pub fn on_say(&mut self, site: usize, text: &str) {
-        self.sites[site].excuse.late |= text.starts_with("THE SERVICE MAY STILL RUN");
+        if text.starts_with("THE SERVICE MAY STILL RUN") {
+            self.check_late(site);
+            self.sites[site].excuse.late = true;
+        }
         let told = [
             ("the store has rolled back", Sometimes::RollbackSeen),
             ("two live agents", Sometimes::TwinsSeen),
