@@ -310,6 +310,9 @@ impl Guard {
     }
 
     fn advance(&mut self, now: Instant) {
+        if self.phase == Phase::Left {
+            return;
+        }
         if self.phase == Phase::Watching && self.act_at().is_some_and(|at| now >= at) {
             self.begin(now);
         }

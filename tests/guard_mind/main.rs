@@ -194,6 +194,13 @@ fn what_the_agent_has_resorted_to_is_not_done_twice() {
 }
 
 #[test]
+fn a_guard_that_was_let_go_does_nothing_any_more() {
+    let (mut guard, fence) = watching(1485, true);
+    let over = fence.dead_by.after(Duration::from_secs(1));
+    assert_eq!(turn(&mut guard, News::GivenUp, over), [Act::Leave]);
+}
+
+#[test]
 fn a_guard_that_cannot_stop_the_service_makes_room_for_the_next_life() {
     let (mut guard, _) = watching(1485, false);
     turn(&mut guard, News::AgentGone, ms(100));
