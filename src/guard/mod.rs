@@ -307,6 +307,8 @@ impl House {
                 }
             }
             Word::KillService => self.left.kill_service(),
+            // A quick one was seen to end before its agent got to say that it began.
+            Word::StopBegins if self.left.agents_stop().is_none() => {}
             Word::StopBegins => self.hear(News::AgentsStopBegan),
             Word::GivenUp => self.hear(News::GivenUp),
         }

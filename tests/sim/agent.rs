@@ -33,6 +33,8 @@ pub enum LifeEvent {
     Order(Order),
     /// A start begins that was not too late a moment ago.
     Spawn,
+    /// It is said that a stop began.
+    StopBegan,
     Exited(usize),
     GuardSays(usize, Says),
     GuardDue,
@@ -72,6 +74,7 @@ impl LifeEvent {
             | LifeEvent::PumpDue => Thread::Pump,
             LifeEvent::Order(_)
             | LifeEvent::Spawn
+            | LifeEvent::StopBegan
             | LifeEvent::Exited(_)
             | LifeEvent::GuardSays(..)
             | LifeEvent::GuardDue => Thread::Child,
@@ -97,7 +100,7 @@ impl LifeEvent {
             LifeEvent::InheritOver(_) | LifeEvent::CallAgain => 2,
             LifeEvent::Inbox(_) => 3,
             LifeEvent::PumpDue => 4,
-            LifeEvent::Order(_) | LifeEvent::Spawn => 5,
+            LifeEvent::Order(_) | LifeEvent::Spawn | LifeEvent::StopBegan => 5,
             LifeEvent::Exited(_) => 6,
             LifeEvent::GuardSays(..) => 7,
             LifeEvent::GuardDue => 8,
@@ -147,6 +150,8 @@ pub struct Life {
     pub armed: bool,
     /// The command that the child thread is about to begin.
     pub spawning: Option<Spawning>,
+    /// A stop has begun, which the guard was not told yet.
+    pub stop_began: bool,
 }
 
 impl World<'_> {
@@ -161,6 +166,7 @@ impl World<'_> {
             LifeEvent::PumpDue => self.pump_due(id),
             LifeEvent::Order(order) => self.carry_out(id, order),
             LifeEvent::Spawn => self.spawn_held(id),
+            LifeEvent::StopBegan => self.say_stop_begins(id),
             LifeEvent::Exited(process) => self.reap(id, process),
             LifeEvent::GuardSays(guard, says) => self.heed_guard(id, guard, says),
             LifeEvent::GuardDue => self.ensure_guard(id),

@@ -18,6 +18,7 @@ pub enum Word {
     SetUp,
     Watch(Watch, Under),
     Group(Command, usize),
+    StopBegins,
     KillService,
     GivenUp,
     /// That life's end of the socket is closed.
@@ -54,29 +55,6 @@ impl GuardEvent {
             GuardEvent::Due => 2,
             GuardEvent::Exited => 3,
         }
-    }
-}
-
-/// A watchdog device that runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Device {
-    kicked_at: True,
-    /// By the kernel, when its guard died.
-    again_at: True,
-    timeout: True,
-    /// Which guard has it open, dead or alive.
-    pub guard: usize,
-}
-
-impl Device {
-    /// Returns when it resets the host, if it is not kicked before.
-    pub fn bites_at(&self) -> True {
-        self.kicked_at.max(self.again_at) + self.timeout
-    }
-
-    /// Returns when it would, as its guard kicked it.
-    pub fn meant_to_bite_at(&self) -> True {
-        self.kicked_at + self.timeout
     }
 }
 
@@ -182,14 +160,22 @@ impl World<'_> {
                 self.guard_reaps(id, process);
             }
         }
-        self.read_mail(id);
-        let stop = &mut self.guards[id].left[Command::Stop as usize];
-        let processes = &self.processes;
-        if stop.take_if(|stop| !processes[*stop].alive).is_some() {
+        if self.agents_stop_ended(id) {
+            self.guards[id].left[Command::Stop as usize] = None;
             self.guard_hears(id, News::AgentsStopEnded);
+        }
+        self.read_mail(id);
+        if self.agents_stop_ended(id) {
+            // Heard of only now: it looks again at once.
+            self.after(1, Happening::Guard(id, GuardEvent::Look));
         }
         self.guard_hears(id, News::Tick);
         self.wake_guard(id);
+    }
+
+    fn agents_stop_ended(&self, id: usize) -> bool {
+        let stop = self.guards[id].left[Command::Stop as usize];
+        stop.is_some_and(|stop| !self.processes[stop].alive)
     }
 
     fn wake_guard(&mut self, id: usize) {
@@ -233,10 +219,10 @@ impl World<'_> {
                 }
                 Word::Group(command, process) => {
                     self.guards[id].left[command as usize] = Some(process);
-                    if command == Command::Stop {
-                        self.guard_hears(id, News::AgentsStopBegan);
-                    }
                 }
+                // One that was seen to end was quick.
+                Word::StopBegins if self.guards[id].left[Command::Stop as usize].is_none() => {}
+                Word::StopBegins => self.guard_hears(id, News::AgentsStopBegan),
                 Word::KillService => self.cage_kill(self.guards[id].site),
                 Word::GivenUp => self.guard_hears(id, News::GivenUp),
             }
@@ -308,7 +294,7 @@ impl World<'_> {
     }
 
     /// Turns the mind and does what it wants.
-    fn guard_hears(&mut self, id: usize, news: News) {
+    pub fn guard_hears(&mut self, id: usize, news: News) {
         let now = self.clock(self.guards[id].site);
         let Some(mind) = &mut self.guards[id].mind else {
             return;
@@ -407,46 +393,6 @@ impl World<'_> {
         let process = self.run_command(site, command, Owner::Guard(id), deadline);
         self.note(Some(site), || format!("the guard runs {}", command.name()));
         self.guards[id].stages[at] = Some(process);
-    }
-
-    fn device_of(&mut self, id: usize) -> Option<&mut Device> {
-        let host = self.sc.sites[self.guards[id].site].host;
-        let device = self.hosts[host].device.as_mut();
-        device.filter(|device| device.guard == id)
-    }
-
-    /// The clocks of devices are coarse: one may bite a sixteenth late.
-    fn arm_device(&mut self, id: usize) {
-        let setup = &self.sc.sites[self.guards[id].site];
-        let Some(timeout) = setup.device else {
-            return self.guard_hears(id, News::NoDevice(None));
-        };
-        let kicked_at = self.now;
-        let shortest = super::clock::nanos(timeout);
-        let bites = self.chance.between(shortest, shortest + shortest / 16);
-        self.hosts[setup.host].device = Some(Device {
-            kicked_at,
-            again_at: 0,
-            timeout: bites,
-            guard: id,
-        });
-        self.after(bites, Happening::Bite(setup.host));
-        self.guard_hears(id, News::Device(timeout));
-    }
-
-    /// Resets the host, unless the device was kicked or closed meanwhile.
-    pub fn bite(&mut self, host: usize) {
-        let Some(device) = self.hosts[host].device else {
-            return;
-        };
-        if self.now < device.bites_at() {
-            return self.at(device.bites_at(), Happening::Bite(host));
-        }
-        if self.hosts[host].asleep {
-            return self.after(device.timeout / 4, Happening::Bite(host));
-        }
-        self.count(Sometimes::DeviceBit);
-        self.power_loss(host);
     }
 
     /// The process is gone, whatever ended it. A device that it had open runs on.

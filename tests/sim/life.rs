@@ -60,6 +60,7 @@ impl World<'_> {
             marks: Vec::new(),
             armed: false,
             spawning: None,
+            stop_began: false,
         });
         self.sites[site].life = Some(id);
         self.show(site, "starting");

@@ -18,6 +18,7 @@ pub mod agent;
 pub mod campaign;
 pub mod clock;
 pub mod counters;
+pub mod device;
 pub mod faults;
 pub mod guard;
 pub mod lanes;

@@ -121,6 +121,7 @@ impl Sentinel {
 impl World<'_> {
     pub fn carry_out(&mut self, id: usize, order: Order) {
         self.spawn_held(id);
+        self.say_stop_begins(id);
         self.fulfil_wishes(id);
         match order {
             Order::Wishes => {}
@@ -210,6 +211,18 @@ impl World<'_> {
         if command != Command::Check {
             self.lives[id].sentinel.groups[command as usize] = Some(process);
             self.send(id, Word::Group(command, process));
+        }
+        if command == Command::Stop {
+            // It runs already when its agent gets to say so.
+            self.lives[id].stop_began = true;
+            let wait = self.late();
+            self.after(wait, Happening::Life(id, LifeEvent::StopBegan));
+        }
+    }
+
+    pub fn say_stop_begins(&mut self, id: usize) {
+        if std::mem::take(&mut self.lives[id].stop_began) {
+            self.send(id, Word::StopBegins);
         }
     }
 
