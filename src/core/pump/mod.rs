@@ -194,7 +194,7 @@ impl Pump {
         };
         match may_run {
             Some(Inherited { fence, under }) => Some((Watch::MayRun(fence), under)),
-            None if self.facts.is_down() => Some((Watch::Down, Under::default())),
+            None if self.facts.service == Service::Down => Some((Watch::Down, Under::default())),
             None => None,
         }
     }

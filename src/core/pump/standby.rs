@@ -266,10 +266,10 @@ impl Standby {
 
     /// Returns what stands under the key, if this agent may have it in time.
     fn prospect<'a>(&self, facts: &'a Facts) -> Option<&'a Seen> {
-        // The stroke's stop is run before any wait is over; an agent whose stop has
-        // failed is no candidate, not even for a lock that is free; nor is one that
-        // has no guard.
-        let able = facts.open && facts.service != Service::MayRun && facts.guard.able();
+        // Stop is run first of all: what an earlier life left running may not be known. An
+        // agent whose stop has failed is no candidate, not even for a lock that is free;
+        // nor is one that has no guard.
+        let able = facts.open && facts.service == Service::Down && facts.guard.able();
         facts.seen.as_ref().filter(|_| able)
     }
 
