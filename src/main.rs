@@ -23,6 +23,7 @@ use putex::sink::Sink;
 use putex::sys;
 
 fn main() -> ExitCode {
+    sys::raw::hear_of_children();
     let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
     let world = World {

@@ -281,6 +281,18 @@ fn finish_stops_what_agent_and_guard_left() {
 }
 
 #[test]
+fn the_end_of_commands_is_heard_of_where_whoever_started_it_ignores_children() {
+    let host = Host::new("children");
+    let finish = host.putex("finish", STOP);
+    let mut deaf = Command::new("env");
+    deaf.arg("--ignore-signal=CHLD").arg(finish.get_program());
+    let output = deaf.args(finish.get_args()).env("D", &host.folder).output();
+    let Output { status, stderr, .. } = output.expect("env can be run");
+    let said = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(0), "{said}");
+}
+
+#[test]
 fn check_says_whether_the_options_are_right() {
     let host = Host::new("check");
     let said = |command: &mut Command| {

@@ -72,3 +72,12 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: it is open, and nothing in this process owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
+
+/// Lets this process and what it starts hear of the end of their children, whatever
+/// whoever started it did: where SIGCHLD is ignored they vanish, and no command could
+/// be seen to succeed. Called once, before there are threads.
+#[expect(unsafe_code, reason = "rustix does not set what signals do")]
+pub fn hear_of_children() {
+    // SAFETY: the default is no function of ours, and SIGCHLD a signal that has one.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
