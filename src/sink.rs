@@ -92,8 +92,16 @@ impl Sink {
     /// Says what is unusual, on stderr.
     pub fn warn(self, text: &str) {
         let stderr = self.on_stderr();
-        // Where nobody reads it, nobody misses it.
-        let _ = io::stderr().write_all(&stderr.frame(Level::Warn, &format!("warning: {text}")));
+        stderr.to_stderr(Level::Warn, &format!("warning: {text}"));
+    }
+
+    /// Writes a line to stderr, unless that has no room: where nobody reads it, the exit
+    /// status says it still, and an agent that ends does not wait.
+    fn to_stderr(self, level: Level, text: &str) {
+        let mut stderr = io::stderr();
+        if sys::has_room(&stderr) {
+            let _ = stderr.write_all(&self.frame(level, text));
+        }
     }
 
     /// Returns how a line to whoever started the process is written.
@@ -108,8 +116,7 @@ impl Sink {
     /// started it there.
     pub fn refuse(self, text: &str, exit: Exit) -> Exit {
         let stderr = self.on_stderr();
-        // Where nobody reads it, the exit status says it still.
-        let _ = io::stderr().write_all(&stderr.frame(Level::Error, text));
+        stderr.to_stderr(Level::Error, text);
         if self == Sink::Syslog {
             Syslog::default().send(&self.frame(Level::Error, text));
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Longest that anything here may take, on a loaded machine.
@@ -154,4 +155,19 @@ fn a_log_that_nobody_reads_costs_lines_and_nothing_else() {
         !said.contains("no renewal was acknowledged"),
         "the log held the renewals up"
     );
+}
+
+#[test]
+fn whoever_is_refused_ends_although_nobody_reads_why() {
+    let (unread, full) = std::io::pipe().expect("a pipe can be made");
+    let flags = rustix::fs::fcntl_getfl(&full).expect("it is open");
+    rustix::fs::fcntl_setfl(&full, flags | OFlags::NONBLOCK).expect("it is open");
+    while rustix::io::write(&full, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&full, flags).expect("it is open");
+    let mut refused = Command::new(env!("CARGO_BIN_EXE_putex"));
+    let refused = refused.args(["agent", "--no-such-flag"]).stderr(full);
+    let mut refused = refused.spawn().expect("it can be run");
+    let status = until("the end", || refused.try_wait().expect("it is a child"));
+    assert_eq!(status.code(), Some(64));
+    drop(unread);
 }
