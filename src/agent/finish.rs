@@ -43,7 +43,8 @@ pub fn run(
             voice.say(Level::Info, "finish: the guard sees to the service");
             return Ok(Exit::Success);
         }
-        let outcome = stop(commands, &mut stage, until, &alarm, voice)?;
+        let given_up = until.after(timing.renewal());
+        let outcome = stop(commands, &mut stage, (until, given_up), &alarm, voice)?;
         match outcome {
             Outcome::Succeeded => {
                 voice.say(Level::Info, "finish: stop succeeded");
@@ -63,11 +64,12 @@ pub fn run(
     }
 }
 
-/// Runs stop once, until the deadline.
+/// Runs stop once, until the deadline. One that cannot even be killed is not waited for
+/// after the second: an agent that begins waits with this.
 fn stop(
     commands: &Commands,
     stage: &mut Stage,
-    deadline: Instant,
+    (deadline, given_up): (Instant, Instant),
     alarm: &Alarm,
     voice: &mut Voice,
 ) -> io::Result<Outcome> {
@@ -85,13 +87,16 @@ fn stop(
     loop {
         let output = (stage.output(), Want::Read);
         let exit = stage.exit().unwrap_or(stage.output());
-        let until = (!killed).then_some(deadline);
-        let [says, _] = alarm.wait([output, (exit, Want::Read)], until)?;
+        let until = if killed { given_up } else { deadline };
+        let [says, _] = alarm.wait([output, (exit, Want::Read)], Some(until))?;
         if says {
             stage.pass_on(&mut |command, line| voice.pass_on(command, line));
         }
         if stage.has_ended() {
             return Ok(stage.reap(killed, &mut |command, line| voice.pass_on(command, line)));
+        }
+        if killed && sys::now() >= given_up {
+            return Ok(Outcome::Overran);
         }
         if !killed && sys::now() >= deadline {
             killed = true;

@@ -269,17 +269,14 @@ impl Sentinel {
         Some(self.lost("it did not answer", sys::now()))
     }
 
-    /// Has all that start left behind killed: by the guard, which knows what lives
-    /// before left, or here if there is none.
+    /// Has all that start left behind killed: here what this life left, and by the guard
+    /// what lives before did. The guard may be paused.
     pub(super) fn kill_service(&mut self) -> Option<Sentry> {
-        let lost = self.send(&Word::KillService);
-        if self.line.is_none() {
-            let cage = self.set_up.cage.as_ref();
-            let cage = cage.and_then(|dir| Cage::open(Path::new(dir)).ok());
-            // One that is gone holds nothing.
-            let _ = cage.map(|cage| cage.kill());
-        }
-        lost
+        let cage = self.set_up.cage.as_ref();
+        let cage = cage.and_then(|dir| Cage::open(Path::new(dir)).ok());
+        // One that is gone holds nothing.
+        let _ = cage.map(|cage| cage.kill());
+        self.send(&Word::KillService)
     }
 
     /// The agent ends, although the service may run if `given_up`. Waits until the
