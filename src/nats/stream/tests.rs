@@ -117,12 +117,15 @@ fn a_frame_has_left_when_it_is_flushed_and_not_before() {
     let small = [1, RECORD_BYTES_MAX, RECORD_BYTES_MAX + 1];
     // Some of these end where the kernel takes no more.
     let large = (280_000..300_000).step_by(1000);
+    let mut waited = 0;
     for size in small.into_iter().chain(large) {
         let frame: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
         let (heard, waits) = ends.carry(&frame);
         assert!(heard == frame, "{} of {size} bytes came", heard.len());
-        assert!(waits > 0 || size < 280_000, "{size} bytes went out at once");
+        waited += waits;
     }
+    // How much the kernel takes at once is its affair.
+    assert!(waited > 0, "all went out at once");
 }
 
 #[test]
