@@ -37,6 +37,8 @@ pub(super) struct Standby {
     /// How long the last check took, and whether it passed.
     check_took: Duration,
     healthy: Option<bool>,
+    /// How the last stop failed, which was reported.
+    stop_failed: Option<Outcome>,
     /// The revision whose holder was reported.
     reported: Option<String>,
 }
@@ -65,6 +67,7 @@ impl Standby {
             phase: Phase::Resting,
             check_took: Duration::ZERO,
             healthy: None,
+            stop_failed: None,
             reported: None,
         }
     }
@@ -108,21 +111,13 @@ impl Standby {
     }
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
-        match outcome {
-            Outcome::Succeeded => {}
-            Outcome::Failed(why) => {
-                facts.say(
-                    Level::Error,
-                    format!("stop failed: {why}; not a candidate until it succeeds"),
-                );
-            }
-            Outcome::Overran => {
-                facts.say(
-                    Level::Error,
-                    "stop did not end in time and was killed".to_owned(),
-                );
-            }
+        let failed = (*outcome != Outcome::Succeeded).then(|| outcome.clone());
+        if let Some(failed) = failed.as_ref().filter(|_| failed != self.stop_failed) {
+            let why = failed.why();
+            let text = format!("stop failed: {why}; not a candidate until it succeeds");
+            facts.say(Level::Error, text);
         }
+        self.stop_failed = failed;
         if self.phase == Phase::Stopping {
             self.phase = Phase::Resting;
             if *outcome == Outcome::Succeeded && self.check(facts, now) {

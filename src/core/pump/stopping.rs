@@ -24,6 +24,10 @@ pub(super) enum Leave {
     Lost,
 }
 
+/// Said once when stop did not succeed for an agent that ends and has no lock.
+const NOT_KNOWN_DOWN: &str = "ending although stop did not succeed: see that the service is down \
+    here; this agent does not hold the lock";
+
 /// The lock under which the service was left running.
 #[derive(Clone, Debug)]
 pub(super) enum Left {
@@ -231,10 +235,13 @@ impl Stopping {
             }
             Outcome::Failed(_) | Outcome::Overran => outcome.why(),
         };
-        facts.say(
-            Level::Error,
-            format!("stop failed: {why}; the lock is not released"),
-        );
+        let text = match self.left {
+            Left::Nothing => format!("stop failed: {why}; it is run again"),
+            Left::Hold(_) | Left::Inherited(_) => {
+                format!("stop failed: {why}; the lock is not released")
+            }
+        };
+        facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
             let r = facts.config.timing.renewal();
             self.phase = Phase::Due(now.after(if now < self.dead_by { r / 4 } else { r }));
@@ -386,7 +393,11 @@ impl Stopping {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if !self.late && !down && now >= self.dead_by {
             self.late = true;
-            facts.say(Level::Error, MAY_STILL_RUN.to_owned());
+            let text = match self.left {
+                Left::Nothing => NOT_KNOWN_DOWN,
+                Left::Hold(_) | Left::Inherited(_) => MAY_STILL_RUN,
+            };
+            facts.say(Level::Error, text.to_owned());
             if !matches!(self.left, Left::Nothing) {
                 facts.want(Effect::KillService);
             }

@@ -100,13 +100,12 @@ impl Link {
                 return Err(OpenFault::Unfit(text));
             }
             Step::Elapsed | Step::Woken => {
-                let took = limits.took();
                 let hint = match self.stream.is_tls() {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
                 };
                 return Err(OpenFault::Unreachable(format!(
-                    "it sent no INFO within {took}{hint}"
+                    "it sent no INFO in time{hint}"
                 )));
             }
         }
