@@ -293,6 +293,34 @@ fn the_end_of_commands_is_heard_of_where_whoever_started_it_ignores_children() {
 }
 
 #[test]
+fn a_log_file_that_others_write_too_keeps_every_line() {
+    let host = Host::new("shared");
+    let putex = host.putex("finish", "echo said; true");
+    let status = Command::new("sh")
+        .args(["-c", "( echo first; \"$@\"; echo last ) >$D/log 2>&1", "sh"])
+        .arg(putex.get_program())
+        .args(putex.get_args())
+        .env("D", &host.folder)
+        .status()
+        .expect("there is a shell");
+    assert!(status.success());
+    let log = fs::read_to_string(host.folder.join("log")).expect("it is text");
+    let lines: Vec<_> = log.lines().collect();
+    let [first, said, succeeded, last] = lines[..] else {
+        panic!("{log}");
+    };
+    assert_eq!((first, last), ("first", "last"), "{log}");
+    // A file adds no time, so putex does.
+    let ends = |line: &str, text: &str| {
+        let (time, line) = line.split_once(' ').expect("a time");
+        assert!(time.len() >= 20 && time.ends_with('Z'), "{log}");
+        assert_eq!(line, format!("putex: {}: {text}", host.key), "{log}");
+    };
+    ends(said, "stop: said");
+    ends(succeeded, "finish: stop succeeded");
+}
+
+#[test]
 fn check_says_whether_the_options_are_right() {
     let host = Host::new("check");
     let said = |command: &mut Command| {

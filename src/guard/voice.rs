@@ -3,7 +3,8 @@
 //! stderr is the agent's, and may be a pipe that nobody empties any more. Opened
 //! anew it can be written without blocking, while the service that writes into the
 //! same pipe still blocks as it expects to. A pipe of another user cannot be opened
-//! anew, but is filled by splice(2) without blocking; so is a socket by send(2).
+//! anew, but is filled by splice(2) without blocking; so is a socket by send(2). A file
+//! keeps nobody waiting, and is written as it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -123,6 +124,12 @@ enum Way {
 
 impl Way {
     fn to(stderr: OwnedFd) -> Way {
+        let stderr = File::from(stderr);
+        // Where to write next is shared by all that were given this file. Opened anew it
+        // would not move for them, and they would write over what was said here.
+        if stderr.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return Way::Plain(stderr);
+        }
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         let anew = OpenOptions::new()
             .append(true)
@@ -130,7 +137,7 @@ impl Way {
             .open("/proc/self/fd/2");
         match anew {
             Ok(file) => Way::Anew(file),
-            Err(_) => Way::as_it_is(File::from(stderr)),
+            Err(_) => Way::as_it_is(stderr),
         }
     }
 
