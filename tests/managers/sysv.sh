@@ -17,3 +17,73 @@ m_reload() { does reload; }
 m_stop() { does stop "$key"; }
 m_log() { grep "putex.*$key" "$work/messages"; }
 m_end() { leave; }
+
+more_of_it() {
+    kill_keeper
+    lost_agent_is_told_of
+    lost_agent_has_a_keeper_again
+    kill_keeper
+    lost_agent_is_stopped
+    stranger_is_left_alone
+    m_start || fail "start"
+    wait_for 30 is_up || fail "the service did not come back"
+}
+
+# Nobody keeps the agent then, which goes on.
+kill_keeper() {
+    keeper=$(cat "$work/putex-$key.pid")
+    agent=$(find_all agent) before=$(history)
+    kill -9 "$keeper"
+    wait_for 5 not_there "$keeper" || fail "the keeper lives"
+}
+
+lost_agent_is_told_of() {
+    say "kill -9 of the keeper: status says that the agent has none"
+    told=0
+    said=$(does status "$key") || told=$?
+    [ "$said" = "putex $key: runs without its keeper, agent $agent" ] || fail "status: $said"
+    [ "$told" = 150 ] || fail "status of status: $told"
+    reloads=$(m_log | grep -c 'SIGHUP: nothing to reload')
+    m_reload || fail "reload"
+    wait_for 5 reloaded_since "$reloads" || fail "the agent was not told to reload"
+}
+reloaded_since() { [ "$(m_log | grep -c 'SIGHUP: nothing to reload')" -gt "$1" ]; }
+
+lost_agent_has_a_keeper_again() {
+    say "start: a keeper for the agent that is there"
+    said=$(does start "$key") || fail "start"
+    say "$said"
+    sleep 3
+    [ "$(find_all agent)" = "$agent" ] || fail "agents: $(find_all agent)"
+    m_status || fail "status"
+    kill -9 "$agent"
+    wait_for 5 has_other_agent "$agent" || fail "no other agent"
+    sleep 2
+    [ "$(history)" = "$before" ] || fail "the service was touched: $(history)"
+    keeper=$(cat "$work/putex-$key.pid")
+    m_reload || fail "reload"
+    [ "$(cat "$work/putex-$key.pid")" = "$keeper" ] || fail "another keeper"
+}
+
+lost_agent_is_stopped() {
+    say "stop without a keeper"
+    m_stop || fail "stop"
+    not_there "$agent" || fail "the agent lives"
+    is_down || fail "the service runs"
+    wait_for 3 nobody || fail "left: $(find_all agent) $(find_all guard)"
+    m_status && fail "status says that it runs"
+    :
+}
+
+# Its pid was an agent's once.
+stranger_is_left_alone() {
+    sleep 1000 &
+    stranger=$!
+    echo "$stranger" >"$work/putex-$key.agent"
+    told=0
+    m_status || told=$?
+    [ "$told" = 3 ] || fail "status: $told"
+    m_stop || fail "stop"
+    kill "$stranger" || fail "stop ended a stranger"
+    wait "$stranger" 2>/dev/null || :
+}
