@@ -19,6 +19,7 @@ m_log() { grep "putex.*$key" "$work/messages"; }
 m_end() { leave; }
 
 more_of_it() {
+    incomplete_is_told_of
     kill_keeper
     lost_agent_is_told_of
     lost_agent_has_a_keeper_again
@@ -27,6 +28,33 @@ more_of_it() {
     stranger_is_left_alone
     m_start || fail "start"
     wait_for 30 is_up || fail "the service did not come back"
+}
+
+incomplete_is_told_of() {
+    say "a key without start or stop is left out, and that is said"
+    keys=${config%/*}
+    for act in start checkconfig; do
+        told=0
+        said=$(does "$act" nosuch 2>"$work/told") || told=$?
+        [ "$told$said" = 1 ] || fail "$act nosuch: $told, $said"
+        left_out nosuch || fail "$act nosuch: $(cat "$work/told")"
+    done
+    mkdir "$keys/half"
+    touch "$keys/half/start" "$keys/half/stop"
+    chmod 755 "$keys/half/start"
+    said=$(does start 2>"$work/told") || fail "start of all that are whole"
+    [ "$said" = "putex $key: runs already" ] || fail "start: $said"
+    left_out half || fail "start: $(cat "$work/told")"
+    # What runs is not lost, whatever became of its files.
+    chmod 644 "$config/stop"
+    said=$(does status 2>"$work/told") || fail "status"
+    chmod 755 "$config/stop"
+    case $said in "putex $key: runs, keeper "*) ;; *) fail "status: $said" ;; esac
+    rm -r "$keys/half"
+}
+left_out() {
+    [ "$(cat "$work/told")" = "putex $1: $keys/$1/start or $keys/$1/stop is missing or not \
+executable: left out" ]
 }
 
 # Nobody keeps the agent then, which goes on.
