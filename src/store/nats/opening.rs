@@ -142,6 +142,27 @@ impl NatsStore {
             .map_err(|text| OpenError::Unsafe(format!("bucket {bucket}: {text}")))
     }
 
+    /// Checks that there are servers for as many replicas as wanted. A server that answers
+    /// for JetStream itself and has no cluster makes one copy.
+    pub(super) fn has_servers_enough(&self) -> Result<(), OpenError> {
+        let Settings {
+            bucket,
+            replicas,
+            api,
+            ..
+        } = &self.settings;
+        let server = self.client.server().filter(|server| server.jetstream);
+        match server.filter(|server| server.cluster.is_none()) {
+            Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => {
+                Err(OpenError::Unsafe(format!(
+                    "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
+                     and makes one copy only"
+                )))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Asks the server to make the bucket. False when somebody else was faster.
     fn make(&mut self, deadline: Instant) -> Result<bool, OpenError> {
         let Settings {

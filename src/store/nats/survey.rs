@@ -46,6 +46,8 @@ impl NatsStore {
             }
             Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => {
                 self.may_be_made()?;
+                // An agent asks for them, and hears it then.
+                self.has_servers_enough()?;
                 self.is_permitted_to_make(deadline)?;
                 let Settings {
                     bucket, replicas, ..
