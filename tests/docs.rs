@@ -127,6 +127,17 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
 }
 
 #[test]
+fn help_shows_the_use_of_every_command() {
+    let text = help(None);
+    let (usage, _) = text.split_once("\ncommands:\n").unwrap();
+    // The agent starts its guard itself.
+    for verb in Verb::ALL.iter().filter(|verb| **verb != Verb::Guard) {
+        let shown = format!("putex {}", verb.word());
+        assert!(usage.contains(&shown), "{shown} in\n{usage}");
+    }
+}
+
+#[test]
 fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
     let documented: Vec<_> = items(&section(&page(), "EXIT STATUS"))
         .into_iter()

@@ -18,6 +18,8 @@ pub fn help(verb: Option<Verb>) -> String {
              usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
              \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND \
              [options]\n\
+             \x20      putex check [--connect] [-q] [arguments and options of the agent]\n\
+             \x20      putex finish [arguments and options of the agent]\n\
              \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\
              \x20      putex help [TOPIC]\n\ncommands:"
         ),
