@@ -127,6 +127,16 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
 }
 
 #[test]
+fn help_sets_the_text_of_an_option_apart() {
+    let text = help(None);
+    for flag in FLAGS {
+        let mut lines = text.lines().filter_map(|line| line.split_once(flag.help));
+        let apart = lines.any(|(before, _)| before.ends_with("  "));
+        assert!(apart, "{}: {}", flag.shown(), flag.help);
+    }
+}
+
+#[test]
 fn help_shows_the_use_of_every_command() {
     let text = help(None);
     let (usage, _) = text.split_once("\ncommands:\n").unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::table::{FLAGS, Verb};
+use super::table::{FLAGS, Flag, Verb};
 use super::topics::TOPICS;
 
 /// Returns the text of `--help`, of one command or of all.
@@ -47,19 +47,13 @@ pub fn help(verb: Option<Verb>) -> String {
         }
     }
     let _ = writeln!(out, "\noptions:");
+    let wide = FLAGS.iter().map(|flag| name(flag).len()).max();
+    let wide = wide.unwrap_or_default();
     for flag in FLAGS
         .iter()
         .filter(|flag| verb.is_none_or(|verb| flag.verbs.contains(&verb)))
     {
-        let short = flag.short.map_or("    ".to_owned(), |short| {
-            format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
-        });
-        let long = if flag.long.is_empty() {
-            String::new()
-        } else {
-            format!("--{} ", flag.long)
-        };
-        let name = format!("{short}{long}{}", flag.value);
+        let name = name(flag);
         let mut notes = String::new();
         if !flag.default.is_empty() {
             let _ = write!(notes, " [{}]", flag.default);
@@ -67,10 +61,23 @@ pub fn help(verb: Option<Verb>) -> String {
         if !flag.env.is_empty() {
             let _ = write!(notes, " [${}]", flag.env);
         }
-        let _ = writeln!(out, "  {name:<26} {}{notes}", flag.help);
+        let _ = writeln!(out, "  {name:<wide$}  {}{notes}", flag.help);
     }
     text.push_str(&more(verb));
     text
+}
+
+/// Returns a flag's letter, long name and value, as they stand before its text.
+fn name(flag: &Flag) -> String {
+    let short = flag.short.map_or("    ".to_owned(), |short| {
+        format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
+    });
+    let long = if flag.long.is_empty() {
+        String::new()
+    } else {
+        format!("--{} ", flag.long)
+    };
+    format!("{short}{long}{}", flag.value)
 }
 
 /// Returns where more is to be read.
