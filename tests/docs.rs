@@ -339,6 +339,27 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
     assert!(readme.contains("man ./man/putex.8") && readme.contains("man ./man/putex.7"));
 }
 
+#[test]
+fn the_readme_offers_the_names_that_the_installer_knows() {
+    let installer = read("contrib/install");
+    let (_, usage) = installer.split_once("BINARY|- ").unwrap();
+    let known: BTreeSet<_> = usage.lines().next().unwrap().split(' ').collect();
+    let readme = read("README.md");
+    let line = readme
+        .lines()
+        .find(|line| line.starts_with("contrib/install "))
+        .unwrap();
+    let (_, offered) = line.split_once("; or ").unwrap();
+    for name in offered
+        .split(", ")
+        .map(|name| name.trim_start_matches("or "))
+    {
+        // What is said in more words is no name.
+        let is_known = name.contains(' ') || known.contains(&*format!("[{name}]"));
+        assert!(is_known, "{name}: {known:?}");
+    }
+}
+
 /// Returns the words of each call of putex in the code of a text.
 fn putex_calls(text: &str) -> Vec<Vec<String>> {
     let fenced = text.split("```").skip(1).step_by(2).flat_map(|block| {
