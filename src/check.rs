@@ -47,6 +47,9 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         None => (None, Vec::new()),
     };
     findings.problems.extend(faults);
+    findings
+        .warnings
+        .extend(way.and_then(|(place, _)| reach::unasked(place)));
     findings.shown = show::settings(args, reach.as_ref(), host);
     look_for_device(asked.device.as_ref(), &mut findings);
     if let Some(Reach::Nats(servers)) = &reach {

@@ -180,9 +180,10 @@ fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
         let text = "no --healthcheck: a host that is up counts as fit".to_owned();
         lines.push((Level::Info, text));
     }
-    if matches!(args.place, Place::Dir(_) | Place::DefaultDir) {
+    if matches!(args.place, Place::Dir(_)) {
         let text = "the lock is kept in a directory: it covers agents on this host only".to_owned();
         lines.push((Level::Info, text));
     }
+    lines.extend(reach::unasked(&args.place).map(|text| (Level::Warn, text)));
     lines
 }

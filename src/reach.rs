@@ -95,6 +95,20 @@ pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>,
     (Some(Reach::Nats(Box::new(found))), faults)
 }
 
+/// Returns what there is to be warned of where nobody said where the lock is: whoever
+/// forgot the servers gets a lock, and an active host, of each host's own.
+#[must_use]
+pub fn unasked(place: &Place) -> Option<String> {
+    (*place == Place::DefaultDir).then(|| {
+        let base = own_base().display().to_string();
+        format!(
+            "no --nats: the lock is in {}, and other hosts do not see it; \
+             give --dir if that is meant",
+            base.replace(char::is_control, "?")
+        )
+    })
+}
+
 fn refusal(text: String, exit: Exit) -> Refusal {
     Refusal { text, exit }
 }

@@ -3,16 +3,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "config/run.rs"]
+mod run;
+
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::table::{FLAGS, Flag, Name};
+use putex::store::dir::default_base;
+
+use run::{Folder, PATIENCE, Run, command};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -72,94 +77,9 @@ fn the_example_of_the_file_has_every_key() {
     assert_eq!(keys, known, "left: the example; right: the program");
 }
 
-/// Longest that anything here may take, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A folder that is removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let pid = std::process::id();
-        let path = std::env::temp_dir().join(format!("putex-config-{pid}-{name}"));
-        fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    /// Writes a file of this mode.
-    fn file(&self, name: &str, text: &str, mode: u32) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        path.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A token that no other agent of this host has, whose life this would seem to be.
 fn own_token(name: &str) -> String {
     format!("{name}-{}", std::process::id())
-}
-
-/// What a run of putex came to.
-#[derive(Debug)]
-struct Run {
-    status: Option<i32>,
-    shown: String,
-    said: String,
-}
-
-impl Run {
-    /// Runs putex with nothing in the environment that it reads but `variables`.
-    fn of(words: &[&str], variables: &[(&str, &str)]) -> Run {
-        let mut command = command(words, variables);
-        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let end = Instant::now() + PATIENCE;
-        // An agent that should have been refused would run on.
-        while child.try_wait().unwrap().is_none() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let _ = child.kill();
-        let output = child.wait_with_output().unwrap();
-        Run {
-            status: output.status.code(),
-            shown: String::from_utf8(output.stdout).unwrap(),
-            said: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    /// Returns the value and the origin of a setting, as they are shown.
-    fn setting(&self, name: &str) -> Option<&str> {
-        let mut lines = self.shown.lines();
-        let line = lines.find(|line| line.split(' ').next() == Some(name))?;
-        Some(line[name.len()..].trim_start())
-    }
-
-    #[track_caller]
-    fn shows(&self, rows: &[(&str, &str)]) {
-        for (name, expected) in rows {
-            assert_eq!(self.setting(name), Some(*expected), "{name}: {self:?}");
-        }
-    }
-}
-
-fn command(words: &[&str], variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        let read = ["NATS_", "XDG_", "PUTEX_", "SSL_"];
-        if read.iter().any(|begin| name.starts_with(begin)) {
-            command.env_remove(&*name);
-        }
-    }
-    command.args(words).envs(variables.iter().copied());
-    command
 }
 
 const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
@@ -452,8 +372,12 @@ fn the_examples_of_the_file_are_right() {
     let folder = Folder::new("examples");
     let example = read("contrib/putex.conf");
     let path = folder.file("shared.conf", &example, 0o644);
-    let words = ["check", "--config", &path, "--key", "k", "--start", "up"];
-    let run = Run::of(&[&words[..], &["--stop", "down"]].concat(), &[]);
+    let lock = folder.0.join("lock").display().to_string();
+    let words = ["check", "--config", &path, "--dir", &lock, "--key", "k"];
+    let run = Run::of(
+        &[&words[..], &["--start", "up", "--stop", "down"]].concat(),
+        &[],
+    );
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     // With everything in it that does not exclude each other, but nothing of files.
     let leave = ["dir", "context", "js-api-prefix"];
@@ -496,4 +420,63 @@ fn the_examples_of_the_file_are_right() {
         "putex: /etc/putex/db.creds: no such file or directory\n"
     );
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
+}
+
+/// Runs an agent until stop was first run, which makes the file `down`; returns what it
+/// said.
+fn said_by_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> String {
+    let mut agent = command(words, variables);
+    let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !down.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&agent);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut said = String::new();
+    let mut stderr = agent.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(agent.wait().unwrap().success() && down.exists(), "{said}");
+    fs::remove_file(down).unwrap();
+    said
+}
+
+#[test]
+fn a_lock_that_nobody_asked_to_have_in_a_directory_is_warned_of() {
+    let folder = Folder::new("unasked");
+    let (here, token) = (folder.0.display().to_string(), own_token("unasked"));
+    let down = folder.0.join("down");
+    let text = format!(
+        "key = web\nbucket = {token}\ntoken = {token}\nstart = true\n\
+         stop = touch {here}/down\nrenewal = 100ms\n"
+    );
+    let path = folder.file("db.conf", &text, 0o600);
+    let variables = [("XDG_RUNTIME_DIR", &*here), ("NATS_URL", "")];
+    let uid = rustix::process::geteuid().as_raw();
+    let base = default_base(uid, Some(here.as_ref()), Path::new("/tmp"));
+    let says = format!(
+        "warning: no --nats: the lock is in {}, and other hosts do not see it; \
+         give --dir if that is meant\n",
+        base.display()
+    );
+    let check = Run::of(&["check", "--config", &path, "-q"], &variables);
+    assert_eq!(
+        (check.status, check.said),
+        (Some(0), format!("putex: {says}"))
+    );
+    let said = said_by_agent(&["--config", &path, "-q"], &variables, &down);
+    let _ = fs::remove_dir_all(base.join(&token));
+    // What comes after it is of the end.
+    assert!(said.starts_with(&format!("putex: web: {says}")), "{said}");
+    // Who asked for a directory knows.
+    let lock = format!("{here}/lock");
+    let words = ["--config", &path, "--dir", &lock];
+    let said = said_by_agent(&words, &variables, &down);
+    let known = "the lock is kept in a directory: it covers agents on this host only";
+    assert!(said.contains(known) && !said.contains("--nats"), "{said}");
+    let check = Run::of(&[&["check"], &words[..]].concat(), &variables);
+    assert_eq!((check.status, &*check.said), (Some(0), ""));
+    let words = ["check", "--config", &path, "--nats", "127.0.0.1:1"];
+    let check = Run::of(&words, &variables);
+    assert_eq!((check.status, &*check.said), (Some(0), ""));
 }
