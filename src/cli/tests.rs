@@ -224,6 +224,31 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
 }
 
 #[test]
+fn one_word_behind_a_watchdog_makes_it_required() {
+    for (word, path, required) in [
+        ("/dev/watchdog", "/dev/watchdog", false),
+        ("/dev/watchdog:required", "/dev/watchdog", true),
+        ("/dev/by:id/w", "/dev/by:id/w", false),
+    ] {
+        let args = agent(&format!("{BASE} --watchdog {word}"));
+        assert_eq!(args.device, Some((path.to_owned(), required)), "{word}");
+    }
+    for word in [
+        "/dev/watchdog0:require",
+        "/dev/watchdog:Required",
+        "/dev/watchdog:",
+        "/dev/watchdog:required:required",
+        "/dev/watchdog:require:required",
+    ] {
+        let (text, status) = refused(&format!("{BASE} --watchdog {word}"));
+        assert_eq!(status, 64, "{word}");
+        let says = "has another word than required behind it; \
+                    write /dev/watchdog or /dev/watchdog:required";
+        assert_eq!(text, format!("--watchdog: {word}: {says}"));
+    }
+}
+
+#[test]
 fn a_refusal_shows_neither_a_password_nor_a_control_character() {
     for (line, says) in [
         (

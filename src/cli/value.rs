@@ -11,6 +11,15 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     if !path.starts_with('/') {
         return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
     }
+    // Taken for a part of the path, it would leave a host without what it requires.
+    if path
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.contains(':'))
+    {
+        return Err("has another word than required behind it; \
+                    write /dev/watchdog or /dev/watchdog:required");
+    }
     Ok((path.to_owned(), required))
 }
 

@@ -246,6 +246,10 @@ fn a_refusal_says_where_the_value_stands() {
         ),
         ("creds = c", "creds: is for a server, and the lock"),
         ("watchdog = wd", "watchdog: wd: is no path of a device"),
+        (
+            "watchdog = /dev/w:require",
+            "watchdog: /dev/w:require: has another word than required",
+        ),
         ("token = a\u{7f}b", "token: \"a\\u{7f}b\" has blanks"),
     ] {
         let (found, status) = faults(text, "", &[]);
