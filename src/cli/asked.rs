@@ -59,12 +59,10 @@ pub(super) fn asked(settings: &Settings, world: &World<'_>, faults: Vec<Refusal>
         needed(&mut faults, Name::Start),
         needed(&mut faults, Name::Stop),
     );
+    let check = faults.text(Name::Healthcheck);
+    let last_resort = faults.text(Name::LastResort);
     let copies = faults.read(Name::Replicas, replicas);
     let notify_fd = faults.read(Name::NotifyFd, descriptor);
-    let given = |name| {
-        let text = settings.text(name).map(str::to_owned);
-        text.filter(|text: &String| !text.trim().is_empty())
-    };
     let whole = || {
         let (place, access) = way.clone()?;
         Some(AgentArgs {
@@ -73,10 +71,10 @@ pub(super) fn asked(settings: &Settings, world: &World<'_>, faults: Vec<Refusal>
             bucket: bucket?,
             key: key?,
             token: token?,
-            check: given(Name::Healthcheck),
+            check,
             start: start?,
             stop: stop?,
-            last_resort: given(Name::LastResort),
+            last_resort,
             device: device.clone(),
             realtime: settings.is_on(Name::Realtime),
             timing: timing?,

@@ -249,6 +249,14 @@ fn one_word_behind_a_watchdog_makes_it_required() {
 }
 
 #[test]
+fn a_command_that_is_given_is_not_blank() {
+    for name in ["--start", "--stop", "--healthcheck", "--last-resort"] {
+        let line = format!("{BASE} {name} ''");
+        assert_eq!(refused(&line), (format!("{name}: is empty"), 64));
+    }
+}
+
+#[test]
 fn a_refusal_shows_neither_a_password_nor_a_control_character() {
     for (line, says) in [
         (
