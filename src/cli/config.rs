@@ -119,9 +119,11 @@ fn understand_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, Stri
         return Err(format!("{key}: has no value"));
     }
     if flag.value.is_empty() {
-        match (value, flag.name) {
-            ("yes" | "no", _) | ("twice", Name::Verbose | Name::Quiet) => {}
-            _ => return Err(format!("{key}: {value}: write yes or no")),
+        let adds_up = matches!(flag.name, Name::Verbose | Name::Quiet);
+        match (value, adds_up) {
+            ("yes" | "no", _) | ("twice", true) => {}
+            (_, false) => return Err(format!("{key}: {value}: write yes or no")),
+            (_, true) => return Err(format!("{key}: {value}: write yes, no or twice")),
         }
     }
     Ok(Some((flag, value.to_owned())))
