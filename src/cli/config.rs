@@ -18,6 +18,9 @@ pub const LINE_BYTES_MAX: usize = 8192;
 /// Most letters of a key that nobody knows that are shown.
 const SHOWN_MAX: usize = 40;
 
+/// What some editors begin a file with. It cannot be seen, and says nothing of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// What reads a file that others must not be able to write, `None` if there is none.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Option<Trusted>, String>;
 
@@ -60,7 +63,9 @@ pub(super) fn load(settings: &Settings, read: Read<'_>) -> Config {
 pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
     let path = path.display().to_string().replace(char::is_control, "?");
     let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
-    for (line, bytes) in (1..).zip(file.bytes.split(|byte| *byte == b'\n')) {
+    let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK);
+    let bytes = bytes.unwrap_or(&file.bytes);
+    for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let taken = understand_line(bytes).and_then(|setting| {
             let Some((flag, text)) = setting else {
                 return Ok(());

@@ -120,6 +120,22 @@ fn a_switch_is_yes_or_no() {
 }
 
 #[test]
+fn a_byte_order_mark_says_nothing() {
+    assert_eq!(
+        value("\u{feff}start = up\n", Name::Start).as_deref(),
+        Some("up")
+    );
+    assert_eq!(file("\u{feff}".as_bytes()).faults, []);
+    // Anywhere else it is a letter.
+    assert_eq!(
+        value("start = \u{feff}up\n", Name::Start).as_deref(),
+        Some("\u{feff}up")
+    );
+    let twice = faults("\u{feff}\u{feff}start = up\n".as_bytes());
+    assert_eq!(twice.len(), 1, "{twice:?}");
+}
+
+#[test]
 fn nonsense_is_told_line_by_line() {
     for (bytes, says) in [
         (
