@@ -216,7 +216,15 @@ impl World<'_> {
             // And putex 0.2.0 knows nothing of losses.
             plain || loss.at >= since && (!informed || loss.taken || late)
         });
-        let by_hand = self.hand_at.is_some_and(|at| at >= since);
+        let by_hand = self.hand_at.filter(|at| *at >= since);
+        // Whose times are its own was known, if its record was shown before.
+        let own = self.sites[older].term..=self.sites[older].written;
+        let shown = |at: True| {
+            let marks = life.map_or(&[][..], |life| &self.lives[life].marks);
+            let mut marks = marks.iter();
+            marks.any(|(seen_at, number, _)| *seen_at <= at && own.contains(number))
+        };
+        let by_hand = by_hand.is_some_and(|at| plain || mixed && !shown(at));
         // It never opened the bucket that stands there now: numbers mean another thing.
         let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
         let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
@@ -225,7 +233,7 @@ impl World<'_> {
         let reused = losses.any(|loss| loss.at >= since && self.hand_at >= Some(loss.at));
         // A number that was given twice hid that the record was another.
         let blind = self.sites[older].blind || self.sites[newer].blind;
-        lost || old || blind || reused || by_hand && (mixed || plain)
+        lost || old || blind || reused || by_hand
     }
 
     /// Nobody may be left who can stop the service of a site.

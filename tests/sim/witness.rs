@@ -161,6 +161,7 @@ impl World<'_> {
         let seen = |life: &Life| life.marks.iter().any(shown);
         let again = !self.store.losses.is_empty() && self.lives.iter().any(seen);
         self.sites[site].blind |= again;
+        self.sites[site].written = revision;
         if let Found::Record(Record {
             lease: Some(lease), ..
         }) = &record.found

@@ -84,6 +84,8 @@ pub struct Site {
     pub acked: Option<True>,
     /// Its lock was written over a record that it was never shown.
     pub blind: bool,
+    /// The last revision that it wrote.
+    pub written: u64,
     /// When the agent learnt that the lock is another's; nobody else need know of it,
     /// should it be gone or paused then.
     pub lost_at: Option<True>,
@@ -152,6 +154,7 @@ impl<'a> World<'a> {
             excuse: Excuse::default(),
             acked: None,
             blind: false,
+            written: 0,
             lost_at: None,
             term_at: 0,
             term: 0,
