@@ -60,6 +60,24 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Returns its guard.
+    fn guard(&self) -> Pid {
+        let parent = format!(" {} ", self.process.id());
+        let entries = fs::read_dir("/proc").expect("there is a /proc");
+        let mut pids = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let words = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            // After its name come its state and its parent.
+            let child = stat.rsplit(')').next()?[3..].starts_with(&parent[1..]);
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (child && words.starts_with("putex\0guard\0")).then(|| Pid::from_raw(pid))?
+        });
+        pids.next().expect("there is a guard")
+    }
+}
+
 impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -127,4 +145,29 @@ fn a_service_that_died_is_started_inside_again() {
     let stops = agent.inside("stop").len();
     agent.signal(Signal::KILL);
     assert_eq!(agent.after("stop", stops, 1), [false]);
+}
+
+/// The agent does not leave it to a guard that hears nothing.
+#[test]
+fn a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused() {
+    let Some(room) = Room::enter(
+        "asserted::a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused",
+    ) else {
+        return;
+    };
+    let start = "test -e $D/pid || { setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/pid; }";
+    let start = format!("{start}; {WHERE}");
+    let agent = Agent::start(&room, &start, "test ! -e $D/pid");
+    assert_eq!(agent.after("start", 0, 1), [true]);
+    let pid = fs::read_to_string(room.folder.join("pid")).expect("its number");
+    let is_up = || {
+        let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
+        words.is_ok_and(|words| words.contains("sleep"))
+    };
+    assert!(is_up());
+    let guard = agent.guard();
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.signal(Signal::TERM);
+    until("the end of the service", || !is_up());
+    kill_process(guard, Signal::KILL).expect("it is stopped");
 }
