@@ -21,8 +21,10 @@ impl Agent {
     /// Starts one. In the commands, `$D` is its directory. It is ill while a file of
     /// that name is there.
     fn start(room: &Room, start: &str, stop: &str) -> Agent {
+        // Another test's would be taken for a life of this one.
+        let token = format!("one-{}", std::process::id());
         let process = Command::new(env!("CARGO_BIN_EXE_putex"))
-            .args(["agent", "--key", "web", "--token", "one"])
+            .args(["agent", "--key", "web", "--token", &token])
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
             .arg("--dir")
             .arg(room.folder.join("lock"))
