@@ -193,7 +193,12 @@ impl World<'_> {
         } else {
             [other, one]
         };
-        if self.excused(older) || self.excused(newer) || self.unknowable(older, newer) {
+        if self.unknowable(older, newer) {
+            // Nor can it be known to whoever follows that one.
+            self.sites[older].blind = true;
+            return self.count(Sometimes::ExcusedOverlap);
+        }
+        if self.excused(older) || self.excused(newer) {
             return self.count(Sometimes::ExcusedOverlap);
         }
         self.fail("overlap", format!("{older} and {newer} are up at once"));

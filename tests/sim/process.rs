@@ -351,6 +351,10 @@ impl World<'_> {
         }
         for id in self.sites[site].starts.clone() {
             self.kill_process(id);
+            // All that is in a control group is killed at once, and what that forks.
+            if !self.processes[id].stuck {
+                self.processes[id].effect = None;
+            }
         }
         self.service_down(site);
     }
