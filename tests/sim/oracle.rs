@@ -180,7 +180,10 @@ impl World<'_> {
         let over = self.now + MS >= clock.when(clock.at(acked).after(budget));
         // With a device it was left to that, when agent and guard were gone together.
         let device = self.host(site).device.is_some();
-        let hindered = place.excuse.stop_failed || place.excuse.late || device || !over;
+        // A start that does not die is waited for before stop, and its stop does not count.
+        let dying = place.starts.iter().any(|id| self.processes[*id].dying);
+        let excuse = &place.excuse;
+        let hindered = excuse.stop_failed || excuse.late || device || dying || !over;
         if place.up && !hindered && !self.excused(site) {
             self.fail("late", format!("{site} could have been stopped in time"));
         }

@@ -70,6 +70,9 @@ pub(super) struct Facts {
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
     running: [bool; Command::ALL.len()],
+    /// The last stop began while a start, killed or not, had not ended: that could still do
+    /// its work after it. Which of two ends came first is not known when they are heard of.
+    beside_start: bool,
     pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
     /// Highest revision of the key that was shown since the last loss, 0 for none since
@@ -99,6 +102,7 @@ impl Facts {
             service: Service::Unknown,
             rolled_back: None,
             running: [false; Command::ALL.len()],
+            beside_start: false,
             guard: Guarded::new(now),
             age: None,
             shown: None,
@@ -146,8 +150,7 @@ impl Facts {
                 // Whatever an earlier stop achieved, one that fails no longer vouches for it.
                 if *command == Command::Stop {
                     let stopped = *outcome == Outcome::Succeeded;
-                    // A start that was killed but has not ended could still do its work.
-                    let down = stopped && !self.running(Command::Start);
+                    let down = stopped && !self.beside_start;
                     self.service = if down { Service::Down } else { Service::MayRun };
                 }
             }
@@ -419,8 +422,10 @@ impl Facts {
     pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
         let starting = command == Command::Check && self.running(Command::Start);
         self.running[command as usize] = true;
-        if command == Command::Start {
-            self.service = Service::MayRun;
+        match command {
+            Command::Start => self.service = Service::MayRun,
+            Command::Stop => self.beside_start = self.running(Command::Start),
+            Command::Check | Command::LastResort => {}
         }
         self.want(Effect::Run(Run {
             command,

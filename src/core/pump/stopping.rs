@@ -225,7 +225,9 @@ impl Stopping {
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         let why = match outcome {
-            Outcome::Succeeded if facts.service != Service::Down => "start has not ended yet",
+            Outcome::Succeeded if facts.service != Service::Down => {
+                "start had not ended when it began"
+            }
             Outcome::Succeeded => {
                 facts.say(Level::Info, "the service is down".to_owned());
                 self.phase = Phase::Down {
