@@ -112,7 +112,9 @@ impl Standby {
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         let failed = (*outcome != Outcome::Succeeded).then(|| outcome.clone());
-        if let Some(failed) = failed.as_ref().filter(|_| failed != self.stop_failed) {
+        if failed != self.stop_failed
+            && let Some(failed) = &failed
+        {
             let why = failed.why();
             let text = format!("stop failed: {why}; not a candidate until it succeeds");
             facts.say(Level::Error, text);

@@ -395,12 +395,10 @@ impl Stopping {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if !self.late && !down && now >= self.dead_by {
             self.late = true;
-            let text = match self.left {
-                Left::Nothing => NOT_KNOWN_DOWN,
-                Left::Hold(_) | Left::Inherited(_) => MAY_STILL_RUN,
-            };
-            facts.say(Level::Error, text.to_owned());
-            if !matches!(self.left, Left::Nothing) {
+            if let Left::Nothing = self.left {
+                facts.say(Level::Error, NOT_KNOWN_DOWN.to_owned());
+            } else {
+                facts.say(Level::Error, MAY_STILL_RUN.to_owned());
                 facts.want(Effect::KillService);
             }
             if self.may_resort(facts) {
