@@ -196,15 +196,18 @@ impl World<'_> {
         } else {
             [other, one]
         };
-        if self.unknowable(older, newer) {
-            // Nor can it be known to whoever follows that one.
-            self.sites[older].blind = true;
-            return self.count(Sometimes::ExcusedOverlap);
-        }
-        if self.excused(older) || self.excused(newer) {
+        if self.spreads_unknown(older, newer) || self.excused(older) || self.excused(newer) {
             return self.count(Sometimes::ExcusedOverlap);
         }
         self.fail("overlap", format!("{older} and {newer} are up at once"));
+    }
+
+    /// As [`World::unknowable`]; and then nobody who follows the newer one can know of the
+    /// older one either.
+    pub fn spreads_unknown(&mut self, older: usize, newer: usize) -> bool {
+        let unknowable = self.unknowable(older, newer);
+        self.sites[older].blind |= unknowable;
+        unknowable
     }
 
     /// Whether the newer holder could not know of the older one: the store had lost

@@ -204,13 +204,7 @@ impl World<'_> {
             let clock = self.host(older).clock;
             let validity = self.sc.sites[older].timing.validity();
             let valid = clock.when(clock.at(acked).after(validity));
-            if self.now + 10 >= valid {
-                continue;
-            }
-            if self.unknowable(older, newer) {
-                // Nor can it be known to whoever follows that one.
-                self.sites[older].blind = true;
-            } else {
+            if self.now + 10 < valid && !self.spreads_unknown(older, newer) {
                 let early = std::time::Duration::from_nanos(valid - self.now);
                 let text = format!("{newer} takes what {older} holds for {early:?} more");
                 self.fail("two-locks", text);
