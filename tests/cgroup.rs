@@ -4,6 +4,7 @@
 
 #[path = "cgroup/asserted.rs"]
 mod asserted;
+mod guards;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

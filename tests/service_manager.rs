@@ -1,6 +1,8 @@
 //! What a service manager sees of an agent, and what `putex finish` does when one has
 //! ended: an agent on a directory, and a service that is a file.
 
+mod guards;
+
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -8,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use guards::guard_of;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest that anything here may take, on a loaded machine.
@@ -58,19 +61,6 @@ impl Host {
 
     fn wait_until_up(&self) {
         until("the service", || self.is_up().then_some(()));
-    }
-
-    /// Returns the process of the agent's guard.
-    fn guard(&self) -> Pid {
-        let wanted = format!("putex\0guard\0{}\0", self.key);
-        let entries = fs::read_dir("/proc").expect("there is a /proc");
-        let mut pids = entries.filter_map(|entry| {
-            let entry = entry.ok()?;
-            let words = fs::read_to_string(entry.path().join("cmdline")).ok()?;
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            (words == wanted).then(|| Pid::from_raw(pid))?
-        });
-        pids.next().expect("there is a guard")
     }
 }
 
@@ -167,7 +157,7 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {
         assert!(!given.contains(own), "{own} was given to start");
     }
-    let guards = format!("/proc/{}/environ", host.guard());
+    let guards = format!("/proc/{}/environ", guard_of(&host.key));
     let guards = fs::read(guards).expect("it is this user's");
     assert!(!String::from_utf8_lossy(&guards).contains("NOTIFY_SOCKET"));
     manager.hear("WATCHDOG=1");
@@ -222,7 +212,7 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
         .expect("the shell runs");
     assert_eq!(output.stdout, b"\n");
     assert!(output.status.success(), "somebody keeps it open");
-    let guard = host.guard();
+    let guard = guard_of(&host.key);
     let status = fs::read_to_string(format!("/proc/{guard}/status")).expect("it runs");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
     let parent: i32 = parent.and_then(|pid| pid.parse().ok()).expect("a parent");
@@ -255,7 +245,7 @@ fn finish_stops_what_agent_and_guard_left() {
     let host = Host::new("both");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = host.guard();
+    let guard = guard_of(&host.key);
     kill_process(guard, Signal::STOP).expect("it runs");
     agent.kill();
     kill_process(guard, Signal::KILL).expect("it runs");

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::guards::guard_of;
 use super::{Room, until};
 
 /// What each command says: its control group, in a file that is named after it.
@@ -15,6 +16,7 @@ const WHERE: &str = "grep ^0:: /proc/self/cgroup >>$D/$0";
 struct Agent {
     folder: PathBuf,
     process: Child,
+    key: String,
 }
 
 impl Agent {
@@ -22,9 +24,9 @@ impl Agent {
     /// that name is there.
     fn start(room: &Room, start: &str, stop: &str) -> Agent {
         // Another test's would be taken for a life of this one.
-        let token = format!("one-{}", std::process::id());
+        let key = format!("web-{}", std::process::id());
         let process = Command::new(env!("CARGO_BIN_EXE_putex"))
-            .args(["agent", "--key", "web", "--token", &token])
+            .args(["agent", "--key", &key, "--token", "one"])
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
             .arg("--dir")
             .arg(room.folder.join("lock"))
@@ -37,6 +39,7 @@ impl Agent {
         Agent {
             folder: room.folder.clone(),
             process,
+            key,
         }
     }
 
@@ -59,24 +62,6 @@ impl Agent {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).expect("it runs");
-    }
-}
-
-impl Agent {
-    /// Returns its guard.
-    fn guard(&self) -> Pid {
-        let parent = format!(" {} ", self.process.id());
-        let entries = fs::read_dir("/proc").expect("there is a /proc");
-        let mut pids = entries.filter_map(|entry| {
-            let entry = entry.ok()?;
-            let words = fs::read_to_string(entry.path().join("cmdline")).ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            // After its name come its state and its parent.
-            let child = stat.rsplit(')').next()?[3..].starts_with(&parent[1..]);
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            (child && words.starts_with("putex\0guard\0")).then(|| Pid::from_raw(pid))?
-        });
-        pids.next().expect("there is a guard")
     }
 }
 
@@ -167,7 +152,7 @@ fn a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused() {
         words.is_ok_and(|words| words.contains("sleep"))
     };
     assert!(is_up());
-    let guard = agent.guard();
+    let guard = guard_of(&agent.key);
     kill_process(guard, Signal::STOP).expect("it runs");
     agent.signal(Signal::TERM);
     until("the end of the service", || !is_up());
