@@ -198,13 +198,17 @@ impl World<'_> {
                 continue;
             };
             let holds = life.state == "active" || life.state == "confirming";
-            let Some(acked) = self.sites[older].acked.filter(|_| holds) else {
+            let stops = life.state == "stopping";
+            let Some(acked) = self.sites[older].acked.filter(|_| holds || stops) else {
                 continue;
             };
-            let clock = self.host(older).clock;
-            let validity = self.sc.sites[older].timing.validity();
-            let valid = clock.when(clock.at(acked).after(validity));
-            if self.now + 10 < valid && !self.spreads_unknown(older, newer) {
+            let (clock, timing) = (self.host(older).clock, self.sc.sites[older].timing);
+            let validity = timing.validity();
+            let budget = timing.stop_budget();
+            let within = if holds { validity } else { validity + budget };
+            let valid = clock.when(clock.at(acked).after(within));
+            // One that stops may still be up, which is judged when another is.
+            if self.now + 10 < valid && !self.spreads_unknown(older, newer) && holds {
                 let early = std::time::Duration::from_nanos(valid - self.now);
                 let text = format!("{newer} takes what {older} holds for {early:?} more");
                 self.fail("two-locks", text);

@@ -70,9 +70,10 @@ pub(super) struct Facts {
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
     running: [bool; Command::ALL.len()],
-    /// The last stop began while a start, killed or not, had not ended: that could still do
-    /// its work after it. Which of two ends came first is not known when they are heard of.
-    beside_start: bool,
+    /// Which commands began last while a start, killed or not, had not ended: that could
+    /// still do its work after them. Which of two ends came first is not known when they are
+    /// heard of.
+    beside_start: [bool; Command::ALL.len()],
     pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
     /// Highest revision of the key that was shown since the last loss, 0 for none since
@@ -102,7 +103,7 @@ impl Facts {
             service: Service::Unknown,
             rolled_back: None,
             running: [false; Command::ALL.len()],
-            beside_start: false,
+            beside_start: [false; Command::ALL.len()],
             guard: Guarded::new(now),
             age: None,
             shown: None,
@@ -150,7 +151,7 @@ impl Facts {
                 // Whatever an earlier stop achieved, one that fails no longer vouches for it.
                 if *command == Command::Stop {
                     let stopped = *outcome == Outcome::Succeeded;
-                    let down = stopped && !self.beside_start;
+                    let down = stopped && !self.began_beside_start(Command::Stop);
                     self.service = if down { Service::Down } else { Service::MayRun };
                 }
             }
@@ -387,6 +388,12 @@ impl Facts {
         self.running[command as usize]
     }
 
+    /// Returns whether the last run of a command that undoes what start did may have been
+    /// too early for that.
+    pub(super) fn began_beside_start(&self, command: Command) -> bool {
+        self.beside_start[command as usize]
+    }
+
     /// Returns a number that no write of this incarnation had.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.nonce += 1;
@@ -422,10 +429,9 @@ impl Facts {
     pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
         let starting = command == Command::Check && self.running(Command::Start);
         self.running[command as usize] = true;
-        match command {
-            Command::Start => self.service = Service::MayRun,
-            Command::Stop => self.beside_start = self.running(Command::Start),
-            Command::Check | Command::LastResort => {}
+        self.beside_start[command as usize] = self.running(Command::Start);
+        if command == Command::Start {
+            self.service = Service::MayRun;
         }
         self.want(Effect::Run(Run {
             command,

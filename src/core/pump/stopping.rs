@@ -28,6 +28,9 @@ pub(super) enum Leave {
 const NOT_KNOWN_DOWN: &str = "ending although stop did not succeed: see that the service is down \
     here; this agent does not hold the lock";
 
+/// Why what succeeded does not count.
+const BESIDE_START: &str = "start had not ended when it began";
+
 /// The lock under which the service was left running.
 #[derive(Clone, Debug)]
 pub(super) enum Left {
@@ -62,8 +65,9 @@ enum Phase {
     Killing { until: Instant },
     /// Stop failed and is run again at this instant.
     Due(Instant),
-    /// The stop command runs; it is killed at the second instant.
-    Running { began: Instant, until: Instant },
+    /// The stop command runs, as the guard was last told at the first instant; it is
+    /// killed at the second.
+    Running { told_at: Instant, until: Instant },
     /// The last resort runs; it is killed at this instant.
     Resorting { until: Instant },
     /// The service is down; the release waits for the store until this instant.
@@ -139,7 +143,7 @@ impl Stopping {
         facts.kill(Command::Start);
         let phase = if facts.running(Command::Stop) {
             Phase::Running {
-                began: now,
+                told_at: now,
                 until: dead_by,
             }
         } else {
@@ -173,10 +177,12 @@ impl Stopping {
         let own_turn = self.dead_by.after(SLACK / 2);
         let (act_at, stop_until) = match self.phase {
             Phase::Killing { until: at } | Phase::Due(at) => (heard_of_by(at), None),
-            Phase::Running { began, .. } if !self.late => (heard_of_by(began), Some(own_turn)),
-            Phase::Running { until, .. } | Phase::Resorting { until } => {
-                (heard_of_by(self.give_up(until, facts)), None)
+            Phase::Running { told_at, .. } if !self.late => (heard_of_by(told_at), Some(own_turn)),
+            Phase::Running { told_at, until } => {
+                let over = self.give_up(until, facts);
+                (heard_of_by(told_at), Some(heard_of_by(over)))
             }
+            Phase::Resorting { until } => (heard_of_by(self.give_up(until, facts)), None),
             Phase::Down { .. } | Phase::Releasing { .. } => (own_turn, None),
         };
         (left && !down).then_some(Fence {
@@ -225,9 +231,7 @@ impl Stopping {
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         let why = match outcome {
-            Outcome::Succeeded if facts.service != Service::Down => {
-                "start had not ended when it began"
-            }
+            Outcome::Succeeded if facts.service != Service::Down => BESIDE_START,
             Outcome::Succeeded => {
                 facts.say(Level::Info, "the service is down".to_owned());
                 self.phase = Phase::Down {
@@ -253,6 +257,10 @@ impl Stopping {
     /// Whatever the last resort says, only stop can tell that the service is down.
     fn resorted(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
         match outcome {
+            Outcome::Succeeded if facts.began_beside_start(Command::LastResort) => {
+                let text = format!("the last resort does not count: {BESIDE_START}");
+                facts.say(Level::Error, text);
+            }
             Outcome::Succeeded => {
                 facts.say(Level::Warn, "the last resort succeeded".to_owned());
                 self.resorted = true;
@@ -270,7 +278,7 @@ impl Stopping {
         }
         if facts.running(Command::Stop) {
             self.phase = Phase::Running {
-                began: now,
+                told_at: now,
                 until: now,
             };
         } else {
@@ -373,14 +381,16 @@ impl Stopping {
     /// everything else: the guard, which takes over from an agent that is silent, is
     /// told every R.
     fn show_life(&mut self, facts: &Facts, now: Instant) {
-        let (Phase::Running { until, .. } | Phase::Resorting { until }) = self.phase else {
-            return;
-        };
-        let over = self.late && now >= self.give_up(until, facts);
-        if let Phase::Running { until, .. } | Phase::Resorting { until } = &mut self.phase
-            && over
+        let over = |until| self.late && now >= self.give_up(until, facts);
+        if let Phase::Running { until, .. } = self.phase
+            && over(until)
         {
-            *until = now;
+            let (told_at, until) = (now, now);
+            self.phase = Phase::Running { told_at, until };
+        } else if let Phase::Resorting { until } = self.phase
+            && over(until)
+        {
+            self.phase = Phase::Resorting { until: now };
         }
     }
 
@@ -395,6 +405,9 @@ impl Stopping {
         let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if !self.late && !down && now >= self.dead_by {
             self.late = true;
+            if let Phase::Running { told_at, .. } = &mut self.phase {
+                *told_at = now;
+            }
             if let Left::Nothing = self.left {
                 facts.say(Level::Error, NOT_KNOWN_DOWN.to_owned());
             } else {
@@ -433,7 +446,7 @@ impl Stopping {
         let under = self.under(facts);
         facts.run(Command::Stop, Role::Standby, deadline, under);
         self.phase = Phase::Running {
-            began: now,
+            told_at: now,
             until: deadline,
         };
     }
