@@ -293,7 +293,8 @@ impl Guard {
             let why = outcome.why();
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
             let r = self.timing.renewal();
-            self.phase = Phase::Due(now.after(if self.cried { r } else { r / 4 }));
+            let in_time = self.bound.is_some_and(|bound| now < bound);
+            self.phase = Phase::Due(now.after(if in_time { r / 4 } else { r }));
         }
     }
 

@@ -233,7 +233,8 @@ impl World<'_> {
         let shown = |at: True| {
             let marks = life.map_or(&[][..], |life| &self.lives[life].marks);
             let mut marks = marks.iter();
-            marks.any(|(seen_at, number, _)| *seen_at <= at && own.contains(number))
+            let when = since..=at;
+            marks.any(|(seen_at, number, _)| when.contains(seen_at) && own.contains(number))
         };
         let by_hand = by_hand.is_some_and(|at| plain || mixed && !shown(at));
         // It never opened the bucket that stands there now: numbers mean another thing.

@@ -51,6 +51,8 @@ pub(super) struct Stopping {
     from: Instant,
     /// When the service must be down: another may start it from then on.
     dead_by: Instant,
+    /// V + C·R, although an earlier end holds since another wrote.
+    bound: Instant,
     /// How the agent ends after it, when it was told to.
     ending: Option<Ending>,
     phase: Phase,
@@ -150,15 +152,20 @@ impl Stopping {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
         };
-        let resorted = match &left {
-            Left::Nothing | Left::Hold(_) => false,
-            Left::Inherited(inherited) => inherited.fence.resorted,
+        let (bound, resorted) = match &left {
+            Left::Nothing => (dead_by, false),
+            Left::Hold(hold) => {
+                let budget = facts.config.timing.stop_budget();
+                (hold.valid_until.after(budget), false)
+            }
+            Left::Inherited(inherited) => (inherited.fence.dead_by, inherited.fence.resorted),
         };
         Stopping {
             left,
             leave,
             from,
             dead_by,
+            bound,
             ending: None,
             phase,
             late: false,
@@ -250,7 +257,7 @@ impl Stopping {
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
             let r = facts.config.timing.renewal();
-            self.phase = Phase::Due(now.after(if now < self.dead_by { r / 4 } else { r }));
+            self.phase = Phase::Due(now.after(if now < self.bound { r / 4 } else { r }));
         }
     }
 
@@ -436,19 +443,11 @@ impl Stopping {
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
         let timing = facts.config.timing;
-        // V + C·R, although an earlier end holds since another wrote.
-        let bound = match &self.left {
-            Left::Nothing => self.dead_by,
-            Left::Hold(hold) => hold.valid_until.after(timing.stop_budget()),
-            Left::Inherited(inherited) => inherited.fence.dead_by,
-        };
-        let deadline = timing.stop_until(now, self.dead_by, bound);
+        let until = timing.stop_until(now, self.dead_by, self.bound);
         let under = self.under(facts);
-        facts.run(Command::Stop, Role::Standby, deadline, under);
-        self.phase = Phase::Running {
-            told_at: now,
-            until: deadline,
-        };
+        facts.run(Command::Stop, Role::Standby, until, under);
+        let told_at = now;
+        self.phase = Phase::Running { told_at, until };
     }
 
     fn release(&mut self, facts: &mut Facts, now: Instant) {
