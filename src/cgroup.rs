@@ -56,7 +56,8 @@ pub struct Cage {
 
 impl Cage {
     /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
-    /// and sweeps away what dead agents left there.
+    /// or uses the one that is there, with whatever lives in it. Sweeps away what dead
+    /// agents left there.
     ///
     /// # Errors
     ///
@@ -71,11 +72,12 @@ impl Cage {
         let dir = own.join(name);
         let mut tries = 0;
         loop {
-            let made = fs::create_dir(&dir).and_then(|()| {
-                // A failure leaves nothing behind.
-                Cage::open(&dir).inspect_err(|_| prune(&dir))
-            });
-            match made {
+            match fs::create_dir(&dir) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            // A failure leaves nothing behind.
+            match Cage::open(&dir).inspect_err(|_| prune(&dir)) {
                 // Swept away between the making and the claim.
                 Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
                 other => return other,
@@ -83,7 +85,7 @@ impl Cage {
         }
     }
 
-    /// Uses a directory that another process made: the guard that of its agent.
+    /// Uses a directory that another process made, as the guard does.
     ///
     /// # Errors
     ///

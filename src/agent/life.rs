@@ -55,6 +55,12 @@ pub(super) fn path(base: &Path, bucket: &str, key: &str, token: &str) -> PathBuf
     folder.join(plain(token))
 }
 
+/// Returns a name for all lives of an agent, which no other agent has.
+#[must_use]
+pub(super) fn name(bucket: &str, key: &str, token: &str) -> String {
+    [bucket, key, token].map(plain).join(".")
+}
+
 /// Writes what is no letter, digit, `-` or `_` as its number, so that any name is a
 /// file name and no two become one.
 fn plain(name: &str) -> String {

@@ -117,6 +117,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         greeting.extend(go_realtime());
     }
     let (life, before) = begin_life(&setup, &mut greeting);
+    let cage = make_cage(&setup, life.is_some(), &mut greeting);
     let alarm = Alarm::new()?;
     let guard = before.guard.as_deref();
     let handover = guard.and_then(|name| take_over(name, setup.config.timing, &alarm));
@@ -126,7 +127,6 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     };
     let left = handover.as_ref();
     let inherited = left.and_then(|handover| handover.left.clone());
-    let cage = make_cage(&mut greeting);
     let set_up = SetUp {
         name: format!("putex-guard-{}", me.incarnation),
         timing: setup.config.timing,
@@ -185,9 +185,16 @@ fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) 
     }
 }
 
-/// Makes a control group for start, where it is this agent's to make.
-fn make_cage(greeting: &mut Greeting) -> Option<Cage> {
-    match Cage::make(&format!("{PREFIX}{}", std::process::id())) {
+/// Makes a control group for start, where it is this agent's to make: one for all lives
+/// of it, so that whoever has to end the service finds what each of them left. An agent
+/// that is not `alone` under its name has one of its own.
+fn make_cage(setup: &Setup, alone: bool, greeting: &mut Greeting) -> Option<Cage> {
+    let name = if alone {
+        life::name(&setup.bucket, &setup.commands.key, &setup.me.token)
+    } else {
+        std::process::id().to_string()
+    };
+    match Cage::make(&format!("{PREFIX}{name}")) {
         Ok(cage) => Some(cage),
         Err(why) => {
             greeting.push((log::Level::Debug, format!("no control group: {why}")));

@@ -269,8 +269,8 @@ impl Sentinel {
         Some(self.lost("it did not answer", sys::now()))
     }
 
-    /// Has all that start left behind killed: here what this life left, and by the guard
-    /// what lives before did. The guard may be paused.
+    /// Has all that start left behind killed: here what is in the agent's control group,
+    /// and by the guard also what a life before left in another. The guard may be paused.
     pub(super) fn kill_service(&mut self) -> Option<Sentry> {
         let cage = self.set_up.cage.as_ref();
         let cage = cage.and_then(|dir| Cage::open(Path::new(dir)).ok());

@@ -14,8 +14,8 @@ use crate::sys;
 #[derive(Debug)]
 pub(super) struct Left {
     groups: [Option<(Pid, OwnedFd)>; Command::ALL.len()],
-    /// The control groups of this life of the agent and of those before in which the
-    /// service may be.
+    /// The control group of the agent, and those of lives of it that were in another place
+    /// and in which the service may be.
     cages: Vec<Cage>,
 }
 
@@ -31,11 +31,14 @@ impl Left {
 
     /// Notes where the control group of the agent is, if it has one.
     pub(super) fn add_cage(&mut self, dir: Option<&str>) {
-        // Of lives that come and go, only those count whose service runs on.
-        self.cages
-            .retain(|cage| cage.is_populated().unwrap_or(true));
         // Without one, process groups have to do.
-        let opened = dir.and_then(|dir| Cage::open(Path::new(dir)).ok());
+        let dir = dir.map(Path::new);
+        let opened = dir.and_then(|dir| Cage::open(dir).ok());
+        // Of lives that come and go, only those count whose service runs on.
+        self.cages.retain(|cage| {
+            let again = opened.is_some() && Some(cage.dir()) == dir;
+            !again && cage.is_populated().unwrap_or(true)
+        });
         self.cages.extend(opened);
     }
 

@@ -15,6 +15,7 @@ const WHERE: &str = "grep ^0:: /proc/self/cgroup >>$D/$0";
 /// An agent in the room, on a directory of its own.
 struct Agent {
     folder: PathBuf,
+    command: Command,
     process: Child,
     key: String,
 }
@@ -25,7 +26,8 @@ impl Agent {
     fn start(room: &Room, start: &str, stop: &str) -> Agent {
         // Another test's would be taken for a life of this one.
         let key = format!("web-{}", std::process::id());
-        let process = Command::new(env!("CARGO_BIN_EXE_putex"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
+        command
             .args(["agent", "--key", &key, "--token", "one"])
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
             .arg("--dir")
@@ -33,14 +35,37 @@ impl Agent {
             .args(["--healthcheck", "test ! -e $D/ill"])
             .args(["--start", start])
             .args(["--stop", stop])
-            .env("D", &room.folder)
-            .spawn()
-            .expect("the agent runs");
+            .env("D", &room.folder);
+        let process = command.spawn().expect("the agent runs");
         Agent {
             folder: room.folder.clone(),
+            command,
             process,
             key,
         }
+    }
+
+    /// Starts one whose stop does not stop its service, which is up then.
+    fn start_unstoppable(room: &Room) -> Agent {
+        let start = "test -e $D/pid || { setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/pid; }";
+        let start = format!("{start}; {WHERE}");
+        let agent = Agent::start(room, &start, "test ! -e $D/pid");
+        assert_eq!(agent.after("start", 0, 1), [true]);
+        assert!(agent.is_up());
+        agent
+    }
+
+    fn is_up(&self) -> bool {
+        let pid = fs::read_to_string(self.folder.join("pid")).expect("its number");
+        let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
+        words.is_ok_and(|words| words.contains("sleep"))
+    }
+
+    /// Kills it, and starts it again at once.
+    fn begin_another_life(&mut self) {
+        self.signal(Signal::KILL);
+        self.process.wait().expect("it is a child");
+        self.process = self.command.spawn().expect("the agent runs");
     }
 
     /// Returns of each run of a command whether it was in the control group.
@@ -142,19 +167,30 @@ fn a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused() {
     ) else {
         return;
     };
-    let start = "test -e $D/pid || { setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/pid; }";
-    let start = format!("{start}; {WHERE}");
-    let agent = Agent::start(&room, &start, "test ! -e $D/pid");
-    assert_eq!(agent.after("start", 0, 1), [true]);
-    let pid = fs::read_to_string(room.folder.join("pid")).expect("its number");
-    let is_up = || {
-        let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
-        words.is_ok_and(|words| words.contains("sleep"))
-    };
-    assert!(is_up());
+    let agent = Agent::start_unstoppable(&room);
     let guard = guard_of(&agent.key);
     kill_process(guard, Signal::STOP).expect("it runs");
     agent.signal(Signal::TERM);
-    until("the end of the service", || !is_up());
+    until("the end of the service", || !agent.is_up());
     kill_process(guard, Signal::KILL).expect("it is stopped");
+}
+
+/// A service that was adopted is found by whoever has to end it, also by a guard that was
+/// started after the life that started it.
+#[test]
+fn a_service_of_a_life_before_is_killed_at_the_end_of_the_budget() {
+    let Some(room) =
+        Room::enter("asserted::a_service_of_a_life_before_is_killed_at_the_end_of_the_budget")
+    else {
+        return;
+    };
+    let mut agent = Agent::start_unstoppable(&room);
+    agent.begin_another_life();
+    agent.after("start", agent.inside("start").len(), 1);
+    // The one who knew the life before.
+    kill_process(guard_of(&agent.key), Signal::KILL).expect("it runs");
+    agent.after("start", agent.inside("start").len(), 2);
+    assert!(agent.is_up(), "it was adopted");
+    agent.signal(Signal::KILL);
+    until("the end of the service", || !agent.is_up());
 }
