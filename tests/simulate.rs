@@ -9,9 +9,11 @@
 //! ```
 //!
 //! `--base N` begins at that seed, `--jobs J` takes so many threads, `--brief` prints
-//! one line of a failure, `--without KINDS` and `--until-us T` replay what was left
-//! when a failing seed was made small, `--beyond-drift` lets clocks run outside of
-//! their bound. `--profile sim` instead of `--release` is built faster and runs faster.
+//! one line of a failure, `--with KINDS` has these kinds of fault in every run, which
+//! finds what needs several of them at once, `--without KINDS` and `--until-us T`
+//! replay what was left when a failing seed was made small, `--beyond-drift` lets
+//! clocks run outside of their bound. `--profile sim` instead of `--release` is built
+//! faster and runs faster.
 //!
 //! What is shipped and runs here: `core::pump` and `core::guard`, unchanged. What is
 //! modelled after the code around them: the inbox and the turn loop, the store thread

@@ -66,6 +66,7 @@ fn parse(arguments: Vec<String>) -> Result<Asked, String> {
             "--seed" => asked.seed = Some(number(value()?)?),
             "--base" => asked.base = Some(number(value()?)?),
             "--jobs" => asked.jobs = number(value()?)?.max(1) as usize,
+            "--with" => asked.limits.with = kinds(&value()?)?,
             "--without" => asked.limits.without = kinds(&value()?)?,
             "--until-us" => asked.limits.until = Some(number(value()?)? * 1000),
             "--brief" => asked.brief = true,
@@ -253,11 +254,6 @@ fn show_failure(seed: u64, limits: &Limits) {
     println!("seed {seed} failed; it is made smaller");
     let least = shrink(seed, limits);
     let ran = run(seed, &least, true);
-    let kinds: Vec<&Kind> = Kind::ALL
-        .iter()
-        .filter(|kind| least.without.has(**kind))
-        .collect();
-    let without: Vec<String> = kinds.into_iter().map(|kind| kind.name()).collect();
     println!(
         "kinds of fault that are left: {}",
         left(seed, &least).names()
@@ -267,8 +263,10 @@ fn show_failure(seed: u64, limits: &Limits) {
         say_failure(failure);
     }
     let mut line = format!("cargo test --release --test simulate -- --seed {seed}");
-    if !without.is_empty() {
-        line.push_str(&format!(" --without {}", without.join(",")));
+    for (word, kinds) in [("--with", least.with), ("--without", least.without)] {
+        if kinds != Kinds::default() {
+            line.push_str(&format!(" {word} {}", kinds.names()));
+        }
     }
     if let Some(until) = least.until {
         line.push_str(&format!(" --until-us {}", until_us(until)));

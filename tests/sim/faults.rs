@@ -147,6 +147,10 @@ impl Kinds {
         Kinds(self.0 | 1 << (kind as u64))
     }
 
+    pub fn and(self, other: Kinds) -> Kinds {
+        Kinds(self.0 | other.0)
+    }
+
     pub fn without(self, other: Kinds) -> Kinds {
         Kinds(self.0 & !other.0)
     }

@@ -12,9 +12,11 @@ use super::faults::{Kind, Kinds};
 use super::random::Random;
 use super::store;
 
-/// What is left out of a run, to see whether it still fails.
+/// What every run has, and what is left out of it to see whether it still fails.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
+    /// Kinds that every run has, whatever its seed draws.
+    pub with: Kinds,
     /// Kinds that are left out.
     pub without: Kinds,
     /// No fault begins from here on.
@@ -153,7 +155,7 @@ pub struct Scenario {
 impl Scenario {
     pub fn draw(seed: u64, limits: &Limits) -> Scenario {
         let mut dice = Random::stream(seed, 1);
-        let kinds = draw_kinds(seed).without(limits.without);
+        let kinds = draw_kinds(seed).and(limits.with).without(limits.without);
         let drift_ppm = dice.pick(&[0, 100, 10_000, 10_000, 50_000, 200_000]);
         let shared = draw_timing(&mut dice, drift_ppm);
         let store = match dice.below(6) {
