@@ -134,7 +134,7 @@ impl Taking {
             let why = match &self.adoption {
                 Some(_) => "the lock of the previous life has run out".to_owned(),
                 None => format!(
-                    "the take was not answered within R = {}",
+                    "the take was not acknowledged within R = {}",
                     Ms(facts.config.timing.renewal())
                 ),
             };
