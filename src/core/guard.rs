@@ -20,6 +20,7 @@
 //! 5. A deadline is looked at when all that was said before it has been taken in:
 //!    a guard that was held up hears first that the agent renewed meanwhile.
 
+mod device;
 mod fence;
 mod news;
 
@@ -28,16 +29,10 @@ use std::time::Duration;
 pub use self::fence::{Fence, Inherited, Watch};
 pub use self::news::{Act, News};
 
-use crate::core::bite::{longest_bite, wanted_timeout};
+use self::device::{Device, last_kick};
+use crate::core::bite::wanted_timeout;
 use crate::core::event::{Command, Level, MAY_STILL_RUN, Outcome};
 use crate::core::timing::{Instant, Ms, Timing};
-
-/// A watchdog device that runs.
-#[derive(Clone, Copy, Debug)]
-struct Device {
-    timeout: Duration,
-    kicked_at: Instant,
-}
 
 /// The stop command of the agent, of which the guard is told and sees the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -412,39 +407,6 @@ impl Guard {
         self.stop_tried = false;
     }
 
-    /// Kicks the device, unless it is too late for that: then it bites.
-    fn kick(&mut self, now: Instant) {
-        let last = self.last_kick_at();
-        if let Some(device) = &mut self.device {
-            let allowed = last.is_none_or(|last| now <= last);
-            device.kicked_at = last.unwrap_or(now).min(now);
-            if allowed {
-                self.act(Act::Kick);
-            }
-        }
-    }
-
-    /// Returns after when the device must not be kicked any more.
-    fn last_kick_at(&self) -> Option<Instant> {
-        match (self.watch, self.device) {
-            (Watch::MayRun(fence), Some(device)) => Some(last_kick(fence, device.timeout)),
-            (Watch::Down | Watch::MayRun(_), _) => None,
-        }
-    }
-
-    /// Returns when the device is to be kicked next; `None` when it must not be.
-    fn kick_at(&self) -> Option<Instant> {
-        let device = self.device?;
-        if self.phase == Phase::Left {
-            return None;
-        }
-        let rest = device.kicked_at.after(device.timeout / KICKS);
-        match self.last_kick_at() {
-            None => Some(rest),
-            Some(last) => (device.kicked_at < last).then(|| rest.min(last)),
-        }
-    }
-
     fn act_at(&self) -> Option<Instant> {
         match self.watch {
             Watch::Down => None,
@@ -484,11 +446,3 @@ impl Guard {
         self.acts.push(act);
     }
 }
-
-/// Returns after when a device of this timeout must not be kicked any more.
-fn last_kick(fence: Fence, timeout: Duration) -> Instant {
-    fence.dead_by.before(longest_bite(timeout))
-}
-
-/// The device is kicked at every word of the agent, and so often within its timeout.
-const KICKS: u32 = 3;
