@@ -112,7 +112,7 @@ pub enum Want {
 }
 
 /// Most descriptors that [`Alarm::wait`] takes.
-const WAITED_MAX: usize = 7;
+const WAITED_MAX: usize = 8;
 
 /// Locks a file, trying it at once and then now and then; says whether that came about
 /// in time. `how` does not block.

@@ -184,6 +184,10 @@ impl Outcome {
     }
 }
 
+/// Why a stop or a last resort that succeeded does not count: that could still do its work
+/// after it.
+pub const BESIDE_START: &str = "start had not ended when it began";
+
 /// What agent and guard say when a service is not known to be down in time.
 pub const MAY_STILL_RUN: &str = "THE SERVICE MAY STILL RUN although its lock has run out: another \
                                  host may start it now; stop it by hand";

@@ -31,8 +31,8 @@ pub use self::news::{Act, News};
 
 use self::device::{Device, last_kick};
 use crate::core::bite::wanted_timeout;
-use crate::core::event::{Command, Level, MAY_STILL_RUN, Outcome};
-use crate::core::timing::{Instant, Ms, Timing};
+use crate::core::event::{BESIDE_START, Command, Level, MAY_STILL_RUN, Outcome};
+use crate::core::timing::{Instant, Ms, SLACK, Timing};
 
 /// The stop command of the agent, of which the guard is told and sees the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,9 @@ enum AgentsStop {
 enum Phase {
     /// The agent keeps its word, or has until V.
     Watching,
+    /// What the agent left was killed; stop follows when start has ended, at this instant
+    /// at the latest.
+    Killing(Instant),
     /// Stop is run at this instant, again as a rule.
     Due(Instant),
     /// The stop command has until then.
@@ -90,6 +93,11 @@ pub struct Guard {
     stop_tried: bool,
     /// Stop was run and has not ended.
     stop_runs: bool,
+    /// A start of the agent that was killed has not ended, for all that is known.
+    start_dies: bool,
+    /// It had not when the guard's own command began, after which it could still do its
+    /// work.
+    beside_start: bool,
     acts: Vec<Act>,
 }
 
@@ -115,6 +123,8 @@ impl Guard {
             resorted: false,
             stop_tried: false,
             stop_runs: false,
+            start_dies: false,
+            beside_start: false,
             acts: Vec::with_capacity(8),
         }
     }
@@ -174,6 +184,11 @@ impl Guard {
                 }
             }
             News::NoDevice(Some(why)) => self.act(Act::SayUnfit(why)),
+            News::NoStart => {
+                self.beside_start = false;
+                self.start_gone(now);
+            }
+            News::StartGone => self.start_gone(now),
             News::Ended(Command::Stop, outcome) => self.stopped(&outcome, now),
             News::Ended(Command::LastResort, outcome) => self.resorted(&outcome, now),
             News::Ended(Command::Check | Command::Start, _) => {}
@@ -192,7 +207,7 @@ impl Guard {
     pub fn deadline(&self) -> Option<Instant> {
         let act_at = match self.phase {
             Phase::Watching => self.act_at(),
-            Phase::Due(at) | Phase::Stopping(at) | Phase::Resorting(at) => {
+            Phase::Killing(at) | Phase::Due(at) | Phase::Stopping(at) | Phase::Resorting(at) => {
                 let dead_by = self.dead_by().filter(|_| !self.cried);
                 Some(dead_by.map_or(at, |dead_by| at.min(dead_by)))
             }
@@ -268,9 +283,17 @@ impl Guard {
         }
     }
 
+    fn start_gone(&mut self, now: Instant) {
+        self.start_dies = false;
+        if let Phase::Killing(_) = self.phase {
+            self.phase = Phase::Due(now);
+        }
+    }
+
     fn stopped(&mut self, outcome: &Outcome, now: Instant) {
         self.stop_runs = false;
-        if *outcome == Outcome::Succeeded {
+        let succeeded = *outcome == Outcome::Succeeded;
+        if succeeded && !self.beside_start {
             let text = if self.cried {
                 "the guard: the service is down, too late".to_owned()
             } else {
@@ -285,7 +308,11 @@ impl Guard {
             return self.leave();
         }
         if let Phase::Stopping(_) = self.phase {
-            let why = outcome.why();
+            let why = if succeeded {
+                BESIDE_START
+            } else {
+                outcome.why()
+            };
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
             let r = self.timing.renewal();
             let in_time = self.bound.is_some_and(|bound| now < bound);
@@ -294,8 +321,11 @@ impl Guard {
     }
 
     fn resorted(&mut self, outcome: &Outcome, now: Instant) {
-        self.resorted |= *outcome == Outcome::Succeeded;
+        self.resorted |= *outcome == Outcome::Succeeded && !self.beside_start;
         let (level, how) = match outcome {
+            Outcome::Succeeded if self.beside_start => {
+                (Level::Error, format!("does not count: {BESIDE_START}"))
+            }
             Outcome::Succeeded => (Level::Warn, "succeeded".to_owned()),
             Outcome::Failed(_) | Outcome::Overran => {
                 (Level::Error, format!("failed: {}", outcome.why()))
@@ -311,6 +341,11 @@ impl Guard {
         }
         if self.phase == Phase::Watching && self.act_at().is_some_and(|at| now >= at) {
             self.begin(now);
+        }
+        if let Phase::Killing(until) = self.phase
+            && now >= until
+        {
+            self.phase = Phase::Due(now);
         }
         if let Phase::Stopping(until) = self.phase
             && now >= until
@@ -349,7 +384,7 @@ impl Guard {
             let dead_by = self.dead_by().unwrap_or(now);
             let bound = self.bound.unwrap_or(now);
             let until = self.timing.stop_until(now, dead_by, bound);
-            self.act(Act::Run(Command::Stop, until));
+            self.run(Command::Stop, until);
             self.phase = Phase::Stopping(until);
         }
         let owed = std::mem::take(&mut self.kick_owed);
@@ -371,12 +406,14 @@ impl Guard {
             Level::Error,
             format!("the guard: {why}: stopping the service"),
         );
-        self.phase = Phase::Due(now);
+        let rest = self.dead_by().map_or(Duration::ZERO, |at| at.since(now));
+        self.phase = Phase::Killing(now.after(SLACK.min(rest / 2)));
     }
 
     /// What an agent left running does not count any more.
     fn kill_left(&mut self) {
         self.act(Act::KillLeft);
+        self.start_dies = true;
         self.agents_stop = AgentsStop::None;
     }
 
@@ -397,12 +434,17 @@ impl Guard {
         self.last_resort && !self.resorted && !before
     }
 
+    fn run(&mut self, command: Command, until: Instant) {
+        self.beside_start = self.start_dies;
+        self.act(Act::Run(command, until));
+    }
+
     /// Runs the last resort; stop follows it.
     fn resort(&mut self, now: Instant) {
         let until = now.after(self.timing.stop_budget());
         let text = "the guard: running the last resort".to_owned();
         self.say(Level::Error, text);
-        self.act(Act::Run(Command::LastResort, until));
+        self.run(Command::LastResort, until);
         self.phase = Phase::Resorting(until);
         self.stop_tried = false;
     }

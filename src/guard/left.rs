@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::cgroup::Cage;
 use crate::core::event::Command;
+use crate::core::guard::News;
 use crate::sys;
 
 /// The last start, stop and so on that the agent said it runs.
@@ -17,6 +18,18 @@ pub(super) struct Left {
     /// The control group of the agent, and those of lives of it that were in another place
     /// and in which the service may be.
     cages: Vec<Cage>,
+    dying: Dying,
+}
+
+/// What became of the start that was killed.
+#[derive(Debug)]
+enum Dying {
+    /// There was none, which is still to be said.
+    Nobody,
+    /// This is how its end shows.
+    Start(OwnedFd),
+    /// The guard knows that there is none.
+    Said,
 }
 
 impl Left {
@@ -24,6 +37,7 @@ impl Left {
         let mut left = Left {
             groups: [const { None }; Command::ALL.len()],
             cages: Vec::new(),
+            dying: Dying::Said,
         };
         left.add_cage(cage);
         left
@@ -73,13 +87,38 @@ impl Left {
     /// Kills the commands that have not ended: a group whose leader has ended is
     /// what a start left behind on purpose, and its number may be a stranger's.
     pub(super) fn kill(&mut self) {
-        for slot in &mut self.groups {
-            if let Some((group, leader)) = slot.take()
+        if let Dying::Said = self.dying {
+            self.dying = Dying::Nobody;
+        }
+        for command in Command::ALL {
+            if let Some((group, leader)) = self.groups[command as usize].take()
                 && !sys::is_ready(&leader)
             {
                 // It fails when the group has ended since.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                if command == Command::Start {
+                    self.dying = Dying::Start(leader);
+                }
             }
         }
+    }
+
+    /// Returns what becomes readable when a start that was killed has ended.
+    pub(super) fn dying_start(&self) -> Option<BorrowedFd<'_>> {
+        match &self.dying {
+            Dying::Start(leader) => Some(leader.as_fd()),
+            Dying::Nobody | Dying::Said => None,
+        }
+    }
+
+    /// Returns, once after [`Left::kill`], what became of the start that was there.
+    pub(super) fn start_gone(&mut self) -> Option<News> {
+        let news = match &self.dying {
+            Dying::Start(leader) if sys::is_ready(leader) => News::StartGone,
+            Dying::Nobody => News::NoStart,
+            Dying::Start(_) | Dying::Said => return None,
+        };
+        self.dying = Dying::Said;
+        Some(news)
     }
 }

@@ -177,6 +177,9 @@ impl House {
     /// Waits and acts until there is nothing left to guard.
     fn keep(mut self) -> Exit {
         while !self.over {
+            if let Some(news) = self.left.start_gone() {
+                self.hear(news);
+            }
             let deadline = self.guard.deadline();
             match self.wait(deadline) {
                 Ok(ready) => self.look(&ready),
@@ -224,9 +227,10 @@ impl House {
             stop.exit().unwrap_or(caller),
             resort.exit().unwrap_or(caller),
             self.left.agents_stop().unwrap_or(caller),
+            self.left.dying_start().unwrap_or(caller),
         ];
         let fds = fds.map(|fd| (fd, Want::Read));
-        let [agent, caller, out0, out1, exit0, exit1, agents_stop] =
+        let [agent, caller, out0, out1, exit0, exit1, agents_stop, _] =
             self.alarm.wait(fds, deadline)?;
         Ok(Ready {
             agent,

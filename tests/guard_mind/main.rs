@@ -21,6 +21,10 @@ fn ms(ms: u64) -> Instant {
 fn turn(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
     let mut acts = guard.turn(news, now);
     acts.extend(guard.turn(News::Tick, now));
+    if acts.contains(&Act::KillLeft) {
+        acts.extend(guard.turn(News::NoStart, now));
+        acts.extend(guard.turn(News::Tick, now));
+    }
     let deeds = acts.iter().filter(|act| !matches!(act, Act::Say(..)));
     let deeds = deeds.cloned().collect();
     guard.done(acts);
@@ -175,6 +179,67 @@ fn a_stop_that_hangs_is_killed_at_the_end_and_the_last_resort_is_run_once() {
     assert_eq!(acts, []);
     let acts = turn(&mut guard, News::Tick, ms(2480));
     assert_eq!(acts, [Act::Run(Command::Stop, ms(2480).after(budget))]);
+}
+
+/// It was killed, and may still do its work.
+#[test]
+fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    let mut tick = |now| {
+        let acts = guard.turn(News::Tick, now);
+        let acts: Vec<Act> = acts
+            .into_iter()
+            .filter(|act| !matches!(act, Act::Say(..)))
+            .collect();
+        (acts, guard.deadline())
+    };
+    let waits = Some(ms(1485).after(SLACK));
+    assert_eq!(tick(ms(1485)), (vec![Act::KillLeft], waits));
+    let (acts, _) = tick(ms(1485).after(SLACK));
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(acts, std::slice::from_ref(&stop), "not without end");
+    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
+    assert_eq!(turn(&mut guard, ended.clone(), ms(1500)), []);
+    assert_eq!(turn(&mut guard, News::StartGone, ms(1510)), []);
+    assert_eq!(turn(&mut guard, News::Tick, ms(1625)), [stop]);
+    assert_eq!(turn(&mut guard, ended, ms(1630)), [Act::Leave]);
+}
+
+#[test]
+fn stop_follows_the_end_of_a_start_that_was_killed() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    let acts = guard.turn(News::Tick, ms(1485));
+    assert_eq!(acts.first(), Some(&Act::KillLeft));
+    guard.done(acts);
+    let stop = Act::Run(Command::Stop, fence.dead_by);
+    assert_eq!(turn(&mut guard, News::StartGone, ms(1486)), [stop]);
+    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
+    assert_eq!(turn(&mut guard, ended, ms(1490)), [Act::Leave]);
+}
+
+#[test]
+fn a_last_resort_beside_a_dying_start_is_run_again() {
+    let (mut guard, _) = watching(1485, true);
+    let woken = ms(3_600_000);
+    let acts = guard.turn(News::Tick, woken);
+    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
+    guard.done(acts);
+    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
+    let later = |late: u64| woken.after(Duration::from_millis(late));
+    let resorts = |acts: Vec<Act>| {
+        let mut acts = acts.iter();
+        acts.any(|act| matches!(act, Act::Run(Command::LastResort, _)))
+    };
+    assert!(!resorts(turn(&mut guard, resorted.clone(), later(10))));
+    turn(&mut guard, News::StartGone, later(11));
+    let failed = News::Ended(Command::Stop, failed());
+    turn(&mut guard, failed.clone(), later(20));
+    assert!(resorts(turn(&mut guard, News::Tick, later(520))));
+    assert!(!resorts(turn(&mut guard, resorted, later(530))));
+    turn(&mut guard, failed, later(540));
+    assert!(!resorts(turn(&mut guard, News::Tick, later(1040))));
 }
 
 #[test]

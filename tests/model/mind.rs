@@ -457,8 +457,15 @@ impl Guards {
         let mut wanted = Vec::new();
         if let Some(news) = news {
             let acts = guard.turn(news, at(now, 0));
+            let killed = acts.contains(&Act::KillLeft);
             wanted.extend(acts.iter().filter_map(|act| moved(act, now)));
             guard.done(acts);
+            // What is killed ends at once here, and there is a tick after all news.
+            for news in [News::NoStart, News::Tick].into_iter().filter(|_| killed) {
+                let acts = guard.turn(news, at(now, 0));
+                wanted.extend(acts.iter().filter_map(|act| moved(act, now)));
+                guard.done(acts);
+            }
         }
         if word == Word::AgentBack {
             guard.set_up(self.timing, true, false);

@@ -58,6 +58,14 @@ impl GuardEvent {
     }
 }
 
+/// What became of the start that was killed: there was none, it dies, that was said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Dying {
+    Nobody,
+    Start(usize),
+    Said,
+}
+
 pub struct GuardProcess {
     pub site: usize,
     pub alive: bool,
@@ -74,6 +82,7 @@ pub struct GuardProcess {
     stages: [Option<usize>; 2],
     killed: [bool; 2],
     left: [Option<usize>; 4],
+    pub dying: Dying,
     wake_at: True,
 }
 
@@ -101,6 +110,7 @@ impl World<'_> {
             stages: [None; 2],
             killed: [false; 2],
             left: [None; 4],
+            dying: Dying::Said,
             wake_at: never(),
         });
         self.sites[site].guards.push(id);
@@ -165,12 +175,28 @@ impl World<'_> {
             self.guard_hears(id, News::AgentsStopEnded);
         }
         self.read_mail(id);
+        self.look_for_start(id);
         if self.agents_stop_ended(id) {
             // Heard of only now: it looks again at once.
             self.after(1, Happening::Guard(id, GuardEvent::Look));
         }
         self.guard_hears(id, News::Tick);
+        if self.look_for_start(id) {
+            self.guard_hears(id, News::Tick);
+        }
         self.wake_guard(id);
+    }
+
+    /// Says, once after it was killed, what became of the start that was there.
+    fn look_for_start(&mut self, id: usize) -> bool {
+        let news = match self.guards[id].dying {
+            Dying::Start(start) if !self.processes[start].alive => News::StartGone,
+            Dying::Nobody => News::NoStart,
+            Dying::Start(_) | Dying::Said => return false,
+        };
+        self.guards[id].dying = Dying::Said;
+        self.guard_hears(id, news);
+        true
     }
 
     fn agents_stop_ended(&self, id: usize) -> bool {
@@ -341,9 +367,16 @@ impl World<'_> {
                 }
             }
             Act::KillLeft => {
-                for slot in 0..4 {
-                    if let Some(process) = self.guards[id].left[slot].take() {
-                        self.kill_process(process);
+                if self.guards[id].dying == Dying::Said {
+                    self.guards[id].dying = Dying::Nobody;
+                }
+                for command in Command::ALL {
+                    let Some(process) = self.guards[id].left[command as usize].take() else {
+                        continue;
+                    };
+                    self.kill_process(process);
+                    if command == Command::Start && self.processes[process].alive {
+                        self.guards[id].dying = Dying::Start(process);
                     }
                 }
             }

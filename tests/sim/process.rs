@@ -13,7 +13,7 @@ use super::agent::LifeEvent;
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
-use super::guard::GuardEvent;
+use super::guard::{Dying, GuardEvent};
 use super::nursery::Spawning;
 use super::scenario::Step;
 use super::world::{Happening, World};
@@ -245,7 +245,9 @@ impl World<'_> {
                 let what = match process.owner {
                     Owner::Life(life) => {
                         for guard in self.sites[site].guards.clone() {
-                            if command == Command::Stop {
+                            if command == Command::Stop
+                                || self.guards[guard].dying == Dying::Start(id)
+                            {
                                 self.after(wait, Happening::Guard(guard, GuardEvent::Look));
                             }
                         }

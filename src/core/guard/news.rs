@@ -27,6 +27,10 @@ pub enum News {
     Device(Duration),
     /// There is none that could be used; why, when one is required.
     NoDevice(Option<String>),
+    /// There was no start to be killed by [`Act::KillLeft`].
+    NoStart,
+    /// The start that was killed has ended.
+    StartGone,
     /// A command ended.
     Ended(Command, Outcome),
 }
@@ -50,7 +54,8 @@ pub enum Act {
     SayUnfit(String),
     /// Kill the agent.
     KillAgent,
-    /// Kill the commands that the agent left running.
+    /// Kill the commands that the agent left running; answer with [`News::NoStart`], or
+    /// with [`News::StartGone`] when that has ended.
     KillLeft,
     /// Kill all that start ever left behind, where the kernel keeps track of it.
     KillService,

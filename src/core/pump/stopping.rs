@@ -9,7 +9,8 @@ use super::pending::attempt;
 use super::standby::Standby;
 use super::{Draft, Hold, Next, State, end, pend, sooner};
 use crate::core::event::{
-    Command, Effect, Ending, Event, Level, MAY_STILL_RUN, Outcome, Role, Under, Written,
+    BESIDE_START, Command, Effect, Ending, Event, Level, MAY_STILL_RUN, Outcome, Role, Under,
+    Written,
 };
 use crate::core::guard::{Fence, Inherited};
 use crate::core::record::Standing;
@@ -27,9 +28,6 @@ pub(super) enum Leave {
 /// Said once when stop did not succeed for an agent that ends and has no lock.
 const NOT_KNOWN_DOWN: &str = "ending although stop did not succeed: see that the service is down \
     here; this agent does not hold the lock";
-
-/// Why what succeeded does not count.
-const BESIDE_START: &str = "start had not ended when it began";
 
 /// The lock under which the service was left running.
 #[derive(Clone, Debug)]
