@@ -38,7 +38,7 @@ impl Host {
             .args(["-r", "200ms", "-c", "5"])
             .arg("--dir")
             .arg(self.folder.join("lock"))
-            .args(["--start", "env >$D/env; echo >$D/up", "--stop", stop])
+            .args(["--start", START, "--stop", stop])
             .env("D", &self.folder);
         command
     }
@@ -63,6 +63,9 @@ impl Host {
         until("the service", || self.is_up().then_some(()));
     }
 }
+
+/// It does not end while the file `hold` is there.
+const START: &str = "env >$D/env; echo >$D/up; test ! -e $D/hold || exec sleep 100";
 
 const STOP: &str = "rm -f $D/up";
 
@@ -222,6 +225,27 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     until("end of the guard", || {
         fs::metadata(&folder).is_err().then_some(())
     });
+}
+
+/// It does not go on with its stop: also where start was under way, which it has killed.
+#[test]
+fn a_guard_that_has_stopped_the_service_ends() {
+    for held in [false, true] {
+        let host = Host::new(if held { "held" } else { "stopped" });
+        if held {
+            fs::write(host.folder.join("hold"), "").expect("a file");
+        }
+        let agent = host.agent();
+        host.wait_until_up();
+        let guard = guard_of(&host.key);
+        agent.kill();
+        until("end of the guard", || {
+            fs::metadata(format!("/proc/{guard}/exe"))
+                .is_err()
+                .then_some(())
+        });
+        assert!(!host.is_up(), "held: {held}");
+    }
 }
 
 #[test]
