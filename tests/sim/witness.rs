@@ -21,6 +21,8 @@ pub struct Writing {
     term: Option<Revision>,
     /// Its writer knows that it was stored.
     acked: bool,
+    /// The last copy was not answered yet.
+    open: bool,
     /// What became of a copy is not known. A copy that was denied is none.
     doubtful: bool,
     running: [bool; 4],
@@ -70,6 +72,7 @@ impl World<'_> {
             writing.first = now;
         }
         writing.last = now;
+        writing.open = true;
         let term = std::mem::replace(&mut writing.term, lease.term);
         if term.is_some() && lease.term.is_some() && term != lease.term {
             let text = format!("{site} writes {:?} after {term:?}", lease.term);
@@ -273,11 +276,12 @@ impl World<'_> {
 
     pub fn on_event(&mut self, id: usize, event: &Event) {
         let site = self.lives[id].site;
-        let unknown = matches!(
-            event,
-            Event::Written(Written::Unknown(_)) | Event::Closed(_)
-        );
-        self.lives[id].writing.doubtful |= unknown;
+        let writing = &mut self.lives[id].writing;
+        if let Event::Written(_) | Event::Closed(_) = event {
+            let open = std::mem::take(&mut writing.open);
+            let unknown = matches!(event, Event::Written(Written::Unknown(_)));
+            writing.doubtful |= unknown || open && matches!(event, Event::Closed(_));
+        }
         if let Event::Ended(command, outcome) = event {
             let writing = &mut self.lives[id].writing;
             writing.running[*command as usize] = false;
