@@ -218,16 +218,6 @@ impl World<'_> {
         let mixed = self.sc.kinds.has(super::faults::Kind::Mixed);
         // putex 0.2.0 takes at once what is blank, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
-        let lost = self.store.losses.iter().any(|loss| {
-            // Whose times are its own must be known by its record.
-            let term = if mixed { self.sites[older].term } else { 0 };
-            let informed = life.is_some_and(|life| loss.may_be_known_to(life, term));
-            // What was sent before a loss may be stored after it, under its old number.
-            let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
-            // And putex 0.2.0 knows nothing of losses.
-            plain || loss.at >= since && (!informed || loss.taken || late)
-        });
-        let by_hand = self.hand_at.filter(|at| *at >= since);
         // Whose times are its own was known, if its record was shown before.
         let own = self.sites[older].term..=self.sites[older].written;
         let shown = |at: True| {
@@ -236,6 +226,15 @@ impl World<'_> {
             let when = since..=at;
             marks.any(|(seen_at, number, _)| when.contains(seen_at) && own.contains(number))
         };
+        let lost = self.store.losses.iter().any(|loss| {
+            let informed = life.is_some_and(|life| loss.may_be_known_to(life, 0));
+            let informed = informed && (!mixed || shown(loss.at));
+            // What was sent before a loss may be stored after it, under its old number.
+            let late = self.sc.kinds.has(super::faults::Kind::LateRequest);
+            // And putex 0.2.0 knows nothing of losses.
+            plain || loss.at >= since && (!informed || loss.taken || late)
+        });
+        let by_hand = self.hand_at.filter(|at| *at >= since);
         let by_hand = by_hand.is_some_and(|at| plain || mixed && !shown(at));
         // It never opened the bucket that stands there now: numbers mean another thing.
         let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
