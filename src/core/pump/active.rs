@@ -5,8 +5,9 @@
 //! once beside it.
 
 use super::facts::Facts;
+use super::left::Left;
 use super::pending::{Pending, Verdict};
-use super::stopping::{Leave, Left, Stopping};
+use super::stopping::{Leave, Stopping};
 use super::{Draft, Hold, Next, State, pend, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
 use crate::core::record::{Revision, Standing};

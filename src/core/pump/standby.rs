@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::facts::{Facts, Seen, Service};
+use super::left::Left;
 use super::pending::pause;
-use super::stopping::{Left, Stopping};
+use super::stopping::Stopping;
 use super::taking::Taking;
 use super::{Next, State, end, shut_down, sooner};
 use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};

@@ -5,6 +5,7 @@
 //! turn, a last resort that failed.
 
 use super::facts::{Facts, Service};
+use super::left::Left;
 use super::pending::attempt;
 use super::standby::Standby;
 use super::{Draft, Hold, Next, State, end, pend, sooner};
@@ -28,17 +29,6 @@ pub(super) enum Leave {
 /// Said once when stop did not succeed for an agent that ends and has no lock.
 const NOT_KNOWN_DOWN: &str = "ending although stop did not succeed: see that the service is down \
     here; this agent does not hold the lock";
-
-/// The lock under which the service was left running.
-#[derive(Clone, Debug)]
-pub(super) enum Left {
-    /// None: stop is run to make sure.
-    Nothing,
-    /// This agent's.
-    Hold(Hold),
-    /// One of a previous life of this agent.
-    Inherited(Inherited),
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
@@ -102,8 +92,9 @@ impl Stopping {
         why: String,
         now: Instant,
     ) -> Next {
-        let span = inherited_span(facts, inherited.fence, now);
-        let stopping = Stopping::new(facts, Left::Inherited(inherited), Leave::Lost, span, now);
+        let left = Left::Inherited(inherited);
+        let span = left.span(facts.config.timing, now);
+        let stopping = Stopping::new(facts, left, Leave::Lost, span, now);
         Next::Go(State::Stopping(stopping), why)
     }
 
@@ -115,17 +106,11 @@ impl Stopping {
         why: &str,
         now: Instant,
     ) -> Next {
-        let budget = facts.config.timing.stop_budget();
-        let (leave, span) = match &left {
-            Left::Nothing => (Leave::Lost, (now, now.after(budget))),
-            Left::Hold(hold) => {
-                let from = hold.valid_until;
-                (Leave::Released, (from, from.after(budget)))
-            }
-            Left::Inherited(inherited) => {
-                (Leave::Lost, inherited_span(facts, inherited.fence, now))
-            }
+        let leave = match &left {
+            Left::Hold(_) => Leave::Released,
+            Left::Nothing | Left::Inherited(_) => Leave::Lost,
         };
+        let span = left.span(facts.config.timing, now);
         let mut stopping = Stopping::new(facts, left, leave, span, now);
         stopping.ending = Some(ending);
         Next::Go(State::Stopping(stopping), format!("{why}: ending"))
@@ -150,14 +135,8 @@ impl Stopping {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
         };
-        let (bound, resorted) = match &left {
-            Left::Nothing => (dead_by, false),
-            Left::Hold(hold) => {
-                let budget = facts.config.timing.stop_budget();
-                (hold.valid_until.after(budget), false)
-            }
-            Left::Inherited(inherited) => (inherited.fence.dead_by, inherited.fence.resorted),
-        };
+        let bound = left.bound(facts.config.timing, dead_by);
+        let resorted = left.is_resorted();
         Stopping {
             left,
             leave,
@@ -205,11 +184,7 @@ impl Stopping {
 
     /// Returns what commands are told of the lock that the service ran under.
     pub(super) fn under(&self, facts: &Facts) -> Under {
-        match &self.left {
-            Left::Nothing => facts.under(None),
-            Left::Hold(hold) => facts.under(Some(hold)),
-            Left::Inherited(inherited) => inherited.under.clone(),
-        }
+        self.left.under(facts)
     }
 
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
@@ -487,11 +462,4 @@ impl Stopping {
             Phase::Down { until } | Phase::Releasing { until } => Some(until),
         }
     }
-}
-
-/// The stop budget of a previous life's lock: what is left of it, but not more than
-/// a loss that was noticed now would have.
-fn inherited_span(facts: &Facts, fence: Fence, now: Instant) -> (Instant, Instant) {
-    let dead_by = now.after(facts.config.timing.stop_budget());
-    (fence.valid_until.min(now), fence.dead_by.min(dead_by))
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::active::Active;
 use super::facts::{Facts, Seen};
+use super::left::Left;
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
-use super::stopping::{Left, Stopping};
+use super::stopping::Stopping;
 use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
 use crate::core::event::{Ending, Event, Level};
 use crate::core::guard::Inherited;
