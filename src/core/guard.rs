@@ -285,7 +285,7 @@ impl Guard {
 
     fn start_gone(&mut self, now: Instant) {
         self.start_dies = false;
-        if let Phase::Killing(_) = self.phase {
+        if let Phase::Killing(_) | Phase::Due(_) = self.phase {
             self.phase = Phase::Due(now);
         }
     }
@@ -316,7 +316,10 @@ impl Guard {
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
             let r = self.timing.renewal();
             let in_time = self.bound.is_some_and(|bound| now < bound);
-            self.phase = Phase::Due(now.after(if in_time { r / 4 } else { r }));
+            let pause = if in_time { r / 4 } else { r };
+            // What it had not undone has been done by now.
+            let again = succeeded && !self.start_dies;
+            self.phase = Phase::Due(if again { now } else { now.after(pause) });
         }
     }
 
@@ -367,7 +370,7 @@ impl Guard {
         if let Phase::Due(at) = self.phase
             && now >= at
         {
-            if self.cried && self.awaited {
+            if self.cried && self.awaited && !self.start_dies {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }

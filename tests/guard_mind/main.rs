@@ -201,9 +201,45 @@ fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
     assert_eq!(acts, std::slice::from_ref(&stop), "not without end");
     let ended = News::Ended(Command::Stop, Outcome::Succeeded);
     assert_eq!(turn(&mut guard, ended.clone(), ms(1500)), []);
-    assert_eq!(turn(&mut guard, News::StartGone, ms(1510)), []);
-    assert_eq!(turn(&mut guard, News::Tick, ms(1625)), [stop]);
-    assert_eq!(turn(&mut guard, ended, ms(1630)), [Act::Leave]);
+    assert_eq!(turn(&mut guard, News::StartGone, ms(1510)), [stop]);
+    assert_eq!(turn(&mut guard, ended, ms(1520)), [Act::Leave]);
+}
+
+#[test]
+fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_gone_meanwhile() {
+    let (mut guard, _) = watching(1485, false);
+    let woken = ms(3_600_000);
+    let acts = guard.turn(News::Tick, woken);
+    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
+    guard.done(acts);
+    assert_eq!(turn(&mut guard, News::StartGone, woken), []);
+    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
+    let again = Act::Run(Command::Stop, woken.after(timing().stop_budget()));
+    assert_eq!(turn(&mut guard, ended.clone(), woken), [again]);
+    assert_eq!(turn(&mut guard, ended, woken), [Act::Leave]);
+}
+
+/// What it says is that the service may run: the next life would not know of that start.
+#[test]
+fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
+    let (mut guard, fence) = watching(1485, true);
+    let acts = guard.turn(News::Tick, fence.act_at);
+    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
+    guard.done(acts);
+    turn(&mut guard, News::AgentGone, fence.act_at);
+    let acts = guard.turn(News::AgentBack, fence.act_at);
+    guard.done(acts);
+    turn(&mut guard, News::Tick, fence.dead_by);
+    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
+    let acts = turn(&mut guard, resorted, fence.dead_by);
+    assert!(!acts.contains(&Act::Leave), "{acts:?}");
+    turn(
+        &mut guard,
+        News::Ended(Command::Stop, Outcome::Overran),
+        fence.dead_by,
+    );
+    let acts = turn(&mut guard, News::StartGone, fence.dead_by);
+    assert_eq!(acts, [Act::Leave]);
 }
 
 #[test]

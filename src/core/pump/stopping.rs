@@ -45,6 +45,8 @@ pub(super) struct Stopping {
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
+    /// The agent was held up for so long that what it waited for may not have had its time.
+    held_up: bool,
     /// The last resort has succeeded.
     resorted: bool,
 }
@@ -146,6 +148,7 @@ impl Stopping {
             ending: None,
             phase,
             late: false,
+            held_up: false,
             resorted,
         }
     }
@@ -188,6 +191,7 @@ impl Stopping {
     }
 
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+        self.held_up |= now > self.awake_by(facts).after(SLACK);
         match event {
             Event::Shutdown(_) => self.ending = Some(Ending::Clean),
             Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
@@ -201,7 +205,13 @@ impl Stopping {
             | Event::Hint(_)
             | Event::Twin(_)
             | Event::Guard(_)
-            | Event::Ended(Command::Check | Command::Start, _) => {}
+            | Event::Ended(Command::Check, _) => {}
+            Event::Ended(Command::Start, _) => {
+                // A stop beside it did not count.
+                if let Phase::Due(at) = &mut self.phase {
+                    *at = now;
+                }
+            }
         }
         if facts.rolled_back.is_some() {
             self.leave = Leave::Lost;
@@ -230,7 +240,11 @@ impl Stopping {
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
             let r = facts.config.timing.renewal();
-            self.phase = Phase::Due(now.after(if now < self.bound { r / 4 } else { r }));
+            let pause = if now < self.bound { r / 4 } else { r };
+            // What it had not undone has been done by now. Or it had no time.
+            let undone = *outcome == Outcome::Succeeded && !facts.running(Command::Start);
+            let at_once = undone || self.held_up;
+            self.phase = Phase::Due(if at_once { now } else { now.after(pause) });
         }
     }
 
@@ -343,6 +357,15 @@ impl Stopping {
         Next::Stay(State::Stopping(self))
     }
 
+    /// Returns by when it must have had a turn: later it was held up.
+    fn awake_by(&self, facts: &Facts) -> Instant {
+        match self.phase {
+            Phase::Running { until, .. } | Phase::Resorting { until } => self.give_up(until, facts),
+            Phase::Killing { until: at } | Phase::Due(at) => at.max(self.dead_by),
+            Phase::Down { until } | Phase::Releasing { until } => until,
+        }
+    }
+
     /// Whether an agent that was told to end has to do so with the service up: stop
     /// failed past its time, or cannot even be killed.
     fn must_end(&self, facts: &Facts, now: Instant) -> bool {
@@ -354,7 +377,7 @@ impl Stopping {
             | Phase::Down { .. }
             | Phase::Releasing { .. } => return false,
         };
-        self.ending.is_some() && now >= patience
+        self.ending.is_some() && now >= patience && !self.held_up
     }
 
     /// A command that cannot even be killed is waited for, once it is too late for
@@ -415,6 +438,7 @@ impl Stopping {
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
+        self.held_up = false;
         let timing = facts.config.timing;
         let until = timing.stop_until(now, self.dead_by, self.bound);
         let under = self.under(facts);
