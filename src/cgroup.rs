@@ -72,12 +72,16 @@ impl Cage {
         let dir = own.join(name);
         let mut tries = 0;
         loop {
-            match fs::create_dir(&dir) {
+            let made = match fs::create_dir(&dir) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                Ok(()) | Err(_) => {}
+                made => made.is_ok(),
+            };
+            let opened = Cage::open(&dir);
+            if made && opened.is_err() {
+                // A failure leaves nothing behind.
+                prune(&dir);
             }
-            // A failure leaves nothing behind.
-            match Cage::open(&dir).inspect_err(|_| prune(&dir)) {
+            match opened {
                 // Swept away between the making and the claim.
                 Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
                 other => return other,

@@ -55,12 +55,6 @@ pub(super) fn path(base: &Path, bucket: &str, key: &str, token: &str) -> PathBuf
     folder.join(plain(token))
 }
 
-/// Returns a name for all lives of an agent, which no other agent has.
-#[must_use]
-pub(super) fn name(bucket: &str, key: &str, token: &str) -> String {
-    [bucket, key, token].map(plain).join(".")
-}
-
 /// Writes what is no letter, digit, `-` or `_` as its number, so that any name is a
 /// file name and no two become one.
 fn plain(name: &str) -> String {
@@ -113,6 +107,16 @@ impl Life {
         };
         life.write(before.guard.as_deref()).map_err(failed)?;
         Ok((life, before))
+    }
+
+    /// Returns a name that all lives of this agent share and no other agent of this host has.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not tell one file from another.
+    pub(super) fn name(&self) -> io::Result<String> {
+        let about = self.file.metadata()?;
+        Ok(format!("{:x}-{:x}", about.dev(), about.ino()))
     }
 
     /// The service is down: the next life has nothing to look after.

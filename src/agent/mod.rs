@@ -117,7 +117,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         greeting.extend(go_realtime());
     }
     let (life, before) = begin_life(&setup, &mut greeting);
-    let cage = make_cage(&setup, life.is_some(), &mut greeting);
+    let cage = make_cage(&setup, life.as_ref(), &mut greeting);
     let alarm = Alarm::new()?;
     let guard = before.guard.as_deref();
     let handover = guard.and_then(|name| take_over(name, setup.config.timing, &alarm));
@@ -186,15 +186,12 @@ fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) 
 }
 
 /// Makes a control group for start, where it is this agent's to make: one for all lives
-/// of it, so that whoever has to end the service finds what each of them left. An agent
-/// that is not `alone` under its name has one of its own.
-fn make_cage(setup: &Setup, alone: bool, greeting: &mut Greeting) -> Option<Cage> {
-    let name = if alone {
-        life::name(&setup.bucket, &setup.commands.key, &setup.me.token)
-    } else {
-        std::process::id().to_string()
-    };
-    match Cage::make(&format!("{PREFIX}{name}")) {
+/// of it, so that whoever has to end the service finds what each of them left. Where that
+/// cannot be had, this life has one of its own.
+fn make_cage(setup: &Setup, life: Option<&Life>, greeting: &mut Greeting) -> Option<Cage> {
+    let make = |name: String| Cage::make(&format!("{PREFIX}{name}"));
+    let shared = life.and_then(|life| make(life.name().ok()?).ok());
+    match shared.map_or_else(|| make(setup.me.incarnation.to_string()), Ok) {
         Ok(cage) => Some(cage),
         Err(why) => {
             greeting.push((log::Level::Debug, format!("no control group: {why}")));
