@@ -51,7 +51,8 @@ impl Agent {
         let start = format!("{start}; {WHERE}");
         let agent = Agent::start(room, &start, "test ! -e $D/pid");
         assert_eq!(agent.after("start", 0, 1), [true]);
-        assert!(agent.is_up());
+        // It is a shell until it becomes what it shall be.
+        until("the service", || agent.is_up());
         agent
     }
 
