@@ -326,8 +326,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether a start is under way that may yet bring the service up. Of one that cannot
-    /// be killed nobody knows but the agent that ran it.
+    /// Whether a start is under way that may yet bring the service up, for all that an agent
+    /// knows. Of one that cannot be killed the next life knows nothing.
     pub fn starting(&self, site: usize) -> bool {
         let known = |start: &Process| match start.owner {
             Owner::Life(life) => !start.stuck || self.lives[life].alive,
