@@ -191,7 +191,7 @@ impl Stopping {
     }
 
     pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
-        self.held_up |= now > self.awake_by(facts).after(SLACK);
+        self.notice_delay(facts, now);
         match event {
             Event::Shutdown(_) => self.ending = Some(Ending::Clean),
             Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
@@ -357,12 +357,16 @@ impl Stopping {
         Next::Stay(State::Stopping(self))
     }
 
-    /// Returns by when it must have had a turn: later it was held up.
-    fn awake_by(&self, facts: &Facts) -> Instant {
-        match self.phase {
+    /// What should have had its time by now had none if this agent was held up. Who is
+    /// awake in time has waited for it once more.
+    fn notice_delay(&mut self, facts: &Facts, now: Instant) {
+        let awake_by = match self.phase {
             Phase::Running { until, .. } | Phase::Resorting { until } => self.give_up(until, facts),
             Phase::Killing { until: at } | Phase::Due(at) => at.max(self.dead_by),
-            Phase::Down { until } | Phase::Releasing { until } => until,
+            Phase::Down { .. } | Phase::Releasing { .. } => return,
+        };
+        if now >= awake_by {
+            self.held_up = now > awake_by.after(SLACK);
         }
     }
 
