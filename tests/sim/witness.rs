@@ -331,7 +331,7 @@ impl World<'_> {
                 Sometimes::ReleaseHandover,
             ),
             ("health check failed", Sometimes::UnfitSeen),
-            ("the take was not answered", Sometimes::TakeUnanswered),
+            ("the take was not acknowledged", Sometimes::TakeUnanswered),
             (
                 "the lock of the previous life has run out",
                 Sometimes::AdoptedTooLate,
