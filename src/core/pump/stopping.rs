@@ -360,12 +360,11 @@ impl Stopping {
     /// What should have had its time by now had none if this agent was held up. Who is
     /// awake in time has waited for it once more.
     fn notice_delay(&mut self, facts: &Facts, now: Instant) {
-        let awake_by = match self.phase {
-            Phase::Running { until, .. } | Phase::Resorting { until } => self.give_up(until, facts),
-            Phase::Killing { until: at } | Phase::Due(at) => at.max(self.dead_by),
-            Phase::Down { .. } | Phase::Releasing { .. } => return,
-        };
-        if now >= awake_by {
+        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
+        if let Some(awake_by) = self.deadline(facts)
+            && !down
+            && now >= awake_by
+        {
             self.held_up = now > awake_by.after(SLACK);
         }
     }
