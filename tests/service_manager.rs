@@ -108,6 +108,14 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits for the end of a guard; who reaps it is not asked.
+fn wait_for_end(guard: Pid) {
+    let exe = format!("/proc/{guard}/exe");
+    until("end of the guard", || {
+        fs::metadata(&exe).is_err().then_some(())
+    });
+}
+
 /// The end of a socket at which a service manager listens.
 struct Manager {
     socket: UnixDatagram,
@@ -239,11 +247,7 @@ fn a_guard_that_has_stopped_the_service_ends() {
         host.wait_until_up();
         let guard = guard_of(&host.key);
         agent.kill();
-        until("end of the guard", || {
-            fs::metadata(format!("/proc/{guard}/exe"))
-                .is_err()
-                .then_some(())
-        });
+        wait_for_end(guard);
         assert!(!host.is_up(), "held: {held}");
     }
 }
@@ -273,11 +277,7 @@ fn finish_stops_what_agent_and_guard_left() {
     kill_process(guard, Signal::STOP).expect("it runs");
     agent.kill();
     kill_process(guard, Signal::KILL).expect("it runs");
-    until("end of the guard", || {
-        fs::metadata(format!("/proc/{guard}/exe"))
-            .is_err()
-            .then_some(())
-    });
+    wait_for_end(guard);
     assert!(host.is_up(), "nobody stopped it");
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");

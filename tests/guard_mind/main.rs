@@ -17,17 +17,24 @@ fn ms(ms: u64) -> Instant {
     Instant::from_boot(Duration::from_millis(ms))
 }
 
-/// Takes in `news` and returns what the guard does, without what it only says.
-fn turn(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
-    let mut acts = guard.turn(news, now);
-    acts.extend(guard.turn(News::Tick, now));
-    if acts.contains(&Act::KillLeft) {
-        acts.extend(guard.turn(News::NoStart, now));
-        acts.extend(guard.turn(News::Tick, now));
-    }
+/// Takes in `news` alone and returns what the guard does, without what it only says. A
+/// start that it kills has not ended yet.
+fn hear(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
+    let acts = guard.turn(news, now);
     let deeds = acts.iter().filter(|act| !matches!(act, Act::Say(..)));
     let deeds = deeds.cloned().collect();
     guard.done(acts);
+    deeds
+}
+
+/// As [`hear`], with the tick that follows; there was no start to be killed.
+fn turn(guard: &mut Guard, news: News, now: Instant) -> Vec<Act> {
+    let mut deeds = hear(guard, news, now);
+    deeds.extend(hear(guard, News::Tick, now));
+    if deeds.contains(&Act::KillLeft) {
+        deeds.extend(hear(guard, News::NoStart, now));
+        deeds.extend(hear(guard, News::Tick, now));
+    }
     deeds
 }
 
@@ -186,17 +193,10 @@ fn a_stop_that_hangs_is_killed_at_the_end_and_the_last_resort_is_run_once() {
 fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
     let (mut guard, fence) = watching(1485, false);
     turn(&mut guard, News::AgentGone, ms(100));
-    let mut tick = |now| {
-        let acts = guard.turn(News::Tick, now);
-        let acts: Vec<Act> = acts
-            .into_iter()
-            .filter(|act| !matches!(act, Act::Say(..)))
-            .collect();
-        (acts, guard.deadline())
-    };
-    let waits = Some(ms(1485).after(SLACK));
-    assert_eq!(tick(ms(1485)), (vec![Act::KillLeft], waits));
-    let (acts, _) = tick(ms(1485).after(SLACK));
+    let until = ms(1485).after(SLACK);
+    assert_eq!(hear(&mut guard, News::Tick, ms(1485)), [Act::KillLeft]);
+    assert_eq!(guard.deadline(), Some(until));
+    let acts = hear(&mut guard, News::Tick, until);
     let stop = Act::Run(Command::Stop, fence.dead_by);
     assert_eq!(acts, std::slice::from_ref(&stop), "not without end");
     let ended = News::Ended(Command::Stop, Outcome::Succeeded);
@@ -209,9 +209,8 @@ fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
 fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_gone_meanwhile() {
     let (mut guard, _) = watching(1485, false);
     let woken = ms(3_600_000);
-    let acts = guard.turn(News::Tick, woken);
+    let acts = hear(&mut guard, News::Tick, woken);
     assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    guard.done(acts);
     assert_eq!(turn(&mut guard, News::StartGone, woken), []);
     let ended = News::Ended(Command::Stop, Outcome::Succeeded);
     let again = Act::Run(Command::Stop, woken.after(timing().stop_budget()));
@@ -223,12 +222,10 @@ fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_gone_meanwhile(
 #[test]
 fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
     let (mut guard, fence) = watching(1485, true);
-    let acts = guard.turn(News::Tick, fence.act_at);
+    let acts = hear(&mut guard, News::Tick, fence.act_at);
     assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    guard.done(acts);
     turn(&mut guard, News::AgentGone, fence.act_at);
-    let acts = guard.turn(News::AgentBack, fence.act_at);
-    guard.done(acts);
+    hear(&mut guard, News::AgentBack, fence.act_at);
     turn(&mut guard, News::Tick, fence.dead_by);
     let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
     let acts = turn(&mut guard, resorted, fence.dead_by);
@@ -246,9 +243,8 @@ fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
 fn stop_follows_the_end_of_a_start_that_was_killed() {
     let (mut guard, fence) = watching(1485, false);
     turn(&mut guard, News::AgentGone, ms(100));
-    let acts = guard.turn(News::Tick, ms(1485));
+    let acts = hear(&mut guard, News::Tick, ms(1485));
     assert_eq!(acts.first(), Some(&Act::KillLeft));
-    guard.done(acts);
     let stop = Act::Run(Command::Stop, fence.dead_by);
     assert_eq!(turn(&mut guard, News::StartGone, ms(1486)), [stop]);
     let ended = News::Ended(Command::Stop, Outcome::Succeeded);
@@ -259,9 +255,8 @@ fn stop_follows_the_end_of_a_start_that_was_killed() {
 fn a_last_resort_beside_a_dying_start_is_run_again() {
     let (mut guard, _) = watching(1485, true);
     let woken = ms(3_600_000);
-    let acts = guard.turn(News::Tick, woken);
+    let acts = hear(&mut guard, News::Tick, woken);
     assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    guard.done(acts);
     let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
     let later = |late: u64| woken.after(Duration::from_millis(late));
     let resorts = |acts: Vec<Act>| {

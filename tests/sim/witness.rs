@@ -279,10 +279,11 @@ impl World<'_> {
     pub fn on_event(&mut self, id: usize, event: &Event) {
         let site = self.lives[id].site;
         let writing = &mut self.lives[id].writing;
-        if let Event::Written(_) | Event::Closed(_) = event {
-            let open = std::mem::take(&mut writing.open);
-            let unknown = matches!(event, Event::Written(Written::Unknown(_)));
-            writing.doubtful |= unknown || open && matches!(event, Event::Closed(_));
+        if let Event::Written(written) = event {
+            writing.open = false;
+            writing.doubtful |= matches!(written, Written::Unknown(_));
+        } else if let Event::Closed(_) = event {
+            writing.doubtful |= std::mem::take(&mut writing.open);
         }
         if let Event::Ended(command, outcome) = event {
             let writing = &mut self.lives[id].writing;
