@@ -314,12 +314,10 @@ impl Guard {
                 outcome.why()
             };
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
-            let r = self.timing.renewal();
-            let in_time = self.bound.is_some_and(|bound| now < bound);
-            let pause = if in_time { r / 4 } else { r };
             // What it had not undone has been done by now.
             let again = succeeded && !self.start_dies;
-            self.phase = Phase::Due(if again { now } else { now.after(pause) });
+            let later = self.timing.stop_again(now, self.bound.unwrap_or(now));
+            self.phase = Phase::Due(if again { now } else { later });
         }
     }
 

@@ -250,6 +250,14 @@ impl Timing {
         }
     }
 
+    /// Returns when a stop that failed now is run again: soon while V + C·R, the `bound`,
+    /// lies ahead.
+    #[must_use]
+    pub fn stop_again(self, now: Instant, bound: Instant) -> Instant {
+        let r = self.renewal();
+        now.after(if now < bound { r / 4 } else { r })
+    }
+
     /// Returns how long after V the guard waits for word of a living agent: a
     /// quarter of the stop budget, which leaves three for its own stop.
     #[must_use]

@@ -156,7 +156,6 @@ impl Stopping {
     /// Returns what the guard is to know: `None` when the service is down, or when
     /// it was not started under a lock.
     pub(super) fn fence(&self, facts: &Facts) -> Option<Fence> {
-        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         let left = !matches!(self.left, Left::Nothing);
         let patience = facts.config.timing.guard_patience();
         let heard_of_by = |at: Instant| at.max(self.from).after(patience);
@@ -172,7 +171,7 @@ impl Stopping {
             Phase::Resorting { until } => (heard_of_by(self.give_up(until, facts)), None),
             Phase::Down { .. } | Phase::Releasing { .. } => (own_turn, None),
         };
-        (left && !down).then_some(Fence {
+        (left && !self.is_down()).then_some(Fence {
             valid_until: self.from,
             act_at: if self.late {
                 act_at
@@ -239,12 +238,11 @@ impl Stopping {
         };
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
-            let r = facts.config.timing.renewal();
-            let pause = if now < self.bound { r / 4 } else { r };
             // What it had not undone has been done by now. Or it had no time.
             let undone = *outcome == Outcome::Succeeded && !facts.running(Command::Start);
             let at_once = undone || self.held_up;
-            self.phase = Phase::Due(if at_once { now } else { now.after(pause) });
+            let later = facts.config.timing.stop_again(now, self.bound);
+            self.phase = Phase::Due(if at_once { now } else { later });
         }
     }
 
@@ -357,12 +355,15 @@ impl Stopping {
         Next::Stay(State::Stopping(self))
     }
 
+    fn is_down(&self) -> bool {
+        matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. })
+    }
+
     /// What should have had its time by now had none if this agent was held up. Who is
     /// awake in time has waited for it once more.
     fn notice_delay(&mut self, facts: &Facts, now: Instant) {
-        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
         if let Some(awake_by) = self.deadline(facts)
-            && !down
+            && !self.is_down()
             && now >= awake_by
         {
             self.held_up = now > awake_by.after(SLACK);
@@ -408,8 +409,7 @@ impl Stopping {
     /// Says once that the promise may be broken, and runs the last resort: not where
     /// the service was never started under a lock.
     fn cry(&mut self, facts: &mut Facts, now: Instant) {
-        let down = matches!(self.phase, Phase::Down { .. } | Phase::Releasing { .. });
-        if !self.late && !down && now >= self.dead_by {
+        if !self.late && !self.is_down() && now >= self.dead_by {
             self.late = true;
             if let Phase::Running { told_at, .. } = &mut self.phase {
                 *told_at = now;
