@@ -4,6 +4,7 @@
 mod guards;
 
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
@@ -11,7 +12,16 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use guards::guard_of;
-use rustix::process::{Pid, Signal, kill_process};
+use putex::core::event::Under;
+use putex::core::guard::{Fence, Watch};
+use putex::core::timing::Timing;
+use putex::guard::word::{Answer, PACKET_MAX, Word};
+use putex::guard::{receive, send};
+use putex::sys;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// Longest that anything here may take, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -352,4 +362,91 @@ fn check_says_whether_the_options_are_right() {
         assert_eq!(quiet, (Some(expected), String::new()));
     }
     assert!(!host.folder.join("lock").exists(), "nothing is made");
+}
+
+/// A guard of this test's own, under the name of one that is dead.
+struct Guard {
+    listener: OwnedFd,
+}
+
+impl Guard {
+    /// Takes the place of a guard, when its agent is dead.
+    fn instead_of(guard: Pid, agent: Agent) -> Guard {
+        let name = name_of(guard);
+        kill_process(guard, Signal::STOP).expect("it runs");
+        agent.kill();
+        kill_process(guard, Signal::KILL).expect("it runs");
+        wait_for_end(guard);
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
+        let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+        bind(&listener, &address).expect("its name is free");
+        listen(&listener, 1).expect("it can be called");
+        Guard { listener }
+    }
+
+    /// Lets the next life in, tells it of a start that does not die, and says yes to all
+    /// that it wants until it ends.
+    fn serve(self, start: &Child) {
+        let agent = accept(&self.listener).expect("the next life calls");
+        let group = i32::try_from(start.id()).expect("a process");
+        let leader = pidfd_open(Pid::from_child(start), PidfdFlags::empty()).expect("it runs");
+        let timing = Timing::new(Duration::from_millis(200), 3, 5, 10_000).expect("it is safe");
+        let fence = Fence::of_lock(sys::now().after(Duration::from_secs(60)), timing);
+        let left = Answer::Ready(Watch::MayRun(fence), Under::default(), Some(group));
+        send(agent.as_fd(), &left.encode(), Some(leader.as_fd())).expect("it listens");
+        let mut buffer = vec![0; PACKET_MAX];
+        while let Ok((count, _)) = receive(agent.as_fd(), &mut buffer, RecvFlags::empty()) {
+            let answer = match Word::decode(&buffer[..count]) {
+                Some(Word::SetUp(_)) => Answer::Ready(Watch::Down, Under::default(), None),
+                Some(Word::Watch(Watch::MayRun(_))) => Answer::Armed,
+                Some(_) => continue,
+                None => return,
+            };
+            // The agent may end meanwhile.
+            let _ = send(agent.as_fd(), &answer.encode(), None);
+        }
+    }
+}
+
+/// Returns the name under which a guard can be called.
+fn name_of(guard: Pid) -> String {
+    let entries = fs::read_dir(format!("/proc/{guard}/fd")).expect("it is this user's");
+    let links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let own: Vec<_> = links.map(|link| link.display().to_string()).collect();
+    let sockets = fs::read_to_string("/proc/net/unix").expect("there is a /proc");
+    let names = sockets.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(6);
+        let (inode, name) = (words.next()?, words.next()?.strip_prefix('@')?);
+        own.contains(&format!("socket:[{inode}]"))
+            .then(|| name.to_owned())
+    });
+    let mut names = names.filter(|name| name.starts_with("putex-guard-"));
+    names.next().expect("it listens")
+}
+
+#[test]
+fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
+    let host = Host::new("dying");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = Guard::instead_of(guard_of(&host.key), agent);
+    let mut start = Command::new("sleep").arg("100").spawn().expect("it runs");
+    let log = host.folder.join("log");
+    let mut next = host.putex("agent", STOP);
+    next.stderr(fs::File::create(&log).expect("a file"));
+    std::thread::scope(|scope| {
+        let mut next = Agent(next.spawn().expect("it runs"));
+        scope.spawn(|| guard.serve(&start));
+        let said = |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
+        until("adoption", || said("the service goes on").then_some(()));
+        next.signal(Signal::TERM);
+        let beside = "stop failed: start had not ended when it began";
+        until("stop that does not count", || said(beside).then_some(()));
+        assert!(!said("the service is down"));
+        kill_process(Pid::from_child(&start), Signal::KILL).expect("it runs");
+        let status = next.0.wait().expect("it ends");
+        assert!(said("the service is down"));
+        assert_eq!(status.code(), Some(0));
+    });
+    start.wait().expect("it was killed");
 }

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -227,7 +227,12 @@ struct Ready {
     guard: bool,
     output: [bool; Command::ALL.len()],
     exit: [bool; Command::ALL.len()],
+    /// The start of the life before.
+    start_left: bool,
 }
+
+/// How a start has ended that was killed since its agent had died.
+const KILLED_WITH_AGENT: &str = "killed: the agent that ran it died";
 
 impl Nursery {
     /// Works until the agent has ended.
@@ -272,6 +277,11 @@ impl Nursery {
                 self.reap(at)?;
             }
         }
+        if ready.start_left {
+            self.sentinel.forget_group(Command::Start);
+            let failed = Outcome::Failed(KILLED_WITH_AGENT.to_owned());
+            self.post.tell(Event::Ended(Command::Start, failed))?;
+        }
         Some(())
     }
 
@@ -285,8 +295,8 @@ impl Nursery {
     /// Waits for an order, output, the end of a command, or word of the guard.
     fn wait(&self) -> io::Result<Ready> {
         let mut ready = Ready::default();
-        let mut fds = Vec::with_capacity(11);
-        let mut places: Vec<&mut bool> = Vec::with_capacity(10);
+        let mut fds = Vec::with_capacity(12);
+        let mut places: Vec<&mut bool> = Vec::with_capacity(11);
         let here = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         fds.push(here(self.waker.as_fd()));
         places.push(&mut ready.waker);
@@ -303,12 +313,23 @@ impl Nursery {
                 places.push(exit);
             }
         }
+        if let Some(ended) = self.start_left() {
+            fds.push(here(ended));
+            places.push(&mut ready.start_left);
+        }
         self.alarm.poll(&mut fds, self.sentinel.deadline())?;
         for (fd, place) in fds.iter().zip(places) {
             *place = !fd.revents().is_empty();
         }
         drop(fds);
         Ok(ready)
+    }
+
+    /// The start of the life before is there until it has ended: until then there is none
+    /// of this life.
+    fn start_left(&self) -> Option<BorrowedFd<'_>> {
+        let own = self.stages[Command::Start as usize].exit();
+        self.sentinel.start_known().filter(|_| own.is_none())
     }
 
     /// Tells the guard what it has to know by now.

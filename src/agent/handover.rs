@@ -6,11 +6,11 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, sockopt};
 use rustix::process::{PidfdFlags, Signal};
 
-use super::sentinel::ANSWER_MAX;
+use super::sentinel::{ANSWER_MAX, Group};
 use crate::core::guard::{Inherited, Watch};
 use crate::core::timing::{Instant, Timing};
-use crate::guard::call;
 use crate::guard::word::Answer;
+use crate::guard::{call, receive};
 use crate::sys::{self, Alarm, Want};
 
 /// How long a guard takes to answer, at the longest: then it hangs. Not longer than R,
@@ -33,6 +33,8 @@ pub(super) struct Handover {
     pub(super) name: String,
     /// Its service, if that may run.
     pub(super) left: Option<Inherited>,
+    /// Its start, if that was killed and has not ended.
+    pub(super) start: Option<Group>,
 }
 
 /// Attaches to the guard of a life before. One that is ending the service already
@@ -49,12 +51,13 @@ pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Han
         }
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         match ask(&socket, timing, alarm) {
-            Reply::Watching(left) => {
+            Reply::Watching(left, start) => {
                 return Some(Handover {
                     socket,
                     process,
                     name: name.to_owned(),
                     left,
+                    start,
                 });
             }
             Reply::HungUp if sys::now() < until => {
@@ -74,7 +77,7 @@ pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Han
 
 /// What a guard says to a new life.
 enum Reply {
-    Watching(Option<Inherited>),
+    Watching(Option<Inherited>, Option<Group>),
     /// It knows of a life that lives, or has ended.
     HungUp,
     Nothing,
@@ -88,15 +91,26 @@ fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
         if !matches!(ready, Ok([true])) {
             return Reply::Nothing;
         }
-        let Ok((count, _)) = rustix::net::recv(socket, &mut buffer, RecvFlags::DONTWAIT) else {
+        let received = receive(socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+        let Ok((count, leader)) = received else {
             return Reply::HungUp;
         };
         match Answer::decode(&buffer[..count]) {
-            Some(Answer::Ready(watch, under)) => {
-                return Reply::Watching(match watch {
+            // Without a descriptor to spare nothing can be known of it.
+            Some(Answer::Ready(_, _, Some(_))) if leader.is_none() => return Reply::HungUp,
+            Some(Answer::Ready(watch, under, group)) => {
+                let start = group.zip(leader);
+                let start = start.map(|(number, leader)| Group { number, leader });
+                let start_dies = start.is_some();
+                let left = match watch {
                     Watch::Down => None,
-                    Watch::MayRun(fence) => Some(Inherited { fence, under }),
-                });
+                    Watch::MayRun(fence) => Some(Inherited {
+                        fence,
+                        under,
+                        start_dies,
+                    }),
+                };
+                return Reply::Watching(left, start);
             }
             Some(Answer::Acting(watch)) => {
                 log::warn!("the guard of this agent's previous life is stopping the service");

@@ -1,20 +1,15 @@
 //! The agent's end of its guard: starts it, or goes on with that of a life before,
 //! tells it what it has to know, and notices at once when it is gone.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::cmsg_space;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
@@ -24,6 +19,7 @@ use crate::command::{remove_agents_own, remove_secrets};
 use crate::core::event::{Command, Sentry, Under};
 use crate::core::guard::Watch;
 use crate::core::timing::Instant;
+use crate::guard::send;
 use crate::guard::word::{Answer, SetUp, Word};
 use crate::sys::{self, Alarm, Want};
 
@@ -57,9 +53,6 @@ pub(super) struct Sentinel {
     groups: [Option<Group>; Command::ALL.len()],
     alarm: Alarm,
 }
-
-/// Nothing waits for a guard.
-const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// The process group of a command that runs.
 #[derive(Debug)]
@@ -107,6 +100,7 @@ impl Sentinel {
                 sentinel.watch = Some(Watch::MayRun(left.fence));
                 sentinel.under = Some(left.under);
             }
+            sentinel.groups[Command::Start as usize] = handover.start;
             sentinel.line = Some(Line {
                 socket: handover.socket,
                 process: handover.process,
@@ -258,6 +252,13 @@ impl Sentinel {
         self.line.is_some() && self.groups[command as usize].is_some()
     }
 
+    /// Returns what becomes readable when the start has ended that the guard knows of: one
+    /// of this life, or one of the life before that was killed.
+    pub(super) fn start_known(&self) -> Option<BorrowedFd<'_>> {
+        let start = self.groups[Command::Start as usize].as_ref();
+        start.map(|start| start.leader.as_fd())
+    }
+
     /// A command has ended: a guard that is started later need not know of it.
     pub(super) fn forget_group(&mut self, command: Command) {
         self.groups[command as usize] = None;
@@ -301,26 +302,21 @@ impl Sentinel {
         let line = self.line.as_ref()?;
         let group = self.groups[command as usize].as_ref()?;
         let word = Word::Group(command, group.number);
-        let leader = [group.leader.as_fd()];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(&leader));
-        let packet = word.encode();
-        let packet = [IoSlice::new(&packet)];
-        let sent = rustix::net::sendmsg(&line.socket, &packet, &mut control, AT_ONCE);
+        let leader = Some(group.leader.as_fd());
+        let sent = send(line.socket.as_fd(), &word.encode(), leader);
         self.sent(sent)
     }
 
     fn send(&mut self, word: &Word) -> Option<Sentry> {
         let line = self.line.as_ref()?;
-        let sent = rustix::net::send(&line.socket, &word.encode(), AT_ONCE);
+        let sent = send(line.socket.as_fd(), &word.encode(), None);
         self.sent(sent)
     }
 
     /// A guard that takes nothing in is as good as gone.
-    fn sent(&mut self, sent: Result<usize, Errno>) -> Option<Sentry> {
+    fn sent(&mut self, sent: Result<(), Errno>) -> Option<Sentry> {
         match sent {
-            Ok(_) => None,
+            Ok(()) => None,
             Err(Errno::AGAIN) => Some(self.lost("it takes nothing in", sys::now())),
             Err(error) => Some(self.lost(&error.to_string(), sys::now())),
         }

@@ -26,8 +26,8 @@ pub(super) struct Left {
 enum Dying {
     /// There was none, which is still to be said.
     Nobody,
-    /// This is how its end shows.
-    Start(OwnedFd),
+    /// The group that it was in, and how its end shows.
+    Start(Pid, OwnedFd),
     /// The guard knows that there is none.
     Said,
 }
@@ -97,16 +97,17 @@ impl Left {
                 // It fails when the group has ended since.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
                 if command == Command::Start {
-                    self.dying = Dying::Start(leader);
+                    self.dying = Dying::Start(group, leader);
                 }
             }
         }
     }
 
-    /// Returns what becomes readable when a start that was killed has ended.
-    pub(super) fn dying_start(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns the group of a start that was killed and has not ended, and what becomes
+    /// readable when it has.
+    pub(super) fn dying_start(&self) -> Option<(i32, BorrowedFd<'_>)> {
         match &self.dying {
-            Dying::Start(leader) => Some(leader.as_fd()),
+            Dying::Start(group, leader) => Some((group.as_raw_nonzero().get(), leader.as_fd())),
             Dying::Nobody | Dying::Said => None,
         }
     }
@@ -114,9 +115,9 @@ impl Left {
     /// Returns, once after [`Left::kill`], what became of the start that was there.
     pub(super) fn start_gone(&mut self) -> Option<News> {
         let news = match &self.dying {
-            Dying::Start(leader) if sys::is_ready(leader) => News::StartGone,
+            Dying::Start(_, leader) if sys::is_ready(leader) => News::StartGone,
             Dying::Nobody => News::NoStart,
-            Dying::Start(_) | Dying::Said => return None,
+            Dying::Start(..) | Dying::Said => return None,
         };
         self.dying = Dying::Said;
         Some(news)

@@ -1,19 +1,17 @@
-//! The socket between agent and guard, seen from the guard's side, and the name under
-//! which another life of the agent finds it.
+//! The socket between agent and guard, and the name under which another life of the
+//! agent finds it.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use rustix::process::PidfdFlags;
-
-use super::word::Word;
 
 /// Lives of the agent that may wait to be let in.
 const BACKLOG: i32 = 4;
@@ -37,13 +35,37 @@ impl Agent {
     }
 }
 
-/// Returns the next word, and the descriptor that came with it; `None` at the end, and
-/// for what is no word.
-pub(super) fn receive(
+/// Sends a packet, and a descriptor with it, without waiting for the other end.
+///
+/// # Errors
+///
+/// When the other end is gone, or has no room.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptor = descriptor.as_slice();
+    if !descriptor.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(descriptor));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
+}
+
+/// Returns the length of the next packet, 0 at the end, and the descriptor that came with
+/// it.
+///
+/// # Errors
+///
+/// When there is nothing, for who does not wait, or the other end is gone.
+pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
-) -> Result<Option<(Word, Option<OwnedFd>)>, Errno> {
+) -> Result<(usize, Option<OwnedFd>), Errno> {
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -56,8 +78,7 @@ pub(super) fn receive(
         RecvAncillaryMessage::ScmCredentials(_) | _ => None,
     });
     let descriptor = descriptors.flatten().next();
-    let word = Word::decode(&buffer[..received.bytes]);
-    Ok(word.map(|word| (word, descriptor)))
+    Ok((received.bytes, descriptor))
 }
 
 /// Listens on a name that is no file: nothing is left behind by a guard that dies.

@@ -14,22 +14,22 @@ pub mod word;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, sockopt};
+use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use self::device::Device;
 pub use self::device::look as look_at_device;
 use self::left::Left;
-use self::line::{Agent, listen, receive};
-pub use self::line::{call, is_there};
+use self::line::{Agent, listen};
+pub use self::line::{call, is_there, receive, send};
 pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};
@@ -67,12 +67,13 @@ pub fn run(stderr: Sink) -> Result<Exit, String> {
     let nothing = File::open("/dev/null").map_err(no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let mut buffer = vec![0; PACKET_MAX];
-    let set_up = match receive(socket.as_fd(), &mut buffer, RecvFlags::empty()) {
-        Ok(Some((Word::SetUp(set_up), _))) => *set_up,
-        Ok(_) | Err(_) => return Err("guard: it is started by an agent, not by hand".to_owned()),
+    let first = receive(socket.as_fd(), &mut buffer, RecvFlags::empty());
+    let first = first.map(|(count, _)| Word::decode(&buffer[..count]));
+    let Ok(Some(Word::SetUp(set_up))) = first else {
+        return Err("guard: it is started by an agent, not by hand".to_owned());
     };
     let mut house =
-        House::new(socket, set_up, stderr, nothing, buffer).map_err(|error| error.to_string())?;
+        House::new(socket, *set_up, stderr, nothing, buffer).map_err(|error| error.to_string())?;
     house.settle();
     Ok(house.keep())
 }
@@ -161,11 +162,7 @@ impl House {
             // The agent says why it is not permitted, if it is not.
             let _ = raw::set_realtime();
         }
-        let watch = self.guard.watch();
-        if self.guard.acting() {
-            return self.answer(&Answer::Acting(watch));
-        }
-        self.answer(&Answer::Ready(watch, self.under.clone()));
+        self.greet();
     }
 
     fn have(&mut self, device: Device) {
@@ -227,7 +224,7 @@ impl House {
             stop.exit().unwrap_or(caller),
             resort.exit().unwrap_or(caller),
             self.left.agents_stop().unwrap_or(caller),
-            self.left.dying_start().unwrap_or(caller),
+            self.left.dying_start().map_or(caller, |(_, leader)| leader),
         ];
         let fds = fds.map(|fd| (fd, Want::Read));
         let [agent, caller, out0, out1, exit0, exit1, agents_stop, _] =
@@ -273,15 +270,20 @@ impl House {
     fn listen_to_agent(&mut self) {
         while let Some(agent) = &self.agent {
             match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
-                Ok(Some((word, leader))) => self.heed(word, leader),
+                Ok((count, leader)) => match Word::decode(&self.buffer[..count]) {
+                    Some(word) => self.heed(word, leader),
+                    // Gone, or not to be understood, which comes to the same.
+                    None => self.agent_gone(),
+                },
                 Err(Errno::AGAIN) => return,
-                // Gone, or not to be understood, which comes to the same.
-                Ok(None) | Err(_) => {
-                    self.agent = None;
-                    self.hear(News::AgentGone);
-                }
+                Err(_) => self.agent_gone(),
             }
         }
+    }
+
+    fn agent_gone(&mut self) {
+        self.agent = None;
+        self.hear(News::AgentGone);
     }
 
     fn heed(&mut self, word: Word, leader: Option<OwnedFd>) {
@@ -341,20 +343,26 @@ impl House {
             return;
         }
         self.agent = Some(Agent::of(socket));
-        let watch = self.guard.watch();
-        if self.guard.acting() {
-            self.answer(&Answer::Acting(watch));
-        } else {
-            self.answer(&Answer::Ready(watch, self.under.clone()));
-        }
         self.hear(News::AgentBack);
+        self.greet();
     }
 
-    fn answer(&mut self, answer: &Answer) {
+    /// Says what is watched here. With the packet goes the start that dies.
+    fn greet(&self) {
+        let watch = self.guard.watch();
+        if self.guard.acting() {
+            return self.answer(&Answer::Acting(watch), None);
+        }
+        let start = self.left.dying_start();
+        let group = start.map(|(group, _)| group);
+        let ready = Answer::Ready(watch, self.under.clone(), group);
+        self.answer(&ready, start.map(|(_, leader)| leader));
+    }
+
+    fn answer(&self, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) {
         if let Some(agent) = &self.agent {
             // An agent that is gone is noticed where it is read from.
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(&agent.socket, &answer.encode(), flags);
+            let _ = send(agent.socket.as_fd(), &answer.encode(), descriptor);
         }
     }
 
@@ -382,8 +390,8 @@ impl House {
                 }
             }
             Act::Disarm => self.disarm(),
-            Act::SayArmed => self.answer(&Answer::Armed),
-            Act::SayUnfit(why) => self.answer(&Answer::Unfit(why)),
+            Act::SayArmed => self.answer(&Answer::Armed, None),
+            Act::SayUnfit(why) => self.answer(&Answer::Unfit(why), None),
             Act::KillAgent => self.kill_agent(),
             Act::KillLeft => self.left.kill(),
             Act::KillService => self.left.kill_service(),
@@ -418,11 +426,11 @@ impl House {
                 "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
                  putex has ended"
             );
-            self.answer(&Answer::Remark(true, text));
+            self.answer(&Answer::Remark(true, text), None);
             return self.have(device);
         }
         let text = format!("watchdog {path}: timeout {}", Ms(device.timeout()));
-        self.answer(&Answer::Remark(false, text));
+        self.answer(&Answer::Remark(false, text), None);
         device.disarm();
     }
 
@@ -433,7 +441,8 @@ impl House {
             Ok(device) => return Some(device),
             Err(why) if required => self.hear(News::NoDevice(Some(why))),
             Err(why) => {
-                self.answer(&Answer::Remark(true, format!("{why}; going on without it")));
+                let text = format!("{why}; going on without it");
+                self.answer(&Answer::Remark(true, text), None);
                 self.hear(News::NoDevice(None));
             }
         }

@@ -13,7 +13,7 @@ use crate::core::record::Revision;
 use crate::core::timing::{Instant, Timing};
 
 /// Version of these words. A guard of another version is not spoken to.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Largest packet: three commands of 128 KiB do not fit, and never did into the
 /// arguments of the agent.
@@ -68,8 +68,9 @@ pub struct SetUp {
 /// What a guard says to its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It watches; so it was told last.
-    Ready(Watch, Under),
+    /// It watches; so it was told last. A start of a life before that was killed and has
+    /// not ended was in this process group, and its first process comes with the packet.
+    Ready(Watch, Under, Option<i32>),
     /// It has begun to end the service.
     Acting(Watch),
     /// The service may be started.
@@ -101,7 +102,7 @@ impl Word {
             Word::Group(command, group) => {
                 out.number(3);
                 out.number(*command as u64);
-                out.number(u64::try_from(*group).unwrap_or(0));
+                out.group(*group);
             }
             Word::KillService => out.number(4),
             Word::GivenUp => out.number(5),
@@ -120,9 +121,7 @@ impl Word {
             2 => Word::Under(input.under()?),
             3 => {
                 let command = usize::try_from(input.number()?).ok()?;
-                // To signal "group 1" would be to signal every process there is.
-                let group = i32::try_from(input.number()?).ok().filter(|id| *id != 1)?;
-                Word::Group(*Command::ALL.get(command)?, group)
+                Word::Group(*Command::ALL.get(command)?, input.group()?)
             }
             4 => Word::KillService,
             5 => Word::GivenUp,
@@ -199,10 +198,11 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer(Vec::with_capacity(64));
         match self {
-            Answer::Ready(watch, under) => {
+            Answer::Ready(watch, under, start) => {
                 out.number(0);
                 out.watch(*watch);
                 out.under(under);
+                out.group(start.unwrap_or(0));
             }
             Answer::Acting(watch) => {
                 out.number(1);
@@ -227,7 +227,11 @@ impl Answer {
     pub fn decode(packet: &[u8]) -> Option<Answer> {
         let mut input = Reader(packet);
         Some(match input.number()? {
-            0 => Answer::Ready(input.watch()?, input.under()?),
+            0 => {
+                let (watch, under) = (input.watch()?, input.under()?);
+                let start = Some(input.group()?).filter(|group| *group != 0);
+                Answer::Ready(watch, under, start)
+            }
             1 => Answer::Acting(input.watch()?),
             2 => Answer::Armed,
             3 => Answer::Unfit(input.text()?),
@@ -242,6 +246,10 @@ struct Writer(Vec<u8>);
 impl Writer {
     fn number(&mut self, number: u64) {
         self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn group(&mut self, group: i32) {
+        self.number(u64::try_from(group).unwrap_or(0));
     }
 
     fn duration(&mut self, duration: Duration) {
@@ -288,6 +296,11 @@ impl Reader<'_> {
         let (number, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*number))
+    }
+
+    /// To signal "group 1" would be to signal every process there is.
+    fn group(&mut self) -> Option<i32> {
+        i32::try_from(self.number()?).ok().filter(|id| *id != 1)
     }
 
     fn duration(&mut self) -> Option<Duration> {
@@ -389,7 +402,9 @@ mod tests {
                     previous: Some("beta".to_owned()),
                     ..Under::default()
                 },
+                Some(4711),
             ),
+            Answer::Ready(Watch::Down, Under::default(), None),
             Answer::Acting(Watch::Down),
             Answer::Armed,
             Answer::Unfit("no device".to_owned()),

@@ -177,6 +177,8 @@ impl Pumps {
         let inherited = fence(left, BEGIN).map(|fence| Inherited {
             fence,
             under: Under::default(),
+            // What is killed ends at once here.
+            start_dies: false,
         });
         let pump = Pump::new(config, me, inherited, at(BEGIN, 0));
         let frame = self.begin_frame();

@@ -30,7 +30,8 @@ pub enum Word {
 /// What a guard says to its agent.
 #[derive(Clone, Debug)]
 pub enum Says {
-    Ready(Watch, Box<Under>),
+    /// With the start of a life before that was killed and has not ended.
+    Ready(Watch, Box<Under>, Option<usize>),
     Acting(Watch),
     Armed,
     Unfit,
@@ -78,6 +79,8 @@ pub struct GuardProcess {
     served: Vec<usize>,
     /// It was told whether the service may run.
     pub told: bool,
+    /// Its agent has ended although the service may run.
+    pub given_up: bool,
     under: Under,
     stages: [Option<usize>; 2],
     killed: [bool; 2],
@@ -106,6 +109,7 @@ impl World<'_> {
             agent: Some(agent),
             served: vec![agent],
             told: false,
+            given_up: false,
             under: Under::default(),
             stages: [None; 2],
             killed: [false; 2],
@@ -250,7 +254,10 @@ impl World<'_> {
                 Word::StopBegins if self.guards[id].left[Command::Stop as usize].is_none() => {}
                 Word::StopBegins => self.guard_hears(id, News::AgentsStopBegan),
                 Word::KillService => self.cage_kill(self.guards[id].site),
-                Word::GivenUp => self.guard_hears(id, News::GivenUp),
+                Word::GivenUp => {
+                    self.guards[id].given_up = true;
+                    self.guard_hears(id, News::GivenUp);
+                }
             }
         }
         for (life, gone) in callers {
@@ -274,7 +281,7 @@ impl World<'_> {
         let says = if acting {
             Says::Acting(watch)
         } else {
-            Says::Ready(watch, Box::new(self.guards[id].under.clone()))
+            Says::Ready(watch, Box::new(self.guards[id].under.clone()), None)
         };
         self.answer(id, says);
     }
@@ -285,17 +292,21 @@ impl World<'_> {
         }
         self.guards[id].agent = Some(life);
         self.guards[id].served.push(life);
+        self.guard_hears(id, News::AgentBack);
         let Some(mind) = &self.guards[id].mind else {
             return;
         };
         let watch = mind.watch();
+        let start = match self.guards[id].dying {
+            Dying::Start(start) => Some(start),
+            Dying::Nobody | Dying::Said => None,
+        };
         let says = if mind.acting() {
             Says::Acting(watch)
         } else {
-            Says::Ready(watch, Box::new(self.guards[id].under.clone()))
+            Says::Ready(watch, Box::new(self.guards[id].under.clone()), start)
         };
         self.say(id, life, says);
-        self.guard_hears(id, News::AgentBack);
     }
 
     fn answer(&mut self, id: usize, says: Says) {

@@ -124,17 +124,23 @@ impl World<'_> {
             return;
         }
         match says {
-            Says::Ready(watch, under) => {
+            Says::Ready(watch, under, start) => {
                 let inherited = match watch {
                     Watch::Down => None,
                     Watch::MayRun(fence) => Some(Inherited {
                         fence,
                         under: (*under).clone(),
+                        start_dies: start.is_some(),
                     }),
                 };
                 self.lives[id].calling = None;
-                self.lives[id].sentinel.take_over(guard, watch, *under);
+                self.lives[id]
+                    .sentinel
+                    .take_over(guard, watch, *under, start);
                 self.start_pump(id, inherited);
+                if let Some(start) = start.filter(|start| !self.processes[*start].alive) {
+                    self.after(1, Happening::Life(id, LifeEvent::Exited(start)));
+                }
             }
             Says::Acting(watch) => {
                 self.count(Sometimes::ActingGuardMet);

@@ -104,10 +104,16 @@ impl Sentinel {
     }
 
     /// The guard of a life before is this one's now.
-    pub fn take_over(&mut self, guard: usize, watch: Watch, under: Under) {
+    pub fn take_over(&mut self, guard: usize, watch: Watch, under: Under, start: Option<usize>) {
         self.line = Some((guard, self.start_at));
+        self.groups[Command::Start as usize] = start;
         self.watch = Some(watch);
         self.under = under;
+    }
+
+    /// Whether it told the guard of this start.
+    pub fn knows(&self, start: usize) -> bool {
+        self.groups[Command::Start as usize] == Some(start)
     }
 
     pub fn started_at(&mut self, now: Instant) {
@@ -275,13 +281,19 @@ impl World<'_> {
     /// A command has ended.
     pub fn reap(&mut self, id: usize, process: usize) {
         let command = self.processes[process].command;
-        let slot = &mut self.lives[id].slots[command as usize];
-        if slot.process != Some(process) {
+        let life = &mut self.lives[id];
+        let slot = &mut life.slots[command as usize];
+        let group = &mut life.sentinel.groups[command as usize];
+        let outcome = if slot.process == Some(process) {
+            slot.process = None;
+            let killed = slot.killed;
+            self.outcome(process, killed)
+        } else if slot.process.is_none() && *group == Some(process) {
+            // The start of the life before.
+            Outcome::Failed("killed".to_owned())
+        } else {
             return;
-        }
-        slot.process = None;
-        let killed = slot.killed;
-        let outcome = self.outcome(process, killed);
+        };
         self.lives[id].sentinel.groups[command as usize] = None;
         self.tell(id, Event::Ended(command, outcome));
     }

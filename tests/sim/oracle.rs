@@ -86,7 +86,7 @@ impl World<'_> {
     }
 
     /// Returns by when the service of a site must be down.
-    fn dead_by(&self, site: usize) -> Option<True> {
+    pub fn dead_by(&self, site: usize) -> Option<True> {
         let timing = self.sc.sites[site].timing;
         let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
         let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
@@ -180,8 +180,10 @@ impl World<'_> {
         let over = self.now + MS >= clock.when(clock.at(acked).after(budget));
         // With a device it was left to that, when agent and guard were gone together.
         let device = self.host(site).device.is_some();
-        // A start that does not die is waited for before stop, and its stop does not count.
+        // A start that does not die is waited for before stop, and its stop does not count:
+        // there is another when it has died.
         let dying = place.starts.iter().any(|id| self.processes[*id].dying);
+        let dying = dying || self.now < place.start_died_at + 40 * MS;
         let excuse = &place.excuse;
         let hindered = excuse.stop_failed || excuse.late || device || dying || !over;
         if place.up && !hindered && !self.excused(site) {
@@ -302,9 +304,11 @@ impl World<'_> {
     pub fn on_leave(&mut self, guard: usize) {
         let site = self.guards[guard].site;
         let dying = self.now <= self.sites[site].killed_at;
+        // Its agent has waited for a start that does not die until it had to cry.
+        let given_up = self.guards[guard].given_up;
         let starts = self.sites[site].starts.iter();
         let mut starts = starts.map(|id| &self.processes[*id]);
-        let starting = starts.any(|start| !start.stray && !start.dying);
+        let starting = starts.any(|start| !(start.stray || start.dying && given_up));
         let left = (self.sites[site].up || starting) && !dying && !self.agent_is_well(site);
         // One whose name was not written down yet watches on beside it.
         let alone = self.sites[site].guards.iter().all(|other| *other == guard);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use putex::core::event::{Command, Outcome};
 use putex::core::timing::Instant;
 
-use super::agent::LifeEvent;
+use super::agent::{Life, LifeEvent};
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
@@ -53,6 +53,9 @@ pub enum ProcessEvent {
     /// A kill has taken effect.
     Die,
 }
+
+/// How long it takes the kernel, at the longest, to end a start that was killed.
+const STUCK_MAX: u64 = 300 * MS;
 
 /// What becomes of a command.
 struct Fate {
@@ -220,8 +223,11 @@ impl World<'_> {
         match event {
             ProcessEvent::Effect => match process.effect {
                 Some(true) => {
+                    // One that dies so late that stop has no time after it.
+                    let by = self.dead_by(process.site).unwrap_or(0);
+                    let late = process.stuck && self.now + STUCK_MAX + 20 * MS > by;
                     let excuse = &mut self.sites[process.site].excuse;
-                    let stray = process.stray || process.stuck;
+                    let stray = process.stray || late;
                     excuse.unwatched |= stray;
                     excuse.stray |= stray;
                     self.service_up(process.site);
@@ -232,6 +238,9 @@ impl World<'_> {
             ProcessEvent::End | ProcessEvent::Die => {
                 self.processes[id].alive = false;
                 self.sites[process.site].starts.retain(|start| *start != id);
+                if process.command == Command::Start && process.dying {
+                    self.sites[process.site].start_died_at = self.now;
+                }
                 let wait = self.late();
                 let (command, site) = (process.command, process.site);
                 self.note(Some(site), || {
@@ -251,7 +260,11 @@ impl World<'_> {
                                 self.after(wait, Happening::Guard(guard, GuardEvent::Look));
                             }
                         }
-                        Happening::Life(life, LifeEvent::Exited(id))
+                        // Another life waits for a start of the one before.
+                        let mut lives = self.sites.iter().filter_map(|site| site.life);
+                        let knows = |life: &Life| life.alive && life.sentinel.knows(id);
+                        let heir = lives.find(|life| knows(&self.lives[*life]));
+                        Happening::Life(heir.unwrap_or(life), LifeEvent::Exited(id))
                     }
                     Owner::Guard(guard) => Happening::Guard(guard, GuardEvent::Exited),
                 };
@@ -277,7 +290,7 @@ impl World<'_> {
             self.count(Sometimes::StartKilled);
             if self.strikes(Kind::StartStuck) {
                 self.processes[id].stuck = true;
-                wait += self.chance.below(300 * MS);
+                wait += self.chance.below(STUCK_MAX);
             }
         }
         self.step(Step::Killed);
@@ -327,15 +340,10 @@ impl World<'_> {
     }
 
     /// Whether a start is under way that may yet bring the service up, for all that an agent
-    /// knows. Of one that cannot be killed the next life knows nothing.
+    /// knows.
     pub fn starting(&self, site: usize) -> bool {
-        let known = |start: &Process| match start.owner {
-            Owner::Life(life) => !start.stuck || self.lives[life].alive,
-            Owner::Guard(_) => true,
-        };
-        let starts = self.sites[site].starts.iter();
-        let mut starts = starts.map(|id| &self.processes[*id]);
-        starts.any(|start| !start.stray && known(start))
+        let mut starts = self.sites[site].starts.iter();
+        starts.any(|id| !self.processes[*id].stray)
     }
 
     /// Whether the service is up, or may yet come up.

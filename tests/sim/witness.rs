@@ -88,7 +88,8 @@ impl World<'_> {
         // Or a start that cannot be killed, of a life before, has done its work since.
         let excuse = &self.sites[site].excuse;
         let lied = excuse.lied || excuse.stray;
-        if (up && !lied && !self.is_double(site)) || !stopped || starting {
+        let may_run = (up && !lied || starting) && !self.is_double(site);
+        if may_run || !stopped {
             let text = format!("{site} releases: up {up}, stopped {stopped}, starting {starting}");
             self.fail("release", text);
         }

@@ -101,6 +101,8 @@ pub struct Site {
     pub stopped: bool,
     /// When all that start left behind is dead.
     pub killed_at: True,
+    /// When a start that was killed ended last.
+    pub start_died_at: True,
     /// The starts that run, and the guards that live.
     pub starts: Vec<usize>,
     pub guards: Vec<usize>,
@@ -164,6 +166,7 @@ impl<'a> World<'a> {
             unfit: 0,
             stopped: true,
             killed_at: 0,
+            start_died_at: 0,
             starts: Vec::new(),
             guards: Vec::new(),
             plain: Plain::new(),

@@ -58,6 +58,7 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
         if let Some(setup) = line.strip_prefix("setup ") {
             let words = Words::new(setup);
             prompt = !words.named.contains_key("guard");
+            running[Command::Start as usize] = words.named.contains_key("start-dies");
             pump = Some(set_up(&words).map_err(|why| wrong(&why))?);
             continue;
         }
@@ -197,6 +198,7 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
                 epoch: Some("e1".to_owned()),
                 previous: Some("beta".to_owned()),
             },
+            start_dies: words.named.contains_key("start-dies"),
         }),
     };
     let pump = Pump::new(config, me, inherited, ms(0));

@@ -49,4 +49,7 @@ pub struct Inherited {
     pub fence: Fence,
     /// The lock that it runs under.
     pub under: Under,
+    /// A start was killed as that life had died, and has not ended: its end is told as if
+    /// it were this life's.
+    pub start_dies: bool,
 }

@@ -384,6 +384,13 @@ impl Facts {
         }
     }
 
+    /// A life before left the service running, and a start that was killed may still do its
+    /// work.
+    pub(super) fn inherit(&mut self, start_dies: bool) {
+        self.service = Service::MayRun;
+        self.running[Command::Start as usize] = start_dies;
+    }
+
     pub(super) fn running(&self, command: Command) -> bool {
         self.running[command as usize]
     }

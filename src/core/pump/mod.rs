@@ -166,8 +166,8 @@ impl Pump {
             None => now.after(config.timing.renewal()),
         };
         let mut facts = Facts::new(config, me, now);
-        if inherited.is_some() {
-            facts.service = Service::MayRun;
+        if let Some(inherited) = &inherited {
+            facts.inherit(inherited.start_dies);
         }
         Pump {
             state: State::Looking { until, inherited },
@@ -179,23 +179,23 @@ impl Pump {
     /// what it knows is all there is. Of a service that a life before may have left
     /// running it hears nothing, so that what watches over that still does.
     fn watch(&self) -> Option<(Watch, Under)> {
+        let of_life_before = |left: &Inherited| (left.fence, left.under.clone());
         let may_run = match &self.state {
-            State::Looking { inherited, .. } => inherited.clone(),
-            State::Taking(taking) => taking.inherited().cloned(),
+            State::Looking { inherited, .. } => inherited.as_ref().map(of_life_before),
+            State::Taking(taking) => taking.inherited().map(of_life_before),
             State::Active(active) => {
                 let hold = active.hold();
                 let fence = Fence::of_lock(hold.valid_until, self.facts.config.timing);
-                let under = self.facts.under(Some(hold));
-                Some(Inherited { fence, under })
+                Some((fence, self.facts.under(Some(hold))))
             }
-            State::Stopping(stopping) => stopping.fence(&self.facts).map(|fence| Inherited {
-                fence,
-                under: stopping.under(&self.facts),
-            }),
+            State::Stopping(stopping) => {
+                let fence = stopping.fence(&self.facts);
+                fence.map(|fence| (fence, stopping.under(&self.facts)))
+            }
             State::Standby(_) | State::Confirming(_) | State::Ended => None,
         };
         match may_run {
-            Some(Inherited { fence, under }) => Some((Watch::MayRun(fence), under)),
+            Some((fence, under)) => Some((Watch::MayRun(fence), under)),
             None if self.facts.service == Service::Down => Some((Watch::Down, Under::default())),
             None => None,
         }
