@@ -182,10 +182,19 @@ impl Outcome {
             Outcome::Overran => "it did not end in time and was killed",
         }
     }
+
+    /// As [`Outcome::why`], for a stop that may have begun beside a start: then it cannot
+    /// count, and is killed when start has ended.
+    #[must_use]
+    pub fn why_not_down(&self, beside_start: bool) -> &str {
+        match self {
+            Outcome::Succeeded | Outcome::Overran if beside_start => BESIDE_START,
+            Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran => self.why(),
+        }
+    }
 }
 
-/// Why a stop or a last resort that succeeded does not count: that could still do its work
-/// after it.
+/// Why a stop or a last resort does not count: start could still do its work after it.
 pub const BESIDE_START: &str = "start had not ended when it began";
 
 /// What agent and guard say when a service is not known to be down in time.

@@ -285,8 +285,11 @@ impl Guard {
 
     fn start_gone(&mut self, now: Instant) {
         self.start_dies = false;
-        if let Phase::Killing(_) | Phase::Due(_) = self.phase {
-            self.phase = Phase::Due(now);
+        match self.phase {
+            Phase::Killing(_) | Phase::Due(_) => self.phase = Phase::Due(now),
+            // It does not count.
+            Phase::Stopping(_) if self.beside_start => self.act(Act::Kill(Command::Stop)),
+            Phase::Watching | Phase::Stopping(_) | Phase::Resorting(_) | Phase::Left => {}
         }
     }
 
@@ -308,14 +311,10 @@ impl Guard {
             return self.leave();
         }
         if let Phase::Stopping(_) = self.phase {
-            let why = if succeeded {
-                BESIDE_START
-            } else {
-                outcome.why()
-            };
+            let why = outcome.why_not_down(self.beside_start);
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
             // What it had not undone has been done by now.
-            let again = succeeded && !self.start_dies;
+            let again = self.beside_start && !self.start_dies;
             let later = self.timing.stop_again(now, self.bound.unwrap_or(now));
             self.phase = Phase::Due(if again { now } else { later });
         }

@@ -2,6 +2,7 @@
 //! that V is 1485 ms after a renewal and the stop budget 470.099 ms.
 
 mod device;
+mod start;
 
 use std::time::Duration;
 
@@ -186,91 +187,6 @@ fn a_stop_that_hangs_is_killed_at_the_end_and_the_last_resort_is_run_once() {
     assert_eq!(acts, []);
     let acts = turn(&mut guard, News::Tick, ms(2480));
     assert_eq!(acts, [Act::Run(Command::Stop, ms(2480).after(budget))]);
-}
-
-/// It was killed, and may still do its work.
-#[test]
-fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
-    let (mut guard, fence) = watching(1485, false);
-    turn(&mut guard, News::AgentGone, ms(100));
-    let until = ms(1485).after(SLACK);
-    assert_eq!(hear(&mut guard, News::Tick, ms(1485)), [Act::KillLeft]);
-    assert_eq!(guard.deadline(), Some(until));
-    let acts = hear(&mut guard, News::Tick, until);
-    let stop = Act::Run(Command::Stop, fence.dead_by);
-    assert_eq!(acts, std::slice::from_ref(&stop), "not without end");
-    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
-    assert_eq!(turn(&mut guard, ended.clone(), ms(1500)), []);
-    assert_eq!(turn(&mut guard, News::StartGone, ms(1510)), [stop]);
-    assert_eq!(turn(&mut guard, ended, ms(1520)), [Act::Leave]);
-}
-
-#[test]
-fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_gone_meanwhile() {
-    let (mut guard, _) = watching(1485, false);
-    let woken = ms(3_600_000);
-    let acts = hear(&mut guard, News::Tick, woken);
-    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    assert_eq!(turn(&mut guard, News::StartGone, woken), []);
-    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
-    let again = Act::Run(Command::Stop, woken.after(timing().stop_budget()));
-    assert_eq!(turn(&mut guard, ended.clone(), woken), [again]);
-    assert_eq!(turn(&mut guard, ended, woken), [Act::Leave]);
-}
-
-/// What it says is that the service may run: the next life would not know of that start.
-#[test]
-fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
-    let (mut guard, fence) = watching(1485, true);
-    let acts = hear(&mut guard, News::Tick, fence.act_at);
-    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    turn(&mut guard, News::AgentGone, fence.act_at);
-    hear(&mut guard, News::AgentBack, fence.act_at);
-    turn(&mut guard, News::Tick, fence.dead_by);
-    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
-    let acts = turn(&mut guard, resorted, fence.dead_by);
-    assert!(!acts.contains(&Act::Leave), "{acts:?}");
-    turn(
-        &mut guard,
-        News::Ended(Command::Stop, Outcome::Overran),
-        fence.dead_by,
-    );
-    let acts = turn(&mut guard, News::StartGone, fence.dead_by);
-    assert_eq!(acts, [Act::Leave]);
-}
-
-#[test]
-fn stop_follows_the_end_of_a_start_that_was_killed() {
-    let (mut guard, fence) = watching(1485, false);
-    turn(&mut guard, News::AgentGone, ms(100));
-    let acts = hear(&mut guard, News::Tick, ms(1485));
-    assert_eq!(acts.first(), Some(&Act::KillLeft));
-    let stop = Act::Run(Command::Stop, fence.dead_by);
-    assert_eq!(turn(&mut guard, News::StartGone, ms(1486)), [stop]);
-    let ended = News::Ended(Command::Stop, Outcome::Succeeded);
-    assert_eq!(turn(&mut guard, ended, ms(1490)), [Act::Leave]);
-}
-
-#[test]
-fn a_last_resort_beside_a_dying_start_is_run_again() {
-    let (mut guard, _) = watching(1485, true);
-    let woken = ms(3_600_000);
-    let acts = hear(&mut guard, News::Tick, woken);
-    assert!(acts.contains(&Act::KillLeft), "{acts:?}");
-    let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
-    let later = |late: u64| woken.after(Duration::from_millis(late));
-    let resorts = |acts: Vec<Act>| {
-        let mut acts = acts.iter();
-        acts.any(|act| matches!(act, Act::Run(Command::LastResort, _)))
-    };
-    assert!(!resorts(turn(&mut guard, resorted.clone(), later(10))));
-    turn(&mut guard, News::StartGone, later(11));
-    let failed = News::Ended(Command::Stop, failed());
-    turn(&mut guard, failed.clone(), later(20));
-    assert!(resorts(turn(&mut guard, News::Tick, later(520))));
-    assert!(!resorts(turn(&mut guard, resorted, later(530))));
-    turn(&mut guard, failed, later(540));
-    assert!(!resorts(turn(&mut guard, News::Tick, later(1040))));
 }
 
 #[test]

@@ -205,12 +205,18 @@ impl Stopping {
             | Event::Twin(_)
             | Event::Guard(_)
             | Event::Ended(Command::Check, _) => {}
-            Event::Ended(Command::Start, _) => {
-                // A stop beside it did not count.
-                if let Phase::Due(at) = &mut self.phase {
-                    *at = now;
+            // A stop beside it does not count.
+            Event::Ended(Command::Start, _) => match &mut self.phase {
+                Phase::Due(at) => *at = now,
+                Phase::Running { .. } if facts.began_beside_start(Command::Stop) => {
+                    facts.kill(Command::Stop);
                 }
-            }
+                Phase::Killing { .. }
+                | Phase::Running { .. }
+                | Phase::Resorting { .. }
+                | Phase::Down { .. }
+                | Phase::Releasing { .. } => {}
+            },
         }
         if facts.rolled_back.is_some() {
             self.leave = Leave::Lost;
@@ -219,17 +225,14 @@ impl Stopping {
     }
 
     fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
-        let why = match outcome {
-            Outcome::Succeeded if facts.service != Service::Down => BESIDE_START,
-            Outcome::Succeeded => {
-                facts.say(Level::Info, "the service is down".to_owned());
-                self.phase = Phase::Down {
-                    until: now.after(attempt(facts)),
-                };
-                return;
-            }
-            Outcome::Failed(_) | Outcome::Overran => outcome.why(),
-        };
+        if facts.service == Service::Down {
+            facts.say(Level::Info, "the service is down".to_owned());
+            let until = now.after(attempt(facts));
+            self.phase = Phase::Down { until };
+            return;
+        }
+        let beside_start = facts.began_beside_start(Command::Stop);
+        let why = outcome.why_not_down(beside_start);
         let text = match self.left {
             Left::Nothing => format!("stop failed: {why}; it is run again"),
             Left::Hold(_) | Left::Inherited(_) => {
@@ -239,7 +242,7 @@ impl Stopping {
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
             // What it had not undone has been done by now. Or it had no time.
-            let undone = *outcome == Outcome::Succeeded && !facts.running(Command::Start);
+            let undone = beside_start && !facts.running(Command::Start);
             let at_once = undone || self.held_up;
             let later = facts.config.timing.stop_again(now, self.bound);
             self.phase = Phase::Due(if at_once { now } else { later });
