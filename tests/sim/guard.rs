@@ -400,7 +400,12 @@ impl World<'_> {
                     self.kill_process(process);
                 }
             }
-            Act::Say(_, text) => self.note(Some(site), || text),
+            Act::Say(_, text) => {
+                if text.starts_with("THE SERVICE MAY STILL RUN") {
+                    self.check_late(site);
+                }
+                self.note(Some(site), || text);
+            }
             Act::Leave => {
                 self.on_leave(id);
                 self.kill_guard(id);
