@@ -38,8 +38,8 @@ pub(super) struct Handover {
 }
 
 /// Attaches to the guard of a life before. One that is ending the service already
-/// is waited for: nothing else is done beside it. One that hangs is killed, and what
-/// became of its service is not known then.
+/// is waited for, for as long as it does something: nothing else is done beside it. One
+/// that hangs is killed, and what became of its service is not known then.
 pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Handover> {
     let until = sys::now().after(SEEN_WITHIN);
     loop {
@@ -86,6 +86,7 @@ enum Reply {
 fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
     let mut until = sys::now().after(timing.renewal().min(ANSWER_WITHIN));
     let mut buffer = [0; ANSWER_MAX];
+    let mut acting = false;
     loop {
         let ready = alarm.wait([(socket.as_fd(), Want::Read)], Some(until));
         if !matches!(ready, Ok([true])) {
@@ -96,24 +97,24 @@ fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
             return Reply::HungUp;
         };
         match Answer::decode(&buffer[..count]) {
-            // Without a descriptor to spare nothing can be known of it.
+            // There was no descriptor to spare for it.
             Some(Answer::Ready(_, _, Some(_))) if leader.is_none() => return Reply::HungUp,
-            Some(Answer::Ready(watch, under, group)) => {
+            Some(Answer::Ready(Watch::Down, ..)) => return Reply::Watching(None, None),
+            Some(Answer::Ready(Watch::MayRun(fence), under, group)) => {
                 let start = group.zip(leader);
                 let start = start.map(|(number, leader)| Group { number, leader });
-                let start_dies = start.is_some();
-                let left = match watch {
-                    Watch::Down => None,
-                    Watch::MayRun(fence) => Some(Inherited {
-                        fence,
-                        under,
-                        start_dies,
-                    }),
+                let left = Inherited {
+                    fence,
+                    under,
+                    start_dies: start.is_some(),
                 };
-                return Reply::Watching(left, start);
+                return Reply::Watching(Some(left), start);
             }
+            // It is said again whenever the guard runs a command.
             Some(Answer::Acting(watch)) => {
-                log::warn!("the guard of this agent's previous life is stopping the service");
+                if !std::mem::replace(&mut acting, true) {
+                    log::warn!("the guard of this agent's previous life is stopping the service");
+                }
                 until = done_by(watch, timing);
             }
             Some(Answer::Armed | Answer::Unfit(_) | Answer::Remark(..)) => {}
@@ -122,8 +123,8 @@ fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
     }
 }
 
-/// When a guard that ends the service has left, at the latest: after stop, the last
-/// resort or another stop, and a pause.
+/// When a guard that ends the service has left or does something more, at the latest: after
+/// stop, the last resort or another stop, and a pause.
 fn done_by(watch: Watch, timing: Timing) -> Instant {
     let now = sys::now();
     let stopped = match watch {

@@ -183,13 +183,14 @@ impl Outcome {
         }
     }
 
-    /// As [`Outcome::why`], for a stop that may have begun beside a start: then it cannot
-    /// count, and is killed when start has ended.
+    /// As [`Outcome::why`], for a stop after which the service is not known to be down. One
+    /// that succeeded began beside a start; and when that has ended it is killed: `cut_short`.
     #[must_use]
-    pub fn why_not_down(&self, beside_start: bool) -> &str {
+    pub fn why_not_down(&self, cut_short: bool) -> &str {
         match self {
-            Outcome::Succeeded | Outcome::Overran if beside_start => BESIDE_START,
-            Outcome::Succeeded | Outcome::Failed(_) | Outcome::Overran => self.why(),
+            Outcome::Succeeded => BESIDE_START,
+            Outcome::Overran if cut_short => BESIDE_START,
+            Outcome::Failed(_) | Outcome::Overran => self.why(),
         }
     }
 }

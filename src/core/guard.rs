@@ -311,10 +311,10 @@ impl Guard {
             return self.leave();
         }
         if let Phase::Stopping(_) = self.phase {
-            let why = outcome.why_not_down(self.beside_start);
-            self.say(Level::Error, format!("the guard: stop failed: {why}"));
             // What it had not undone has been done by now.
             let again = self.beside_start && !self.start_dies;
+            let why = outcome.why_not_down(again);
+            self.say(Level::Error, format!("the guard: stop failed: {why}"));
             let later = self.timing.stop_again(now, self.bound.unwrap_or(now));
             self.phase = Phase::Due(if again { now } else { later });
         }

@@ -269,21 +269,19 @@ impl House {
     /// Takes in all that the agent has said, and its end.
     fn listen_to_agent(&mut self) {
         while let Some(agent) = &self.agent {
-            match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
-                Ok((count, leader)) => match Word::decode(&self.buffer[..count]) {
-                    Some(word) => self.heed(word, leader),
-                    // Gone, or not to be understood, which comes to the same.
-                    None => self.agent_gone(),
-                },
+            let word = match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
+                Ok((count, leader)) => Word::decode(&self.buffer[..count]).zip(Some(leader)),
                 Err(Errno::AGAIN) => return,
-                Err(_) => self.agent_gone(),
+                Err(_) => None,
+            };
+            if let Some((word, leader)) = word {
+                self.heed(word, leader);
+            } else {
+                // Gone, or not to be understood, which comes to the same.
+                self.agent = None;
+                self.hear(News::AgentGone);
             }
         }
-    }
-
-    fn agent_gone(&mut self) {
-        self.agent = None;
-        self.hear(News::AgentGone);
     }
 
     fn heed(&mut self, word: Word, leader: Option<OwnedFd>) {
@@ -490,6 +488,8 @@ impl House {
                 // Best effort: it may have ended.
                 let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
                 let _ = fs::write(path, &self.oom_score);
+                // Another life of the agent may wait.
+                self.answer(&Answer::Acting(self.guard.watch()), None);
             }
             Err(error) => {
                 let outcome = Outcome::Failed(format!("it could not be run: {error}"));

@@ -13,7 +13,7 @@ use crate::core::record::Revision;
 use crate::core::timing::{Instant, Timing};
 
 /// Version of these words. A guard of another version is not spoken to.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 2;
 
 /// Largest packet: three commands of 128 KiB do not fit, and never did into the
 /// arguments of the agent.
@@ -71,7 +71,7 @@ pub enum Answer {
     /// It watches; so it was told last. A start of a life before that was killed and has
     /// not ended was in this process group, and its first process comes with the packet.
     Ready(Watch, Under, Option<i32>),
-    /// It has begun to end the service.
+    /// It has begun to end the service, or runs another command for that.
     Acting(Watch),
     /// The service may be started.
     Armed,
@@ -202,7 +202,9 @@ impl Answer {
                 out.number(0);
                 out.watch(*watch);
                 out.under(under);
-                out.group(start.unwrap_or(0));
+                if let Some(start) = start {
+                    out.group(*start);
+                }
             }
             Answer::Acting(watch) => {
                 out.number(1);
@@ -229,7 +231,9 @@ impl Answer {
         Some(match input.number()? {
             0 => {
                 let (watch, under) = (input.watch()?, input.under()?);
-                let start = Some(input.group()?).filter(|group| *group != 0);
+                // It comes last: before an upgrade guards said nothing of it.
+                let dies = !input.0.is_empty();
+                let start = if dies { Some(input.group()?) } else { None };
                 Answer::Ready(watch, under, start)
             }
             1 => Answer::Acting(input.watch()?),

@@ -442,6 +442,10 @@ impl World<'_> {
         let process = self.run_command(site, command, Owner::Guard(id), deadline);
         self.note(Some(site), || format!("the guard runs {}", command.name()));
         self.guards[id].stages[at] = Some(process);
+        // Another life of the agent may wait.
+        if let Some(watch) = self.guards[id].mind.as_ref().map(Guard::watch) {
+            self.answer(id, Says::Acting(watch));
+        }
     }
 
     /// The process is gone, whatever ended it. A device that it had open runs on.

@@ -36,8 +36,8 @@ pub struct Process {
     pub stray: bool,
     /// It was killed.
     pub dying: bool,
-    /// The kernel cannot end it at once.
-    stuck: bool,
+    /// The kernel cannot end it at once, but then.
+    stuck: Option<True>,
     /// What it does to the service: true for up.
     effect: Option<bool>,
     succeeds: bool,
@@ -54,8 +54,10 @@ pub enum ProcessEvent {
     Die,
 }
 
-/// How long it takes the kernel, at the longest, to end a start that was killed.
+/// How long it takes the kernel, at the longest, to end a start that was killed, as a rule
+/// and seldom: then a life that waits for its guard would think that this hangs.
 const STUCK_MAX: u64 = 300 * MS;
+const STUCK_LONG: u64 = 10_000 * MS;
 
 /// What becomes of a command.
 struct Fate {
@@ -89,7 +91,7 @@ impl World<'_> {
             alive: true,
             stray: false,
             dying: false,
-            stuck: false,
+            stuck: None,
             effect: fate.effect.map(|(_, up)| up),
             succeeds: fate.succeeds,
             hangs: fate.end.is_none(),
@@ -225,7 +227,7 @@ impl World<'_> {
                 Some(true) => {
                     // One that dies so late that stop has no time after it.
                     let by = self.dead_by(process.site).unwrap_or(0);
-                    let late = process.stuck && self.now + STUCK_MAX + 20 * MS > by;
+                    let late = process.stuck.is_some_and(|until| until + 20 * MS > by);
                     let excuse = &mut self.sites[process.site].excuse;
                     let stray = process.stray || late;
                     excuse.unwatched |= stray;
@@ -289,8 +291,10 @@ impl World<'_> {
         if command == Command::Start {
             self.count(Sometimes::StartKilled);
             if self.strikes(Kind::StartStuck) {
-                self.processes[id].stuck = true;
-                wait += self.chance.below(STUCK_MAX);
+                let long = self.chance.below(8) == 0;
+                let most = if long { STUCK_LONG } else { STUCK_MAX };
+                wait += self.chance.below(most);
+                self.processes[id].stuck = Some(self.now + wait);
             }
         }
         self.step(Step::Killed);
@@ -362,7 +366,7 @@ impl World<'_> {
         for id in self.sites[site].starts.clone() {
             self.kill_process(id);
             // All that is in a control group is killed at once, and what that forks.
-            if !self.processes[id].stuck {
+            if self.processes[id].stuck.is_none() {
                 self.processes[id].effect = None;
             }
         }

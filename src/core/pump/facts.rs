@@ -17,6 +17,10 @@ use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
 /// How often two live agents with one token are reported again.
 const TWIN_EVERY: Duration = Duration::from_secs(60);
 
+/// Said of a start of the life before that hangs in the kernel.
+const START_DIES: &str = "the start of this agent's previous life was killed and has not ended: \
+    start is run again when it has";
+
 /// The request that is with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Io {
@@ -70,6 +74,8 @@ pub(super) struct Facts {
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
     running: [bool; Command::ALL.len()],
+    /// The start that runs is one of the life before, which was killed.
+    start_dies: bool,
     /// Which commands began last while a start, killed or not, had not ended: that could
     /// still do its work after them. Which of two ends came first is not known when they are
     /// heard of.
@@ -103,6 +109,7 @@ impl Facts {
             service: Service::Unknown,
             rolled_back: None,
             running: [false; Command::ALL.len()],
+            start_dies: false,
             beside_start: [false; Command::ALL.len()],
             guard: Guarded::new(now),
             age: None,
@@ -148,6 +155,7 @@ impl Facts {
             }
             Event::Ended(command, outcome) => {
                 self.running[*command as usize] = false;
+                self.start_dies &= *command != Command::Start;
                 // Whatever an earlier stop achieved, one that fails no longer vouches for it.
                 if *command == Command::Stop {
                     let stopped = *outcome == Outcome::Succeeded;
@@ -389,6 +397,10 @@ impl Facts {
     pub(super) fn inherit(&mut self, start_dies: bool) {
         self.service = Service::MayRun;
         self.running[Command::Start as usize] = start_dies;
+        self.start_dies = start_dies;
+        if start_dies {
+            self.say(Level::Warn, START_DIES.to_owned());
+        }
     }
 
     pub(super) fn running(&self, command: Command) -> bool {
@@ -434,7 +446,9 @@ impl Facts {
 
     /// Runs a command, which must not be running, under a lock.
     pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
+        // Of one that was killed nothing can be hoped for.
         let starting = command == Command::Check && self.running(Command::Start);
+        let starting = starting && !self.start_dies;
         self.running[command as usize] = true;
         self.beside_start[command as usize] = self.running(Command::Start);
         if command == Command::Start {

@@ -231,8 +231,9 @@ impl Stopping {
             self.phase = Phase::Down { until };
             return;
         }
-        let beside_start = facts.began_beside_start(Command::Stop);
-        let why = outcome.why_not_down(beside_start);
+        // What it had not undone has been done by now.
+        let undone = facts.began_beside_start(Command::Stop) && !facts.running(Command::Start);
+        let why = outcome.why_not_down(undone);
         let text = match self.left {
             Left::Nothing => format!("stop failed: {why}; it is run again"),
             Left::Hold(_) | Left::Inherited(_) => {
@@ -241,8 +242,7 @@ impl Stopping {
         };
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
-            // What it had not undone has been done by now. Or it had no time.
-            let undone = beside_start && !facts.running(Command::Start);
+            // Or it had no time.
             let at_once = undone || self.held_up;
             let later = facts.config.timing.stop_again(now, self.bound);
             self.phase = Phase::Due(if at_once { now } else { later });
