@@ -384,6 +384,14 @@ impl Guard {
         Guard { listener }
     }
 
+    /// Lets the next life in and tells it that the service is being stopped.
+    fn be_at_it(&self) -> OwnedFd {
+        let agent = accept(&self.listener).expect("the next life calls");
+        let acting = Answer::Acting(Watch::Down);
+        send(agent.as_fd(), &acting.encode(), None).expect("it listens");
+        agent
+    }
+
     /// Lets the next life in, tells it of a start that does not die, and says yes to all
     /// that it wants until it ends.
     fn serve(self, start: &Child) {
@@ -449,4 +457,27 @@ fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
         assert_eq!(status.code(), Some(0));
     });
     start.wait().expect("it was killed");
+}
+
+#[test]
+fn an_agent_that_waits_for_the_guard_of_the_life_before_can_be_told_to_end() {
+    let host = Host::new("waits");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = Guard::instead_of(guard_of(&host.key), agent);
+    let log = host.folder.join("log");
+    let mut next = host.putex("agent", STOP);
+    next.stderr(fs::File::create(&log).expect("a file"));
+    let mut next = Agent(next.spawn().expect("it runs"));
+    let _line = guard.be_at_it();
+    let said = |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
+    until("word of the guard", || {
+        said("previous life is stopping the service").then_some(())
+    });
+    next.signal(Signal::TERM);
+    let status = next.0.wait().expect("it ends");
+    assert_eq!(status.code(), Some(70));
+    assert!(said(
+        "SIGTERM: ending; the guard of the previous life stops"
+    ));
 }

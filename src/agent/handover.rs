@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, sockopt};
 use rustix::process::{PidfdFlags, Signal};
 
+use super::inbox::Inbox;
 use super::sentinel::{ANSWER_MAX, Group};
 use crate::core::guard::{Inherited, Watch};
 use crate::core::timing::{Instant, Timing};
@@ -40,39 +41,57 @@ pub(super) struct Handover {
 /// Attaches to the guard of a life before. One that is ending the service already
 /// is waited for, for as long as it does something: nothing else is done beside it. One
 /// that hangs is killed, and what became of its service is not known then.
-pub(super) fn take_over(name: &str, timing: Timing, alarm: &Alarm) -> Option<Handover> {
+///
+/// # Errors
+///
+/// The signal by which this agent was told to end while it waits: the guard goes on.
+pub(super) fn take_over(
+    name: &str,
+    timing: Timing,
+    alarm: &Alarm,
+    inbox: &Inbox,
+) -> Result<Option<Handover>, &'static str> {
     let until = sys::now().after(SEEN_WITHIN);
     loop {
-        let socket = call(name)?;
-        let peer = sockopt::socket_peercred(&socket).ok()?;
-        if peer.uid != rustix::process::geteuid() {
-            // Anybody can take the name of a guard that is dead.
-            return None;
-        }
-        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        match ask(&socket, timing, alarm) {
+        let Some((socket, process)) = find(name) else {
+            return Ok(None);
+        };
+        match ask(&socket, timing, alarm, inbox) {
             Reply::Watching(left, start) => {
-                return Some(Handover {
+                return Ok(Some(Handover {
                     socket,
                     process,
                     name: name.to_owned(),
                     left,
                     start,
-                });
+                }));
             }
             Reply::HungUp if sys::now() < until => {
                 let again = sys::now().after(ASKED_EVERY);
                 // A wait that fails is one that is short.
                 let _ = alarm.wait([], Some(again));
             }
-            Reply::HungUp => return None,
+            Reply::HungUp => return Ok(None),
+            Reply::ToldToEnd(signal) => return Err(signal),
             Reply::Nothing => {
                 log::error!("the guard of this agent's previous life hangs: it is killed");
                 end(&process, ANSWER_WITHIN, alarm);
-                return None;
+                return Ok(None);
             }
         }
     }
+}
+
+/// Returns the way to a guard and its process, if it lives.
+fn find(name: &str) -> Option<(OwnedFd, OwnedFd)> {
+    let socket = call(name)?;
+    let peer = sockopt::socket_peercred(&socket).ok()?;
+    if peer.uid != rustix::process::geteuid() {
+        // Anybody can take the name of a guard that is dead.
+        return None;
+    }
+    let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
+    Some((socket, process))
 }
 
 /// What a guard says to a new life.
@@ -81,15 +100,30 @@ enum Reply {
     /// It knows of a life that lives, or has ended.
     HungUp,
     Nothing,
+    /// This agent has a signal to end.
+    ToldToEnd(&'static str),
 }
 
-fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm) -> Reply {
+fn ask(socket: &OwnedFd, timing: Timing, alarm: &Alarm, inbox: &Inbox) -> Reply {
     let mut until = sys::now().after(timing.renewal().min(ANSWER_WITHIN));
     let mut buffer = [0; ANSWER_MAX];
     let mut acting = false;
     loop {
-        let ready = alarm.wait([(socket.as_fd(), Want::Read)], Some(until));
-        if !matches!(ready, Ok([true])) {
+        // What takes less than a second is not interrupted.
+        let told = if acting {
+            inbox.as_fd()
+        } else {
+            socket.as_fd()
+        };
+        let fds = [(socket.as_fd(), Want::Read), (told, Want::Read)];
+        let ready = alarm.wait(fds, Some(until));
+        if acting
+            && matches!(ready, Ok([_, true]))
+            && let Some(signal) = inbox.told_to_end()
+        {
+            return Reply::ToldToEnd(signal);
+        }
+        if !matches!(ready, Ok([true, _])) {
             return Reply::Nothing;
         }
         let received = receive(socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);

@@ -5,7 +5,7 @@
 //! it sleeps, at several system calls an event.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -63,6 +63,20 @@ impl Post {
 }
 
 impl Inbox {
+    /// Returns what becomes readable when there is an event.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+
+    /// Returns the signal by which this agent was told to end, before any other thread has
+    /// something to tell.
+    pub(super) fn told_to_end(&self) -> Option<&'static str> {
+        match self.events.try_recv() {
+            Ok(Event::Shutdown(signal)) => Some(signal),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
     /// Waits for the next event, until `deadline` at the longest; `None` when it
     /// has passed. A deadline that has passed already is looked at after the
     /// events that are there.

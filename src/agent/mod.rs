@@ -120,26 +120,21 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     let cage = make_cage(&setup, life.as_ref(), &mut greeting);
     let alarm = Alarm::new()?;
     let guard = before.guard.as_deref();
-    let handover = guard.and_then(|name| take_over(name, setup.config.timing, &alarm));
+    let taken_over = guard.map(|name| take_over(name, setup.config.timing, &alarm, &inbox));
+    let handover = match taken_over.transpose() {
+        Ok(handover) => handover.flatten(),
+        Err(signal) => {
+            log::warn!("{signal}: ending; the guard of the previous life stops the service");
+            return Ok(Exit::NotStopped);
+        }
+    };
     let me = Me {
         dead: before.dead,
-        ..setup.me
+        ..setup.me.clone()
     };
     let left = handover.as_ref();
     let inherited = left.and_then(|handover| handover.left.clone());
-    let set_up = SetUp {
-        name: format!("putex-guard-{}", me.incarnation),
-        timing: setup.config.timing,
-        key: setup.commands.key.clone(),
-        token: me.token.clone(),
-        stop: setup.commands.stop.clone(),
-        last_resort: setup.commands.last_resort.clone(),
-        device: setup.device,
-        cage: cage.as_ref().map(|cage| cage.dir().display().to_string()),
-        realtime: setup.realtime,
-        level: setup.level,
-        syslog: setup.sink == Sink::Syslog,
-    };
+    let set_up = guards_set_up(&setup, &me, cage.as_ref());
     let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
     let children = Children::start(
         setup.commands,
@@ -169,6 +164,23 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         faults: VecDeque::new(),
     };
     Ok(turn_until_end(pump, hands, &inbox, greeting))
+}
+
+/// Returns what the guard has to know of how the agent was set up.
+fn guards_set_up(setup: &Setup, me: &Me, cage: Option<&Cage>) -> SetUp {
+    SetUp {
+        name: format!("putex-guard-{}", me.incarnation),
+        timing: setup.config.timing,
+        key: setup.commands.key.clone(),
+        token: me.token.clone(),
+        stop: setup.commands.stop.clone(),
+        last_resort: setup.commands.last_resort.clone(),
+        device: setup.device.clone(),
+        cage: cage.map(|cage| cage.dir().display().to_string()),
+        realtime: setup.realtime,
+        level: setup.level,
+        syslog: setup.sink == Sink::Syslog,
+    }
 }
 
 /// Begins this agent's life; says why the next one will not know of it, if so.
