@@ -236,14 +236,16 @@ impl World<'_> {
             // And putex 0.2.0 knows nothing of losses.
             plain || loss.at >= since && (!informed || loss.taken || late)
         });
-        let by_hand = self.hand_at.filter(|at| *at >= since);
-        let by_hand = by_hand.is_some_and(|at| plain || mixed && !shown(at));
+        // The first of several writes hides it; what a stale read shows then is not believed.
+        let mut hands = self.hands.iter().filter(|at| **at >= since);
+        let by_hand = hands.any(|at| plain || mixed && !shown(*at));
         // It never opened the bucket that stands there now: numbers mean another thing.
         let bucket = life.and_then(|life| self.lives[life].bucket.as_ref());
         let old = bucket.is_some_and(|bucket| *bucket != self.store.id());
         // A person wrote under a number that was lost: a compare-and-set on it succeeds.
         let mut losses = self.store.losses.iter();
-        let reused = losses.any(|loss| loss.at >= since && self.hand_at >= Some(loss.at));
+        let last = self.hands.last();
+        let reused = losses.any(|loss| loss.at >= since && last >= Some(&loss.at));
         // A number that was given twice hid that the record was another.
         let blind = self.sites[older].blind || self.sites[newer].blind;
         lost || old || blind || reused || by_hand

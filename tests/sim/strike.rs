@@ -122,7 +122,7 @@ impl World<'_> {
     }
 
     fn put(&mut self, found: Found) {
-        self.hand_at = Some(self.now);
+        self.hands.push(self.now);
         let revision = self.store.put(found, self.now);
         self.hint_all(revision);
     }

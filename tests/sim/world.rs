@@ -131,8 +131,8 @@ pub struct World<'a> {
     pub steps: [u64; STEPS.len()],
     pub terms: Terms,
     pub incarnations: u128,
-    /// Somebody wrote to the key by hand, last then.
-    pub hand_at: Option<True>,
+    /// When somebody wrote to the key by hand.
+    pub hands: Vec<True>,
     queue: BinaryHeap<Entry>,
     waiting: Vec<Option<Happening>>,
     free: Vec<u32>,
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
             steps: [0; STEPS.len()],
             terms: Terms::default(),
             incarnations: 0,
-            hand_at: None,
+            hands: Vec::new(),
             queue: BinaryHeap::with_capacity(256),
             waiting: Vec::with_capacity(256),
             free: Vec::new(),
