@@ -379,7 +379,7 @@ impl Guard {
         wait_for_end(guard);
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
         let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
-        bind(&listener, &address).expect("its name is free");
+        until("free name", || bind(&listener, &address).ok());
         listen(&listener, 1).expect("it can be called");
         Guard { listener }
     }
