@@ -55,7 +55,7 @@ pub struct Excuse {
     pub late: bool,
     /// A start that nobody was left to know of brought it up.
     pub stray: bool,
-    /// Its host slept past V: it has until then.
+    /// Its host slept past V, or a start was late to die: it has until then.
     pub until: True,
 }
 

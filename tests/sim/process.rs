@@ -225,13 +225,16 @@ impl World<'_> {
         match event {
             ProcessEvent::Effect => match process.effect {
                 Some(true) => {
-                    // One that dies so late that stop has no time after it.
+                    // After one that dies so late that stop has no time, it is run again, or
+                    // the last resort is.
                     let by = self.dead_by(process.site).unwrap_or(0);
-                    let late = process.stuck.is_some_and(|until| until + 20 * MS > by);
+                    let timing = self.sc.sites[process.site].timing;
+                    let turn = nanos(timing.renewal() + timing.confirmation());
+                    let late = process.stuck.filter(|died| died + 20 * MS > by);
                     let excuse = &mut self.sites[process.site].excuse;
-                    let stray = process.stray || late;
-                    excuse.unwatched |= stray;
-                    excuse.stray |= stray;
+                    excuse.unwatched |= process.stray;
+                    excuse.stray |= process.stray;
+                    excuse.until = excuse.until.max(late.map_or(0, |died| died + 4 * turn));
                     self.service_up(process.site);
                 }
                 Some(false) => self.service_down(process.site),

@@ -193,11 +193,9 @@ impl World<'_> {
     }
 
     /// Somebody takes the lock: nobody else may still count on it. After a loss a take
-    /// may be stored that its writer does not believe.
+    /// may be stored that its writer does not believe; but who follows it believes it.
     fn two_locks(&mut self, newer: usize) {
-        if !self.store.losses.is_empty() {
-            return;
-        }
+        let believed = self.store.losses.is_empty();
         for older in 0..self.sites.len() {
             let life = self.sites[older].life.map(|life| &self.lives[life]);
             let Some(life) = life.filter(|life| life.alive && older != newer) else {
@@ -214,7 +212,8 @@ impl World<'_> {
             let within = if holds { validity } else { validity + budget };
             let valid = clock.when(clock.at(acked).after(within));
             // One that stops may still be up, which is judged when another is.
-            if self.now + 10 < valid && !self.spreads_unknown(older, newer) && holds {
+            let early = self.now + 10 < valid && !self.spreads_unknown(older, newer);
+            if early && holds && believed {
                 let early = std::time::Duration::from_nanos(valid - self.now);
                 let text = format!("{newer} takes what {older} holds for {early:?} more");
                 self.fail("two-locks", text);
