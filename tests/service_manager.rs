@@ -59,6 +59,16 @@ impl Host {
         Agent(command.spawn().expect("the agent runs"))
     }
 
+    /// Returns another life of the agent, and what looks whether it has said something.
+    fn next_agent(&self) -> (Agent, impl Fn(&str) -> bool + use<>) {
+        let log = self.folder.join("log");
+        let mut command = self.putex("agent", STOP);
+        command.stderr(fs::File::create(&log).expect("a file"));
+        let agent = Agent(command.spawn().expect("the agent runs"));
+        let said = move |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
+        (agent, said)
+    }
+
     fn finish(&self, stop: &str) -> (Option<i32>, String) {
         let Output { status, stderr, .. } =
             self.putex("finish", stop).output().expect("putex runs");
@@ -124,6 +134,14 @@ fn wait_for_end(guard: Pid) {
     until("end of the guard", || {
         fs::metadata(&exe).is_err().then_some(())
     });
+}
+
+/// Kills a guard before it can act, and its agent.
+fn kill_both(guard: Pid, agent: Agent) {
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    kill_process(guard, Signal::KILL).expect("it runs");
+    wait_for_end(guard);
 }
 
 /// The end of a socket at which a service manager listens.
@@ -283,11 +301,7 @@ fn finish_stops_what_agent_and_guard_left() {
     let host = Host::new("both");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = guard_of(&host.key);
-    kill_process(guard, Signal::STOP).expect("it runs");
-    agent.kill();
-    kill_process(guard, Signal::KILL).expect("it runs");
-    wait_for_end(guard);
+    kill_both(guard_of(&host.key), agent);
     assert!(host.is_up(), "nobody stopped it");
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");
@@ -373,10 +387,7 @@ impl Guard {
     /// Takes the place of a guard, when its agent is dead.
     fn instead_of(guard: Pid, agent: Agent) -> Guard {
         let name = name_of(guard);
-        kill_process(guard, Signal::STOP).expect("it runs");
-        agent.kill();
-        kill_process(guard, Signal::KILL).expect("it runs");
-        wait_for_end(guard);
+        kill_both(guard, agent);
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
         let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
         until("free name", || bind(&listener, &address).ok());
@@ -439,13 +450,9 @@ fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
     host.wait_until_up();
     let guard = Guard::instead_of(guard_of(&host.key), agent);
     let mut start = Command::new("sleep").arg("100").spawn().expect("it runs");
-    let log = host.folder.join("log");
-    let mut next = host.putex("agent", STOP);
-    next.stderr(fs::File::create(&log).expect("a file"));
     std::thread::scope(|scope| {
-        let mut next = Agent(next.spawn().expect("it runs"));
+        let (mut next, said) = host.next_agent();
         scope.spawn(|| guard.serve(&start));
-        let said = |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
         until("adoption", || said("the service goes on").then_some(()));
         next.signal(Signal::TERM);
         let beside = "stop failed: start had not ended when it began";
@@ -465,12 +472,8 @@ fn an_agent_that_waits_for_the_guard_of_the_life_before_can_be_told_to_end() {
     let agent = host.agent();
     host.wait_until_up();
     let guard = Guard::instead_of(guard_of(&host.key), agent);
-    let log = host.folder.join("log");
-    let mut next = host.putex("agent", STOP);
-    next.stderr(fs::File::create(&log).expect("a file"));
-    let mut next = Agent(next.spawn().expect("it runs"));
+    let (mut next, said) = host.next_agent();
     let _line = guard.be_at_it();
-    let said = |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
     until("word of the guard", || {
         said("previous life is stopping the service").then_some(())
     });

@@ -128,13 +128,13 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
             return Ok(Exit::NotStopped);
         }
     };
+    let set_up = guards_set_up(&setup, cage.as_ref());
     let me = Me {
         dead: before.dead,
-        ..setup.me.clone()
+        ..setup.me
     };
     let left = handover.as_ref();
     let inherited = left.and_then(|handover| handover.left.clone());
-    let set_up = guards_set_up(&setup, &me, cage.as_ref());
     let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
     let children = Children::start(
         setup.commands,
@@ -167,12 +167,12 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
 }
 
 /// Returns what the guard has to know of how the agent was set up.
-fn guards_set_up(setup: &Setup, me: &Me, cage: Option<&Cage>) -> SetUp {
+fn guards_set_up(setup: &Setup, cage: Option<&Cage>) -> SetUp {
     SetUp {
-        name: format!("putex-guard-{}", me.incarnation),
+        name: format!("putex-guard-{}", setup.me.incarnation),
         timing: setup.config.timing,
         key: setup.commands.key.clone(),
-        token: me.token.clone(),
+        token: setup.me.token.clone(),
         stop: setup.commands.stop.clone(),
         last_resort: setup.commands.last_resort.clone(),
         device: setup.device.clone(),

@@ -1,13 +1,14 @@
 //! A start that was killed and has not ended: it may still do its work.
 
 use putex::core::event::{Command, Outcome};
-use putex::core::guard::{Act, News};
+use putex::core::guard::{Act, Guard, News};
 use putex::core::timing::SLACK;
 
 use super::{Duration, failed, hear, ms, timing, turn, watching};
 
-#[test]
-fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
+/// A guard whose agent died while start ran: that was killed and waited for, but not without
+/// end, and the stop that is returned runs beside it.
+fn stopping_beside_a_start() -> (Guard, Act) {
     let (mut guard, fence) = watching(1485, false);
     turn(&mut guard, News::AgentGone, ms(100));
     let until = ms(1485).after(SLACK);
@@ -16,6 +17,12 @@ fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
     let acts = hear(&mut guard, News::Tick, until);
     let stop = Act::Run(Command::Stop, fence.dead_by);
     assert_eq!(acts, std::slice::from_ref(&stop), "not without end");
+    (guard, stop)
+}
+
+#[test]
+fn a_start_that_is_dying_is_waited_for_and_a_stop_beside_it_does_not_count() {
+    let (mut guard, stop) = stopping_beside_a_start();
     let ended = News::Ended(Command::Stop, Outcome::Succeeded);
     assert_eq!(turn(&mut guard, ended.clone(), ms(1500)), []);
     assert_eq!(turn(&mut guard, News::StartGone, ms(1510)), [stop]);
@@ -39,12 +46,7 @@ fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_gone_meanwhile(
 /// A stop that takes its whole time would leave none for one that counts.
 #[test]
 fn a_stop_beside_a_dying_start_is_killed_when_that_has_ended() {
-    let (mut guard, fence) = watching(1485, false);
-    turn(&mut guard, News::AgentGone, ms(100));
-    hear(&mut guard, News::Tick, ms(1485));
-    let stop = Act::Run(Command::Stop, fence.dead_by);
-    let acts = hear(&mut guard, News::Tick, ms(1485).after(SLACK));
-    assert_eq!(acts, std::slice::from_ref(&stop));
+    let (mut guard, stop) = stopping_beside_a_start();
     let acts = turn(&mut guard, News::StartGone, ms(1520));
     assert_eq!(acts, [Act::Kill(Command::Stop)]);
     let killed = News::Ended(Command::Stop, Outcome::Overran);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use putex::core::event::{Command, Outcome, Under};
+use putex::core::event::{Command, MAY_STILL_RUN, Outcome, Under};
 use putex::core::guard::{Act, Guard, News, Watch};
 use putex::core::timing::Instant;
 
@@ -277,13 +277,7 @@ impl World<'_> {
             return;
         };
         mind.set_up(setup.timing, setup.resort, setup.device.is_some());
-        let (acting, watch) = (mind.acting(), mind.watch());
-        let says = if acting {
-            Says::Acting(watch)
-        } else {
-            Says::Ready(watch, Box::new(self.guards[id].under.clone()), None)
-        };
-        self.answer(id, says);
+        self.greet(id);
     }
 
     fn let_in(&mut self, id: usize, life: usize) {
@@ -293,6 +287,11 @@ impl World<'_> {
         self.guards[id].agent = Some(life);
         self.guards[id].served.push(life);
         self.guard_hears(id, News::AgentBack);
+        self.greet(id);
+    }
+
+    /// Says what is watched here, with the start that dies.
+    fn greet(&mut self, id: usize) {
         let Some(mind) = &self.guards[id].mind else {
             return;
         };
@@ -306,7 +305,7 @@ impl World<'_> {
         } else {
             Says::Ready(watch, Box::new(self.guards[id].under.clone()), start)
         };
-        self.say(id, life, says);
+        self.answer(id, says);
     }
 
     fn answer(&mut self, id: usize, says: Says) {
@@ -401,7 +400,7 @@ impl World<'_> {
                 }
             }
             Act::Say(_, text) => {
-                if text.starts_with("THE SERVICE MAY STILL RUN") {
+                if text == MAY_STILL_RUN {
                     self.check_late(site);
                 }
                 self.note(Some(site), || text);

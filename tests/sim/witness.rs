@@ -85,7 +85,7 @@ impl World<'_> {
         }
         let starting = self.starting(site);
         let (up, stopped) = (self.sites[site].up, self.sites[site].stopped);
-        // Or a start that cannot be killed, of a life before, has done its work since.
+        // Or a start that nobody was left to know of has done its work since.
         let excuse = &self.sites[site].excuse;
         let lied = excuse.lied || excuse.stray;
         let may_run = (up && !lied || starting) && !self.is_double(site);

@@ -447,8 +447,8 @@ impl Facts {
     /// Runs a command, which must not be running, under a lock.
     pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
         // Of one that was killed nothing can be hoped for.
-        let starting = command == Command::Check && self.running(Command::Start);
-        let starting = starting && !self.start_dies;
+        let hopeful = self.running(Command::Start) && !self.start_dies;
+        let starting = command == Command::Check && hopeful;
         self.running[command as usize] = true;
         self.beside_start[command as usize] = self.running(Command::Start);
         if command == Command::Start {
