@@ -367,7 +367,7 @@ impl Guard {
         if let Phase::Due(at) = self.phase
             && now >= at
         {
-            if self.cried && self.awaited && !self.start_dies {
+            if self.cried && self.awaited && !self.start_dies && !self.beside_start {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }

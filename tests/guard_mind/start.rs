@@ -65,15 +65,33 @@ fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
     hear(&mut guard, News::AgentBack, fence.act_at);
     turn(&mut guard, News::Tick, fence.dead_by);
     let resorted = News::Ended(Command::LastResort, Outcome::Succeeded);
-    let acts = turn(&mut guard, resorted, fence.dead_by);
+    let acts = turn(&mut guard, resorted.clone(), fence.dead_by);
     assert!(!acts.contains(&Act::Leave), "{acts:?}");
-    turn(
-        &mut guard,
-        News::Ended(Command::Stop, Outcome::Overran),
-        fence.dead_by,
-    );
+    let killed = News::Ended(Command::Stop, Outcome::Overran);
+    turn(&mut guard, killed, fence.dead_by);
     let acts = turn(&mut guard, News::StartGone, fence.dead_by);
+    let runs = |act: &Act| matches!(act, Act::Run(Command::LastResort, _));
+    assert!(acts.iter().any(runs), "one that counts: {acts:?}");
+    let acts = turn(&mut guard, resorted, fence.dead_by);
     assert_eq!(acts, [Act::Leave]);
+}
+
+/// That start has done its work meanwhile: whoever leaves then leaves a service that is up.
+#[test]
+fn a_guard_that_is_waited_for_stops_what_a_dying_start_made_before_it_leaves() {
+    let (mut guard, _) = stopping_beside_a_start();
+    let late = ms(2500);
+    turn(&mut guard, News::Tick, late);
+    hear(&mut guard, News::AgentBack, late);
+    let killed = News::Ended(Command::Stop, Outcome::Overran);
+    assert_eq!(turn(&mut guard, killed, late), []);
+    let acts = turn(&mut guard, News::StartGone, late);
+    let runs = |act: &Act| matches!(act, Act::Run(Command::Stop, _));
+    assert!(acts.iter().any(runs), "one that counts: {acts:?}");
+    let failed = News::Ended(Command::Stop, failed());
+    assert_eq!(turn(&mut guard, failed, late), [], "the next is due later");
+    let due = guard.deadline().expect("stop is due");
+    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
 }
 
 #[test]
