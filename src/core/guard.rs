@@ -98,6 +98,8 @@ pub struct Guard {
     /// It had not when the guard's own command began, after which it could still do its
     /// work.
     beside_start: bool,
+    /// The guard was held up, and killed a stop that may not have had its time.
+    owed: bool,
     acts: Vec<Act>,
 }
 
@@ -125,6 +127,7 @@ impl Guard {
             stop_runs: false,
             start_dies: false,
             beside_start: false,
+            owed: false,
             acts: Vec::with_capacity(8),
         }
     }
@@ -312,11 +315,12 @@ impl Guard {
         }
         if let Phase::Stopping(_) = self.phase {
             // What it had not undone has been done by now.
-            let again = self.beside_start && !self.start_dies;
-            let why = outcome.why_not_down(again);
+            let undone = self.beside_start && !self.start_dies;
+            let why = outcome.why_not_down(undone);
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
+            self.owed |= undone;
             let later = self.timing.stop_again(now, self.bound.unwrap_or(now));
-            self.phase = Phase::Due(if again { now } else { later });
+            self.phase = Phase::Due(if self.owed { now } else { later });
         }
     }
 
@@ -351,6 +355,7 @@ impl Guard {
             && now >= until
         {
             self.act(Act::Kill(Command::Stop));
+            self.owed = now > until.after(SLACK);
             // Asked for again should it not end.
             self.phase = Phase::Stopping(now.after(self.timing.renewal()));
         }
@@ -367,7 +372,8 @@ impl Guard {
         if let Phase::Due(at) = self.phase
             && now >= at
         {
-            if self.cried && self.awaited && !self.start_dies && !self.beside_start {
+            let counted = !self.start_dies && !self.beside_start && !self.owed;
+            if self.cried && self.awaited && counted {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }
@@ -436,6 +442,7 @@ impl Guard {
 
     fn run(&mut self, command: Command, until: Instant) {
         self.beside_start = self.start_dies;
+        self.owed = false;
         self.act(Act::Run(command, until));
     }
 

@@ -229,6 +229,24 @@ fn a_guard_that_cannot_stop_the_service_makes_room_for_the_next_life() {
 }
 
 #[test]
+fn a_stop_that_had_no_time_since_the_guard_was_held_up_is_run_again_at_once() {
+    let (mut guard, fence) = watching(1485, false);
+    turn(&mut guard, News::AgentGone, ms(100));
+    turn(&mut guard, News::Tick, ms(1485));
+    let late = fence.dead_by.after(Duration::from_secs(60));
+    assert_eq!(hear(&mut guard, News::AgentBack, late), []);
+    let acts = turn(&mut guard, News::Tick, late);
+    assert_eq!(acts.first(), Some(&Act::Kill(Command::Stop)), "{acts:?}");
+    let killed = News::Ended(Command::Stop, Outcome::Overran);
+    let again = Act::Run(Command::Stop, late.after(timing().stop_budget()));
+    assert_eq!(turn(&mut guard, killed, late), [again], "it does not leave");
+    let failed = News::Ended(Command::Stop, failed());
+    turn(&mut guard, failed, late);
+    let due = guard.deadline().expect("stop is due again");
+    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+}
+
+#[test]
 fn the_agents_own_turn_comes_before_the_guards() {
     // While its stop runs, the agent tells a fence that ends with the budget.
     let fence = Fence {

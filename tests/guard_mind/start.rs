@@ -79,8 +79,10 @@ fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
 /// That start has done its work meanwhile: whoever leaves then leaves a service that is up.
 #[test]
 fn a_guard_that_is_waited_for_stops_what_a_dying_start_made_before_it_leaves() {
-    let (mut guard, _) = stopping_beside_a_start();
-    let late = ms(2500);
+    let (mut guard, stop) = stopping_beside_a_start();
+    let Act::Run(Command::Stop, late) = stop else {
+        panic!("not stop: {stop:?}");
+    };
     turn(&mut guard, News::Tick, late);
     hear(&mut guard, News::AgentBack, late);
     let killed = News::Ended(Command::Stop, Outcome::Overran);

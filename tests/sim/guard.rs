@@ -81,6 +81,8 @@ pub struct GuardProcess {
     pub told: bool,
     /// Its agent has ended although the service may run.
     pub given_up: bool,
+    /// It has run a command when no start was left.
+    pub tried: bool,
     under: Under,
     stages: [Option<usize>; 2],
     killed: [bool; 2],
@@ -110,6 +112,7 @@ impl World<'_> {
             served: vec![agent],
             told: false,
             given_up: false,
+            tried: false,
             under: Under::default(),
             stages: [None; 2],
             killed: [false; 2],
@@ -438,6 +441,7 @@ impl World<'_> {
         }
         self.count(Sometimes::GuardActed);
         self.guards[id].killed[at] = false;
+        self.guards[id].tried |= self.sites[site].starts.is_empty();
         let process = self.run_command(site, command, Owner::Guard(id), deadline);
         self.note(Some(site), || format!("the guard runs {}", command.name()));
         self.guards[id].stages[at] = Some(process);

@@ -311,12 +311,17 @@ impl World<'_> {
         let starts = self.sites[site].starts.iter();
         let mut starts = starts.map(|id| &self.processes[*id]);
         let starting = starts.any(|start| !(start.stray || start.dying && given_up));
-        let left = (self.sites[site].up || starting) && !dying && !self.agent_is_well(site);
+        // A life that waits for its end stops first.
+        let waiting = self.sites[site].life.map(|id| &self.lives[id]);
+        let waiting = waiting.is_some_and(|life| life.alive && !life.stopped);
+        let heir = self.agent_is_well(site) || waiting && self.guards[guard].tried;
+        let left = (self.sites[site].up || starting) && !dying && !heir;
         // One whose name was not written down yet watches on beside it.
         let alone = self.sites[site].guards.iter().all(|other| *other == guard);
         // What a guard before left running, which no other has touched.
         let bites = self.host(site).device.is_some();
-        if !left || !alone || bites || self.excused(site) {
+        let excuse = &self.sites[site].excuse;
+        if !left || !alone || bites || excuse.unwatched || self.stop_is_excused(site) {
             return;
         }
         if self.guards[guard].told {

@@ -45,8 +45,9 @@ pub(super) struct Stopping {
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
-    /// The agent was held up for so long that what it waited for may not have had its time.
-    held_up: bool,
+    /// A stop is owed: what ended had not its time, as the agent was held up, or undid
+    /// nothing that start did after it.
+    owed: bool,
     /// The last resort has succeeded.
     resorted: bool,
 }
@@ -148,7 +149,7 @@ impl Stopping {
             ending: None,
             phase,
             late: false,
-            held_up: false,
+            owed: false,
             resorted,
         }
     }
@@ -242,10 +243,9 @@ impl Stopping {
         };
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
-            // Or it had no time.
-            let at_once = undone || self.held_up;
+            self.owed |= undone;
             let later = facts.config.timing.stop_again(now, self.bound);
-            self.phase = Phase::Due(if at_once { now } else { later });
+            self.phase = Phase::Due(if self.owed { now } else { later });
         }
     }
 
@@ -369,7 +369,7 @@ impl Stopping {
             && !self.is_down()
             && now >= awake_by
         {
-            self.held_up = now > awake_by.after(SLACK);
+            self.owed = now > awake_by.after(SLACK);
         }
     }
 
@@ -384,7 +384,7 @@ impl Stopping {
             | Phase::Down { .. }
             | Phase::Releasing { .. } => return false,
         };
-        self.ending.is_some() && now >= patience && !self.held_up
+        self.ending.is_some() && now >= patience && !self.owed
     }
 
     /// A command that cannot even be killed is waited for, once it is too late for
@@ -444,7 +444,7 @@ impl Stopping {
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
-        self.held_up = false;
+        self.owed = false;
         let timing = facts.config.timing;
         let until = timing.stop_until(now, self.dead_by, self.bound);
         let under = self.under(facts);
