@@ -48,7 +48,7 @@ use crate::core::event::{
     Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Written,
 };
 use crate::core::pump::{Config, Me, Pump, bounce};
-use crate::core::timing::{Ms, SLACK};
+use crate::core::timing::{Ms, SLACK, Timing};
 use crate::exit::Exit;
 use crate::guard::word::SetUp;
 use crate::sink::Sink;
@@ -57,6 +57,10 @@ use crate::sys::{self, Alarm, raw};
 
 /// What ending takes beside stopping the service.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often ending takes a stop budget at the most: for stop, for the last resort, and for
+/// stop once more.
+const END_BUDGETS: u32 = 3;
 
 /// What is said once the store is open.
 type Greeting = Vec<(log::Level, String)>;
@@ -160,10 +164,16 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         notice,
         herald: setup.herald,
         sink: setup.sink,
-        end_within: timing.validity() + timing.stop_budget() + END_WITHIN,
+        end_within: end_within(timing),
         faults: VecDeque::new(),
     };
     Ok(turn_until_end(pump, hands, &inbox, greeting))
+}
+
+/// Returns how long ending may take. What cannot be killed is waited for for R.
+fn end_within(timing: Timing) -> Duration {
+    let stops = END_BUDGETS * timing.stop_budget();
+    timing.validity() + stops + timing.renewal() + END_WITHIN
 }
 
 /// Returns what the guard has to know of how the agent was set up.

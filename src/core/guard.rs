@@ -95,10 +95,11 @@ pub struct Guard {
     stop_runs: bool,
     /// A start of the agent that was killed has not ended, for all that is known.
     start_dies: bool,
-    /// It had not when the guard's own command began, after which it could still do its
-    /// work.
+    /// It had not when the guard's own command began: it could do its work after that.
     beside_start: bool,
     /// The guard was held up, and killed a stop that may not have had its time.
+    held_up: bool,
+    /// No stop has begun yet when the service had to be down and no start was left.
     owed: bool,
     acts: Vec<Act>,
 }
@@ -127,7 +128,8 @@ impl Guard {
             stop_runs: false,
             start_dies: false,
             beside_start: false,
-            owed: false,
+            held_up: false,
+            owed: true,
             acts: Vec::with_capacity(8),
         }
     }
@@ -318,9 +320,10 @@ impl Guard {
             let undone = self.beside_start && !self.start_dies;
             let why = outcome.why_not_down(undone);
             self.say(Level::Error, format!("the guard: stop failed: {why}"));
-            self.owed |= undone;
+            let at_once = undone || self.held_up;
+            self.owed |= at_once;
             let later = self.timing.stop_again(now, self.bound.unwrap_or(now));
-            self.phase = Phase::Due(if self.owed { now } else { later });
+            self.phase = Phase::Due(if at_once { now } else { later });
         }
     }
 
@@ -355,7 +358,7 @@ impl Guard {
             && now >= until
         {
             self.act(Act::Kill(Command::Stop));
-            self.owed = now > until.after(SLACK);
+            self.held_up = now > until.after(SLACK);
             // Asked for again should it not end.
             self.phase = Phase::Stopping(now.after(self.timing.renewal()));
         }
@@ -372,8 +375,7 @@ impl Guard {
         if let Phase::Due(at) = self.phase
             && now >= at
         {
-            let counted = !self.start_dies && !self.beside_start && !self.owed;
-            if self.cried && self.awaited && counted {
+            if self.cried && self.awaited && !self.start_dies && !self.owed {
                 // The next life asserts stop itself, one command at a time.
                 return self.leave();
             }
@@ -390,6 +392,7 @@ impl Guard {
             let dead_by = self.dead_by().unwrap_or(now);
             let bound = self.bound.unwrap_or(now);
             let until = self.timing.stop_until(now, dead_by, bound);
+            self.owed &= now < dead_by || self.start_dies;
             self.run(Command::Stop, until);
             self.phase = Phase::Stopping(until);
         }
@@ -442,7 +445,7 @@ impl Guard {
 
     fn run(&mut self, command: Command, until: Instant) {
         self.beside_start = self.start_dies;
-        self.owed = false;
+        self.held_up = false;
         self.act(Act::Run(command, until));
     }
 

@@ -225,6 +225,11 @@ fn a_guard_that_cannot_stop_the_service_makes_room_for_the_next_life() {
     );
     assert_eq!(turn(&mut guard, News::AgentBack, ms(2000)), []);
     let due = guard.deadline().expect("stop is due again");
+    let stop = Act::Run(Command::Stop, due.after(timing().stop_budget()));
+    assert_eq!(turn(&mut guard, News::Tick, due), [stop], "once more");
+    let failed = News::Ended(Command::Stop, failed());
+    assert_eq!(turn(&mut guard, failed, due), []);
+    let due = guard.deadline().expect("stop is due again");
     assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
 }
 

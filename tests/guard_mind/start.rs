@@ -73,7 +73,15 @@ fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
     let runs = |act: &Act| matches!(act, Act::Run(Command::LastResort, _));
     assert!(acts.iter().any(runs), "one that counts: {acts:?}");
     let acts = turn(&mut guard, resorted, fence.dead_by);
-    assert_eq!(acts, [Act::Leave]);
+    let stop = Act::Run(Command::Stop, fence.dead_by.after(timing().stop_budget()));
+    assert_eq!(acts, [stop]);
+    turn(
+        &mut guard,
+        News::Ended(Command::Stop, failed()),
+        fence.dead_by,
+    );
+    let due = guard.deadline().expect("stop is due again");
+    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
 }
 
 /// That start has done its work meanwhile: whoever leaves then leaves a service that is up.

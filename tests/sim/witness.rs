@@ -198,12 +198,12 @@ impl World<'_> {
         let believed = self.store.losses.is_empty();
         for older in 0..self.sites.len() {
             let life = self.sites[older].life.map(|life| &self.lives[life]);
-            let Some(life) = life.filter(|life| life.alive && older != newer) else {
-                continue;
-            };
-            let holds = life.state == "active" || life.state == "confirming";
-            let stops = life.state == "stopping";
-            let Some(acked) = self.sites[older].acked.filter(|_| holds || stops) else {
+            let state = life.map_or("", |life| if life.alive { life.state } else { "" });
+            let holds = state == "active" || state == "confirming";
+            // A guard may do it for an agent that is dead.
+            let stops = state == "stopping" || self.sites[older].up;
+            let of_another = |_: &True| older != newer && (holds || stops);
+            let Some(acked) = self.sites[older].acked.filter(of_another) else {
                 continue;
             };
             let (clock, timing) = (self.host(older).clock, self.sc.sites[older].timing);

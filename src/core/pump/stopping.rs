@@ -45,9 +45,12 @@ pub(super) struct Stopping {
     ending: Option<Ending>,
     phase: Phase,
     late: bool,
-    /// A stop is owed: what ended had not its time, as the agent was held up, or undid
-    /// nothing that start did after it.
+    /// The agent was held up: what it waited for may not have had its time.
+    held_up: bool,
+    /// No stop has begun yet when the service had to be down and no start was left.
     owed: bool,
+    /// A start that is still there at this instant cannot be killed.
+    start_by: Instant,
     /// The last resort has succeeded.
     resorted: bool,
 }
@@ -130,16 +133,15 @@ impl Stopping {
         facts.kill(Command::Check);
         facts.kill(Command::Start);
         let phase = if facts.running(Command::Stop) {
-            Phase::Running {
-                told_at: now,
-                until: dead_by,
-            }
+            let (told_at, until) = (now, dead_by);
+            Phase::Running { told_at, until }
         } else {
             let until = now.after(SLACK.min(dead_by.since(now) / 2));
             Phase::Killing { until }
         };
         let bound = left.bound(facts.config.timing, dead_by);
         let resorted = left.is_resorted();
+        let owed = !matches!(left, Left::Nothing);
         Stopping {
             left,
             leave,
@@ -149,7 +151,9 @@ impl Stopping {
             ending: None,
             phase,
             late: false,
-            owed: false,
+            held_up: false,
+            owed,
+            start_by: now.after(facts.config.timing.renewal()),
             resorted,
         }
     }
@@ -243,9 +247,12 @@ impl Stopping {
         };
         facts.say(Level::Error, text);
         if !matches!(self.phase, Phase::Resorting { .. }) {
-            self.owed |= undone;
+            // Or it had no time.
+            self.owed |= undone || self.held_up;
+            let last = self.ending.is_some() && now >= self.dead_by && !self.may_resort(facts);
+            let at_once = undone || self.held_up || last && !facts.running(Command::Start);
             let later = facts.config.timing.stop_again(now, self.bound);
-            self.phase = Phase::Due(if self.owed { now } else { later });
+            self.phase = Phase::Due(if at_once { now } else { later });
         }
     }
 
@@ -260,22 +267,17 @@ impl Stopping {
                 facts.say(Level::Warn, "the last resort succeeded".to_owned());
                 self.resorted = true;
             }
-            Outcome::Failed(why) => {
-                facts.say(Level::Error, format!("the last resort failed: {why}"));
-            }
-            Outcome::Overran => {
-                let text = "the last resort did not end in time and was killed";
-                facts.say(Level::Error, text.to_owned());
+            Outcome::Failed(_) | Outcome::Overran => {
+                let text = format!("the last resort failed: {}", outcome.why());
+                facts.say(Level::Error, text);
             }
         }
         if !matches!(self.phase, Phase::Resorting { .. }) {
             return;
         }
         if facts.running(Command::Stop) {
-            self.phase = Phase::Running {
-                told_at: now,
-                until: now,
-            };
+            let (told_at, until) = (now, now);
+            self.phase = Phase::Running { told_at, until };
         } else {
             self.run_stop(facts, now);
         }
@@ -369,22 +371,23 @@ impl Stopping {
             && !self.is_down()
             && now >= awake_by
         {
-            self.owed = now > awake_by.after(SLACK);
+            self.held_up = now > awake_by.after(SLACK);
         }
     }
 
     /// Whether an agent that was told to end has to do so with the service up: stop
     /// failed past its time, or cannot even be killed.
     fn must_end(&self, facts: &Facts, now: Instant) -> bool {
-        let patience = match self.phase {
-            Phase::Due(_) => self.dead_by,
-            Phase::Running { until, .. } => self.give_up(until, facts),
+        let hopeless = facts.running(Command::Start) && now >= self.start_by;
+        let (patience, owed) = match self.phase {
+            Phase::Due(_) => (self.dead_by, self.owed && !hopeless),
+            Phase::Running { until, .. } => (self.give_up(until, facts), self.held_up),
             Phase::Killing { .. }
             | Phase::Resorting { .. }
             | Phase::Down { .. }
             | Phase::Releasing { .. } => return false,
         };
-        self.ending.is_some() && now >= patience && !self.owed
+        self.ending.is_some() && now >= patience && !owed
     }
 
     /// A command that cannot even be killed is waited for, once it is too late for
@@ -444,7 +447,8 @@ impl Stopping {
     }
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
-        self.owed = false;
+        self.held_up = false;
+        self.owed &= now < self.dead_by || facts.running(Command::Start);
         let timing = facts.config.timing;
         let until = timing.stop_until(now, self.dead_by, self.bound);
         let under = self.under(facts);
