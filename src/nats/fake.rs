@@ -10,27 +10,27 @@ use rustix::net::sockopt;
 use super::url::Server;
 
 /// INFO of a server that putex can use.
-pub(super) const INFO: &str =
+pub(crate) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
 /// What a script says and hears over one connection.
-pub(super) struct Peer {
+pub(crate) struct Peer {
     stream: TcpStream,
     heard: Vec<u8>,
     /// What the client calls its inbox subscription.
-    pub(super) inbox: String,
+    pub(crate) inbox: String,
 }
 
 /// One frame of the client: its line in words, and its headers and payload.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) words: Vec<String>,
-    pub(super) body: String,
+pub(crate) struct Frame {
+    pub(crate) words: Vec<String>,
+    pub(crate) body: String,
 }
 
 impl Frame {
     /// Returns the reply subject of a PUB or HPUB.
-    pub(super) fn reply(&self) -> &str {
+    pub(crate) fn reply(&self) -> &str {
         &self.words[2]
     }
 }
@@ -38,13 +38,13 @@ impl Frame {
 type Script = Box<dyn FnOnce(&mut Peer) + Send>;
 
 /// A listener whose scripts run one after the other, one for each connection.
-pub(super) struct Fake {
+pub(crate) struct Fake {
     port: u16,
     thread: JoinHandle<()>,
 }
 
 impl Fake {
-    pub(super) fn new(scripts: Vec<Script>) -> Fake {
+    pub(crate) fn new(scripts: Vec<Script>) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let thread = thread::spawn(move || {
@@ -64,22 +64,22 @@ impl Fake {
     }
 
     /// One connection, one script.
-    pub(super) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> Fake {
+    pub(crate) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> Fake {
         Fake::new(vec![Box::new(script)])
     }
 
-    pub(super) fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> Server {
         self.server_as("")
     }
 
     /// Its address with `user_info`, such as `user:password@`.
-    pub(super) fn server_as(&self, user_info: &str) -> Server {
+    pub(crate) fn server_as(&self, user_info: &str) -> Server {
         let text = format!("nats://{user_info}127.0.0.1:{}", self.port);
         Server::parse_list(&text).expect("an address").remove(0)
     }
 
     /// Waits for the scripts, so that what failed in them fails the test.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }
@@ -87,14 +87,14 @@ impl Fake {
 }
 
 impl Peer {
-    pub(super) fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         self.stream
             .write_all(text.as_bytes())
             .expect("the client reads");
     }
 
     /// Says it in pieces of `size` bytes, with pauses, so that they are read apart.
-    pub(super) fn say_slowly(&mut self, text: &str, size: usize) {
+    pub(crate) fn say_slowly(&mut self, text: &str, size: usize) {
         for piece in text.as_bytes().chunks(size) {
             self.stream.write_all(piece).expect("the client reads");
             thread::sleep(Duration::from_millis(1));
@@ -102,14 +102,14 @@ impl Peer {
     }
 
     /// Sends a byte every now and then until the client has closed the connection.
-    pub(super) fn trickle(&mut self) {
+    pub(crate) fn trickle(&mut self) {
         while self.stream.write_all(b"x").is_ok() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// Sends INFO and answers the handshake. Returns its CONNECT line.
-    pub(super) fn welcome(&mut self) -> String {
+    pub(crate) fn welcome(&mut self) -> String {
         self.say(&format!("INFO {INFO} \r\n"));
         let connect = self.take_handshake();
         self.say("PONG\r\n");
@@ -117,7 +117,7 @@ impl Peer {
     }
 
     /// Takes CONNECT, SUB and PING, and returns the first.
-    pub(super) fn take_handshake(&mut self) -> String {
+    pub(crate) fn take_handshake(&mut self) -> String {
         let connect = self.frame().words.join(" ");
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         let inbox = self.frame();
@@ -130,7 +130,7 @@ impl Peer {
         connect
     }
 
-    pub(super) fn frame(&mut self) -> Frame {
+    pub(crate) fn frame(&mut self) -> Frame {
         let end = loop {
             match self.heard.windows(2).position(|pair| pair == b"\r\n") {
                 Some(end) => break end,
@@ -151,14 +151,21 @@ impl Peer {
         Frame { words, body }
     }
 
+    /// Answers the next request with `payload`.
+    pub(crate) fn answer(&mut self, payload: &str) {
+        let frame = self.frame();
+        let (reply, inbox, size) = (frame.reply(), &self.inbox, payload.len());
+        self.say(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
+    }
+
     /// Waits until the client has closed the connection and returns what else it sent.
-    pub(super) fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         while self.hear() {}
         String::from_utf8_lossy(&self.heard).into_owned()
     }
 
     /// Ends the connection with a reset, which the drop of the peer then sends.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let linger = Some(Duration::ZERO);
         sockopt::set_socket_linger(&self.stream, linger).expect("an option");
     }

@@ -58,7 +58,7 @@ pub mod tls;
 pub mod url;
 
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 
 pub use auth::{Credentials, Login, Secret};
 pub use client::{Access, Client, ConnectError, Event, RequestError, Sid};

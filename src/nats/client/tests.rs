@@ -52,13 +52,6 @@ fn lost(outcome: Result<Message, RequestError>) -> String {
     }
 }
 
-/// Answers the next request with `payload`.
-fn answer(peer: &mut Peer, payload: &str) {
-    let frame = peer.frame();
-    let (reply, inbox, size) = (frame.reply(), &peer.inbox, payload.len());
-    peer.say(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
-}
-
 #[test]
 fn request_and_reply() {
     let fake = Fake::once(|peer| {
@@ -78,7 +71,7 @@ fn request_and_reply() {
             &format!("HMSG {reply} 1 18 20\r\nNATS/1.0\r\nC: d\r\n\r\nhi\r\n"),
             3,
         );
-        answer(peer, "two");
+        peer.answer("two");
     });
     let mut client = connected(&fake);
     let server = client.server().expect("connected");
@@ -145,7 +138,7 @@ fn nobody_listens_and_nobody_may() {
         ));
         peer.frame();
         peer.say("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
-        answer(peer, "still here");
+        peer.answer("still here");
     });
     let mut client = connected(&fake);
     assert_eq!(request(&mut client, 5000), Err(RequestError::NoResponders));

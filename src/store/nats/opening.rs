@@ -7,7 +7,7 @@ use super::{Bucket, Ears, NatsStore, Settings, answer};
 use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, Found, Record, Revision};
 use crate::core::timing::Instant;
-use crate::nats::jetstream::{self, StreamInfo, code};
+use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
 use crate::store::{OpenError, name};
 use crate::sys::{self, Alarm};
@@ -104,19 +104,31 @@ impl NatsStore {
     }
 
     /// Returns what the bucket is, and whether it was made for that.
-    fn find_or_make(&mut self, deadline: Instant) -> Result<(StreamInfo, bool), OpenError> {
-        let mut made = false;
-        let mut asked_to_make = false;
+    pub(super) fn find_or_make(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<(StreamInfo, bool), OpenError> {
+        if let Ok(info) = self.find(deadline)? {
+            return Ok((info, false));
+        }
+        let made = self.make(deadline)?;
+        match (self.find(deadline)?, made) {
+            (Ok(info), made) => Ok((info, made.is_ok())),
+            (Err(_), Err(failure)) => Err(self.refused("creating the bucket", &failure)),
+            (Err(failure), Ok(())) => Err(self.refused("bucket", &failure)),
+        }
+    }
+
+    /// Returns what the bucket is once it is made, or the answer that there is none.
+    fn find(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, OpenError> {
         loop {
             match self.info(deadline)? {
-                Ok(info) if info.is_made() => return Ok((info, made)),
                 // Somebody else is making it: its time of creation comes last.
-                Ok(_) => self.pause(deadline)?,
-                Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND && !asked_to_make => {
-                    asked_to_make = true;
-                    made = self.make(deadline)?;
+                Ok(info) if !info.is_made() => self.pause(deadline)?,
+                Err(failure) if failure.err_code() != code::STREAM_NOT_FOUND => {
+                    return Err(self.refused("bucket", &failure));
                 }
-                Err(failure) => return Err(self.refused("bucket", &failure)),
+                found => return Ok(found),
             }
         }
     }
@@ -163,8 +175,9 @@ impl NatsStore {
         }
     }
 
-    /// Asks the server to make the bucket. False when somebody else was faster.
-    fn make(&mut self, deadline: Instant) -> Result<bool, OpenError> {
+    /// Asks the server to make the bucket; returns its refusal where somebody else may have
+    /// been faster.
+    fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, OpenError> {
         let Settings {
             bucket, replicas, ..
         } = &self.settings;
@@ -172,9 +185,12 @@ impl NatsStore {
         let body = bucket::create(bucket, *replicas);
         let answer = self.ask("STREAM.CREATE", body.as_bytes(), deadline)?;
         match jetstream::stream_info(&answer) {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.err_code() == code::NAME_IN_USE => Ok(false),
-            Err(failure) => Err(self.refused("creating the bucket", &failure)),
+            Ok(_) => Ok(Ok(())),
+            Err(failure) => match failure.err_code() {
+                // The second is what nats-server 2.9 says while it makes that very stream.
+                code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Err(failure)),
+                _ => Err(self.refused("creating the bucket", &failure)),
+            },
         }
     }
 

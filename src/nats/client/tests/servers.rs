@@ -122,7 +122,7 @@ fn one_dead_server_of_two_costs_nothing() {
     drop(dead);
     let script = |peer: &mut Peer| {
         peer.welcome();
-        answer(peer, "ok");
+        peer.answer("ok");
     };
     let fake = Fake::new(vec![Box::new(script), Box::new(script)]);
     let mut servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
@@ -143,7 +143,7 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
             peer.welcome().contains("\"user\":\"u\""),
             "credentials go along"
         );
-        answer(peer, "other");
+        peer.answer("other");
     });
     let address = other.server().to_string();
     let lame = Fake::once(move |peer| {
