@@ -268,12 +268,14 @@ impl Facts {
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
-    /// read, which changes nothing: a rollback shows at the next write or opening. Or
+    /// read, which changes little: a rollback shows at the next write or opening. Or
     /// at once, where a number was given again.
     fn look(&mut self, sight: &Sight, now: Instant) {
         if let Some(seen) = &self.seen
             && (sight.revision < seen.sight.revision || *sight == seen.sight)
         {
+            // If it was a rollback, its holder is one of those that the store may lose next.
+            self.holders.note(sight, true);
             return;
         }
         if let Some(seen) = &self.seen
