@@ -30,6 +30,7 @@ use putex::core::guard::Watch;
 
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
+use super::process::Process;
 use super::world::World;
 
 /// What was violated.
@@ -306,11 +307,14 @@ impl World<'_> {
     pub fn on_leave(&mut self, guard: usize) {
         let site = self.guards[guard].site;
         let dying = self.now <= self.sites[site].killed_at;
-        // Its agent has waited for a start that does not die until it had to cry.
-        let given_up = self.guards[guard].given_up;
+        // Its agent has waited for R, or half of it by a slow clock, for a start that does not
+        // die: what that makes, or has made, nobody can undo.
+        let waited = nanos(self.sc.sites[site].timing.renewal()) / 2;
+        let hopeless = |start: &Process| start.dying && self.now >= start.killed_at + waited;
         let starts = self.sites[site].starts.iter();
-        let mut starts = starts.map(|id| &self.processes[*id]);
-        let starting = starts.any(|start| !(start.stray || start.dying && given_up));
+        let starts = starts.map(|id| &self.processes[*id]);
+        let given_up = self.guards[guard].given_up && starts.clone().any(hopeless);
+        let starting = starts.clone().any(|start| !start.stray);
         // A life that waits for its end stops first.
         let waiting = self.sites[site].life.map(|id| &self.lives[id]);
         let waiting = waiting.is_some_and(|life| life.alive && !life.stopped);
@@ -321,7 +325,7 @@ impl World<'_> {
         // What a guard before left running, which no other has touched.
         let bites = self.host(site).device.is_some();
         let excuse = &self.sites[site].excuse;
-        if !left || !alone || bites || excuse.unwatched || self.stop_is_excused(site) {
+        if !left || given_up || !alone || bites || excuse.unwatched || self.stop_is_excused(site) {
             return;
         }
         if self.guards[guard].told {

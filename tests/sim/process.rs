@@ -36,6 +36,8 @@ pub struct Process {
     pub stray: bool,
     /// It was killed.
     pub dying: bool,
+    /// When it was, if so.
+    pub killed_at: True,
     /// The kernel cannot end it at once, but then.
     stuck: Option<True>,
     /// What it does to the service: true for up.
@@ -91,6 +93,7 @@ impl World<'_> {
             alive: true,
             stray: false,
             dying: false,
+            killed_at: 0,
             stuck: None,
             effect: fate.effect.map(|(_, up)| up),
             succeeds: fate.succeeds,
@@ -289,7 +292,7 @@ impl World<'_> {
         if !alive || dying {
             return;
         }
-        self.processes[id].dying = true;
+        (self.processes[id].dying, self.processes[id].killed_at) = (true, self.now);
         let mut wait = self.late();
         if command == Command::Start {
             self.count(Sometimes::StartKilled);
