@@ -358,7 +358,7 @@ impl Guard {
             && now >= until
         {
             self.act(Act::Kill(Command::Stop));
-            self.held_up = now > until.after(SLACK);
+            self.held_up = now > until.after(SLACK.max(self.timing.guard_patience()));
             // Asked for again should it not end.
             self.phase = Phase::Stopping(now.after(self.timing.renewal()));
         }
@@ -392,7 +392,7 @@ impl Guard {
             let dead_by = self.dead_by().unwrap_or(now);
             let bound = self.bound.unwrap_or(now);
             let until = self.timing.stop_until(now, dead_by, bound);
-            self.owed &= now < dead_by || self.start_dies;
+            self.owed &= now < dead_by.max(bound) || self.start_dies;
             self.run(Command::Stop, until);
             self.phase = Phase::Stopping(until);
         }

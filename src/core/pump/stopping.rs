@@ -140,9 +140,9 @@ impl Stopping {
             Phase::Killing { until }
         };
         let bound = left.bound(facts.config.timing, dead_by);
-        let resorted = left.is_resorted();
-        let owed = !matches!(left, Left::Nothing);
         Stopping {
+            owed: !matches!(left, Left::Nothing),
+            resorted: left.is_resorted(),
             left,
             leave,
             from,
@@ -152,9 +152,7 @@ impl Stopping {
             phase,
             late: false,
             held_up: false,
-            owed,
             start_by: now.after(facts.config.timing.renewal()),
-            resorted,
         }
     }
 
@@ -246,6 +244,9 @@ impl Stopping {
             }
         };
         facts.say(Level::Error, text);
+        if let Phase::Running { until, .. } = self.phase {
+            self.held_up |= *outcome == Outcome::Overran && now > until.after(SLACK);
+        }
         if !matches!(self.phase, Phase::Resorting { .. }) {
             // Or it had no time.
             self.owed |= undone || self.held_up;
@@ -320,6 +321,7 @@ impl Stopping {
     }
 
     fn advance(mut self, facts: &mut Facts, now: Instant) -> Next {
+        self.cry(facts, now);
         match self.phase {
             Phase::Killing { until } if !facts.running(Command::Start) || now >= until => {
                 self.run_stop(facts, now);
@@ -339,7 +341,6 @@ impl Stopping {
             | Phase::Down { .. }
             | Phase::Releasing { .. } => {}
         }
-        self.cry(facts, now);
         if self.must_end(facts, now) {
             return end(facts, Ending::NotStopped);
         }
@@ -380,7 +381,7 @@ impl Stopping {
     fn must_end(&self, facts: &Facts, now: Instant) -> bool {
         let hopeless = facts.running(Command::Start) && now >= self.start_by;
         let (patience, owed) = match self.phase {
-            Phase::Due(_) => (self.dead_by, self.owed && !hopeless),
+            Phase::Due(_) => (self.dead_by, self.held_up || self.owed && !hopeless),
             Phase::Running { until, .. } => (self.give_up(until, facts), self.held_up),
             Phase::Killing { .. }
             | Phase::Resorting { .. }
@@ -448,7 +449,7 @@ impl Stopping {
 
     fn run_stop(&mut self, facts: &mut Facts, now: Instant) {
         self.held_up = false;
-        self.owed &= now < self.dead_by || facts.running(Command::Start);
+        self.owed &= now < self.dead_by.max(self.bound) || facts.running(Command::Start);
         let timing = facts.config.timing;
         let until = timing.stop_until(now, self.dead_by, self.bound);
         let under = self.under(facts);
