@@ -40,7 +40,7 @@ pub struct Process {
     pub killed_at: True,
     /// The kernel cannot end it at once, but then.
     stuck: Option<True>,
-    /// What it does to the service: true for up.
+    /// What it is still to do to the service: true for up.
     effect: Option<bool>,
     succeeds: bool,
     hangs: bool,
@@ -226,7 +226,7 @@ impl World<'_> {
     pub fn proceed(&mut self, id: usize, event: ProcessEvent) {
         let process = self.processes[id].clone();
         match event {
-            ProcessEvent::Effect => match process.effect {
+            ProcessEvent::Effect => match self.processes[id].effect.take() {
                 Some(true) => {
                     // After one that dies so late that stop has no time, it is run again, or
                     // the last resort is.
@@ -244,6 +244,10 @@ impl World<'_> {
                 None => {}
             },
             ProcessEvent::End | ProcessEvent::Die => {
+                if event == ProcessEvent::End {
+                    // What was to happen in a sleep of its host happens soon after that.
+                    self.proceed(id, ProcessEvent::Effect);
+                }
                 self.processes[id].alive = false;
                 self.sites[process.site].starts.retain(|start| *start != id);
                 if process.command == Command::Start && process.dying {
