@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 use super::url::Server;
 
 /// INFO of a server that putex can use.
-pub(crate) const INFO: &str =
+pub(super) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
 /// What a script says and hears over one connection.
@@ -18,19 +18,19 @@ pub(crate) struct Peer {
     stream: TcpStream,
     heard: Vec<u8>,
     /// What the client calls its inbox subscription.
-    pub(crate) inbox: String,
+    pub(super) inbox: String,
 }
 
 /// One frame of the client: its line in words, and its headers and payload.
 #[derive(Debug)]
-pub(crate) struct Frame {
-    pub(crate) words: Vec<String>,
-    pub(crate) body: String,
+pub(super) struct Frame {
+    pub(super) words: Vec<String>,
+    pub(super) body: String,
 }
 
 impl Frame {
     /// Returns the reply subject of a PUB or HPUB.
-    pub(crate) fn reply(&self) -> &str {
+    pub(super) fn reply(&self) -> &str {
         &self.words[2]
     }
 }
@@ -73,7 +73,7 @@ impl Fake {
     }
 
     /// Its address with `user_info`, such as `user:password@`.
-    pub(crate) fn server_as(&self, user_info: &str) -> Server {
+    pub(super) fn server_as(&self, user_info: &str) -> Server {
         let text = format!("nats://{user_info}127.0.0.1:{}", self.port);
         Server::parse_list(&text).expect("an address").remove(0)
     }
@@ -87,14 +87,14 @@ impl Fake {
 }
 
 impl Peer {
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(super) fn say(&mut self, text: &str) {
         self.stream
             .write_all(text.as_bytes())
             .expect("the client reads");
     }
 
     /// Says it in pieces of `size` bytes, with pauses, so that they are read apart.
-    pub(crate) fn say_slowly(&mut self, text: &str, size: usize) {
+    pub(super) fn say_slowly(&mut self, text: &str, size: usize) {
         for piece in text.as_bytes().chunks(size) {
             self.stream.write_all(piece).expect("the client reads");
             thread::sleep(Duration::from_millis(1));
@@ -102,7 +102,7 @@ impl Peer {
     }
 
     /// Sends a byte every now and then until the client has closed the connection.
-    pub(crate) fn trickle(&mut self) {
+    pub(super) fn trickle(&mut self) {
         while self.stream.write_all(b"x").is_ok() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -117,7 +117,7 @@ impl Peer {
     }
 
     /// Takes CONNECT, SUB and PING, and returns the first.
-    pub(crate) fn take_handshake(&mut self) -> String {
+    pub(super) fn take_handshake(&mut self) -> String {
         let connect = self.frame().words.join(" ");
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         let inbox = self.frame();
@@ -130,7 +130,7 @@ impl Peer {
         connect
     }
 
-    pub(crate) fn frame(&mut self) -> Frame {
+    pub(super) fn frame(&mut self) -> Frame {
         let end = loop {
             match self.heard.windows(2).position(|pair| pair == b"\r\n") {
                 Some(end) => break end,
@@ -159,13 +159,13 @@ impl Peer {
     }
 
     /// Waits until the client has closed the connection and returns what else it sent.
-    pub(crate) fn rest(&mut self) -> String {
+    pub(super) fn rest(&mut self) -> String {
         while self.hear() {}
         String::from_utf8_lossy(&self.heard).into_owned()
     }
 
     /// Ends the connection with a reset, which the drop of the peer then sends.
-    pub(crate) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         let linger = Some(Duration::ZERO);
         sockopt::set_socket_linger(&self.stream, linger).expect("an option");
     }

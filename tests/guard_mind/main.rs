@@ -52,6 +52,14 @@ fn failed() -> Outcome {
     Outcome::Failed("exit status 1".to_owned())
 }
 
+/// The stop that runs fails at `now`, and no other follows when the next is due.
+fn leaves_when_stop_fails(guard: &mut Guard, now: Instant) {
+    let failed = News::Ended(Command::Stop, failed());
+    assert_eq!(turn(guard, failed, now), [], "the next is due later");
+    let due = guard.deadline().expect("stop is due again");
+    assert_eq!(turn(guard, News::Tick, due), [Act::Leave]);
+}
+
 #[test]
 fn nothing_is_done_while_the_agent_renews() {
     let (mut guard, _) = watching(1485, false);
@@ -227,10 +235,7 @@ fn a_guard_that_cannot_stop_the_service_makes_room_for_the_next_life() {
     let due = guard.deadline().expect("stop is due again");
     let stop = Act::Run(Command::Stop, due.after(timing().stop_budget()));
     assert_eq!(turn(&mut guard, News::Tick, due), [stop], "once more");
-    let failed = News::Ended(Command::Stop, failed());
-    assert_eq!(turn(&mut guard, failed, due), []);
-    let due = guard.deadline().expect("stop is due again");
-    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+    leaves_when_stop_fails(&mut guard, due);
 }
 
 #[test]
@@ -245,10 +250,7 @@ fn a_stop_that_had_no_time_since_the_guard_was_held_up_is_run_again_at_once() {
     let killed = News::Ended(Command::Stop, Outcome::Overran);
     let again = Act::Run(Command::Stop, late.after(timing().stop_budget()));
     assert_eq!(turn(&mut guard, killed, late), [again], "it does not leave");
-    let failed = News::Ended(Command::Stop, failed());
-    turn(&mut guard, failed, late);
-    let due = guard.deadline().expect("stop is due again");
-    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+    leaves_when_stop_fails(&mut guard, late);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use putex::core::event::{Command, Outcome};
 use putex::core::guard::{Act, Guard, News};
 use putex::core::timing::SLACK;
 
-use super::{Duration, failed, hear, ms, timing, turn, watching};
+use super::{Duration, failed, hear, leaves_when_stop_fails, ms, timing, turn, watching};
 
 /// A guard whose agent died while start ran: that was killed and waited for, but not without
 /// end, and the stop that is returned runs beside it.
@@ -75,13 +75,7 @@ fn a_guard_that_is_waited_for_does_not_leave_beside_a_dying_start() {
     let acts = turn(&mut guard, resorted, fence.dead_by);
     let stop = Act::Run(Command::Stop, fence.dead_by.after(timing().stop_budget()));
     assert_eq!(acts, [stop]);
-    turn(
-        &mut guard,
-        News::Ended(Command::Stop, failed()),
-        fence.dead_by,
-    );
-    let due = guard.deadline().expect("stop is due again");
-    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+    leaves_when_stop_fails(&mut guard, fence.dead_by);
 }
 
 /// That start has done its work meanwhile: whoever leaves then leaves a service that is up.
@@ -98,10 +92,7 @@ fn a_guard_that_is_waited_for_stops_what_a_dying_start_made_before_it_leaves() {
     let acts = turn(&mut guard, News::StartGone, late);
     let runs = |act: &Act| matches!(act, Act::Run(Command::Stop, _));
     assert!(acts.iter().any(runs), "one that counts: {acts:?}");
-    let failed = News::Ended(Command::Stop, failed());
-    assert_eq!(turn(&mut guard, failed, late), [], "the next is due later");
-    let due = guard.deadline().expect("stop is due");
-    assert_eq!(turn(&mut guard, News::Tick, due), [Act::Leave]);
+    leaves_when_stop_fails(&mut guard, late);
 }
 
 #[test]

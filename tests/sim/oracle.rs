@@ -183,7 +183,8 @@ impl World<'_> {
         let device = self.host(site).device.is_some();
         // A start that does not die is waited for before stop, and its stop does not count:
         // there is another when it has died.
-        let dying = place.starts.iter().any(|id| self.processes[*id].dying);
+        let mut starts = place.starts.iter().map(|id| &self.processes[*id]);
+        let dying = starts.any(|start| start.dying.is_some());
         let dying = dying || self.now < place.start_died_at + 40 * MS;
         let excuse = &place.excuse;
         let hindered = excuse.stop_failed || excuse.late || device || dying || !over;
@@ -310,7 +311,7 @@ impl World<'_> {
         // Its agent has waited for R, or half of it by a slow clock, for a start that does not
         // die: what that makes, or has made, nobody can undo.
         let waited = nanos(self.sc.sites[site].timing.renewal()) / 2;
-        let hopeless = |start: &Process| start.dying && self.now >= start.killed_at + waited;
+        let hopeless = |start: &Process| start.dying.is_some_and(|at| self.now >= at + waited);
         let starts = self.sites[site].starts.iter();
         let starts = starts.map(|id| &self.processes[*id]);
         let given_up = self.guards[guard].given_up && starts.clone().any(hopeless);

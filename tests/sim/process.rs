@@ -34,10 +34,8 @@ pub struct Process {
     pub alive: bool,
     /// A start that nobody was left to know of: what it does is nobody's fault.
     pub stray: bool,
-    /// It was killed.
-    pub dying: bool,
-    /// When it was, if so.
-    pub killed_at: True,
+    /// When it was killed, if it was.
+    pub dying: Option<True>,
     /// The kernel cannot end it at once, but then.
     stuck: Option<True>,
     /// What it is still to do to the service: true for up.
@@ -92,8 +90,7 @@ impl World<'_> {
             owner,
             alive: true,
             stray: false,
-            dying: false,
-            killed_at: 0,
+            dying: None,
             stuck: None,
             effect: fate.effect.map(|(_, up)| up),
             succeeds: fate.succeeds,
@@ -250,7 +247,7 @@ impl World<'_> {
                 }
                 self.processes[id].alive = false;
                 self.sites[process.site].starts.retain(|start| *start != id);
-                if process.command == Command::Start && process.dying {
+                if process.command == Command::Start && process.dying.is_some() {
                     self.sites[process.site].start_died_at = self.now;
                 }
                 let wait = self.late();
@@ -293,10 +290,10 @@ impl World<'_> {
             command,
             ..
         } = self.processes[id];
-        if !alive || dying {
+        if !alive || dying.is_some() {
             return;
         }
-        (self.processes[id].dying, self.processes[id].killed_at) = (true, self.now);
+        self.processes[id].dying = Some(self.now);
         let mut wait = self.late();
         if command == Command::Start {
             self.count(Sometimes::StartKilled);

@@ -196,14 +196,13 @@ impl World<'_> {
     /// may be stored that its writer does not believe; but who follows it believes it.
     fn two_locks(&mut self, newer: usize) {
         let believed = self.store.losses.is_empty();
-        for older in 0..self.sites.len() {
+        for older in (0..self.sites.len()).filter(|older| *older != newer) {
             let life = self.sites[older].life.map(|life| &self.lives[life]);
-            let state = life.map_or("", |life| if life.alive { life.state } else { "" });
+            let state = life.filter(|life| life.alive).map_or("", |life| life.state);
             let holds = state == "active" || state == "confirming";
             // A guard may do it for an agent that is dead.
             let stops = state == "stopping" || self.sites[older].up;
-            let of_another = |_: &True| older != newer && (holds || stops);
-            let Some(acked) = self.sites[older].acked.filter(of_another) else {
+            let Some(acked) = self.sites[older].acked.filter(|_| holds || stops) else {
                 continue;
             };
             let (clock, timing) = (self.host(older).clock, self.sc.sites[older].timing);
