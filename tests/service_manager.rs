@@ -2,14 +2,14 @@
 //! ended: an agent on a directory, and a service that is a file.
 
 mod guards;
+mod small_host;
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use guards::guard_of;
 use putex::core::event::Under;
@@ -22,43 +22,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-
-/// Longest that anything here may take, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A host with one service: the file `up`. What stop was run by stands in `stopped`.
-struct Host {
-    folder: PathBuf,
-    key: String,
-}
+use small_host::{Agent, Host, STOP, until, wait_for_end};
 
 impl Host {
-    fn new(name: &str) -> Host {
-        let key = format!("manager-{}-{name}", std::process::id());
-        let folder = std::env::temp_dir().join(format!("putex-{key}"));
-        fs::create_dir(&folder).expect("a folder of this test's own");
-        Host { folder, key }
-    }
-
-    /// Prepares a command of putex with the options of this host's agent.
-    fn putex(&self, verb: &str, stop: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
-        command
-            .args([verb, "--key", &self.key, "--token", "one"])
-            .args(["-r", "200ms", "-c", "5"])
-            .arg("--dir")
-            .arg(self.folder.join("lock"))
-            .args(["--start", START, "--stop", stop])
-            .env("D", &self.folder);
-        command
-    }
-
-    fn agent(&self) -> Agent {
-        let mut command = self.putex("agent", STOP);
-        command.stderr(Stdio::null());
-        Agent(command.spawn().expect("the agent runs"))
-    }
-
     /// Returns another life of the agent, and what looks whether it has said something.
     fn next_agent(&self) -> (Agent, impl Fn(&str) -> bool + use<>) {
         let log = self.folder.join("log");
@@ -74,66 +40,12 @@ impl Host {
             self.putex("finish", stop).output().expect("putex runs");
         (status.code(), String::from_utf8_lossy(&stderr).into_owned())
     }
-
-    fn is_up(&self) -> bool {
-        self.folder.join("up").exists()
-    }
-
-    fn wait_until_up(&self) {
-        until("the service", || self.is_up().then_some(()));
-    }
 }
-
-/// It does not end while the file `hold` is there.
-const START: &str = "env >$D/env; echo >$D/up; test ! -e $D/hold || exec sleep 100";
-
-const STOP: &str = "rm -f $D/up";
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// An agent, which ends with the test.
-struct Agent(Child);
 
 impl Agent {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
-
-    fn kill(mut self) {
-        self.0.kill().expect("it runs");
-        self.0.wait().expect("it has ended");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // Its guard stops the service then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Waits for the end of a guard; who reaps it is not asked.
-fn wait_for_end(guard: Pid) {
-    let exe = format!("/proc/{guard}/exe");
-    until("end of the guard", || {
-        fs::metadata(&exe).is_err().then_some(())
-    });
 }
 
 /// Kills a guard before it can act, and its agent.
@@ -205,7 +117,7 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     manager.hear("READY=1");
     agent.signal(Signal::TERM);
     manager.hear("STOPPING=1");
-    until("end of the service", || (!host.is_up()).then_some(()));
+    host.wait_until_down();
 }
 
 #[test]
@@ -293,7 +205,7 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("the guard sees to the service"), "{said}");
     assert!(!host.folder.join("stopped").exists());
-    until("end of the service", || (!host.is_up()).then_some(()));
+    host.wait_until_down();
 }
 
 #[test]
