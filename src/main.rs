@@ -24,6 +24,8 @@ use putex::sys;
 
 fn main() -> ExitCode {
     sys::raw::hear_of_children();
+    // Where it cannot be had, all else goes on.
+    let _ = sys::signals::outlive_full_files();
     let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
     let world = World {

@@ -2,6 +2,7 @@
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
 pub mod raw;
+pub mod signals;
 
 use std::array;
 use std::cell::Cell;

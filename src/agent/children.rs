@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::inbox::Post;
 use super::sentinel::{Group, Sentinel};
-use super::threads::{Threads, may_be_asked_to_panic};
+use super::threads::{LastWord, Threads, may_be_asked_to_panic};
 use super::watchdog::Watchdog;
 use crate::cgroup::Cage;
 use crate::command::{Commands, Stage};
@@ -69,6 +70,7 @@ impl Children {
         watchdog: Arc<Watchdog>,
         post: Post,
         threads: Threads,
+        last_word: Arc<LastWord>,
     ) -> io::Result<Children> {
         let (orders, asked) = bounded(ORDERS_MAX);
         let waker = Arc::new(Waker::new()?);
@@ -91,6 +93,7 @@ impl Children {
             alarm: Alarm::new()?,
             post,
             nothing: File::open("/dev/null")?,
+            last_word,
         };
         threads.start("putex-child", move || nursery.work())?;
         Ok(Children {
@@ -218,6 +221,7 @@ struct Nursery {
     post: Post,
     /// What every command reads.
     nothing: File,
+    last_word: Arc<LastWord>,
 }
 
 /// What became ready.
@@ -346,6 +350,8 @@ impl Nursery {
             self.report(lost)?;
         }
         if kill_service {
+            // The guard does it too, but may be paused. What is gone holds nothing.
+            let _ = self.entrance.as_ref().map(|inside| inside.cage.kill());
             let lost = self.sentinel.kill_service();
             self.report(lost)?;
         }
@@ -418,9 +424,23 @@ impl Nursery {
                 self.report(lost)
             }
             Err(error) => {
+                self.leave_to_guard(run.command, &error);
                 let outcome = Outcome::Failed(format!("it could not be run: {error}"));
                 self.post.tell(Event::Ended(run.command, outcome))
             }
+        }
+    }
+
+    /// What is lacking here the guard has: descriptors of its own, and what this agent
+    /// gives back when it ends. While it lives, the guard leaves the service to it.
+    fn leave_to_guard(&self, command: Command, error: &io::Error) {
+        let lacking = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+        let lacking = Errno::from_io_error(error).is_some_and(|error| lacking.contains(&error));
+        let stops = matches!(command, Command::Stop | Command::LastResort);
+        if lacking && stops && self.sentinel.watches() {
+            let command = command.name();
+            let why = format!("{command} could not be run: {error}: it is left to the guard");
+            self.last_word.leave_to_guard(&why);
         }
     }
 

@@ -40,7 +40,7 @@ use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 use self::life::{Before, Life};
 use self::sentinel::Sentinel;
-use self::threads::{Threads, end_all_when_one_panics, may_be_asked_to_panic};
+use self::threads::{LastWord, Threads, may_be_asked_to_panic};
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cage, PREFIX};
 use crate::command::Commands;
@@ -109,7 +109,7 @@ const NEEDED: [(&str, &str); 3] = [
 /// that every agent needs.
 pub fn run(setup: Setup) -> io::Result<Exit> {
     find_needed()?;
-    end_all_when_one_panics(setup.sink, &setup.commands.key);
+    let last_word = LastWord::prepare(setup.sink, &setup.commands.key)?;
     let threads = Threads {
         realtime: setup.realtime,
     };
@@ -147,6 +147,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         Arc::clone(&watchdog),
         post.clone(),
         threads,
+        last_word,
     )?;
     let pause = setup.config.timing.renewal() / 4;
     let keeper = Keeper::start(setup.store, pause, post, threads)?;

@@ -4,7 +4,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
 use super::life::Life;
-use crate::cgroup::Cage;
 use crate::command::{remove_agents_own, remove_secrets};
 use crate::core::event::{Command, Sentry, Under};
 use crate::core::guard::Watch;
@@ -242,6 +240,11 @@ impl Sentinel {
         self.send_group(command)
     }
 
+    /// Returns whether a guard is there that will stop the service.
+    pub(super) fn watches(&self) -> bool {
+        self.line.is_some() && matches!(self.watch, Some(Watch::MayRun(_)))
+    }
+
     /// Tells that stop has leave to begin: from now on it has its time.
     pub(super) fn stop_begins(&mut self) -> Option<Sentry> {
         self.send(&Word::StopBegins)
@@ -270,13 +273,8 @@ impl Sentinel {
         Some(self.lost("it did not answer", sys::now()))
     }
 
-    /// Has all that start left behind killed: here what is in the agent's control group,
-    /// and by the guard also what a life before left in another. The guard may be paused.
+    /// Has what lives before left in other control groups killed too.
     pub(super) fn kill_service(&mut self) -> Option<Sentry> {
-        let cage = self.set_up.cage.as_ref();
-        let cage = cage.and_then(|dir| Cage::open(Path::new(dir)).ok());
-        // One that is gone holds nothing.
-        let _ = cage.map(|cage| cage.kill());
         self.send(&Word::KillService)
     }
 

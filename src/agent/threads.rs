@@ -1,24 +1,70 @@
-//! How the agent's threads are started, and what becomes of all when one panics.
+//! How the agent's threads are started, and how all end at once when they are better
+//! without.
 
 use std::io;
 use std::panic;
 use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::core::event::Level;
+use crate::exit::Exit;
 use crate::guard::Voice;
 use crate::sink::Sink;
-use crate::sys::raw;
+use crate::sys::{self, Alarm, raw};
 
-/// A thread that panics takes the agent along, in debug builds too: an agent that
-/// has lost a thread is worse than none, and the guard knows what to do without it.
-pub(super) fn end_all_when_one_panics(sink: Sink, key: &str) {
-    let key = key.to_owned();
-    panic::set_hook(Box::new(move |panicked| {
-        // The log thread may be the one that panicked, or wait for its reader.
-        Voice::new(sink, &key, 1).say(Level::Error, &format!("a bug in putex: {panicked}"));
-        process::abort();
-    }));
+/// How long who ends at once may be held up by the file that it says so in.
+const SAID_WITHIN: Duration = Duration::from_millis(100);
+
+/// How the agent says why it ends at once: without the log thread, which may be the one
+/// that panicked, or wait for its reader.
+#[derive(Debug)]
+pub(super) struct LastWord {
+    sink: Sink,
+    key: String,
+    /// Made beforehand: there may be no descriptor left.
+    alarm: Mutex<Alarm>,
+}
+
+impl LastWord {
+    /// Prepares it. A thread that panics says it from now on and takes the agent along, in
+    /// debug builds too: an agent that has lost a thread is worse than none, and the guard
+    /// knows what to do without it.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give.
+    pub(super) fn prepare(sink: Sink, key: &str) -> io::Result<Arc<LastWord>> {
+        let word = Arc::new(LastWord {
+            sink,
+            key: key.to_owned(),
+            alarm: Mutex::new(Alarm::new()?),
+        });
+        let of_hook = Arc::clone(&word);
+        panic::set_hook(Box::new(move |panicked| {
+            of_hook.end(&format!("a bug in putex: {panicked}"), || process::abort());
+        }));
+        Ok(word)
+    }
+
+    /// Ends the agent, whose guard then does what it cannot.
+    pub(super) fn leave_to_guard(self: &Arc<LastWord>, why: &str) -> ! {
+        self.end(why, || process::exit(Exit::System.status().into()))
+    }
+
+    fn end(self: &Arc<LastWord>, why: &str, end: fn() -> !) -> ! {
+        let word = Arc::clone(self);
+        // Where there is no thread, the file must not hold it up.
+        let _ = thread::Builder::new().spawn(move || {
+            let alarm = word.alarm.lock().unwrap_or_else(PoisonError::into_inner);
+            // A wait that fails is one that is short.
+            let _ = alarm.wait([], Some(sys::now().after(SAID_WITHIN)));
+            end()
+        });
+        Voice::new(self.sink, &self.key, 1).say(Level::Error, why);
+        end()
+    }
 }
 
 /// Panics in a debug build that was asked to, so that a test can see what becomes

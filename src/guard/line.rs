@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -12,6 +12,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use rustix::process::PidfdFlags;
+
+use super::word::Word;
 
 /// Lives of the agent that may wait to be let in.
 const BACKLOG: i32 = 4;
@@ -33,6 +35,33 @@ impl Agent {
             process: process.ok(),
         }
     }
+
+    /// Takes in the next thing that the agent has said, without waiting.
+    pub(super) fn hear(&self, buffer: &mut [u8]) -> Heard {
+        loop {
+            return match receive(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT) {
+                Ok((count, leader)) => {
+                    let word = Word::decode(&buffer[..count]);
+                    word.map_or(Heard::End, |word| Heard::Said(word, leader))
+                }
+                Err(Errno::AGAIN) => Heard::Nothing,
+                // Told once, when an agent ends that had not read all: before what it said.
+                Err(Errno::CONNRESET) => continue,
+                Err(_) => Heard::End,
+            };
+        }
+    }
+}
+
+/// What there is to be heard of an agent.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A word, and the descriptor that came with it.
+    Said(Word, Option<OwnedFd>),
+    /// Nothing more for now.
+    Nothing,
+    /// It is gone, or not to be understood, which comes to the same.
+    End,
 }
 
 /// Sends a packet, and a descriptor with it, without waiting for the other end.
@@ -110,4 +139,35 @@ pub fn call(name: &str) -> Option<OwnedFd> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
     rustix::net::connect(&socket, &address).ok()?;
     Some(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::guard::Watch;
+
+    /// The kernel tells that something was left unread before it hands over what was sent.
+    #[test]
+    fn an_agent_that_ended_with_an_answer_unread_is_heard_to_the_end() {
+        let kind = SocketType::SEQPACKET;
+        let ends = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (own, theirs) = ends.expect("two sockets");
+        send(own.as_fd(), b"an answer", None).expect("there is room");
+        let words = [Word::Watch(Watch::Down), Word::StopBegins];
+        for word in &words {
+            send(theirs.as_fd(), &word.encode(), None).expect("there is room");
+        }
+        drop(theirs);
+        let agent = Agent::of(own);
+        let mut buffer = [0; 1024];
+        for word in words {
+            let heard = agent.hear(&mut buffer);
+            assert!(
+                matches!(&heard, Heard::Said(said, None) if *said == word),
+                "{heard:?}"
+            );
+        }
+        let end = agent.hear(&mut buffer);
+        assert!(matches!(end, Heard::End), "{end:?}");
+    }
 }

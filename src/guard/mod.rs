@@ -15,20 +15,17 @@ pub mod word;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
 use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use rustix::process::Signal;
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use self::device::Device;
 pub use self::device::look as look_at_device;
 use self::left::Left;
-use self::line::{Agent, listen};
+use self::line::{Agent, Heard, listen};
 pub use self::line::{call, is_there, receive, send};
 pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
@@ -38,10 +35,7 @@ use crate::core::guard::{Act, Guard, News};
 use crate::core::timing::{Instant, Ms, SLACK};
 use crate::exit::Exit;
 use crate::sink::Sink;
-use crate::sys::{self, Alarm, Want, raw};
-
-/// What must not end a guard while it has something to guard.
-const IGNORED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM];
+use crate::sys::{self, Alarm, Want, raw, signals};
 
 /// How long the guard waits when it could not let one in.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
@@ -119,9 +113,7 @@ impl House {
         nothing: File,
         buffer: Vec<u8>,
     ) -> io::Result<House> {
-        for signal in IGNORED {
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
-        }
+        signals::heed_none()?;
         // It fails where the agent made the guard the leader of a group already.
         let _ = rustix::process::setsid();
         let listener = listen(&set_up.name)?;
@@ -269,17 +261,13 @@ impl House {
     /// Takes in all that the agent has said, and its end.
     fn listen_to_agent(&mut self) {
         while let Some(agent) = &self.agent {
-            let word = match receive(agent.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
-                Ok((count, leader)) => Word::decode(&self.buffer[..count]).zip(Some(leader)),
-                Err(Errno::AGAIN) => return,
-                Err(_) => None,
-            };
-            if let Some((word, leader)) = word {
-                self.heed(word, leader);
-            } else {
-                // Gone, or not to be understood, which comes to the same.
-                self.agent = None;
-                self.hear(News::AgentGone);
+            match agent.hear(&mut self.buffer) {
+                Heard::Said(word, leader) => self.heed(word, leader),
+                Heard::Nothing => return,
+                Heard::End => {
+                    self.agent = None;
+                    self.hear(News::AgentGone);
+                }
             }
         }
     }
