@@ -284,7 +284,7 @@ impl House {
                 self.guard.set_up(set_up.timing, last_resort, device_wanted);
                 self.commands = set_up.commands();
                 self.left.add_cage(set_up.cage.as_deref());
-                self.voice = Voice::of(self.stderr, &set_up);
+                self.voice.set_up(self.stderr, &set_up);
                 self.set_up = *set_up;
                 self.settle();
             }

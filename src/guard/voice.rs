@@ -4,12 +4,14 @@
 //! anew it can be written without blocking, while the service that writes into the
 //! same pipe still blocks as it expects to. A pipe of another user cannot be opened
 //! anew, but is filled by splice(2) without blocking; so is a socket by send(2). A file
-//! keeps nobody waiting, and is written as it is.
+//! keeps its writer waiting for as long as its disk or its server stalls, so that of a guard
+//! is written by a process of its own, which is given the lines through a pipe.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::process::{self, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
@@ -52,8 +54,17 @@ impl Voice {
 
     /// Finds the way of a guard that is set up so; `stderr` is where it goes otherwise.
     pub(super) fn of(stderr: Sink, set_up: &SetUp) -> Voice {
-        let sink = if set_up.syslog { Sink::Syslog } else { stderr };
-        Voice::new(sink, &set_up.key, set_up.level)
+        let mut voice = Voice::new(stderr, "", 0);
+        voice.way = voice.way.past_files();
+        voice.set_up(stderr, set_up);
+        voice
+    }
+
+    /// Goes on as the guard is set up from now on.
+    pub(super) fn set_up(&mut self, stderr: Sink, set_up: &SetUp) {
+        self.sink = if set_up.syslog { Sink::Syslog } else { stderr };
+        self.subject.clone_from(&set_up.key);
+        self.lowest = set_up.level;
     }
 
     /// Says a line of the program's own, or drops and counts it.
@@ -118,6 +129,8 @@ enum Way {
     Pipe(File, PipeReader, PipeWriter),
     /// A file or terminal.
     Plain(File),
+    /// A process that writes into this file.
+    Writer(PipeWriter, File),
     /// Nobody listens.
     None,
 }
@@ -158,10 +171,29 @@ impl Way {
         }
     }
 
+    /// Has what would be written into a file written by another process.
+    fn past_files(self) -> Way {
+        if let Way::Plain(file) = &self
+            && file.metadata().is_ok_and(|metadata| metadata.is_file())
+            && let Ok(file) = file.try_clone()
+            && let Ok(pipe) = start_writer(&file)
+        {
+            return Way::Writer(pipe, file);
+        }
+        // Better a file that may stall than none.
+        self
+    }
+
     /// Says whether all of the line was written.
     fn write(&mut self, line: &[u8]) -> bool {
         match self {
             Way::Anew(file) => file.write(line).is_ok_and(|count| count == line.len()),
+            // A pipe takes a line of this length as a whole or not at all.
+            Way::Writer(pipe, file) => match pipe.write(line) {
+                // That process has ended, or there is no such program.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => file.write_all(line).is_ok(),
+                written => written.is_ok(),
+            },
             Way::Socket(socket) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 rustix::net::send(socket, line, flags).is_ok()
@@ -170,6 +202,26 @@ impl Way {
             Way::Plain(file) => sys::has_room(&*file) && file.write_all(line).is_ok(),
             Way::None => false,
         }
+    }
+}
+
+/// What writes into a file for a guard. It is left alone by what ends other processes, as
+/// the guard is, has nobody to wait for it, and ends when the pipe does.
+const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; exec 3<&0; cat <&3 >&2 3<&- & exec true";
+
+/// Starts a process that writes into this file what goes into the pipe.
+fn start_writer(file: &File) -> io::Result<PipeWriter> {
+    let (reader, writer) = io::pipe()?;
+    rustix::io::ioctl_fionbio(&writer, true)?;
+    let mut shell = process::Command::new("/bin/sh");
+    shell
+        .args(["-c", WRITER])
+        .stdin(reader)
+        .stdout(Stdio::null());
+    let status = shell.stderr(file.try_clone()?).status()?;
+    match status.success() {
+        true => Ok(writer),
+        false => Err(io::Error::other("there is no shell")),
     }
 }
 
@@ -196,24 +248,34 @@ fn fill(stderr: &File, reader: &mut PipeReader, writer: &mut PipeWriter, line: &
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_full_pipe_that_cannot_be_opened_anew_drops_lines_and_holds_nobody_up() {
-        let (mut reader, writer) = io::pipe().expect("a pipe");
-        let mut voice = Voice {
+    /// A guard's voice that goes this way.
+    fn voice(way: Way) -> Voice {
+        Voice {
             sink: Sink::Pipe,
             syslog: Syslog::default(),
-            way: Way::as_it_is(File::from(OwnedFd::from(writer))),
+            way,
             subject: "web".to_owned(),
             lowest: 3,
             dropped: 0,
-        };
-        assert!(matches!(voice.way, Way::Pipe(..)), "{:?}", voice.way);
-        let long = "x".repeat(1000);
-        let mut said = 0;
+        }
+    }
+
+    /// Says more than fits; returns how much it was.
+    fn fill_up(voice: &mut Voice) -> u32 {
+        let (long, mut said) = ("x".repeat(1000), 0);
         while voice.dropped == 0 {
             voice.say(Level::Info, &long);
             said += 1;
         }
+        said
+    }
+
+    #[test]
+    fn a_full_pipe_that_cannot_be_opened_anew_drops_lines_and_holds_nobody_up() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut voice = voice(Way::as_it_is(File::from(OwnedFd::from(writer))));
+        assert!(matches!(voice.way, Way::Pipe(..)), "{:?}", voice.way);
+        let said = fill_up(&mut voice);
         assert!(said > 16, "the pipe took {said} lines only");
         voice.say(Level::Info, "dropped too");
         let mut heard = vec![0; 64 * 1024];
@@ -225,5 +287,32 @@ mod tests {
         let wanted = "putex: web: warning: 2 log lines were dropped: the log was not read\n\
                       putex: web: warning: heard again\n";
         assert_eq!(text, wanted);
+    }
+    /// A file as it is while its disk stalls: what is to be written there stays in the pipe.
+    #[test]
+    fn a_file_that_stalls_drops_lines_and_holds_nobody_up() {
+        let path = std::env::temp_dir().join(format!("putex-voice-{}", process::id()));
+        let file = File::create(&path).expect("a file");
+        let mut voice = voice(Way::Plain(file.try_clone().expect("a descriptor")).past_files());
+        let Way::Writer(pipe, _) = &mut voice.way else {
+            panic!("not past the file: {:?}", voice.way);
+        };
+        let (reader, stalled) = io::pipe().expect("a pipe");
+        rustix::io::ioctl_fionbio(&stalled, true).expect("it can be set");
+        let writer = std::mem::replace(pipe, stalled);
+        fill_up(&mut voice);
+        let Way::Writer(pipe, _) = &mut voice.way else {
+            panic!("it does not go on: {:?}", voice.way);
+        };
+        *pipe = writer;
+        voice.say(Level::Info, "heard again");
+        drop((voice, reader));
+        let deadline = sys::now().after(std::time::Duration::from_secs(20));
+        let wanted = "putex: web: warning: 1 log lines were dropped: the log was not read\n\
+                      putex: web: heard again\n";
+        while std::fs::read_to_string(&path).expect("it is text") != wanted {
+            assert!(sys::now() < deadline, "the lines are not there");
+        }
+        std::fs::remove_file(&path).expect("it is there");
     }
 }
