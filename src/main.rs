@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use log::Level;
 use putex::agent::herald::{Herald, Offer};
 use putex::agent::journal::Journal;
-use putex::agent::{self, Setup};
+use putex::agent::{self, Identity, Setup};
 use putex::check::{self, Findings};
 use putex::cli::{self, AgentArgs, CheckArgs, Place, Refusal, Wish, World};
 use putex::command::Commands;
@@ -106,7 +106,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         check: args.check.is_some(),
         last_resort: args.last_resort.is_some(),
     };
-    let commands = commands(&args);
+    let (commands, name) = (commands(&args), name(&args));
     let setup = Setup {
         config,
         me,
@@ -116,7 +116,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         sink,
         level: args.level as u64,
         base: reach::own_base(),
-        bucket: args.bucket,
+        name,
         store,
         herald,
         greeting,
@@ -137,6 +137,15 @@ fn commands(args: &AgentArgs) -> Commands {
     }
 }
 
+fn name(args: &AgentArgs) -> Identity {
+    Identity {
+        place: reach::place_name(&args.place, &args.access),
+        bucket: args.bucket.clone(),
+        key: args.key.clone(),
+        token: args.token.clone(),
+    }
+}
+
 /// Sees that an agent which has ended left no service behind.
 fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
     let mut voice = Voice::new(sink, &args.key, args.level as u64);
@@ -145,7 +154,7 @@ fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
         &commands,
         args.timing,
         &reach::own_base(),
-        &args.bucket,
+        &name(&args),
         &mut voice,
     )
 }

@@ -1,13 +1,13 @@
 //! From what is asked for to a store: contexts, and files with secrets and
 //! certificates, are read. Agent and check go this way, so that they cannot disagree.
 
-use std::path::PathBuf;
+use std::path::{self, Path, PathBuf};
 
 use crate::cli::access::{Access, Settled};
 use crate::cli::{AgentArgs, Lookup, Place, Refusal};
 use crate::context::{self, Context};
 use crate::exit::Exit;
-use crate::nats::{self, Client, Server};
+use crate::nats::{self, Client, Login, Server};
 use crate::store::Store;
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsStore, Settings};
@@ -95,6 +95,38 @@ pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>,
     (Some(Reach::Nats(Box::new(found))), faults)
 }
 
+/// Returns a short name of the place where the lock is kept: the servers and who we are to
+/// them, or the directory. Agents of one bucket, key and token are lives of one agent only
+/// where it is the same. It is what was asked for: nothing is read, and no secret is in it.
+#[must_use]
+pub fn place_name(place: &Place, access: &Access) -> String {
+    let dir = |dir: &Path| format!("{:?}", path::absolute(dir).unwrap_or(dir.to_owned()));
+    let asked = match place {
+        Place::Dir(path) => dir(path),
+        Place::DefaultDir => dir(&own_base()),
+        Place::Nats(urls) => {
+            let servers = Server::parse_list(urls).unwrap_or_default();
+            let named = |server: &Server| format!("{server} {}", server.login.owner());
+            let mut servers: Vec<_> = servers.iter().map(named).collect();
+            servers.sort();
+            servers.dedup();
+            format!("{servers:?} {}", login_name(access))
+        }
+        Place::Context => login_name(access),
+    };
+    let digest = ring::digest::digest(&ring::digest::SHA256, asked.as_bytes());
+    let bytes = digest.as_ref().iter().take(PLACE_BYTES);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn login_name(access: &Access) -> String {
+    let owner = access.login.as_ref().map(Login::owner);
+    format!("{owner:?} {:?} {:?}", access.context, access.api)
+}
+
+/// Enough for the places of one host never to have one name.
+const PLACE_BYTES: usize = 8;
+
 /// Returns what there is to be warned of where nobody said where the lock is: whoever
 /// forgot the servers gets a lock, and an active host, of each host's own.
 #[must_use]
@@ -154,4 +186,61 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
         api: servers.api,
     };
     NatsStore::new(client, settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nats::Secret;
+
+    fn of(urls: &str, login: Option<Login>) -> String {
+        let access = Access {
+            login,
+            ..Access::default()
+        };
+        place_name(&Place::Nats(urls.to_owned()), &access)
+    }
+
+    #[test]
+    fn a_place_is_the_same_however_it_is_written() {
+        let one = of("nats://a:4222,b", None);
+        assert_eq!(one, of("b:4222, a,nats://b", None));
+        assert_eq!(of("u:old@a", None), of("u:new@a", None));
+        let here = std::env::current_dir().expect("there is one");
+        let dir = |dir: PathBuf| place_name(&Place::Dir(dir), &Access::default());
+        assert_eq!(dir(here.join("x")), dir(PathBuf::from("x")));
+        assert_eq!(one.len(), 2 * PLACE_BYTES);
+    }
+
+    #[test]
+    fn no_two_places_have_one_name() {
+        let user = |name: &str| {
+            let (name, password) = (name.to_owned(), Secret::Given(String::new()));
+            Some(Login::User { name, password })
+        };
+        let creds = |path: &str| Some(Login::Creds(path.into()));
+        let context = Access {
+            context: Some("one".to_owned()),
+            ..Access::default()
+        };
+        let names = [
+            of("a", None),
+            of("b", None),
+            of("a:4223", None),
+            of("a,b", None),
+            of("u@a", None),
+            of("a", user("one")),
+            of("a", user("two")),
+            of("a", creds("/one")),
+            of("a", creds("/two")),
+            place_name(&Place::Context, &context),
+            place_name(&Place::Nats("a".to_owned()), &context),
+            place_name(&Place::Dir("/one".into()), &Access::default()),
+            place_name(&Place::Dir("/two".into()), &Access::default()),
+            place_name(&Place::DefaultDir, &Access::default()),
+        ];
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name), "the one at {at}");
+        }
+    }
 }

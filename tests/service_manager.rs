@@ -48,6 +48,15 @@ impl Agent {
     }
 }
 
+/// Prepares another host's agent, of the same key and token but another store, and its
+/// service, the file `other`.
+fn of_another_store(host: &Host, verb: &str) -> Command {
+    let mut command = host.putex(verb, "rm -f $D/other");
+    command.args(["--start", "echo >$D/other", "--dir"]);
+    command.arg(host.folder.join("lock2"));
+    command
+}
+
 /// Kills a guard before it can act, and its agent.
 fn kill_both(guard: Pid, agent: Agent) {
     kill_process(guard, Signal::STOP).expect("it runs");
@@ -228,6 +237,35 @@ fn finish_stops_what_agent_and_guard_left() {
     let (status, said) = host.finish(STOP);
     assert_eq!(status, Some(0), "{said}");
     assert!(!host.is_up());
+}
+
+/// They have a key and a token in common, as prod and staging do.
+#[test]
+fn an_agent_of_another_store_is_no_life_of_this_one() {
+    let host = Host::new("stores");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = guard_of(&host.key);
+    agent.kill();
+    let mut other = of_another_store(&host, "agent");
+    let other = Agent(other.stderr(Stdio::null()).spawn().expect("it runs"));
+    wait_for_end(guard);
+    assert!(!host.is_up(), "its guard was taken away");
+    let other_is_up = || host.folder.join("other").exists().then_some(());
+    until("the other service", other_is_up);
+    let guard = guard_of(&host.key);
+    let again = host.agent();
+    host.wait_until_up();
+    kill_both(guard, other);
+    let finish = of_another_store(&host, "finish").output();
+    let Output { status, stderr, .. } = finish.expect("putex runs");
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(
+        status.success() && said.contains("stop succeeded"),
+        "{said}"
+    );
+    assert_eq!(other_is_up(), None);
+    drop(again);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::life;
+use super::life::{self, Identity};
 use crate::command::{Commands, Stage};
 use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
 use crate::core::timing::{Instant, Timing};
@@ -24,10 +24,10 @@ pub fn run(
     commands: &Commands,
     timing: Timing,
     base: &Path,
-    bucket: &str,
+    name: &Identity,
     voice: &mut Voice,
 ) -> io::Result<Exit> {
-    let path = life::path(base, bucket, &commands.key, &commands.token);
+    let path = name.path(base);
     let dead = life::trace(&path)
         .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
     let Some(dead) = dead else {

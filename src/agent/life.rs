@@ -36,7 +36,7 @@ const BYTES_MAX: u64 = 4096;
 pub(crate) struct Before {
     /// They are dead.
     pub(crate) dead: Vec<Incarnation>,
-    /// Name of the guard that watched the last of them.
+    /// Identity of the guard that watched the last of them.
     pub(crate) guard: Option<String>,
 }
 
@@ -48,11 +48,27 @@ pub(super) struct Life {
     lives: Vec<Incarnation>,
 }
 
-/// Where the file of an agent is: one folder each for bucket and key.
-#[must_use]
-pub(super) fn path(base: &Path, bucket: &str, key: &str, token: &str) -> PathBuf {
-    let folder = base.join(".agents").join(plain(bucket)).join(plain(key));
-    folder.join(plain(token))
+/// What all lives of an agent have in common, and no two agents of a user and a host.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Where its lock is kept: servers, or a directory.
+    pub place: String,
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The token.
+    pub token: String,
+}
+
+impl Identity {
+    /// Where the file of the agent is: one folder each for place, bucket and key.
+    pub(super) fn path(&self, base: &Path) -> PathBuf {
+        let parts = [&self.place, &self.bucket, &self.key, &self.token];
+        let mut path = base.join(".agents");
+        path.extend(parts.map(|part| plain(part)));
+        path
+    }
 }
 
 /// Writes what is no letter, digit, `-` or `_` as its number, so that any name is a
@@ -240,6 +256,17 @@ mod tests {
 
     use super::*;
 
+    fn path(base: &Path, [place, bucket, key, token]: [&str; 4]) -> PathBuf {
+        let [place, bucket, key, token] = [place, bucket, key, token].map(str::to_owned);
+        let name = Identity {
+            place,
+            bucket,
+            key,
+            token,
+        };
+        name.path(base)
+    }
+
     fn folder(name: &str) -> PathBuf {
         let name = format!("putex-life-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -250,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_next_life_learns_of_the_one_before_when_that_is_dead() {
-        let path = path(&folder("next"), "b", "a/b", "host.1");
+        let path = path(&folder("next"), ["p", "b", "a/b", "host.1"]);
         let (first, before) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         assert_eq!(before, Before::default());
         first.write(Some("guard-1")).expect("there is room");
@@ -264,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_life_that_ended_with_the_service_down_leaves_nothing_to_look_after() {
-        let path = path(&folder("clean"), "b", "k", "t");
+        let path = path(&folder("clean"), ["p", "b", "k", "t"]);
         let (first, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         first.write(Some("guard-1")).expect("there is room");
         first.leave_nothing().expect("it can be cut");
@@ -275,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_life_begins_when_those_who_need_the_one_before_dead_have_done() {
-        let path = path(&folder("dead"), "b", "k", "t");
+        let path = path(&folder("dead"), ["p", "b", "k", "t"]);
         let (life, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         assert!(trace(&path).expect("there is a file").is_none(), "it lives");
         drop(life);
@@ -301,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_life_of_another_boot_proves_nothing() {
-        let path = path(&folder("boot"), "b", "k", "t");
+        let path = path(&folder("boot"), ["p", "b", "k", "t"]);
         drop(Life::begin(&path, Incarnation(1), "boot-1").expect("it is the first"));
         let (_, before) = Life::begin(&path, Incarnation(2), "boot-2").expect("it is free");
         assert_eq!(before, Before::default());
@@ -309,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_short_proves_nothing() {
-        let path = path(&folder("cut"), "b", "k", "t");
+        let path = path(&folder("cut"), ["p", "b", "k", "t"]);
         drop(Life::begin(&path, Incarnation(1), "boot").expect("it is the first"));
         let text = fs::read_to_string(&path).expect("it is there");
         for length in 0..text.len() {
@@ -330,9 +357,13 @@ mod tests {
     #[test]
     fn no_two_names_share_a_file() {
         let base = Path::new("/run/putex");
-        let one = path(base, "b", "a/b", "c");
-        assert_ne!(one, path(base, "b", "a", "b/c"));
-        assert_ne!(path(base, "b", "..", "t"), path(base, "b", ".", "t"));
-        assert!(path(base, "b", "..", "..").starts_with("/run/putex/.agents/b"));
+        let one = path(base, ["p", "b", "a/b", "c"]);
+        assert_ne!(one, path(base, ["p", "b", "a", "b/c"]));
+        assert_ne!(
+            path(base, ["p", "b", "..", "t"]),
+            path(base, ["p", "b", ".", "t"])
+        );
+        assert!(path(base, ["p", "b", "..", ".."]).starts_with("/run/putex/.agents/p/b"));
+        assert_ne!(one, path(base, ["q", "b", "a/b", "c"]), "another store");
     }
 }

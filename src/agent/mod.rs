@@ -38,6 +38,7 @@ use self::handover::take_over;
 use self::herald::Herald;
 use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
+pub use self::life::Identity;
 use self::life::{Before, Life};
 use self::sentinel::Sentinel;
 use self::threads::{LastWord, Threads, may_be_asked_to_panic};
@@ -83,8 +84,8 @@ pub struct Setup {
     pub level: u64,
     /// Below this folder stands the file by which the next life knows this one.
     pub base: PathBuf,
-    /// The bucket.
-    pub bucket: String,
+    /// By which the next life finds it there.
+    pub name: Identity,
     /// Where the lock is kept.
     pub store: Box<dyn Store>,
     /// The way to the service manager.
@@ -196,8 +197,7 @@ fn guards_set_up(setup: &Setup, cage: Option<&Cage>) -> SetUp {
 
 /// Begins this agent's life; says why the next one will not know of it, if so.
 fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) {
-    let (key, me) = (&setup.commands.key, &setup.me);
-    let path = life::path(&setup.base, &setup.bucket, key, &me.token);
+    let (path, me) = (setup.name.path(&setup.base), &setup.me);
     match Life::begin(&path, me.incarnation, &me.boot) {
         Ok((life, before)) => (Some(life), before),
         Err(why) => {

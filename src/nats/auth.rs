@@ -94,6 +94,19 @@ impl Login {
         })
     }
 
+    /// Returns whose login it is, as far as that is no secret.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        match self {
+            Login::None => String::new(),
+            Login::User { name, .. } => format!("user {name}"),
+            Login::Token(Secret::Given(_)) => "token".to_owned(),
+            Login::Token(Secret::File(path)) => format!("token {}", path.display()),
+            Login::Nkey(path) => format!("nkey {}", path.display()),
+            Login::Creds(path) => format!("creds {}", path.display()),
+        }
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Login::None => "None",
