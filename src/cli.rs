@@ -137,7 +137,7 @@ fn without_secret(word: &str) -> String {
 }
 
 /// What looks a variable of the environment up.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// What a command line is read in.
 #[derive(Clone, Copy)]
@@ -232,7 +232,7 @@ fn wish(verb: Verb, line: Vec<(Name, Given)>, world: &World<'_>) -> Result<Wish,
     if verb == Verb::Guard {
         return Ok(Wish::Guard);
     }
-    let mut settings = Settings::gather(line, world.var);
+    let mut settings = Settings::gather(line, world.var)?;
     if verb == Verb::Timing {
         let mut faults = Faults {
             settings: &settings,

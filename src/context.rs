@@ -153,7 +153,11 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
         None if is_uri(text) => return Err("only paths and file:// are supported".to_owned()),
         None => text,
     };
-    let value = |name: &str| var(name).ok_or_else(|| format!("${name} is not set"));
+    let value = |name: &str| {
+        let value = var(name).ok_or_else(|| format!("${name} is not set"))?;
+        let text = value.into_string();
+        text.map_err(|_| format!("${name}: its value is not UTF-8"))
+    };
     let mut out = String::new();
     let mut rest = text;
     if text == "~" || text.starts_with("~/") {

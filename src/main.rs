@@ -2,7 +2,8 @@
 //! command line is parsed, a command is run, its exit status is returned.
 
 use std::env;
-use std::io::{self, Write};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use log::Level;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         read: &secret::read_trusted,
     };
     match cli::parse(words, &world) {
-        Ok(Wish::Print(text)) => print(&text),
+        Ok(Wish::Print(text)) => print(&text, stderr),
         Ok(Wish::Agent(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
@@ -57,8 +58,8 @@ fn main() -> ExitCode {
     .into()
 }
 
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok()
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
 }
 
 /// Says what is set, and everything that is wrong with it.
@@ -68,20 +69,25 @@ fn check(args: &CheckArgs, sink: Sink) -> Exit {
         warnings,
         problems,
     } = check::check(args, &variable, &sys::host_name());
-    print(&shown);
+    let printed = print(&shown, sink);
     for text in &warnings {
         sink.warn(text);
     }
     for Refusal { text, exit } in &problems {
         sink.refuse(text, *exit);
     }
-    problems.first().map_or(Exit::Success, |first| first.exit)
+    problems.first().map_or(printed, |first| first.exit)
 }
 
-/// A reader that has gone away has seen enough.
-fn print(text: &str) -> Exit {
-    let _ = io::stdout().write_all(text.as_bytes());
-    Exit::Success
+fn print(text: &str, sink: Sink) -> Exit {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has gone away has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            sink.refuse(&format!("cannot print: {error}"), Exit::System)
+        }
+        Ok(()) | Err(_) => Exit::Success,
+    }
 }
 
 fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {

@@ -171,3 +171,14 @@ fn whoever_is_refused_ends_although_nobody_reads_why() {
     assert_eq!(status.code(), Some(64));
     drop(unread);
 }
+
+#[test]
+fn what_could_not_be_printed_is_no_success() {
+    for verb in ["timing", "help", "--version"] {
+        let full = fs::File::options().write(true).open("/dev/full");
+        let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+        let putex = putex.arg(verb).stdout(full.expect("every host has it"));
+        let status = putex.status().expect("it can be run");
+        assert_eq!(status.code(), Some(71), "{verb}");
+    }
+}

@@ -158,7 +158,13 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
     if settings.text(Name::PasswordFile) == Some("") {
         return Err(Fault::usage(Name::PasswordFile, "is empty"));
     }
-    let set = |name: &str| var(name).filter(|value| !value.is_empty());
+    // What is no text was refused before.
+    let set = |name: &str| {
+        var(name)?
+            .into_string()
+            .ok()
+            .filter(|text| !text.is_empty())
+    };
     let token = set("NATS_TOKEN");
     let ranks = WAYS.into_iter().filter_map(|name| settings.rank(name));
     let strongest = ranks.chain(token.is_some().then_some(Rank::Env)).max();

@@ -1,11 +1,12 @@
 //! Where the origins of a setting meet: the command line, the environment and the
 //! file. What wins keeps where it is from, for refusals and for `putex check`.
 
+use std::ffi::OsString;
 use std::fmt;
 
 use super::config::{Config, Entry};
 use super::table::{FLAGS, Flag, Name};
-use super::{Lookup, Refusal, clean};
+use super::{Lookup, Refusal, clean, usage};
 use crate::exit::Exit;
 
 /// Where a value stands.
@@ -97,18 +98,25 @@ pub struct Settings(Vec<(Name, Given)>);
 
 impl Settings {
     /// Takes in the command line, in its order, and the environment.
-    pub(super) fn gather(line: Vec<(Name, Given)>, var: Lookup<'_>) -> Settings {
+    ///
+    /// # Errors
+    ///
+    /// Which variable is no text: whoever set it would not expect it to be passed over.
+    pub(super) fn gather(line: Vec<(Name, Given)>, var: Lookup<'_>) -> Result<Settings, Refusal> {
         let mut settings = Settings::default();
         for (name, given) in line {
             settings.type_in(name, given);
         }
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             let origin = Origin::Env(flag.env);
-            if let Some(text) = var(flag.env).filter(|text| !text.is_empty()) {
+            if let Some(text) = variable(flag.env, var)? {
                 settings.add(flag.name, Given { text, origin });
             }
         }
-        settings
+        for name in WORDS {
+            variable(name, var)?;
+        }
+        Ok(settings)
     }
 
     /// The last word on the command line counts, but for those that add up.
@@ -181,6 +189,16 @@ impl Settings {
         let text = format!("{place}: {why}");
         Refusal { text, exit }
     }
+}
+
+/// Variables with what is no setting of its own: a password, a token.
+const WORDS: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
+
+/// Looks a variable up; one that is blank is as good as none.
+fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Refusal> {
+    let text = var(name).map(OsString::into_string).transpose();
+    let text = text.map_err(|_| usage(format!("{name}: its value is not UTF-8")))?;
+    Ok(text.filter(|text| !text.trim().is_empty()))
 }
 
 /// The faults of settings, gathered one after the other.

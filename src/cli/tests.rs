@@ -13,7 +13,7 @@ fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Wish, Refu
     let words = line
         .split_whitespace()
         .map(|word| OsString::from(word.replace("''", "")));
-    let var = |name: &str| nats_url.filter(|_| name == "NATS_URL").map(str::to_owned);
+    let var = |name: &str| nats_url.filter(|_| name == "NATS_URL").map(OsString::from);
     parse(words, &world(&var, host))
 }
 
@@ -21,6 +21,36 @@ fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Wish, Refu
 pub(super) fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
     let read = &|_: &std::path::Path| Ok(None);
     World { var, host, read }
+}
+
+/// Whoever set it meant it: a lock in a directory is none over several hosts.
+#[test]
+fn a_variable_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    for name in [
+        "NATS_URL",
+        "PUTEX_CONFIG",
+        "NATS_USER",
+        "NATS_PASSWORD",
+        "NATS_TOKEN",
+    ] {
+        let bad = OsString::from_vec(b"caf\xe9".to_vec());
+        let var = |known: &str| (known == name).then(|| bad.clone());
+        let words = BASE.split(' ').map(OsString::from);
+        let refusal = parse(words, &world(&var, "alpha")).expect_err(name);
+        assert_eq!(refusal.text, format!("{name}: its value is not UTF-8"));
+        assert_eq!(refusal.exit, Exit::Usage);
+    }
+}
+
+#[test]
+fn a_variable_that_is_blank_is_none() {
+    let var = |name: &str| (name != "NATS_PASSWORD").then(|| OsString::from(" "));
+    let words = BASE.split(' ').map(OsString::from);
+    match parse(words, &world(&var, "alpha")) {
+        Ok(Wish::Agent(args)) => assert_eq!(args.place, Place::DefaultDir),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn agent(line: &str) -> AgentArgs {

@@ -1,4 +1,5 @@
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -6,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 
-fn home(name: &str) -> Option<String> {
+fn home(name: &str) -> Option<OsString> {
     match name {
-        "HOME" => Some("/home/a".to_owned()),
-        "KEYS" => Some("/keys".to_owned()),
+        "HOME" => Some("/home/a".into()),
+        "KEYS" => Some("/keys".into()),
         _ => None,
     }
 }
@@ -108,7 +109,7 @@ fn what_is_not_understood_is_refused() {
 
 #[test]
 fn a_context_is_found_by_name_or_by_path() {
-    let xdg = |name: &str| (name == "XDG_CONFIG_HOME").then(|| "/x".to_owned());
+    let xdg = |name: &str| (name == "XDG_CONFIG_HOME").then(|| OsString::from("/x"));
     assert_eq!(place("a", &xdg), Ok("/x/nats/context/a.json".into()));
     assert_eq!(
         place("a", &home),

@@ -29,7 +29,7 @@ pub fn cli(data: &[u8]) -> bool {
     }
     let url = |word: &[u8]| word.strip_prefix(b"NATS_URL=").map(<[u8]>::to_vec);
     let env = words.iter().find_map(|word| url(word));
-    let env = env.and_then(|url| String::from_utf8(url).ok());
+    let env = env.map(OsString::from_vec);
     words.retain(|word| url(word).is_none());
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
     let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");

@@ -13,7 +13,7 @@ fn args(line: &str, variables: &[&str]) -> Result<(Place, Access), String> {
     let var = |name: &str| {
         let pairs = variables.iter().filter_map(|pair| pair.split_once('='));
         let mut found = pairs.filter(|(known, _)| *known == name);
-        found.next().map(|(_, value)| value.to_owned())
+        found.next().map(|(_, value)| value.into())
     };
     match parse(words, &world(&var, "alpha")) {
         Ok(Wish::Agent(args)) => Ok((args.place, args.access)),

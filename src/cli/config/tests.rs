@@ -179,7 +179,7 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
     let var = |name: &str| {
         let pairs = variables.iter().filter_map(|pair| pair.split_once('='));
         let mut found = pairs.filter(|(known, _)| *known == name);
-        found.next().map(|(_, value)| value.to_owned())
+        found.next().map(|(_, value)| value.into())
     };
     let read = |path: &Path| {
         let here = path == Path::new(DEFAULT) || path == Path::new(PATH);
