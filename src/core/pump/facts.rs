@@ -70,6 +70,9 @@ pub(super) struct Facts {
     pub(super) hinted: Revision,
     pub(super) io: Option<Io>,
     pub(super) service: Service,
+    /// Why the store refused the last write, if it did: nothing that follows from the same
+    /// again needs to be said again.
+    pub(super) refused: Option<String>,
     /// Set by [`Facts::note`] for the event at hand: the store was found to have
     /// lost what it had, and how that shows.
     pub(super) rolled_back: Option<String>,
@@ -107,6 +110,7 @@ impl Facts {
             hinted: Revision(0),
             io: None,
             service: Service::Unknown,
+            refused: None,
             rolled_back: None,
             running: [false; Command::ALL.len()],
             start_dies: false,
@@ -419,6 +423,14 @@ impl Facts {
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.nonce += 1;
         self.nonce
+    }
+
+    /// The store did not store a write, and said why.
+    pub(super) fn note_refusal(&mut self, why: &str) {
+        if self.refused.as_deref() != Some(why) {
+            self.say(Level::Warn, format!("the lock could not be stored: {why}"));
+            self.refused = Some(why.to_owned());
+        }
     }
 
     pub(super) fn say(&mut self, level: Level, text: String) {

@@ -135,6 +135,19 @@ impl State {
             State::Ended => "ended",
         }
     }
+
+    /// Whether this is tried once more after it was refused.
+    fn is_again(&self) -> bool {
+        match self {
+            State::Taking(taking) => taking.is_again(),
+            State::Looking { .. }
+            | State::Standby(_)
+            | State::Confirming(_)
+            | State::Active(_)
+            | State::Stopping(_)
+            | State::Ended => false,
+        }
+    }
 }
 
 /// What a state makes of an event.
@@ -249,7 +262,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     facts.note(event, now);
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
-        let old = state.name();
+        let (old, again) = (state.name(), state.is_again());
         let next = match state {
             State::Looking { until, inherited } => {
                 looking(until, inherited, &mut facts, event, now)
@@ -271,10 +284,17 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 return (pump, effects);
             }
             Next::Go(new, why) => {
-                let level = if let State::Stopping(_) = new {
-                    Level::Warn
-                } else {
-                    Level::Info
+                let level = match new {
+                    State::Stopping(_) => Level::Warn,
+                    State::Looking { .. }
+                    | State::Standby(_)
+                    | State::Taking(_)
+                    | State::Confirming(_)
+                    | State::Active(_)
+                    | State::Ended => match facts.refused {
+                        Some(_) if again || new.is_again() => Level::Debug,
+                        Some(_) | None => Level::Info,
+                    },
                 };
                 facts.say(level, format!("{old} -> {}: {why}", new.name()));
                 state = new;

@@ -28,8 +28,6 @@ pub(super) struct Pending {
     step: Step,
     /// A copy's outcome is unknown.
     doubtful: bool,
-    /// A denial was reported: one line a write is enough.
-    warned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +74,6 @@ impl Pending {
             give_up,
             step: Step::Due(now),
             doubtful: false,
-            warned: false,
         }
     }
 
@@ -86,6 +83,7 @@ impl Pending {
         if let Verdict::Held { .. } | Verdict::Lost(_) = &verdict {
             // Another record stands there than the one that was seen.
             facts.seen = None;
+            facts.refused = None;
         }
         verdict
     }
@@ -162,14 +160,12 @@ impl Pending {
                 ))
             }
             Written::Denied(why) => {
-                if !self.warned {
-                    facts.say(Level::Warn, format!("the lock could not be stored: {why}"));
-                    self.warned = true;
-                }
+                facts.note_refusal(why);
                 self.step = Step::Due(now.after(pause(facts)));
                 Verdict::Open
             }
             Written::Unknown(why) => {
+                facts.refused = None;
                 let after = Ms(now.since(self.sent));
                 facts.say(
                     Level::Debug,

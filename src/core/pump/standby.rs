@@ -187,7 +187,8 @@ impl Standby {
                 seen.sight.revision
             );
             self.reported = Some(holder.clone());
-            facts.say(Level::Info, text);
+            let again = facts.refused.is_some();
+            facts.say(if again { Level::Debug } else { Level::Info }, text);
         }
     }
 

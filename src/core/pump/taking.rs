@@ -24,6 +24,8 @@ pub(super) struct Taking {
     /// Unresolved by then, it is left alone: the next read shows what became of it.
     give_up: Instant,
     adoption: Option<Adoption>,
+    /// The one before was refused.
+    again: bool,
 }
 
 /// The service of a previous life that goes on under the same term.
@@ -66,6 +68,7 @@ impl Taking {
             previous,
             give_up,
             adoption: None,
+            again: facts.refused.is_some(),
         };
         Next::Go(State::Taking(taking), stood_still(claim))
     }
@@ -95,6 +98,7 @@ impl Taking {
             previous: inherited.under.previous.clone(),
             give_up: valid_until,
             adoption: Some(Adoption { term, inherited }),
+            again: false,
         };
         let why = format!("from {}, term {term}", seen.claim.holder);
         Next::Go(State::Taking(taking), why)
@@ -104,6 +108,11 @@ impl Taking {
     pub(super) fn inherited(&self) -> Option<&Inherited> {
         let adoption = self.adoption.as_ref();
         adoption.map(|adoption| &adoption.inherited)
+    }
+
+    /// Whether the one before was refused.
+    pub(super) fn is_again(&self) -> bool {
+        self.again
     }
 
     /// It came to nothing; what a previous life left running has to go.
@@ -132,12 +141,11 @@ impl Taking {
             Verdict::RolledBack => return self.fail(facts, "not taken".to_owned(), now),
         }
         if facts.rolled_back.is_some() || now >= self.give_up {
+            let r = Ms(facts.config.timing.renewal());
             let why = match &self.adoption {
                 Some(_) => "the lock of the previous life has run out".to_owned(),
-                None => format!(
-                    "the take was not acknowledged within R = {}",
-                    Ms(facts.config.timing.renewal())
-                ),
+                None if facts.refused.is_some() => format!("the take was refused for R = {r}"),
+                None => format!("the take was not acknowledged within R = {r}"),
             };
             return self.fail(facts, why, now);
         }
