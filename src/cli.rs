@@ -175,6 +175,9 @@ pub fn parse(
                     None if !begun => {
                         return Err(usage(format!("{word}: no such command; see putex --help")));
                     }
+                    None if Verb::ALL.iter().any(|verb| verb.word() == word) => {
+                        return Err(usage(format!("{word}: a command comes before its options")));
+                    }
                     None => return Err(usage(format!("{word}: unexpected argument"))),
                 }
                 begun = true;

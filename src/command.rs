@@ -324,7 +324,9 @@ impl Stage {
     }
 }
 
-fn describe(status: ExitStatus) -> String {
+/// Says how a process has ended.
+#[must_use]
+pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(127), _) => "exit status 127 (command not found)".to_owned(),
         (Some(126), _) => "exit status 126 (command not executable)".to_owned(),

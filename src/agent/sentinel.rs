@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::handover::{Handover, end};
 use super::life::Life;
-use crate::command::{remove_agents_own, remove_secrets};
+use crate::command::{describe, remove_agents_own, remove_secrets};
 use crate::core::event::{Command, Sentry, Under};
 use crate::core::guard::Watch;
 use crate::core::timing::Instant;
@@ -191,7 +191,7 @@ impl Sentinel {
                 Err(_) => None,
             };
             let Some(answer) = answer else {
-                return Some(self.lost("it has ended", now));
+                return Some(self.lost(ENDED, now));
             };
             match answer {
                 Answer::Ready(..) => return Some(Sentry::Ready),
@@ -331,7 +331,9 @@ impl Sentinel {
                 self.pause = (self.pause * 2).min(AGAIN_MAX);
             }
             end(&line.process, self.set_up.timing.renewal() / 4, &self.alarm);
-            reap(line.child);
+            if let Some(how) = reap(line.child).filter(|_| why == ENDED) {
+                return Sentry::Lost(format!("{why}: {how}"));
+            }
         } else {
             self.start_at = now.after(self.pause);
             self.pause = (self.pause * 2).min(AGAIN_MAX);
@@ -340,9 +342,11 @@ impl Sentinel {
     }
 }
 
-/// Reaps a guard that has ended; one that cannot even be killed is not waited for.
-fn reap(child: Option<Child>) {
-    if let Some(mut child) = child {
-        let _ = child.try_wait();
-    }
+/// Said of a guard that has closed its end of the socket.
+const ENDED: &str = "it has ended";
+
+/// Reaps a guard that has ended and says how, if it is a child of this process; one that
+/// cannot even be killed is not waited for.
+fn reap(child: Option<Child>) -> Option<String> {
+    child?.try_wait().ok()?.map(describe)
 }

@@ -240,6 +240,9 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
             "--key web --start up --stop down stray",
             "stray: unexpected argument",
         ),
+        ("-q check", "check: a command comes before its options"),
+        ("timing -r 1.5s", "-r: 1.5s: is no time; write 500ms"),
+        ("timing --drift -1", "--drift: -1: is no rate; write 1, 1%"),
         ("lock path", "lock: no such command"),
         ("timing --key web", "--key: not an option of putex timing"),
         ("--key", "missing argument"),
@@ -305,7 +308,10 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
             "--bogus\u{1b}[2J",
             "--bogus?[2J: no such option; see putex --help",
         ),
-        ("timing -r \u{85}", "-r: ?: is no whole number of 0 or more"),
+        (
+            "timing -r \u{85}",
+            "-r: ?: is no time; write 500ms, 3s or 1m, or a whole number of milliseconds",
+        ),
     ] {
         // Not by blanks alone: U+0085 is one.
         let words = line.split(' ').map(OsString::from);

@@ -30,9 +30,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         "" | "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
-        _ => return Err("is no time; write 500ms, 3s or 1m, or a number of milliseconds"),
+        _ => return Err(NO_TIME),
     };
-    let number = whole(digits)?;
+    let number = whole(digits).map_err(|why| match why {
+        TOO_LARGE => why,
+        _ => NO_TIME,
+    })?;
     number
         .checked_mul(unit_ms)
         .map(Duration::from_millis)
@@ -60,6 +63,10 @@ pub(super) fn descriptor(text: &str) -> Result<i32, &'static str> {
 
 const TOO_LARGE: &str = "is too large";
 
+const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of milliseconds";
+
+const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
+
 /// Reads a whole number of ASCII digits, without a sign.
 fn whole(digits: &str) -> Result<u64, &'static str> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -75,8 +82,10 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     if parts.len() > 4 {
         return Err("has more than four digits after the point");
     }
-    let ppm = whole(parts)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
-    let ppm = whole(ones)?
+    let ppm =
+        whole(parts).map_err(|_| NO_RATE)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
+    let ppm = whole(ones)
+        .map_err(|_| NO_RATE)?
         .checked_mul(10_000)
         .and_then(|ones| ones.checked_add(ppm));
     ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)

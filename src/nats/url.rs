@@ -110,6 +110,9 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         Some((user_info, place)) => (parse_user_info(user_info)?, place),
         None => (Login::None, rest),
     };
+    if place.contains('/') {
+        return Err("nothing can stand behind the port");
+    }
     let (host, port) = parse_host_port(place)?;
     Ok(Server {
         tls_name: host.clone(),
@@ -266,6 +269,10 @@ mod tests {
             (
                 "nats://",
                 "'nats://' is not a server address: it names no host",
+            ),
+            (
+                "nats://h:4222/foo",
+                "'nats://h' is not a server address: nothing can stand behind the port",
             ),
         ] {
             assert_eq!(refusal(text), message);

@@ -151,10 +151,9 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
             let took = now().saturating_sub(killed_at);
             report.measure_of("guard killed to another guard", scene.timing.r, took);
             report.check_at_most("guard killed to another guard", took, scene.timing.r);
-            let line = host.wait_for_line("the guard is gone", killed_at, patience);
-            report.check(line.is_some(), || {
-                "the agent did not say that its guard is gone".to_owned()
-            });
+            let how = "the guard is gone: it has ended: killed by signal 9";
+            let line = host.wait_for_line(how, killed_at, patience);
+            report.check(line.is_some(), || format!("the agent did not say: {how}"));
             let window = scene.timing.takeover();
             scene.check_nothing_moves(report, killed_at, window);
             let guards = scene.hosts[active].guards();
