@@ -10,8 +10,8 @@ use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::guard::look_at_device;
-use crate::nats::unknown_names;
-use crate::reach::{self, Reach};
+use crate::nats::{Server, unknown_names};
+use crate::reach::{self, Reach, Servers};
 use crate::store::{OpenError, holder_in_words};
 use crate::sys;
 
@@ -89,6 +89,59 @@ fn look_for_device(device: Option<&(String, bool)>, findings: &mut Findings) {
     }
 }
 
+/// Asks every server: each of them must have the same bucket, and an agent may come to any.
+///
+/// # Errors
+///
+/// What is wrong with one of them; that none can be reached, if so.
+fn survey(
+    agent: &AgentArgs,
+    servers: &Servers,
+    findings: &mut Findings,
+) -> Result<Vec<String>, OpenError> {
+    let (mut remarks, mut missed) = (Vec::new(), Vec::new());
+    let mut first: Option<(&Server, Option<String>)> = None;
+    let until = sys::now().after(SERVERS_MAX);
+    for (at, server) in servers.servers.iter().enumerate() {
+        let alone = Servers {
+            servers: vec![server.clone()],
+            ..servers.clone()
+        };
+        // What one of them does not use is for the others.
+        let now = sys::now();
+        let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
+        let turn = now.after(until.since(now) / left);
+        let found = match reach::nats_store(agent, alone).survey(turn) {
+            Ok(found) => found,
+            Err(OpenError::Unreachable(why)) => {
+                missed.push(why);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        match &first {
+            None => {
+                findings.warnings.extend(found.warnings);
+                remarks = found.remarks;
+                first = Some((server, found.created));
+            }
+            Some((other, created)) if *created != found.created => {
+                let bucket = &agent.bucket;
+                return Err(OpenError::Unsafe(format!(
+                    "{other} and {server} are not of one cluster: bucket {bucket} of one is \
+                     not that of the other"
+                )));
+            }
+            Some(_) => remarks.extend(found.remarks.into_iter().next()),
+        }
+    }
+    if first.is_none() {
+        return Err(OpenError::Unreachable(missed.join("; ")));
+    }
+    findings.warnings.extend(missed);
+    Ok(remarks)
+}
+
 /// Looks at the bucket: in a directory always, on servers when that is asked for.
 fn look_at_store(agent: &AgentArgs, reach: Reach, connect: bool, findings: &mut Findings) {
     let outcome = match reach {
@@ -98,13 +151,7 @@ fn look_at_store(agent: &AgentArgs, reach: Reach, connect: bool, findings: &mut 
                 Some(sight) => vec![holder_in_words(&agent.key, &sight)],
                 None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
             }),
-        Reach::Nats(servers) if connect => {
-            let mut store = reach::nats_store(agent, *servers);
-            store.survey(sys::now().after(SERVERS_MAX)).map(|survey| {
-                findings.warnings.extend(survey.warnings);
-                survey.remarks
-            })
-        }
+        Reach::Nats(servers) if connect => survey(agent, &servers, findings),
         Reach::Nats(_) => return,
     };
     match outcome {

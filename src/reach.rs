@@ -23,7 +23,7 @@ pub enum Reach {
 }
 
 /// Servers, and what is needed to talk to them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Servers {
     /// Where they are.
     pub servers: Vec<Server>,

@@ -85,6 +85,32 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
     }
 }
 
+/// Each of them would give its agents a lock, and there would be two services.
+#[test]
+fn servers_that_are_not_one_cluster_are_told() {
+    let Some(binary) = nats_server() else { return };
+    let (one, other) = (Server::start(&binary, ""), Server::start(&binary, ""));
+    let [one, other] = [&one, &other].map(|server| server.url("nats", "127.0.0.1"));
+    let dead = format!("127.0.0.1:{}", free_port());
+    let both = format!("{one},{dead},{other}");
+    // Nothing is known of servers without a bucket.
+    let (status, _, said) = check(&["--nats", &both]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_says(said.trim_end(), &[&dead, "connection refused"]);
+    for url in [&one, &other] {
+        open(url, nobody()).expect("opened");
+        let (status, _, said) = check(&["--nats", &both]);
+        assert_eq!(status, Some(78), "{said}");
+        assert_says(
+            said.trim_end(),
+            &["are not of one cluster: bucket locks of one"],
+        );
+    }
+    let (status, shown, said) = check(&["--nats", &format!("{one},{one}")]);
+    assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
+    assert_eq!(shown.matches("\nserver 127.0.0.1:").count(), 2, "{shown}");
+}
+
 #[test]
 fn the_holder_does_not_notice() {
     let Some(binary) = nats_server() else { return };

@@ -19,6 +19,9 @@ pub struct Survey {
     pub remarks: Vec<String>,
     /// What an agent would warn of, a line each.
     pub warnings: Vec<String>,
+    /// When the bucket was made, by which two of one name are told apart; `None` where there
+    /// is none yet.
+    pub created: Option<String>,
 }
 
 impl NatsStore {
@@ -66,6 +69,7 @@ impl NatsStore {
             format!("the server says: {text}")
         }));
         survey.warnings.append(&mut self.denied);
+        survey.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
         Ok(survey)
     }
 
