@@ -39,7 +39,12 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
     Ok(context)
 }
 
-fn place(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
+/// Returns the file of a context, whether it is there or not.
+///
+/// # Errors
+///
+/// When there is no home to find it in.
+pub fn place(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
     }

@@ -145,7 +145,7 @@ fn commands(args: &AgentArgs) -> Commands {
 
 fn name(args: &AgentArgs) -> Identity {
     Identity {
-        place: reach::place_name(&args.place, &args.access),
+        place: reach::place_name(&args.place, &args.access, &variable),
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         token: args.token.clone(),

@@ -1,7 +1,7 @@
 //! From what is asked for to a store: contexts, and files with secrets and
 //! certificates, are read. Agent and check go this way, so that they cannot disagree.
 
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use crate::cli::access::{Access, Settled};
 use crate::cli::{AgentArgs, Lookup, Place, Refusal};
@@ -99,8 +99,8 @@ pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>,
 /// them, or the directory. Agents of one bucket, key and token are lives of one agent only
 /// where it is the same. It is what was asked for: nothing is read, and no secret is in it.
 #[must_use]
-pub fn place_name(place: &Place, access: &Access) -> String {
-    let dir = |dir: &Path| format!("{:?}", path::absolute(dir).unwrap_or(dir.to_owned()));
+pub fn place_name(place: &Place, access: &Access, var: Lookup<'_>) -> String {
+    let dir = |dir: &Path| format!("{:?}", sys::absolute(dir));
     let asked = match place {
         Place::Dir(path) => dir(path),
         Place::DefaultDir => dir(&own_base()),
@@ -110,18 +110,30 @@ pub fn place_name(place: &Place, access: &Access) -> String {
             let mut servers: Vec<_> = servers.iter().map(named).collect();
             servers.sort();
             servers.dedup();
-            format!("{servers:?} {}", login_name(access))
+            format!("{servers:?} {}", who(access, var))
         }
-        Place::Context => login_name(access),
+        Place::Context => who(access, var),
     };
     let digest = ring::digest::digest(&ring::digest::SHA256, asked.as_bytes());
     let bytes = digest.as_ref().iter().take(PLACE_BYTES);
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn login_name(access: &Access) -> String {
-    let owner = access.login.as_ref().map(Login::owner);
-    format!("{owner:?} {:?} {:?}", access.context, access.api)
+fn who(access: &Access, var: Lookup<'_>) -> String {
+    let Access {
+        login,
+        tls_certificate,
+        context,
+        api,
+        ..
+    } = access;
+    let owner = login.as_ref().map(Login::owner);
+    let certificate = tls_certificate
+        .as_ref()
+        .map(|(certificate, _)| sys::absolute(certificate));
+    let found = |name: &String| context::place(name, var).map(|path| sys::absolute(&path));
+    let context = context.as_ref().map(found);
+    format!("{owner:?} {certificate:?} {context:?} {api:?}")
 }
 
 /// Enough for the places of one host never to have one name.
@@ -190,15 +202,21 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::nats::Secret;
+
+    fn home(name: &str) -> Option<OsString> {
+        (name == "HOME").then(|| "/home".into())
+    }
 
     fn of(urls: &str, login: Option<Login>) -> String {
         let access = Access {
             login,
             ..Access::default()
         };
-        place_name(&Place::Nats(urls.to_owned()), &access)
+        place_name(&Place::Nats(urls.to_owned()), &access, &home)
     }
 
     #[test]
@@ -207,9 +225,11 @@ mod tests {
         assert_eq!(one, of("b:4222, a,nats://b", None));
         assert_eq!(of("u:old@a", None), of("u:new@a", None));
         let here = std::env::current_dir().expect("there is one");
-        let dir = |dir: PathBuf| place_name(&Place::Dir(dir), &Access::default());
+        let dir = |dir: PathBuf| place_name(&Place::Dir(dir), &Access::default(), &home);
         assert_eq!(dir(here.join("x")), dir(PathBuf::from("x")));
         assert_eq!(one.len(), 2 * PLACE_BYTES);
+        let creds = |path: PathBuf| of("a", Some(Login::Creds(path)));
+        assert_eq!(creds(here.join("x")), creds(PathBuf::from("x")));
     }
 
     #[test]
@@ -219,10 +239,20 @@ mod tests {
             Some(Login::User { name, password })
         };
         let creds = |path: &str| Some(Login::Creds(path.into()));
-        let context = Access {
-            context: Some("one".to_owned()),
+        let in_context = |place: Place, name: &str, var: Lookup<'_>| {
+            let context = Some(name.to_owned());
+            let access = Access {
+                context,
+                ..Access::default()
+            };
+            place_name(&place, &access, var)
+        };
+        let other = |_: &str| Some("/other".into());
+        let certificate = Access {
+            tls_certificate: Some(("/cert".into(), "/key".into())),
             ..Access::default()
         };
+        let plain = |place: Place| place_name(&place, &Access::default(), &home);
         let names = [
             of("a", None),
             of("b", None),
@@ -233,11 +263,14 @@ mod tests {
             of("a", user("two")),
             of("a", creds("/one")),
             of("a", creds("/two")),
-            place_name(&Place::Context, &context),
-            place_name(&Place::Nats("a".to_owned()), &context),
-            place_name(&Place::Dir("/one".into()), &Access::default()),
-            place_name(&Place::Dir("/two".into()), &Access::default()),
-            place_name(&Place::DefaultDir, &Access::default()),
+            place_name(&Place::Nats("a".to_owned()), &certificate, &home),
+            in_context(Place::Context, "one", &home),
+            in_context(Place::Context, "one", &other),
+            in_context(Place::Context, "./one", &home),
+            in_context(Place::Nats("a".to_owned()), "one", &home),
+            plain(Place::Dir("/one".into())),
+            plain(Place::Dir("/two".into())),
+            plain(Place::DefaultDir),
         ];
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "the one at {at}");

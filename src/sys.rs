@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -85,6 +86,12 @@ pub fn random() -> io::Result<u128> {
         return Err(io::Error::other("getrandom returned too little"));
     }
     Ok(u128::from_le_bytes(bytes))
+}
+
+/// Returns a path as it is from everywhere. Whether there is such a file is not asked.
+#[must_use]
+pub fn absolute(path: &Path) -> PathBuf {
+    path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns the kernel's name of this host.

@@ -4,7 +4,7 @@
 mod guards;
 mod small_host;
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::process::Command;
 
 use guards::guard_of;
@@ -79,7 +79,10 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
 #[test]
 fn an_agent_without_descriptors_leaves_its_service_to_the_guard() {
     let host = Host::new("descriptors");
-    let mut agent = host.agent();
+    let log = host.folder.join("log");
+    let mut agent = host.putex("agent", STOP);
+    agent.stderr(File::create(&log).expect("a file"));
+    let mut agent = Agent(agent.spawn().expect("it runs"));
     host.wait_until_up();
     let guard = guard_of(&host.key);
     let few = Rlimit {
@@ -92,4 +95,7 @@ fn an_agent_without_descriptors_leaves_its_service_to_the_guard() {
     wait_for_end(guard);
     let status = agent.0.wait().expect("it ends");
     assert_eq!(status.code(), Some(71));
+    let said = fs::read_to_string(log).expect("it is text");
+    let why = "stop could not be run: Too many open files (os error 24): it is left to the guard";
+    assert!(said.contains(why), "{said}");
 }

@@ -94,6 +94,7 @@ impl Children {
             post,
             nothing: File::open("/dev/null")?,
             last_word,
+            lacking: false,
         };
         threads.start("putex-child", move || nursery.work())?;
         Ok(Children {
@@ -222,6 +223,8 @@ struct Nursery {
     /// What every command reads.
     nothing: File,
     last_word: Arc<LastWord>,
+    /// Stop, or the last resort, could not be run the last time for want of something.
+    lacking: bool,
 }
 
 /// What became ready.
@@ -405,6 +408,7 @@ impl Nursery {
         let stage = &mut self.stages[run.command as usize];
         match stage.spawn(&mut prepared, &self.nothing) {
             Ok(group) => {
+                self.lacking = false;
                 let group = group.as_raw_nonzero().get();
                 self.watchdog.started(run.command, group);
                 self.tell_group(run.command, group)?;
@@ -432,12 +436,17 @@ impl Nursery {
     }
 
     /// What is lacking here the guard has: descriptors of its own, and what this agent
-    /// gives back when it ends. While it lives, the guard leaves the service to it.
-    fn leave_to_guard(&self, command: Command, error: &io::Error) {
+    /// gives back when it ends. While it lives, the guard leaves the service to it. Not at
+    /// once, since it may pass; nor as the first process of a container, which takes the
+    /// guard along.
+    fn leave_to_guard(&mut self, command: Command, error: &io::Error) {
         let lacking = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
         let lacking = Errno::from_io_error(error).is_some_and(|error| lacking.contains(&error));
-        let stops = matches!(command, Command::Stop | Command::LastResort);
-        if lacking && stops && self.sentinel.watches() {
+        if !matches!(command, Command::Stop | Command::LastResort) {
+            return;
+        }
+        let again = std::mem::replace(&mut self.lacking, lacking);
+        if lacking && again && self.sentinel.watches() && std::process::id() != 1 {
             let command = command.name();
             let why = format!("{command} could not be run: {error}: it is left to the guard");
             self.last_word.leave_to_guard(&why);

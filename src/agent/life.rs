@@ -36,7 +36,7 @@ const BYTES_MAX: u64 = 4096;
 pub(crate) struct Before {
     /// They are dead.
     pub(crate) dead: Vec<Incarnation>,
-    /// Identity of the guard that watched the last of them.
+    /// Name of the guard that watched the last of them.
     pub(crate) guard: Option<String>,
 }
 

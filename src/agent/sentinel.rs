@@ -67,6 +67,8 @@ struct Line {
     process: OwnedFd,
     /// To be reaped, unless a life before started it.
     child: Option<Child>,
+    /// It has answered.
+    answered: bool,
     since: Instant,
 }
 
@@ -103,6 +105,7 @@ impl Sentinel {
                 socket: handover.socket,
                 process: handover.process,
                 child: None,
+                answered: true,
                 since: now,
             });
         }
@@ -174,6 +177,7 @@ impl Sentinel {
             socket: own,
             process,
             child: Some(child),
+            answered: false,
             since: now,
         })
     }
@@ -193,6 +197,9 @@ impl Sentinel {
             let Some(answer) = answer else {
                 return Some(self.lost(ENDED, now));
             };
+            if let Some(line) = &mut self.line {
+                line.answered = true;
+            }
             match answer {
                 Answer::Ready(..) => return Some(Sentry::Ready),
                 Answer::Armed => return Some(Sentry::Armed),
@@ -242,7 +249,9 @@ impl Sentinel {
 
     /// Returns whether a guard is there that will stop the service.
     pub(super) fn watches(&self) -> bool {
-        self.line.is_some() && matches!(self.watch, Some(Watch::MayRun(_)))
+        let line = self.line.as_ref().filter(|line| line.answered);
+        let lives = line.is_some_and(|line| !sys::is_ready(&line.process));
+        lives && matches!(self.watch, Some(Watch::MayRun(_)))
     }
 
     /// Tells that stop has leave to begin: from now on it has its time.

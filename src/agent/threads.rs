@@ -21,9 +21,8 @@ const SAID_WITHIN: Duration = Duration::from_millis(100);
 /// that panicked, or wait for its reader.
 #[derive(Debug)]
 pub(super) struct LastWord {
-    sink: Sink,
-    key: String,
-    /// Made beforehand: there may be no descriptor left.
+    /// Both are made beforehand: there may be no descriptor left.
+    voice: Mutex<Voice>,
     alarm: Mutex<Alarm>,
 }
 
@@ -37,8 +36,7 @@ impl LastWord {
     /// When the system has no descriptor to give.
     pub(super) fn prepare(sink: Sink, key: &str) -> io::Result<Arc<LastWord>> {
         let word = Arc::new(LastWord {
-            sink,
-            key: key.to_owned(),
+            voice: Mutex::new(Voice::new(sink, key, 1)),
             alarm: Mutex::new(Alarm::new()?),
         });
         let of_hook = Arc::clone(&word);
@@ -54,16 +52,24 @@ impl LastWord {
     }
 
     fn end(self: &Arc<LastWord>, why: &str, end: fn() -> !) -> ! {
-        let word = Arc::clone(self);
-        // Where there is no thread, the file must not hold it up.
-        let _ = thread::Builder::new().spawn(move || {
-            let alarm = word.alarm.lock().unwrap_or_else(PoisonError::into_inner);
-            // A wait that fails is one that is short.
-            let _ = alarm.wait([], Some(sys::now().after(SAID_WITHIN)));
+        let (word, own) = (Arc::clone(self), why.to_owned());
+        let say = move || {
+            word.say(&own);
             end()
-        });
-        Voice::new(self.sink, &self.key, 1).say(Level::Error, why);
+        };
+        if thread::Builder::new().spawn(say).is_err() {
+            self.say(why);
+            end();
+        }
+        let alarm = self.alarm.lock().unwrap_or_else(PoisonError::into_inner);
+        // A wait that fails is one that is short.
+        let _ = alarm.wait([], Some(sys::now().after(SAID_WITHIN)));
         end()
+    }
+
+    fn say(&self, why: &str) {
+        let mut voice = self.voice.lock().unwrap_or_else(PoisonError::into_inner);
+        voice.say(Level::Error, why);
     }
 }
 

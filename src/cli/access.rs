@@ -163,7 +163,7 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
         var(name)?
             .into_string()
             .ok()
-            .filter(|text| !text.is_empty())
+            .filter(|text| !text.trim().is_empty())
     };
     let token = set("NATS_TOKEN");
     let ranks = WAYS.into_iter().filter_map(|name| settings.rank(name));

@@ -45,11 +45,17 @@ fn a_variable_that_is_no_text_is_refused() {
 
 #[test]
 fn a_variable_that_is_blank_is_none() {
-    let var = |name: &str| (name != "NATS_PASSWORD").then(|| OsString::from(" "));
-    let words = BASE.split(' ').map(OsString::from);
-    match parse(words, &world(&var, "alpha")) {
-        Ok(Wish::Agent(args)) => assert_eq!(args.place, Place::DefaultDir),
-        other => panic!("{other:?}"),
+    let var = |_: &str| Some(OsString::from(" "));
+    for (line, place) in [
+        ("", Place::DefaultDir),
+        (" --nats h", Place::Nats("h".to_owned())),
+    ] {
+        let line = format!("{BASE}{line}");
+        let words = line.split(' ').map(OsString::from);
+        match parse(words, &world(&var, "alpha")) {
+            Ok(Wish::Agent(args)) => assert_eq!((args.place, args.access.login), (place, None)),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

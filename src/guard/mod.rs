@@ -4,7 +4,7 @@
 //! It has a socket to the agent, the stop command and a clock that counts suspend;
 //! no threads, no store. What it decides is [`crate::core::guard`]; this performs it.
 //! It is in a session of its own, so that what ends the agent's process group or
-//! terminal does not end it, and heeds no signal but SIGKILL and SIGSTOP.
+//! terminal does not end it, and heeds no signal but SIGKILL, SIGSTOP and those of a fault.
 
 mod device;
 mod left;

@@ -8,7 +8,7 @@
 //! is written by a process of its own, which is given the lines through a pipe.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::process::{self, Stdio};
@@ -129,8 +129,8 @@ enum Way {
     Pipe(File, PipeReader, PipeWriter),
     /// A file or terminal.
     Plain(File),
-    /// A process that writes into this file.
-    Writer(PipeWriter, File),
+    /// A process that writes into a file.
+    Writer(PipeWriter),
     /// Nobody listens.
     None,
 }
@@ -175,10 +175,9 @@ impl Way {
     fn past_files(self) -> Way {
         if let Way::Plain(file) = &self
             && file.metadata().is_ok_and(|metadata| metadata.is_file())
-            && let Ok(file) = file.try_clone()
-            && let Ok(pipe) = start_writer(&file)
+            && let Ok(pipe) = start_writer(file)
         {
-            return Way::Writer(pipe, file);
+            return Way::Writer(pipe);
         }
         // Better a file that may stall than none.
         self
@@ -189,11 +188,7 @@ impl Way {
         match self {
             Way::Anew(file) => file.write(line).is_ok_and(|count| count == line.len()),
             // A pipe takes a line of this length as a whole or not at all.
-            Way::Writer(pipe, file) => match pipe.write(line) {
-                // That process has ended, or there is no such program.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => file.write_all(line).is_ok(),
-                written => written.is_ok(),
-            },
+            Way::Writer(pipe) => pipe.write(line).is_ok(),
             Way::Socket(socket) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 rustix::net::send(socket, line, flags).is_ok()
@@ -206,23 +201,22 @@ impl Way {
 }
 
 /// What writes into a file for a guard. It is left alone by what ends other processes, as
-/// the guard is, has nobody to wait for it, and ends when the pipe does.
-const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; exec 3<&0; cat <&3 >&2 3<&- & exec true";
+/// the guard is, goes on when the disk was full, and ends when the pipe does.
+const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
+    while IFS= read -r line; do printf '%s\\n' \"$line\"; done >&2";
 
 /// Starts a process that writes into this file what goes into the pipe.
 fn start_writer(file: &File) -> io::Result<PipeWriter> {
     let (reader, writer) = io::pipe()?;
     rustix::io::ioctl_fionbio(&writer, true)?;
     let mut shell = process::Command::new("/bin/sh");
+    let shell = shell.args(["-c", WRITER]).stdin(reader);
+    // Nobody waits for it: it outlives the guard, but for no time.
     shell
-        .args(["-c", WRITER])
-        .stdin(reader)
-        .stdout(Stdio::null());
-    let status = shell.stderr(file.try_clone()?).status()?;
-    match status.success() {
-        true => Ok(writer),
-        false => Err(io::Error::other("there is no shell")),
-    }
+        .stdout(Stdio::null())
+        .stderr(file.try_clone()?)
+        .spawn()?;
+    Ok(writer)
 }
 
 /// Moves the line through our own pipe, which is empty, into another.
@@ -288,28 +282,29 @@ mod tests {
                       putex: web: warning: heard again\n";
         assert_eq!(text, wanted);
     }
+
     /// A file as it is while its disk stalls: what is to be written there stays in the pipe.
     #[test]
     fn a_file_that_stalls_drops_lines_and_holds_nobody_up() {
         let path = std::env::temp_dir().join(format!("putex-voice-{}", process::id()));
         let file = File::create(&path).expect("a file");
         let mut voice = voice(Way::Plain(file.try_clone().expect("a descriptor")).past_files());
-        let Way::Writer(pipe, _) = &mut voice.way else {
+        let Way::Writer(pipe) = &mut voice.way else {
             panic!("not past the file: {:?}", voice.way);
         };
         let (reader, stalled) = io::pipe().expect("a pipe");
         rustix::io::ioctl_fionbio(&stalled, true).expect("it can be set");
         let writer = std::mem::replace(pipe, stalled);
         fill_up(&mut voice);
-        let Way::Writer(pipe, _) = &mut voice.way else {
+        let Way::Writer(pipe) = &mut voice.way else {
             panic!("it does not go on: {:?}", voice.way);
         };
         *pipe = writer;
-        voice.say(Level::Info, "heard again");
+        voice.say(Level::Info, "  heard \\again");
         drop((voice, reader));
         let deadline = sys::now().after(std::time::Duration::from_secs(20));
         let wanted = "putex: web: warning: 1 log lines were dropped: the log was not read\n\
-                      putex: web: heard again\n";
+                      putex: web:   heard \\again\n";
         while std::fs::read_to_string(&path).expect("it is text") != wanted {
             assert!(sys::now() < deadline, "the lines are not there");
         }

@@ -101,9 +101,9 @@ impl Login {
             Login::None => String::new(),
             Login::User { name, .. } => format!("user {name}"),
             Login::Token(Secret::Given(_)) => "token".to_owned(),
-            Login::Token(Secret::File(path)) => format!("token {}", path.display()),
-            Login::Nkey(path) => format!("nkey {}", path.display()),
-            Login::Creds(path) => format!("creds {}", path.display()),
+            Login::Token(Secret::File(path)) => format!("token {:?}", sys::absolute(path)),
+            Login::Nkey(path) => format!("nkey {:?}", sys::absolute(path)),
+            Login::Creds(path) => format!("creds {:?}", sys::absolute(path)),
         }
     }
 

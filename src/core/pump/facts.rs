@@ -289,6 +289,10 @@ impl Facts {
             self.roll_back(&loss, now);
         }
         let moved_on = self.seen.is_some();
+        if moved_on {
+            // Somebody could store: what comes now is news.
+            self.refused = None;
+        }
         if moved_on && sight.found == Found::Marker {
             self.say(
                 Level::Warn,
@@ -423,14 +427,6 @@ impl Facts {
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.nonce += 1;
         self.nonce
-    }
-
-    /// The store did not store a write, and said why.
-    pub(super) fn note_refusal(&mut self, why: &str) {
-        if self.refused.as_deref() != Some(why) {
-            self.say(Level::Warn, format!("the lock could not be stored: {why}"));
-            self.refused = Some(why.to_owned());
-        }
     }
 
     pub(super) fn say(&mut self, level: Level, text: String) {

@@ -160,7 +160,10 @@ impl Pending {
                 ))
             }
             Written::Denied(why) => {
-                facts.note_refusal(why);
+                if facts.refused.as_ref() != Some(why) {
+                    facts.say(Level::Warn, format!("the lock could not be stored: {why}"));
+                    facts.refused = Some(why.clone());
+                }
                 self.step = Step::Due(now.after(pause(facts)));
                 Verdict::Open
             }
