@@ -210,7 +210,7 @@ fn start_writer(file: &File) -> io::Result<PipeWriter> {
     let (reader, writer) = io::pipe()?;
     rustix::io::ioctl_fionbio(&writer, true)?;
     let mut shell = process::Command::new("/bin/sh");
-    let shell = shell.args(["-c", WRITER]).stdin(reader);
+    let shell = shell.args(["-c", WRITER, "putex-log"]).stdin(reader);
     // Nobody waits for it: it outlives the guard, but for no time.
     shell
         .stdout(Stdio::null())
