@@ -160,11 +160,13 @@ pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
         confirmations.unwrap_or(2),
         drift.unwrap_or(DRIFT_PPM_DEFAULT),
     );
-    faults.take(timing.map_err(|refused| blame(refused.0)))
+    let settings = faults.settings;
+    faults.take(timing.map_err(|refused| blame(refused.0, settings)))
 }
 
-/// A refusal of the arithmetic begins with the option that it is about.
-fn blame(text: String) -> Fault {
+/// A refusal of the arithmetic begins with the option that it is about. Where that is its
+/// default, what does not fit to it is R.
+fn blame(text: String, settings: &Settings) -> Fault {
     let names = [
         ("-r: ", Name::Renewal),
         ("-f: ", Name::Failures),
@@ -175,6 +177,9 @@ fn blame(text: String) -> Fault {
         .into_iter()
         .find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
     match about {
+        Some((name, why)) if settings.get(name).is_none() => {
+            Fault::unsafe_to_use(Name::Renewal, why)
+        }
         Some((name, why)) => Fault::unsafe_to_use(name, why),
         None => Fault::unsafe_to_use(Name::Renewal, text),
     }

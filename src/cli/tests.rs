@@ -184,6 +184,7 @@ fn times_have_units_and_bounds() {
         ("-r 5m", "-r: 300 s is longer"),
         ("-f 1", "-f: 1 is less"),
         ("-c 0", "-c: no time"),
+        ("-r 10", "-r: no time"),
     ] {
         let (text, status) = refused(&format!("{BASE} {line}"));
         assert_eq!(status, 78, "{line}");
