@@ -119,6 +119,7 @@ pub fn place_name(place: &Place, access: &Access, var: Lookup<'_>) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Says who we are to the servers, and which JetStream of theirs is meant.
 fn who(access: &Access, var: Lookup<'_>) -> String {
     let Access {
         login,

@@ -25,16 +25,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use small_host::{Agent, Host, STOP, until, wait_for_end};
 
 impl Host {
-    /// Returns another life of the agent, and what looks whether it has said something.
-    fn next_agent(&self) -> (Agent, impl Fn(&str) -> bool + use<>) {
-        let log = self.folder.join("log");
-        let mut command = self.putex("agent", STOP);
-        command.stderr(fs::File::create(&log).expect("a file"));
-        let agent = Agent(command.spawn().expect("the agent runs"));
-        let said = move |text: &str| fs::read_to_string(&log).expect("it is text").contains(text);
-        (agent, said)
-    }
-
     fn finish(&self, stop: &str) -> (Option<i32>, String) {
         let Output { status, stderr, .. } =
             self.putex("finish", stop).output().expect("putex runs");
@@ -401,16 +391,20 @@ fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
     let guard = Guard::instead_of(guard_of(&host.key), agent);
     let mut start = Command::new("sleep").arg("100").spawn().expect("it runs");
     std::thread::scope(|scope| {
-        let (mut next, said) = host.next_agent();
+        let mut next = host.logged_agent();
         scope.spawn(|| guard.serve(&start));
-        until("adoption", || said("the service goes on").then_some(()));
+        until("adoption", || {
+            host.said("the service goes on").then_some(())
+        });
         next.signal(Signal::TERM);
         let beside = "stop failed: start had not ended when it began";
-        until("stop that does not count", || said(beside).then_some(()));
-        assert!(!said("the service is down"));
+        until("stop that does not count", || {
+            host.said(beside).then_some(())
+        });
+        assert!(!host.said("the service is down"));
         kill_process(Pid::from_child(&start), Signal::KILL).expect("it runs");
         let status = next.0.wait().expect("it ends");
-        assert!(said("the service is down"));
+        assert!(host.said("the service is down"));
         assert_eq!(status.code(), Some(0));
     });
     start.wait().expect("it was killed");
@@ -422,15 +416,14 @@ fn an_agent_that_waits_for_the_guard_of_the_life_before_can_be_told_to_end() {
     let agent = host.agent();
     host.wait_until_up();
     let guard = Guard::instead_of(guard_of(&host.key), agent);
-    let (mut next, said) = host.next_agent();
+    let mut next = host.logged_agent();
     let _line = guard.be_at_it();
     until("word of the guard", || {
-        said("previous life is stopping the service").then_some(())
+        host.said("previous life is stopping the service")
+            .then_some(())
     });
     next.signal(Signal::TERM);
     let status = next.0.wait().expect("it ends");
     assert_eq!(status.code(), Some(70));
-    assert!(said(
-        "SIGTERM: ending; the guard of the previous life stops"
-    ));
+    assert!(host.said("SIGTERM: ending; the guard of the previous life stops"));
 }

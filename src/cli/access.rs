@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use super::Lookup;
-use super::settings::{Fault, Faults, Rank, Settings};
+use super::settings::{Fault, Faults, Rank, Settings, variable};
 use super::table::{Name, shown};
 use crate::context::Context;
 use crate::nats::{self, Login, Secret, Tls};
@@ -159,12 +159,7 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
         return Err(Fault::usage(Name::PasswordFile, "is empty"));
     }
     // What is no text was refused before.
-    let set = |name: &str| {
-        var(name)?
-            .into_string()
-            .ok()
-            .filter(|text| !text.trim().is_empty())
-    };
+    let set = |name: &str| variable(name, var).unwrap_or_default();
     let token = set("NATS_TOKEN");
     let ranks = WAYS.into_iter().filter_map(|name| settings.rank(name));
     let strongest = ranks.chain(token.is_some().then_some(Rank::Env)).max();

@@ -195,7 +195,7 @@ impl Settings {
 const WORDS: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
 
 /// Looks a variable up; one that is blank is as good as none.
-fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Refusal> {
+pub(super) fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Refusal> {
     let text = var(name).map(OsString::into_string).transpose();
     let text = text.map_err(|_| usage(format!("{name}: its value is not UTF-8")))?;
     Ok(text.filter(|text| !text.trim().is_empty()))

@@ -32,10 +32,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         "m" => 60_000,
         _ => return Err(NO_TIME),
     };
-    let number = whole(digits).map_err(|why| match why {
-        TOO_LARGE => why,
-        _ => NO_TIME,
-    })?;
+    let number = part(digits, NO_TIME)?;
     number
         .checked_mul(unit_ms)
         .map(Duration::from_millis)
@@ -75,6 +72,11 @@ fn whole(digits: &str) -> Result<u64, &'static str> {
     digits.parse().map_err(|_| TOO_LARGE)
 }
 
+/// Reads a whole number that is part of a value, of which `not` says that it is none.
+fn part(digits: &str, not: &'static str) -> Result<u64, &'static str> {
+    whole(digits).map_err(|why| if why == TOO_LARGE { why } else { not })
+}
+
 /// Reads `1`, `1%`, `0.05%` as parts per million; finer digits are refused.
 pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     let number = text.strip_suffix('%').unwrap_or(text);
@@ -82,10 +84,8 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     if parts.len() > 4 {
         return Err("has more than four digits after the point");
     }
-    let ppm =
-        whole(parts).map_err(|_| NO_RATE)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
-    let ppm = whole(ones)
-        .map_err(|_| NO_RATE)?
+    let ppm = part(parts, NO_RATE)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
+    let ppm = part(ones, NO_RATE)?
         .checked_mul(10_000)
         .and_then(|ones| ones.checked_add(ppm));
     ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)

@@ -1,6 +1,6 @@
 //! A host with one service, which is a file, and an agent on a directory.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,6 +41,22 @@ impl Host {
         let mut command = self.putex("agent", STOP);
         command.stderr(Stdio::null());
         Agent(command.spawn().expect("the agent runs"))
+    }
+
+    /// Starts an agent whose log is kept; see [`Host::said`].
+    pub(crate) fn logged_agent(&self) -> Agent {
+        let mut command = self.putex("agent", STOP);
+        command.stderr(File::create(self.log()).expect("a file"));
+        Agent(command.spawn().expect("the agent runs"))
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    pub(crate) fn said(&self, text: &str) -> bool {
+        let log = fs::read_to_string(self.log());
+        log.expect("it is text").contains(text)
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -138,15 +138,7 @@ impl State {
 
     /// Whether this is tried once more after it was refused.
     fn is_again(&self) -> bool {
-        match self {
-            State::Taking(taking) => taking.is_again(),
-            State::Looking { .. }
-            | State::Standby(_)
-            | State::Confirming(_)
-            | State::Active(_)
-            | State::Stopping(_)
-            | State::Ended => false,
-        }
+        matches!(self, State::Taking(taking) if taking.is_again())
     }
 }
 
@@ -284,17 +276,12 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 return (pump, effects);
             }
             Next::Go(new, why) => {
-                let level = match new {
-                    State::Stopping(_) => Level::Warn,
-                    State::Looking { .. }
-                    | State::Standby(_)
-                    | State::Taking(_)
-                    | State::Confirming(_)
-                    | State::Active(_)
-                    | State::Ended => match facts.refused {
-                        Some(_) if again || new.is_again() => Level::Debug,
-                        Some(_) | None => Level::Info,
-                    },
+                let level = if let State::Stopping(_) = new {
+                    Level::Warn
+                } else if facts.refused.is_some() && (again || new.is_again()) {
+                    Level::Debug
+                } else {
+                    Level::Info
                 };
                 facts.say(level, format!("{old} -> {}: {why}", new.name()));
                 state = new;
