@@ -145,12 +145,14 @@ fn survey(
 /// Looks at the bucket: in a directory always, on servers when that is asked for.
 fn look_at_store(agent: &AgentArgs, reach: Reach, connect: bool, findings: &mut Findings) {
     let outcome = match reach {
-        Reach::Dir(base) => reach::dir_store(agent, base)
-            .survey()
-            .map(|sight| match sight {
-                Some(sight) => vec![holder_in_words(&agent.key, &sight)],
-                None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
-            }),
+        Reach::Dir(base) => {
+            reach::dir_store(agent, base)
+                .survey()
+                .map(|key_state| match key_state {
+                    Some(key_state) => vec![holder_in_words(&agent.key, &key_state)],
+                    None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
+                })
+        }
         Reach::Nats(servers) if connect => survey(agent, &servers, findings),
         Reach::Nats(_) => return,
     };

@@ -13,8 +13,8 @@ use std::process::{Child, ExitStatus};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::core::event::{Command, Outcome, Run};
-use crate::core::timing::Instant;
+use crate::core::command::{Command, Outcome, Run};
+use crate::core::time::Instant;
 use crate::sys;
 
 /// A longer line of output is passed on in pieces of this many bytes.

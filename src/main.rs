@@ -13,9 +13,9 @@ use putex::agent::{self, Identity, Setup};
 use putex::check::{self, Findings};
 use putex::cli::{self, AgentArgs, CheckArgs, Place, Refusal, Wish, World};
 use putex::command::Commands;
-use putex::core::pump::{Config, Me};
+use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
-use putex::core::timing::Ms;
+use putex::core::time::Ms;
 use putex::exit::Exit;
 use putex::guard::{self, Voice};
 use putex::nats::secret;
@@ -100,7 +100,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
     let journal = Journal::start(&args.key, args.level, sink)
         .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
-    let me = Me {
+    let me = AgentId {
         token: args.token.clone(),
         incarnation,
         host: sys::host_name(),

@@ -7,7 +7,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
-use crate::core::event::{Command, Level};
+use crate::core::command::Command;
+use crate::core::event::Level;
 use crate::exit::Exit;
 use crate::sys;
 

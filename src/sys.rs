@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
 #[must_use]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::Written;
-use putex::core::record::{Found, Revision};
+use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
 use putex::store::{OpenError, Store, Watched};
 use putex::sys::{Waker, now};
@@ -96,9 +96,13 @@ fn a_reader_never_sees_half_a_record() {
         });
         let mut last = Revision(0);
         while !done.load(Ordering::Relaxed) {
-            let sight = reader.read(soon()).expect("a whole record");
-            assert!(sight.revision >= last, "{} after {last}", sight.revision);
-            last = sight.revision;
+            let key_state = reader.read(soon()).expect("a whole record");
+            assert!(
+                key_state.revision >= last,
+                "{} after {last}",
+                key_state.revision
+            );
+            last = key_state.revision;
         }
     });
 }
@@ -126,7 +130,10 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
         assert_eq!(denied(web.write(Revision(0), &plain("beta"), soon())), text);
         assert_eq!(unsafe_reason(&mut base.store("web")), text);
         assert_eq!(fs::read(base.file("web.key")).expect("it is there"), damage);
-        assert_eq!(db.read(soon()).map(|sight| sight.revision), Ok(at_db));
+        assert_eq!(
+            db.read(soon()).map(|key_state| key_state.revision),
+            Ok(at_db)
+        );
     }
     stored(&mut *db, at_db, &plain("beta"));
     fs::write(base.file("web.key"), &whole).expect("to mend it");
@@ -169,10 +176,13 @@ fn a_removed_record_leaves_a_marker_and_revisions_go_on() {
         web.watch(waker.as_fd(), Some(soon())),
         Watched::Hint(Some(first))
     );
-    let sight = web.read(soon()).expect("it reads");
-    assert_eq!((sight.revision, sight.found), (first, Found::Marker));
+    let key_state = web.read(soon()).expect("it reads");
+    assert_eq!(
+        (key_state.revision, key_state.found),
+        (first, KeyValue::Marker)
+    );
     let (_, opened) = open(&|_, key| Box::new(base.store(key)), "b", "web");
-    assert_eq!(opened.sight.found, Found::Marker);
+    assert_eq!(opened.key_state.found, KeyValue::Marker);
     let moved = Written::Moved(Some(first));
     assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
     assert_eq!(web.write(last, &plain("beta"), soon()), moved);
@@ -232,10 +242,10 @@ fn fill_and_write(base: &Base) {
     while filler.write_all(&[0; 512]).is_ok() {}
     let text = denied(web.write(at, &plain("beta"), soon()));
     assert!(text.contains("No space left"), "{text}");
-    let sight = base.open("web").read(soon()).expect("it reads");
+    let key_state = base.open("web").read(soon()).expect("it reads");
     assert_eq!(
-        (sight.revision, sight.found),
-        (at, Found::Record(plain("alpha")))
+        (key_state.revision, key_state.found),
+        (at, KeyValue::Record(plain("alpha")))
     );
     filler.set_len(0).expect("to make room");
     stored(&mut *web, at, &plain("beta"));
@@ -358,11 +368,11 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
         }
         let opened = web.open(soon()).expect("it opens again");
         assert_eq!(
-            opened.sight.found == Found::Absent,
+            opened.key_state.found == KeyValue::Absent,
             name != "another epoch",
             "{name}"
         );
-        let at = opened.sight.revision;
+        let at = opened.key_state.revision;
         stored(&mut *web, at, &plain("beta"));
     }
 }

@@ -19,7 +19,7 @@ mod model;
 
 use std::time::Instant;
 
-use model::{Found, Scope, Search};
+use model::{KeyValue, Scope, Search};
 
 /// What every run of the tests looks through.
 const SMALL: Scope = Scope {
@@ -44,7 +44,7 @@ const DEEP: [Scope; 4] = [
     Scope { faults: 2, ..SMALL },
 ];
 
-fn search(scope: Scope) -> Found {
+fn search(scope: Scope) -> KeyValue {
     let began = Instant::now();
     let found = Search::new(scope).run();
     println!(

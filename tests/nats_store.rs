@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use putex::core::event::{Notice, Opened, Written};
-use putex::core::record::{Found, Record, Revision};
-use putex::core::timing::Instant;
+use putex::core::record::{KeyValue, Record, Revision};
+use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
 use putex::store::{Store, Watched};
 use putex::sys::{self, Waker};
@@ -80,10 +80,10 @@ fn a_loser_is_told_where_the_key_stands() {
             let written = store.write(stale, &plain("b"), soon());
             assert_eq!(written, Written::Moved(Some(second)), "over {stale}");
         }
-        let sight = store.read(soon()).expect("read");
+        let key_state = store.read(soon()).expect("read");
         assert_eq!(
-            (sight.revision, sight.found),
-            (second, Found::Record(plain("a")))
+            (key_state.revision, key_state.found),
+            (second, KeyValue::Record(plain("a")))
         );
     });
 }
@@ -101,24 +101,27 @@ fn marks_of_deletion_are_told_from_absence() {
             &[("Nats-Marker-Reason", "MaxAge")],
         ] {
             let mark = Revision(admin.put("$KV.locks.web", header, ""));
-            let sight = store.read(soon()).expect("read");
+            let key_state = store.read(soon()).expect("read");
             assert_eq!(
-                (sight.revision, sight.found),
-                (mark, Found::Marker),
+                (key_state.revision, key_state.found),
+                (mark, KeyValue::Marker),
                 "{header:?}"
             );
             let absent = store.write(Revision(0), &plain("a"), soon());
             assert_eq!(absent, Written::Moved(Some(mark)), "{header:?}");
             let opened = server.store("locks", "web").open(soon()).expect("opened");
             assert_eq!(
-                (opened.sight.revision, opened.sight.found),
-                (mark, Found::Marker)
+                (opened.key_state.revision, opened.key_state.found),
+                (mark, KeyValue::Marker)
             );
             write(&mut store, mark, "a");
         }
         admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
-        let sight = store.read(soon()).expect("read");
-        assert_eq!((sight.revision, sight.found), (Revision(0), Found::Absent));
+        let key_state = store.read(soon()).expect("read");
+        assert_eq!(
+            (key_state.revision, key_state.found),
+            (Revision(0), KeyValue::Absent)
+        );
     });
 }
 
@@ -193,7 +196,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         server.restart();
         let after = store.open(soon()).expect("opened again");
         assert_ne!(before.bucket.epoch, after.bucket.epoch);
-        assert_eq!(after.sight.found, Found::Absent);
+        assert_eq!(after.key_state.found, KeyValue::Absent);
     });
 }
 
@@ -206,7 +209,7 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         server.kill();
         server.copy_store("js", "copy");
         server.restart();
-        let mut revision = store.open(soon()).expect("opened").sight.revision;
+        let mut revision = store.open(soon()).expect("opened").key_state.revision;
         for _ in 0..5 {
             revision = write(&mut store, revision, "a");
         }
@@ -217,7 +220,7 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         server.restart();
         let after = store.open(soon()).expect("opened");
         assert_eq!(after.bucket, before.bucket, "nothing else shows it");
-        assert_eq!((after.last, after.sight.revision), (early, early));
+        assert_eq!((after.last, after.key_state.revision), (early, early));
     });
 }
 
@@ -239,7 +242,7 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
         assert!(store.read(soon()).is_err());
         let opened = store.open(soon()).expect("opened again");
-        assert_eq!(opened.sight.revision, revision);
+        assert_eq!(opened.key_state.revision, revision);
         write(&mut store, revision, "b");
     });
 }

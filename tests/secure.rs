@@ -19,7 +19,7 @@ mod trust;
 use std::time::Duration;
 
 use putex::core::event::Opened;
-use putex::core::timing::Instant;
+use putex::core::time::Instant;
 use putex::nats::{Access, Client, Login, Server};
 use putex::store::nats::{NatsStore, Settings};
 use putex::store::{OpenError, Store as _};

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use guards::guard_of;
-use putex::core::event::Under;
+use putex::core::command::LockContext;
 use putex::core::guard::{Fence, Watch};
 use putex::core::timing::Timing;
 use putex::guard::word::{Answer, PACKET_MAX, Word};
@@ -351,12 +351,12 @@ impl Guard {
         let leader = pidfd_open(Pid::from_child(start), PidfdFlags::empty()).expect("it runs");
         let timing = Timing::new(Duration::from_millis(200), 3, 5, 10_000).expect("it is safe");
         let fence = Fence::of_lock(sys::now().after(Duration::from_secs(60)), timing);
-        let left = Answer::Ready(Watch::MayRun(fence), Under::default(), Some(group));
+        let left = Answer::Ready(Watch::MayRun(fence), LockContext::default(), Some(group));
         send(agent.as_fd(), &left.encode(), Some(leader.as_fd())).expect("it listens");
         let mut buffer = vec![0; PACKET_MAX];
         while let Ok((count, _)) = receive(agent.as_fd(), &mut buffer, RecvFlags::empty()) {
             let answer = match Word::decode(&buffer[..count]) {
-                Some(Word::SetUp(_)) => Answer::Ready(Watch::Down, Under::default(), None),
+                Some(Word::SetUp(_)) => Answer::Ready(Watch::Down, LockContext::default(), None),
                 Some(Word::Watch(Watch::MayRun(_))) => Answer::Armed,
                 Some(_) => continue,
                 None => return,

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use putex::core::timing::{DRIFT_PPM_DEFAULT, Ms, Timing};
+use putex::core::time::Ms;
+use putex::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 
 use mdoc::{items, read, root, section};
 
@@ -102,7 +103,7 @@ fn the_subjects_are_those_that_are_used() {
 #[test]
 fn the_picture_shows_the_times_of_the_defaults() {
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).unwrap();
-    let (v, take) = (timing.validity(), timing.patience(timing.lock()));
+    let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
     let text = section(&page(), "TIMING");
     let picture = text.split(".Ed").next().unwrap();
     for at in [

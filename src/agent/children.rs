@@ -22,7 +22,8 @@ use super::threads::{LastWord, Threads, may_be_asked_to_panic};
 use super::watchdog::Watchdog;
 use crate::cgroup::Cage;
 use crate::command::{Commands, Stage};
-use crate::core::event::{Command, Event, Outcome, Run, Sentry, Under};
+use crate::core::command::{Command, LockContext, Outcome, Run};
+use crate::core::event::{Event, Sentry};
 use crate::core::guard::Watch;
 use crate::sys::{self, Alarm, Waker, Want};
 
@@ -45,7 +46,7 @@ enum Order {
 /// What the pump wants of the guard.
 #[derive(Default)]
 struct Wishes {
-    tell: Option<(Watch, Under)>,
+    tell: Option<(Watch, LockContext)>,
     replace: bool,
     kill_service: bool,
 }
@@ -110,7 +111,7 @@ impl Children {
     }
 
     /// Has the guard told, before any order that follows.
-    pub(super) fn tell(&self, watch: Watch, under: Under) {
+    pub(super) fn tell(&self, watch: Watch, under: LockContext) {
         self.wish(|wishes| wishes.tell = Some((watch, under)));
     }
 

@@ -7,8 +7,10 @@ use std::path::Path;
 
 use super::life::{self, Identity};
 use crate::command::{Commands, Stage};
-use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
-use crate::core::timing::{Instant, Timing};
+use crate::core::command::{Command, LockContext, Outcome, Role, Run};
+use crate::core::event::Level;
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 use crate::exit::Exit;
 use crate::guard::{Voice, is_there};
 use crate::sys::{self, Alarm, Want};
@@ -78,7 +80,7 @@ fn stop(
         role: Role::Standby,
         deadline,
         starting: false,
-        under: Under::default(),
+        under: LockContext::default(),
     };
     let mut prepared = commands.prepare(&run, None, sys::now());
     stage.spawn(&mut prepared, &File::open("/dev/null")?)?;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::core::event::Level;
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::sys;
 
 /// The agent says that it lives so many times in the period after which it would be

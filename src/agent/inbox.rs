@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::core::event::Event;
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// Events that may wait for the pump. It drains them faster than a server, three

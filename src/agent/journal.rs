@@ -13,7 +13,8 @@ use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
 use super::threads::may_be_asked_to_panic;
-use crate::core::event::{self, Command};
+use crate::core::command::Command;
+use crate::core::event::{self};
 use crate::sink::{Sink, Syslog, as_plain};
 use crate::sys::{self, Alarm, Waker, Want};
 

@@ -12,7 +12,7 @@ use super::inbox::Post;
 use super::threads::{Threads, may_be_asked_to_panic};
 use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::store::{OpenError, Store, Watched};
 use crate::sys::{self, Alarm, Waker, Want};
 

@@ -45,11 +45,11 @@ use self::threads::{LastWord, Threads, may_be_asked_to_panic};
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cage, PREFIX};
 use crate::command::Commands;
-use crate::core::event::{
-    Command, Effect, Ending, Event, Level, Notice, Outcome, Rejection, Written,
-};
-use crate::core::pump::{Config, Me, Pump, bounce};
-use crate::core::timing::{Ms, SLACK, Timing};
+use crate::core::command::{Command, Outcome};
+use crate::core::event::{Effect, Ending, Event, Level, Notice, Rejection, Written};
+use crate::core::pump::{AgentId, Config, Pump, bounce};
+use crate::core::time::Ms;
+use crate::core::timing::{SLACK, Timing};
 use crate::exit::Exit;
 use crate::guard::word::SetUp;
 use crate::sink::Sink;
@@ -71,7 +71,7 @@ pub struct Setup {
     /// How the pump was set up.
     pub config: Config,
     /// Who this agent is.
-    pub me: Me,
+    pub me: AgentId,
     /// The operator's commands.
     pub commands: Commands,
     /// The watchdog device, if there is one, and whether it is required.
@@ -134,7 +134,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         }
     };
     let set_up = guards_set_up(&setup, cage.as_ref());
-    let me = Me {
+    let me = AgentId {
         dead: before.dead,
         ..setup.me
     };

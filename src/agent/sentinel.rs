@@ -14,9 +14,10 @@ use rustix::process::{Pid, PidfdFlags};
 use super::handover::{Handover, end};
 use super::life::Life;
 use crate::command::{describe, remove_agents_own, remove_secrets};
-use crate::core::event::{Command, Sentry, Under};
+use crate::core::command::{Command, LockContext};
+use crate::core::event::Sentry;
 use crate::core::guard::Watch;
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::guard::send;
 use crate::guard::word::{Answer, SetUp, Word};
 use crate::sys::{self, Alarm, Want};
@@ -47,7 +48,7 @@ pub(super) struct Sentinel {
     /// What the guard was told last; another is told at once, before the pump knows
     /// of it: the agent may be gone a moment after its guard.
     watch: Option<Watch>,
-    under: Option<Under>,
+    under: Option<LockContext>,
     groups: [Option<Group>; Command::ALL.len()],
     alarm: Alarm,
 }
@@ -142,7 +143,7 @@ impl Sentinel {
             Err(error) => return Some(self.lost(&format!("it cannot be started: {error}"), now)),
         }
         let mut words = vec![Word::SetUp(Box::new(self.set_up.clone()))];
-        words.extend(self.under.clone().map(Word::Under));
+        words.extend(self.under.clone().map(Word::LockContext));
         words.extend(self.watch.map(Word::Watch));
         let lost = words.iter().find_map(|word| self.send(word));
         let tell = |command| self.send_group(command);
@@ -224,12 +225,12 @@ impl Sentinel {
     }
 
     /// Tells how long the service may run, and under which lock.
-    pub(super) fn tell(&mut self, watch: Watch, under: Under) -> Option<Sentry> {
+    pub(super) fn tell(&mut self, watch: Watch, under: LockContext) -> Option<Sentry> {
         let news = self.under.as_ref() != Some(&under);
         self.watch = Some(watch);
         if news {
             self.under = Some(under.clone());
-            let lost = self.send(&Word::Under(under));
+            let lost = self.send(&Word::LockContext(under));
             if lost.is_some() {
                 return lost;
             }

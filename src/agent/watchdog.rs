@@ -17,8 +17,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use super::threads::{Threads, may_be_asked_to_panic};
-use crate::core::event::Command;
-use crate::core::timing::Instant;
+use crate::core::command::Command;
+use crate::core::time::Instant;
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// A killed group is killed again this much later if it still stands: a process

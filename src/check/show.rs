@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Place};
-use crate::core::timing::Ms;
+use crate::core::time::Ms;
 use crate::nats::{self, Login, Secret, Server};
 use crate::reach::{Reach, Servers};
 
@@ -62,7 +62,7 @@ fn calculated(args: &CheckArgs) -> Vec<Row> {
     let Some(timing) = args.asked.args.as_ref().map(|args| args.timing) else {
         return Vec::new();
     };
-    let failover = timing.patience(timing.lock()) + timing.confirmation();
+    let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
     [
         ("(stop budget)", timing.stop_budget()),
         ("(failover)", failover),

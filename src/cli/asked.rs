@@ -11,8 +11,8 @@ use super::settings::{Fault, Faults, Rank, Settings};
 use super::table::Name;
 use super::value::{count, descriptor, device, drift_ppm, duration, replicas};
 use super::{AgentArgs, Place, Refusal, World};
-use crate::core::bite::wanted_timeout;
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use crate::core::watchdog_timeout::wanted_timeout;
 use crate::nats::Server;
 use crate::store::name::{valid_bucket, valid_key};
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::core::timing::{ELECTION_T_MIN, Ms, Percent, SLACK, Timing};
+use crate::core::time::Ms;
+use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
 
 /// Columns of the time line.
 const LINE_COLUMNS: u128 = 60;
@@ -17,7 +18,7 @@ pub fn report(timing: Timing) -> String {
         let _ = writeln!(text, "{term:<20} {:>9}  {meaning}", Ms(value).to_string());
     }
     text.push_str(&time_line(timing));
-    if timing.lock() < ELECTION_T_MIN {
+    if timing.lock_time() < ELECTION_T_MIN {
         let _ = writeln!(
             text,
             "\nnote: T is below {}: in a bucket with several replicas a leader election\n\
@@ -30,13 +31,13 @@ pub fn report(timing: Timing) -> String {
 
 /// Every term, its value, and what it means.
 fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
-    let (r, t, v) = (timing.renewal(), timing.lock(), timing.validity());
+    let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
     let (f, c, e) = (
         timing.failures(),
         timing.confirmations(),
         Percent(timing.drift_ppm()),
     );
-    let (wait, confirm) = (timing.patience(t), timing.confirmation());
+    let (wait, confirm) = (timing.takeover_wait(t), timing.confirmation());
     let best = wait + confirm;
     let slack = Ms(SLACK);
     [
@@ -96,7 +97,7 @@ fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
 
 /// The last renewal of a dead holder, and what others do after it, to scale.
 fn time_line(timing: Timing) -> String {
-    let total = timing.patience(timing.lock()) + timing.confirmation();
+    let total = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
     let column = |at: Duration| {
         usize::try_from(at.as_nanos() * LINE_COLUMNS / total.as_nanos().max(1)).unwrap_or(0)
     };
@@ -111,7 +112,7 @@ fn time_line(timing: Timing) -> String {
         }
         line.into_iter().collect::<String>().trim_end().to_owned()
     };
-    let (v, take) = (timing.validity(), timing.patience(timing.lock()));
+    let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
     let (dead, zero) = (v + timing.stop_budget(), Duration::ZERO);
     let holder = paint(
         &[(zero, 'R'), (v, 'V'), (dead, 'X')],

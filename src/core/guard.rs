@@ -1,5 +1,4 @@
-//! When the guard acts, and what it does then. The guard is a second process that
-//! outlives the agent; this is its mind, as the pump is the agent's.
+//! When the guard, a second process that outlives the agent, acts, and what it does then.
 //!
 //! ```text
 //!  the agent lives       V        V + quarter                     dead by
@@ -17,8 +16,7 @@
 //!    service must be dead, unless that is known to be down. So what a guard before
 //!    left running bites, if nobody ends the service meanwhile.
 //! 4. While it waits it needs no memory.
-//! 5. A deadline is looked at when all that was said before it has been taken in:
-//!    a guard that was held up hears first that the agent renewed meanwhile.
+//! 5. A deadline is looked at after all words that were said before it.
 
 mod device;
 mod fence;
@@ -30,9 +28,11 @@ pub use self::fence::{Fence, Inherited, Watch};
 pub use self::news::{Act, News};
 
 use self::device::{Device, last_kick};
-use crate::core::bite::wanted_timeout;
-use crate::core::event::{BESIDE_START, Command, Level, MAY_STILL_RUN, Outcome};
-use crate::core::timing::{Instant, Ms, SLACK, Timing};
+use crate::core::command::{BESIDE_START, Command, MAY_STILL_RUN, Outcome};
+use crate::core::event::Level;
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::{SLACK, Timing};
+use crate::core::watchdog_timeout::wanted_timeout;
 
 /// The stop command of the agent, of which the guard is told and sees the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,16 +3,20 @@
 //!
 //! | module | its one job |
 //! |---|---|
+//! | [`time`] | instants of one host, and how durations are shown |
 //! | [`timing`] | R, F, C and every duration that follows from them |
 //! | [`record`] | what stands in the bucket under the key, and what it means |
+//! | [`command`] | the operator's commands, what each is told, how each ended |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
-//! | [`bite`] | which timeout of a watchdog device resets the host in time |
+//! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | when the guard acts, and what it does then |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 
-pub mod bite;
+pub mod command;
 pub mod event;
 pub mod guard;
 pub mod pump;
 pub mod record;
+pub mod time;
 pub mod timing;
+pub mod watchdog_timeout;

@@ -30,7 +30,7 @@ impl fmt::Display for Incarnation {
 
 /// What the writer of a record was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RecordState {
     /// It took the lock from another and waits before it starts the service.
     Taking,
     /// It runs the service.
@@ -57,12 +57,12 @@ pub struct Lease {
     /// The writer's C.
     pub confirmations: u32,
     /// How long a successor must wait between taking over and starting. C·R of
-    /// the writer; while [`Standing::Taking`], of its predecessor too if longer.
+    /// the writer; while [`RecordState::Taking`], of its predecessor too if longer.
     pub grace: Duration,
     /// Revision of the acquiring write; `None` in that write itself.
     pub term: Option<Revision>,
     /// What the writer was doing.
-    pub standing: Standing,
+    pub standing: RecordState,
 }
 
 /// A value with, when putex 0.3 or later wrote it, the [`Lease`] beside it.
@@ -95,7 +95,7 @@ pub fn told(text: &str) -> String {
 
 /// What a read found under the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum KeyValue {
     /// No message at all.
     Absent,
     /// The mark that a delete or purge left behind.
@@ -106,11 +106,11 @@ pub enum Found {
 
 /// What a read found, and the revision that it stands at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct KeyState {
     /// Revision of the key's last message; 0 when absent.
     pub revision: Revision,
     /// What that message says.
-    pub found: Found,
+    pub found: KeyValue,
 }
 
 /// Which bucket this is. Two buckets of one name, or one bucket before and after

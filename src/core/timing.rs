@@ -21,44 +21,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An instant on this host's clock that counts suspend, as the time since boot.
-///
-/// Not `std::time::Instant`, which stands still while a Linux host is suspended.
-/// Instants of two hosts, or of two boots, mean nothing to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Instant(Duration);
-
-impl Instant {
-    /// Returns the instant that lies `since_boot` after the host's boot.
-    #[must_use]
-    pub const fn from_boot(since_boot: Duration) -> Instant {
-        Instant(since_boot)
-    }
-
-    /// Returns the time from boot to this instant.
-    #[must_use]
-    pub const fn since_boot(self) -> Duration {
-        self.0
-    }
-
-    /// Returns the time from `earlier` to this instant, zero when `earlier` is later.
-    #[must_use]
-    pub fn since(self, earlier: Instant) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-
-    /// Returns the instant `wait` after this one.
-    #[must_use]
-    pub fn after(self, wait: Duration) -> Instant {
-        Instant(self.0.saturating_add(wait))
-    }
-
-    /// Returns the instant `lead` before this one, not before boot.
-    #[must_use]
-    pub fn before(self, lead: Duration) -> Instant {
-        Instant(self.0.saturating_sub(lead))
-    }
-}
+use crate::core::time::{Instant, Ms};
 
 /// Part of the stop budget that is kept back: the agent or its guard may wake this
 /// late, and the kernel needs a moment to tear a killed process group down.
@@ -201,7 +164,7 @@ impl Timing {
 
     /// Returns T = F·R.
     #[must_use]
-    pub fn lock(self) -> Duration {
+    pub fn lock_time(self) -> Duration {
         self.renewal * self.failures
     }
 
@@ -209,13 +172,13 @@ impl Timing {
     /// holder may act on the lock.
     #[must_use]
     pub fn validity(self) -> Duration {
-        self.lock() - share_up(self.lock(), self.drift_ppm)
+        self.lock_time() - share_up(self.lock_time(), self.drift_ppm)
     }
 
     /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a
     /// revision stand still before it may take over.
     #[must_use]
-    pub fn patience(self, lock: Duration) -> Duration {
+    pub fn takeover_wait(self, lock: Duration) -> Duration {
         lock + share_up(lock, self.drift_ppm)
     }
 
@@ -291,29 +254,6 @@ fn from_nanos(nanos: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Shows a duration in milliseconds or seconds, as a person would write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ms(pub Duration);
-
-impl fmt::Display for Ms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_micros();
-        if micros < 10_000 && !micros.is_multiple_of(1000) {
-            return write!(f, "{}.{} ms", micros / 1000, micros % 1000 / 100);
-        }
-        let ms = self.0.as_millis();
-        if ms < 1000 {
-            return write!(f, "{ms} ms");
-        }
-        let (s, thousandths) = (ms / 1000, ms % 1000);
-        if thousandths == 0 {
-            return write!(f, "{s} s");
-        }
-        let digits = format!("{thousandths:03}");
-        write!(f, "{s}.{} s", digits.trim_end_matches('0'))
-    }
-}
-
 /// Shows parts per million as a percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percent(pub u32);
@@ -355,7 +295,7 @@ mod tests {
                     let e = u128::from(ppm);
                     let (slow, fast) = (1_000_000 - e, 1_000_000 + e);
                     let valid = true_time(timing.validity(), slow);
-                    let take = true_time(timing.patience(timing.lock()), fast);
+                    let take = true_time(timing.takeover_wait(timing.lock_time()), fast);
                     assert!(valid <= take, "{timing:?}: taken before it ran out");
                     let dead = valid + true_time(timing.stop_budget() + SLACK, slow);
                     let start = take + true_time(timing.confirmation(), fast);
@@ -409,18 +349,15 @@ mod tests {
     fn the_defaults_are_what_the_manual_page_says() {
         let timing = timing(3000, 3, 2, DRIFT_PPM_DEFAULT).expect("the defaults are safe");
         assert_eq!(Ms(timing.validity()).to_string(), "8.91 s");
-        assert_eq!(Ms(timing.patience(timing.lock())).to_string(), "9.09 s");
+        assert_eq!(
+            Ms(timing.takeover_wait(timing.lock_time())).to_string(),
+            "9.09 s"
+        );
         assert_eq!(Ms(timing.stop_budget()).to_string(), "5.861 s");
     }
 
     #[test]
-    fn durations_are_shown_as_a_person_writes_them() {
-        let shown = |micros| Ms(Duration::from_micros(micros)).to_string();
-        assert_eq!(shown(0), "0 ms");
-        assert_eq!(shown(1_500), "1.5 ms");
-        assert_eq!(shown(470_099), "470 ms");
-        assert_eq!(shown(1_485_000), "1.485 s");
-        assert_eq!(shown(3_000_000), "3 s");
+    fn a_clock_rate_is_shown_as_a_percentage() {
         assert_eq!(Percent(10_000).to_string(), "1 %");
         assert_eq!(Percent(500).to_string(), "0.05 %");
     }

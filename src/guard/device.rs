@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::core::bite::{bites_in_time, too_slow, wanted_timeout};
 use crate::core::timing::Timing;
+use crate::core::watchdog_timeout::{bites_in_time, too_slow, wanted_timeout};
 use crate::sys::raw;
 
 /// A device that runs.

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal};
 
 use crate::cgroup::Cage;
-use crate::core::event::Command;
+use crate::core::command::Command;
 use crate::core::guard::News;
 use crate::sys;
 

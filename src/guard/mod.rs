@@ -30,9 +30,11 @@ pub use self::line::{call, is_there, receive, send};
 pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};
-use crate::core::event::{Command, Level, Outcome, Role, Run, Under};
+use crate::core::command::{Command, LockContext, Outcome, Role, Run};
+use crate::core::event::Level;
 use crate::core::guard::{Act, Guard, News};
-use crate::core::timing::{Instant, Ms, SLACK};
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::SLACK;
 use crate::exit::Exit;
 use crate::sink::Sink;
 use crate::sys::{self, Alarm, Want, raw, signals};
@@ -76,7 +78,7 @@ pub fn run(stderr: Sink) -> Result<Exit, String> {
 struct House {
     guard: Guard,
     commands: Commands,
-    under: Under,
+    under: LockContext,
     set_up: SetUp,
     /// The agent, while it is there.
     agent: Option<Agent>,
@@ -121,7 +123,7 @@ impl House {
         Ok(House {
             guard: Guard::new(set_up.timing, set_up.last_resort.is_some(), device_wanted),
             commands: set_up.commands(),
-            under: Under::default(),
+            under: LockContext::default(),
             voice: Voice::of(stderr, &set_up),
             stderr,
             agent: Some(Agent::of(socket)),
@@ -289,7 +291,7 @@ impl House {
                 self.settle();
             }
             Word::Watch(watch) => self.hear(News::Told(watch)),
-            Word::Under(under) => self.under = under,
+            Word::LockContext(under) => self.under = under,
             Word::Group(command, group) => {
                 if !self.left.note(command, group, leader) {
                     // The agent starts another, which has descriptors left.

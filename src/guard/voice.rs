@@ -18,7 +18,8 @@ use rustix::net::SendFlags;
 use rustix::pipe::SpliceFlags;
 
 use super::word::SetUp;
-use crate::core::event::{Command, Level};
+use crate::core::command::Command;
+use crate::core::event::Level;
 use crate::sink::{Sink, Syslog, as_plain};
 use crate::sys;
 

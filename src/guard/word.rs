@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use crate::command::Commands;
-use crate::core::event::{Command, Under};
+use crate::core::command::{Command, LockContext};
 use crate::core::guard::{Fence, Watch};
 use crate::core::record::Revision;
-use crate::core::timing::{Instant, Timing};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// Version of these words. A guard of another version is not spoken to.
 pub const VERSION: u64 = 2;
@@ -27,7 +28,7 @@ pub enum Word {
     /// How long the service may run.
     Watch(Watch),
     /// What commands are told of the lock.
-    Under(Under),
+    LockContext(LockContext),
     /// A command of the agent runs in this process group.
     Group(Command, i32),
     /// The agent's stop command, whose group was told, has leave to begin.
@@ -70,7 +71,7 @@ pub struct SetUp {
 pub enum Answer {
     /// It watches; so it was told last. A start of a life before that was killed and has
     /// not ended was in this process group, and its first process comes with the packet.
-    Ready(Watch, Under, Option<i32>),
+    Ready(Watch, LockContext, Option<i32>),
     /// It has begun to end the service, or runs another command for that.
     Acting(Watch),
     /// The service may be started.
@@ -95,7 +96,7 @@ impl Word {
                 out.number(1);
                 out.watch(*watch);
             }
-            Word::Under(under) => {
+            Word::LockContext(under) => {
                 out.number(2);
                 out.under(under);
             }
@@ -118,7 +119,7 @@ impl Word {
         Some(match input.number()? {
             0 => Word::SetUp(Box::new(SetUp::read(&mut input)?)),
             1 => Word::Watch(input.watch()?),
-            2 => Word::Under(input.under()?),
+            2 => Word::LockContext(input.under()?),
             3 => {
                 let command = usize::try_from(input.number()?).ok()?;
                 Word::Group(*Command::ALL.get(command)?, input.group()?)
@@ -274,7 +275,7 @@ impl Writer {
         self.text(text.unwrap_or_default());
     }
 
-    fn under(&mut self, under: &Under) {
+    fn under(&mut self, under: &LockContext) {
         self.number(under.term.map_or(0, |term| term.0));
         self.optional(under.epoch.as_deref());
         self.optional(under.previous.as_deref());
@@ -328,8 +329,8 @@ impl Reader<'_> {
         Some(there.then_some(text))
     }
 
-    fn under(&mut self) -> Option<Under> {
-        Some(Under {
+    fn under(&mut self) -> Option<LockContext> {
+        Some(LockContext {
             term: Some(self.number()?).filter(|term| *term > 0).map(Revision),
             epoch: self.optional()?,
             previous: self.optional()?,
@@ -382,7 +383,7 @@ mod tests {
             Word::Watch(Watch::Down),
             Word::Watch(Watch::MayRun(Fence::of_lock(at(1500), timing))),
             Word::Watch(Watch::MayRun(fence)),
-            Word::Under(Under {
+            Word::LockContext(LockContext {
                 term: Some(Revision(8)),
                 epoch: Some("e1".to_owned()),
                 previous: None,
@@ -402,13 +403,13 @@ mod tests {
         for answer in [
             Answer::Ready(
                 Watch::Down,
-                Under {
+                LockContext {
                     previous: Some("beta".to_owned()),
-                    ..Under::default()
+                    ..LockContext::default()
                 },
                 Some(4711),
             ),
-            Answer::Ready(Watch::Down, Under::default(), None),
+            Answer::Ready(Watch::Down, LockContext::default(), None),
             Answer::Acting(Watch::Down),
             Answer::Armed,
             Answer::Unfit("no device".to_owned()),

@@ -17,7 +17,7 @@ use super::pace::{BACKOFF_MAX, Backoff, Dice};
 use super::session::{Ended, Inbox, Session};
 use super::tls::Tls;
 use super::url::Server;
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::sys;
 
 pub use super::session::{Event, RequestError, Sid};

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::url::Server;
 use super::why;
-use crate::core::timing::{Instant, Ms};
+use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// Most addresses of one name that are tried: each gets a share of the deadline,

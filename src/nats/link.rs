@@ -18,7 +18,7 @@ use super::stream::{Stream, not_now};
 use super::tls::{TlsFault, Verdict};
 use super::url::Server;
 use super::why;
-use crate::core::timing::{Instant, Ms};
+use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
 pub(super) use opening::{Hello, OpenFault};

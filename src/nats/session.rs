@@ -11,7 +11,7 @@ use super::decode::Message;
 use super::encode::{self, EncodeError};
 use super::headers::NO_RESPONDERS;
 use super::link::{Heard, Link, Lost, SendFault, WRITE_WAIT_MAX, said};
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::sys;
 
 /// Most messages that are kept while a reply is waited for. They are hints: the

@@ -48,8 +48,8 @@ use self::folder::{EPOCH, Fault, Folder};
 use self::text::Names;
 use super::{OpenError, Store, Watched};
 use crate::core::event::{Notice, Opened, Written};
-use crate::core::record::{Record, Revision, Sight};
-use crate::core::timing::Instant;
+use crate::core::record::{KeyState, Record, Revision};
+use crate::core::time::Instant;
 use crate::sys;
 
 /// How long a notice waits for the lock: it is best effort and has no deadline.
@@ -116,7 +116,7 @@ impl DirStore {
     /// # Errors
     ///
     /// Why an agent could not use it.
-    pub fn survey(&self) -> Result<Option<Sight>, OpenError> {
+    pub fn survey(&self) -> Result<Option<KeyState>, OpenError> {
         Folder::look(&self.base, &self.bucket, &self.names)
     }
 
@@ -150,9 +150,9 @@ impl DirStore {
             return None;
         }
         match folder.state(&self.names) {
-            Ok((sight, _)) if sight.revision == self.seen => None,
-            Ok((sight, _)) if sight.revision == Revision(0) => Some(Watched::Hint(None)),
-            Ok((sight, _)) => Some(Watched::Hint(Some(sight.revision))),
+            Ok((key_state, _)) if key_state.revision == self.seen => None,
+            Ok((key_state, _)) if key_state.revision == Revision(0) => Some(Watched::Hint(None)),
+            Ok((key_state, _)) => Some(Watched::Hint(Some(key_state.revision))),
             Err(_) => Some(Watched::Hint(None)),
         }
     }
@@ -202,20 +202,20 @@ impl Store for DirStore {
         self.folder = None;
         (self.changed, self.twin, self.lost) = (false, false, None);
         let (folder, opened) = Folder::open(&self.base, &self.bucket, &self.names, deadline)?;
-        self.seen = opened.sight.revision;
+        self.seen = opened.key_state.revision;
         self.folder = Some(folder);
         Ok(opened)
     }
 
-    fn read(&mut self, _deadline: Instant) -> Result<Sight, String> {
+    fn read(&mut self, _deadline: Instant) -> Result<KeyState, String> {
         let state = self.folder().and_then(|folder| {
             folder.verify()?;
             folder.state(&self.names)
         });
         match state {
-            Ok((sight, _)) => {
-                self.seen = sight.revision;
-                Ok(sight)
+            Ok((key_state, _)) => {
+                self.seen = key_state.revision;
+                Ok(key_state)
             }
             Err(fault) => {
                 self.note(&fault);

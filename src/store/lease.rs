@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::core::record::{Incarnation, Lease, Revision, Standing};
+use crate::core::record::{Incarnation, Lease, RecordState, Revision};
 use crate::core::timing::{COUNT_MAX, R_MAX};
 
 /// The only format that is written, and the newest that is understood.
@@ -23,9 +23,9 @@ const FORMAT: &str = "1";
 #[must_use]
 pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     let standing = match lease.standing {
-        Standing::Taking => "taking",
-        Standing::Active => "active",
-        Standing::Released => "released",
+        RecordState::Taking => "taking",
+        RecordState::Active => "active",
+        RecordState::Released => "released",
     };
     let (r_ms, f, c) = (
         lease.renewal.as_millis(),
@@ -55,9 +55,9 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         return None;
     }
     let standing = match find("Putex-State")? {
-        "taking" => Standing::Taking,
-        "active" => Standing::Active,
-        "released" => Standing::Released,
+        "taking" => RecordState::Taking,
+        "active" => RecordState::Active,
+        "released" => RecordState::Released,
         _ => return None,
     };
     let mut timing = find("Putex-Timing")?.split(' ');
@@ -110,7 +110,7 @@ mod tests {
             confirmations: 1,
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
-            standing: Standing::Active,
+            standing: RecordState::Active,
         }
     }
 

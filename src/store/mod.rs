@@ -15,8 +15,8 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::core::event::{Notice, Opened, Written};
-use crate::core::record::{Found, Record, Revision, Sight};
-use crate::core::timing::Instant;
+use crate::core::record::{KeyState, KeyValue, Record, Revision};
+use crate::core::time::Instant;
 
 /// What ended a [`Store::watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,15 +57,15 @@ impl fmt::Display for OpenError {
 
 /// Says who holds the lock of `key`, for people.
 #[must_use]
-pub fn holder_in_words(key: &str, sight: &Sight) -> String {
-    let revision = sight.revision.0;
-    match &sight.found {
-        Found::Absent => format!("key {key}: does not exist yet"),
-        Found::Marker => format!("key {key}: was deleted, revision {revision}"),
-        Found::Record(record) if record.token.trim().is_empty() => {
+pub fn holder_in_words(key: &str, key_state: &KeyState) -> String {
+    let revision = key_state.revision.0;
+    match &key_state.found {
+        KeyValue::Absent => format!("key {key}: does not exist yet"),
+        KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
+        KeyValue::Record(record) if record.token.trim().is_empty() => {
             format!("key {key}: nobody holds the lock, revision {revision}")
         }
-        Found::Record(record) => {
+        KeyValue::Record(record) => {
             let token = record.token.replace(char::is_control, "?");
             format!("key {key}: the lock is held by {token}, revision {revision}")
         }
@@ -88,7 +88,7 @@ pub trait Store: Send {
     ///
     /// The reason, when no answer was had by the deadline. The answer may be
     /// older than the last write: that is for the caller to survive.
-    fn read(&mut self, deadline: Instant) -> Result<Sight, String>;
+    fn read(&mut self, deadline: Instant) -> Result<KeyState, String>;
 
     /// Stores `record` if the key still stands at `expected`, 0 meaning absent.
     fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written;

@@ -29,8 +29,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::core::event::{Notice, Opened, Written};
-use crate::core::record::{Record, Revision, Sight};
-use crate::core::timing::Instant;
+use crate::core::record::{KeyState, Record, Revision};
+use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, Event, Message, RequestError, Sid};
 use crate::store::{OpenError, Store, Watched};
@@ -158,7 +158,7 @@ impl NatsStore {
 
     /// Reads a key from the stream's leader; from any replica when this user may
     /// not ask the leader.
-    fn leader(&mut self, subject: &str, deadline: Instant) -> Result<Sight, OpenError> {
+    fn leader(&mut self, subject: &str, deadline: Instant) -> Result<KeyState, OpenError> {
         let body = jetstream::last_by_subject(subject);
         let answer = match self.ask("STREAM.MSG.GET", body.as_bytes(), deadline) {
             Err(OpenError::Credentials(text)) if self.may_read_directly() => {
@@ -273,7 +273,7 @@ impl NatsStore {
     }
 
     /// Reads a key from any replica.
-    fn direct(&mut self, subject: &str, deadline: Instant) -> Result<Sight, Silence> {
+    fn direct(&mut self, subject: &str, deadline: Instant) -> Result<KeyState, Silence> {
         let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
         let reply = self
             .client
@@ -284,14 +284,14 @@ impl NatsStore {
     }
 
     /// Reads the key from any replica, and from the leader when that is silent.
-    fn read_now(&mut self, deadline: Instant) -> Result<Sight, String> {
+    fn read_now(&mut self, deadline: Instant) -> Result<KeyState, String> {
         let subject = self.subject.clone();
         if self.may_read_directly() {
             let now = sys::now();
             // 2.9 does not answer for a stream that is gone, and a hung replica never.
             let half = now.after(deadline.since(now) / 2);
             match self.direct(&subject, half) {
-                Ok(sight) => return Ok(sight),
+                Ok(key_state) => return Ok(key_state),
                 Err(Silence::Request(RequestError::TimedOut)) => {}
                 Err(Silence::Request(error @ RequestError::Forbidden(_))) => {
                     self.denied(format!("{subject}: {error}; the leader is read instead"));
@@ -378,24 +378,24 @@ impl Store for NatsStore {
             opened = self.open_now(deadline);
         }
         match &opened {
-            Ok(opened) => self.seen = opened.sight.revision,
+            Ok(opened) => self.seen = opened.key_state.revision,
             Err(_) => self.bucket = None,
         }
         self.judge_server(!matches!(opened, Err(OpenError::Unreachable(_))));
         opened
     }
 
-    fn read(&mut self, deadline: Instant) -> Result<Sight, String> {
+    fn read(&mut self, deadline: Instant) -> Result<KeyState, String> {
         if let Some(text) = self.closed() {
             return Err(text);
         }
-        let sight = self.read_now(deadline);
-        match &sight {
-            Ok(sight) => self.seen = sight.revision,
+        let key_state = self.read_now(deadline);
+        match &key_state {
+            Ok(key_state) => self.seen = key_state.revision,
             Err(_) => self.follow_up(deadline),
         }
-        self.judge_server(sight.is_ok());
-        sight.map_err(|text| self.gone.clone().unwrap_or(text))
+        self.judge_server(key_state.is_ok());
+        key_state.map_err(|text| self.gone.clone().unwrap_or(text))
     }
 
     fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {

@@ -239,7 +239,7 @@ fn tend_until(town: &mut Town, deadline: At) -> Result<(), String> {
 /// The most that a takeover may take once the lock's holder is gone: a standby reads once
 /// per R, waits T·(1 + e) from then, renews for C·R, and starts at its next stroke.
 pub(crate) fn takeover_max(timing: Timing) -> Duration {
-    timing.r + timing.lock().mul_f64(1.01) + timing.r * timing.c + timing.r
+    timing.r + timing.lock_time().mul_f64(1.01) + timing.r * timing.c + timing.r
 }
 
 /// The most that agents may take to have the cluster again: the old link is silent for

@@ -190,7 +190,7 @@ fn occasion(dice: &mut Dice, timing: Timing, fault: &Fault) -> Option<Fault> {
         kind: dice.pick(causes),
         target: fault.target,
         from: fault.from,
-        length: timing.takeover() + dice.between(Duration::ZERO, timing.lock()),
+        length: timing.takeover() + dice.between(Duration::ZERO, timing.lock_time()),
         dice: Dice::new(dice.next(), 0),
     })
 }
@@ -239,8 +239,8 @@ fn length(dice: &mut Dice, timing: Timing, kind: Kind) -> Duration {
     }
     match dice.below(5) {
         0 => dice.between(Duration::from_millis(20), timing.r),
-        1 => dice.between(timing.r, timing.lock()),
-        2 | 3 => dice.between(timing.lock(), takeover.mul_f64(1.3)),
+        1 => dice.between(timing.r, timing.lock_time()),
+        2 | 3 => dice.between(timing.lock_time(), takeover.mul_f64(1.3)),
         _ => dice.between(takeover, takeover + Duration::from_secs(6)),
     }
 }

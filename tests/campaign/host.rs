@@ -157,7 +157,7 @@ impl Host {
 
     /// Returns after how long the agent is started again.
     pub(crate) fn pause(&mut self) -> Duration {
-        let lock = self.timing.lock();
+        let lock = self.timing.lock_time();
         if self.dice.chance(AT_ONCE) {
             return self.dice.between(Duration::ZERO, Duration::from_millis(30));
         }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use putex::core::event::{Notice, Opened, Written};
-use putex::core::record::{Found, Incarnation, Lease, Record, Revision, Sight, Standing};
-use putex::core::timing::Instant;
+use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
+use putex::core::time::Instant;
 use putex::store::{Store, Watched};
 use putex::sys::{Waker, now};
 
@@ -65,7 +65,7 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
             confirmations: 2,
             grace: Duration::from_secs(1),
             term,
-            standing: Standing::Active,
+            standing: RecordState::Active,
         }),
     }
 }
@@ -86,18 +86,18 @@ pub(crate) fn stored(store: &mut dyn Store, expected: Revision, record: &Record)
     revision
 }
 
-fn read(store: &mut dyn Store) -> Sight {
+fn read(store: &mut dyn Store) -> KeyState {
     store.read(soon()).expect("the store reads")
 }
 
-fn sight(revision: Revision, record: Record) -> Sight {
-    let found = Found::Record(record);
-    Sight { revision, found }
+fn key_state(revision: Revision, record: Record) -> KeyState {
+    let found = KeyValue::Record(record);
+    KeyState { revision, found }
 }
 
-const ABSENT: Sight = Sight {
+const ABSENT: KeyState = KeyState {
     revision: Revision(0),
-    found: Found::Absent,
+    found: KeyValue::Absent,
 };
 
 /// The store need not name the revision, but must not name another.
@@ -118,14 +118,14 @@ fn drain(store: &mut dyn Store, waker: &Waker) {
 
 fn a_key_is_created_once(make: Make<'_>) {
     let (mut a, opened) = open(make, "create", "web");
-    assert_eq!(opened.sight, ABSENT);
+    assert_eq!(opened.key_state, ABSENT);
     assert_eq!(read(&mut *a), ABSENT);
     let first = stored(&mut *a, Revision(0), &plain("alpha"));
     assert!(first > Revision(0));
     let (mut b, opened) = open(make, "create", "web");
-    assert_eq!(opened.sight, sight(first, plain("alpha")));
+    assert_eq!(opened.key_state, key_state(first, plain("alpha")));
     assert_moved(&b.write(Revision(0), &plain("beta"), soon()), first);
-    assert_eq!(read(&mut *b), sight(first, plain("alpha")));
+    assert_eq!(read(&mut *b), key_state(first, plain("alpha")));
 }
 
 fn a_stale_revision_is_moved(make: Make<'_>) {
@@ -141,7 +141,7 @@ fn a_stale_revision_is_moved(make: Make<'_>) {
     ] {
         assert_moved(&a.write(stale, &plain("beta"), soon()), second);
     }
-    assert_eq!(read(&mut *a), sight(second, plain("alpha")));
+    assert_eq!(read(&mut *a), key_state(second, plain("alpha")));
 }
 
 fn one_of_eight_wins_every_race(make: Make<'_>) {
@@ -210,7 +210,10 @@ fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
     let released = stored(&mut *a, taken, &leased("", 2, Some(taken)));
     assert!(released > taken);
     let (mut b, opened) = open(make, "release", "web");
-    assert_eq!(opened.sight, sight(released, leased("", 2, Some(taken))));
+    assert_eq!(
+        opened.key_state,
+        key_state(released, leased("", 2, Some(taken)))
+    );
     assert_moved(&b.write(Revision(0), &plain("beta"), soon()), released);
     assert!(stored(&mut *b, released, &plain("beta")) > released);
 }
@@ -225,7 +228,7 @@ fn headers_come_back_and_may_be_missing(make: Make<'_>) {
         plain(""),
     ] {
         at = stored(&mut *a, at, &record);
-        assert_eq!(read(&mut *a), sight(at, record));
+        assert_eq!(read(&mut *a), key_state(at, record));
     }
 }
 
@@ -240,7 +243,7 @@ fn buckets_and_keys_do_not_see_each_other(make: Make<'_>) {
     assert_eq!(read(&mut *db), ABSENT);
     stored(&mut *there, Revision(0), &plain("beta"));
     stored(&mut *db, Revision(0), &plain("gamma"));
-    assert_eq!(read(&mut *here), sight(at, plain("alpha")));
+    assert_eq!(read(&mut *here), key_state(at, plain("alpha")));
 }
 
 fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
@@ -257,12 +260,16 @@ fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
     ];
     for key in keys {
         let (mut store, opened) = open(make, "odd", key);
-        assert_eq!(opened.sight, ABSENT, "{key}");
+        assert_eq!(opened.key_state, ABSENT, "{key}");
         stored(&mut *store, Revision(0), &plain(key));
     }
     for key in keys {
         let (_, opened) = open(make, "odd", key);
-        assert_eq!(opened.sight.found, Found::Record(plain(key)), "{key}");
+        assert_eq!(
+            opened.key_state.found,
+            KeyValue::Record(plain(key)),
+            "{key}"
+        );
     }
 }
 

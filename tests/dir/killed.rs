@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use putex::core::record::{Found, Revision};
+use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::DirStore;
 use putex::store::{OpenError, Store};
 use putex::sys::{self, now};
@@ -70,7 +70,7 @@ fn child() {
 
 fn cas(base: PathBuf) {
     let mut store = DirStore::new(base, "b", "web");
-    let mut at = store.open(soon()).expect("it opens").sight.revision;
+    let mut at = store.open(soon()).expect("it opens").key_state.revision;
     say(&format!("at {at}"));
     loop {
         at = stored(&mut store, at, &leased("alpha", at.0, None));
@@ -128,10 +128,10 @@ fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
         begun += u64::from(last > told);
         let mut store = base.store("web");
         let opened = store.open(soon()).expect("it opens after a kill");
-        let at = opened.sight.revision;
+        let at = opened.key_state.revision;
         assert!(at.0 >= last, "told that {last} was stored, found {at}");
         assert!(opened.last >= at);
-        assert_ne!(opened.sight.found, Found::Marker);
+        assert_ne!(opened.key_state.found, KeyValue::Marker);
         told = stored(&mut store, at, &plain("beta")).0;
         assert!(told > at.0);
     }
@@ -180,7 +180,8 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
         );
     });
     assert_eq!(
-        web.read(now().after(WAIT)).map(|sight| sight.revision),
+        web.read(now().after(WAIT))
+            .map(|key_state| key_state.revision),
         Ok(at)
     );
     drop(done);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Noise, printable, record};
 use crate::agent::life as lives;
 use crate::core::event::{Notice, Written};
-use crate::core::record::{Found, Lease, Record, Revision, Sight};
+use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Names};
 use crate::store::{OpenError, Store};
@@ -144,25 +144,28 @@ pub fn bucket(data: &[u8]) -> bool {
         }
         Err(OpenError::Credentials(text)) => panic!("credentials: {text}"),
     };
-    let (sight, last) = (opened.sight, opened.last);
-    assert!(sight.revision <= last);
-    assert_eq!(sight.revision == Revision(0), sight.found == Found::Absent);
+    let (key_state, last) = (opened.key_state, opened.last);
+    assert!(key_state.revision <= last);
+    assert_eq!(
+        key_state.revision == Revision(0),
+        key_state.found == KeyValue::Absent
+    );
     let lease = Some(record::invented(data));
     let token = "alpha".to_owned();
     let record = Record { token, lease };
-    let stale = Revision(sight.revision.0 ^ 1);
+    let stale = Revision(key_state.revision.0 ^ 1);
     let moved = store.write(stale, &record, soon());
-    assert_eq!(moved, Written::Moved(Some(sight.revision)));
+    assert_eq!(moved, Written::Moved(Some(key_state.revision)));
     assert_eq!(
         store.read(soon()),
-        Ok(sight.clone()),
+        Ok(key_state.clone()),
         "moved, and yet another record"
     );
-    match store.write(sight.revision, &record, soon()) {
+    match store.write(key_state.revision, &record, soon()) {
         Written::Stored(revision) => {
             assert_eq!(Some(revision.0), last.0.checked_add(1));
-            let found = Found::Record(plain(&record));
-            assert_eq!(store.read(soon()), Ok(Sight { revision, found }));
+            let found = KeyValue::Record(plain(&record));
+            assert_eq!(store.read(soon()), Ok(KeyState { revision, found }));
             let again = here.store().open(soon()).expect("it was open before");
             assert_eq!((again.bucket, again.last), (opened.bucket, revision));
         }
@@ -170,7 +173,7 @@ pub fn bucket(data: &[u8]) -> bool {
         Written::Denied(text) => {
             super::assert_one_line(&text);
             assert!(last == Revision(u64::MAX) || data.len() > 4096, "{text}");
-            assert_eq!(store.read(soon()), Ok(sight));
+            assert_eq!(store.read(soon()), Ok(key_state));
         }
         Written::Moved(revision) => panic!("moved to {revision:?} by nobody"),
         Written::Unknown(text) => panic!("unknown: {text}"),

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
-use crate::core::event::{Command, Effect, Event, Notice, Opened, Outcome, Run, Sentry, Written};
-use crate::core::pump::{Config, Me, Pump, bounce};
-use crate::core::record::{BucketId, Found, Incarnation, Record, Revision, Sight};
-use crate::core::timing::{Instant, Timing};
+use crate::core::command::{Command, Outcome, Run};
+use crate::core::event::{Effect, Event, Notice, Opened, Sentry, Written};
+use crate::core::pump::{AgentId, Config, Pump, bounce};
+use crate::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 use crate::guard::word::{PACKET_MAX, Word};
 use crate::nats::Headers;
 use crate::store::lease;
@@ -33,7 +35,7 @@ pub fn holder(data: &[u8]) -> bool {
         token: world.value.clone(),
         lease,
     };
-    world.sight.found = Found::Record(record);
+    world.key_state.found = KeyValue::Record(record);
     world.meet();
     ours
 }
@@ -42,7 +44,7 @@ pub fn holder(data: &[u8]) -> bool {
 struct World {
     value: String,
     noise: Noise,
-    sight: Sight,
+    key_state: KeyState,
     now: Instant,
     reading: bool,
     writing: Option<Record>,
@@ -54,9 +56,9 @@ impl World {
         World {
             value,
             noise,
-            sight: Sight {
+            key_state: KeyState {
                 revision: Revision(5),
-                found: Found::Absent,
+                found: KeyValue::Absent,
             },
             now: Instant::from_boot(Duration::from_secs(100)),
             reading: false,
@@ -72,7 +74,7 @@ impl World {
             check: true,
             last_resort: true,
         };
-        let me = Me {
+        let me = AgentId {
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
             host: "node1".to_owned(),
@@ -104,9 +106,9 @@ impl World {
                 epoch,
                 created: self.value.clone(),
             },
-            last: self.sight.revision,
+            last: self.key_state.revision,
             age: Some(Duration::MAX),
-            sight: self.sight.clone(),
+            key_state: self.key_state.clone(),
             replicas: 1,
             remarks: Vec::new(),
         }
@@ -117,7 +119,7 @@ impl World {
         self.now = self.now.after(Duration::from_millis(1));
         if self.reading {
             self.reading = false;
-            return Event::Read(Ok(self.sight.clone()));
+            return Event::Read(Ok(self.key_state.clone()));
         }
         if let Some(record) = self.writing.take() {
             return Event::Written(match self.noise.below(8) {
@@ -125,9 +127,9 @@ impl World {
                 1 => Written::Denied("no room".to_owned()),
                 2 => Written::Moved(None),
                 _ => {
-                    self.sight.revision = Revision(self.sight.revision.0 + 1);
-                    self.sight.found = Found::Record(record);
-                    Written::Stored(self.sight.revision)
+                    self.key_state.revision = Revision(self.key_state.revision.0 + 1);
+                    self.key_state.found = KeyValue::Record(record);
+                    Written::Stored(self.key_state.revision)
                 }
             });
         }
@@ -168,7 +170,7 @@ impl World {
             }
             Effect::Say(_, text) => assert_one_line(&text),
             Effect::Guard(watch, under) => {
-                for word in [Word::Watch(watch), Word::Under(under)] {
+                for word in [Word::Watch(watch), Word::LockContext(under)] {
                     let packet = word.encode();
                     assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
                     assert_eq!(Word::decode(&packet), Some(word));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Noise, printable};
 use crate::core::event::Notice;
-use crate::core::record::{Found, Incarnation, Lease, Record, Revision, Sight, Standing};
+use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::{Headers, encode};
@@ -47,16 +47,19 @@ fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
     let (stream, subject) = (named("Nats-Stream", STREAM), named("Nats-Subject", SUBJECT));
     let hint = answer::hint(headers, &stream, &subject);
     match answer::direct(headers, payload, &stream, &subject) {
-        Ok(sight) if headers.status().is_some() => {
-            assert_eq!((sight.revision, sight.found), (Revision(0), Found::Absent));
+        Ok(key_state) if headers.status().is_some() => {
+            assert_eq!(
+                (key_state.revision, key_state.found),
+                (Revision(0), KeyValue::Absent)
+            );
         }
-        Ok(sight) => {
-            assert!(sight.revision > Revision(0));
-            assert_eq!(hint, Some(sight.revision));
+        Ok(key_state) => {
+            assert!(key_state.revision > Revision(0));
+            assert_eq!(hint, Some(key_state.revision));
             let other = |name: &str| format!("{name}x");
             assert!(answer::direct(headers, payload, &other(&stream), &subject).is_err());
             assert!(answer::direct(headers, payload, &stream, &other(&subject)).is_err());
-            if let Found::Record(record) = sight.found {
+            if let KeyValue::Record(record) = key_state.found {
                 assert!(record.token.len() <= 3 * payload.len());
                 survives(&record);
                 return record.lease.is_some();
@@ -115,13 +118,13 @@ fn read_back(record: &Record) -> Record {
     let Ok(Some(ServerOp::Hmsg { message, .. })) = decoder.next() else {
         panic!("{record:?} is no message");
     };
-    let sight = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
-    let Ok(Sight {
+    let key_state = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
+    let Ok(KeyState {
         revision: Revision(7),
-        found: Found::Record(record),
-    }) = sight
+        found: KeyValue::Record(record),
+    }) = key_state
     else {
-        panic!("{record:?} became {sight:?}");
+        panic!("{record:?} became {key_state:?}");
     };
     record
 }
@@ -139,8 +142,11 @@ fn nothing_is_forged(block: &[u8], payload: &[u8]) {
         forged.push_str(&format!("{name}: {value}\r\n"));
     }
     let headers = Headers::parse((forged + "\r\n").as_bytes());
-    let sight = answer::direct(&headers, payload, STREAM, SUBJECT);
-    assert_eq!(sight.map(|sight| sight.revision), Ok(Revision(7)));
+    let key_state = answer::direct(&headers, payload, STREAM, SUBJECT);
+    assert_eq!(
+        key_state.map(|key_state| key_state.revision),
+        Ok(Revision(7))
+    );
     assert_eq!(answer::hint(&headers, STREAM, SUBJECT), Some(Revision(7)));
 }
 
@@ -189,7 +195,10 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         confirmations: u32::try_from(below(101)).unwrap_or(0),
         grace: Duration::from_millis(below(6_000_001)),
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
-        standing: [Standing::Taking, Standing::Active, Standing::Released]
-            [usize::try_from(below(3)).unwrap_or(0)],
+        standing: [
+            RecordState::Taking,
+            RecordState::Active,
+            RecordState::Released,
+        ][usize::try_from(below(3)).unwrap_or(0)],
     }
 }

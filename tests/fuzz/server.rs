@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::assert_one_line;
 use crate::core::event::Written;
-use crate::core::record::{Found, Revision};
+use crate::core::record::{KeyValue, Revision};
 use crate::nats::bucket::{self, Config};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Server, ServerInfo};
@@ -162,7 +162,7 @@ fn stored(data: &[u8], value: &Value) -> bool {
         }
         Ok(None) => {
             assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));
-            assert_eq!(answer::leader(None).found, Found::Absent);
+            assert_eq!(answer::leader(None).found, KeyValue::Absent);
         }
         Err(failure) => {
             assert_one_line(&failure.to_string());

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::core::event::Command;
+use crate::core::command::Command;
 use crate::core::guard::{Act, Fence, Guard, News, Watch};
-use crate::core::timing::{Instant, Timing};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 use crate::guard::word::{Answer, PACKET_MAX, SetUp, Word};
 
 /// Packets, each with its length before it in two bytes: one that is understood
@@ -33,7 +34,7 @@ pub fn words(data: &[u8]) -> bool {
                 News::AgentBack
             }
             Word::Watch(watch) => News::Told(watch),
-            Word::Under(_) => News::Tick,
+            Word::LockContext(_) => News::Tick,
             Word::Group(_, _) => News::AgentGone,
             Word::KillService => News::NoDevice(None),
             Word::StopBegins => News::AgentsStopBegan,
@@ -94,7 +95,7 @@ fn understood(packet: &[u8]) -> Option<Word> {
         Word::Group(_, group) => assert!(*group == 0 || *group > 1, "group {group}"),
         Word::Watch(Watch::MayRun(fence)) => fenced(*fence),
         Word::Watch(Watch::Down)
-        | Word::Under(_)
+        | Word::LockContext(_)
         | Word::StopBegins
         | Word::KillService
         | Word::GivenUp => {}

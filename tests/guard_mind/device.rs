@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use putex::core::bite::{longest_bite, wanted_timeout};
 use putex::core::guard::{Act, Fence, Guard, News, Watch};
-use putex::core::timing::{Instant, Timing};
+use putex::core::time::Instant;
+use putex::core::timing::Timing;
+use putex::core::watchdog_timeout::{longest_bite, wanted_timeout};
 
 use super::{ms, timing, turn};
 

@@ -6,9 +6,11 @@ mod start;
 
 use std::time::Duration;
 
-use putex::core::event::{Command, Level, Outcome};
+use putex::core::command::{Command, Outcome};
+use putex::core::event::Level;
 use putex::core::guard::{Act, Fence, Guard, News, Watch};
-use putex::core::timing::{Instant, SLACK, Timing};
+use putex::core::time::Instant;
+use putex::core::timing::{SLACK, Timing};
 
 fn timing() -> Timing {
     Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe")

@@ -1,6 +1,6 @@
 //! A start that was killed and has not ended: it may still do its work.
 
-use putex::core::event::{Command, Outcome};
+use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Act, Guard, News};
 use putex::core::timing::SLACK;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use putex::core::event::Command;
+use putex::core::command::Command;
 
 use super::Model;
 use super::cue::{End, NAMES};
@@ -364,22 +364,22 @@ fn keeps_to_itself(model: &Model, world: &World, at: usize) -> bool {
 fn wait(model: &Model, world: &World) -> i32 {
     let mut wait = world.common.to_grid;
     for host in &world.hosts {
-        let mut sooner = |at: Option<i32>| wait = at.map_or(wait, |at| wait.min(at));
-        sooner(host.frozen);
+        let mut earliest = |at: Option<i32>| wait = at.map_or(wait, |at| wait.min(at));
+        earliest(host.frozen);
         for post in host.posts.iter().flatten() {
-            sooner(model.guards.get(post.mind).deadline);
+            earliest(model.guards.get(post.mind).deadline);
             for job in post.jobs.iter().flatten() {
-                sooner(Some(job.deadline));
+                earliest(Some(job.deadline));
             }
         }
         if host.frozen.is_some() {
             continue;
         }
-        sooner(host.mind.and_then(|mind| model.pumps.get(mind).deadline));
-        sooner(host.closed);
-        sooner(host.ask.map(|ask| ask.deadline));
+        earliest(host.mind.and_then(|mind| model.pumps.get(mind).deadline));
+        earliest(host.closed);
+        earliest(host.ask.map(|ask| ask.deadline));
         for job in host.jobs.iter().flatten() {
-            sooner(Some(job.deadline));
+            earliest(Some(job.deadline));
         }
     }
     wait

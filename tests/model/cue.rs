@@ -1,8 +1,8 @@
 //! What passes between the world and the minds, as small numbers: times in
 //! microseconds from now, revisions from the highest that the pump knows.
 
-use putex::core::event::Command;
-use putex::core::record::Standing;
+use putex::core::command::Command;
+use putex::core::record::RecordState;
 
 /// A life of an agent: its host and the number of the life, from 1. 0 is an agent
 /// of another host, which never comes back.
@@ -35,7 +35,7 @@ impl Life {
     }
 }
 
-/// [`Standing`], to be a part of a key.
+/// [`RecordState`], to be a part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stand {
     Taking,
@@ -44,19 +44,19 @@ pub(crate) enum Stand {
 }
 
 impl Stand {
-    pub(crate) fn of(standing: Standing) -> Stand {
+    pub(crate) fn of(standing: RecordState) -> Stand {
         match standing {
-            Standing::Taking => Stand::Taking,
-            Standing::Active => Stand::Active,
-            Standing::Released => Stand::Released,
+            RecordState::Taking => Stand::Taking,
+            RecordState::Active => Stand::Active,
+            RecordState::Released => Stand::Released,
         }
     }
 
-    pub(crate) fn standing(self) -> Standing {
+    pub(crate) fn standing(self) -> RecordState {
         match self {
-            Stand::Taking => Standing::Taking,
-            Stand::Active => Standing::Active,
-            Stand::Released => Standing::Released,
+            Stand::Taking => RecordState::Taking,
+            Stand::Active => RecordState::Active,
+            Stand::Released => RecordState::Released,
         }
     }
 }

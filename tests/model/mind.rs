@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use putex::core::event::{
-    Command, Effect, Ending, Event, Opened, Outcome, Run, Sentry, Under, Written,
-};
+use putex::core::command::{Command, LockContext, Outcome, Run};
+use putex::core::event::{Effect, Ending, Event, Opened, Sentry, Written};
 use putex::core::guard::{Act, Fence, Guard, Inherited, News, Watch};
-use putex::core::pump::{Config, Me, Pump, bounce};
-use putex::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight};
-use putex::core::timing::{Instant, Timing};
+use putex::core::pump::{AgentId, Config, Pump, bounce};
+use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Lease, Record, Revision};
+use putex::core::time::Instant;
+use putex::core::timing::Timing;
 
 use super::canon::{Frame, OLD_TERM, TERM_AGO_MAX, canon, high_water, last_nonce};
 use super::cue::{Cue, Deed, End, Life, Move, OLD, Rec, Stand, Vigil, Word};
@@ -74,7 +74,7 @@ impl<M, C, D> Minds<M, C, D> {
     }
 
     fn begin_frame(&self) -> Frame {
-        let past = self.timing.lock() + self.timing.confirmation();
+        let past = self.timing.lock_time() + self.timing.confirmation();
         Frame {
             now: BEGIN,
             base: FIRST,
@@ -158,7 +158,7 @@ impl Pumps {
     pub(crate) fn begin(&mut self, life: Life, adopt: bool, left: Vigil) -> u32 {
         let before = if adopt { 1..life.number() } else { 1..1 };
         let host = life.host().unwrap_or(0);
-        let me = Me {
+        let me = AgentId {
             token: life.name().to_owned(),
             incarnation: Incarnation(life.0.into()),
             host: life.name().to_owned(),
@@ -176,7 +176,7 @@ impl Pumps {
         // Which lock it runs under is for the commands; the key tells it too.
         let inherited = fence(left, BEGIN).map(|fence| Inherited {
             fence,
-            under: Under::default(),
+            under: LockContext::default(),
             // What is killed ends at once here.
             start_dies: false,
         });
@@ -241,25 +241,25 @@ impl Pumps {
     }
 
     fn event(&self, kept: &Kept<Pump>, cue: Cue) -> Event {
-        let sight = |at, rec| self.sight(kept, at, rec);
+        let key_state = |at, rec| self.key_state(kept, at, rec);
         match cue {
             Cue::Wait(_) | Cue::Tick => Event::Tick,
             Cue::Opened { at, rec } => {
-                let sight = sight(at, rec);
+                let key_state = key_state(at, rec);
                 Event::Opened(Opened {
                     bucket: BucketId {
                         epoch: "e".to_owned(),
                         created: "before".to_owned(),
                     },
-                    last: sight.revision,
+                    last: key_state.revision,
                     age: Some(Duration::from_secs(3600)),
-                    sight,
+                    key_state,
                     replicas: 1,
                     remarks: Vec::new(),
                 })
             }
             Cue::Closed => Event::Closed("cut off".to_owned()),
-            Cue::Read { at, rec } => Event::Read(Ok(sight(at, rec))),
+            Cue::Read { at, rec } => Event::Read(Ok(key_state(at, rec))),
             Cue::ReadFailed => Event::Read(Err("no answer".to_owned())),
             Cue::Stored(at) => Event::Written(Written::Stored(revision(kept, at))),
             Cue::Moved(at) => Event::Written(Written::Moved(Some(revision(kept, at)))),
@@ -276,7 +276,7 @@ impl Pumps {
     }
 
     /// Writes out what the bucket shows, as this pump would have it.
-    fn sight(&self, kept: &Kept<Pump>, at: i16, rec: Rec) -> Sight {
+    fn key_state(&self, kept: &Kept<Pump>, at: i16, rec: Rec) -> KeyState {
         let timing = self.timing;
         let revision = revision(kept, at);
         let term = rec.term_ago.map(|ago| match ago {
@@ -309,9 +309,9 @@ impl Pumps {
             token,
             lease: Some(lease),
         };
-        Sight {
+        KeyState {
             revision,
-            found: Found::Record(record),
+            found: KeyValue::Record(record),
         }
     }
 }
@@ -382,7 +382,7 @@ fn deed(effect: &Effect, Frame { now, base, .. }: Frame) -> Option<Deed> {
         Effect::Run(Run {
             command,
             deadline,
-            under: Under { term, .. },
+            under: LockContext { term, .. },
             ..
         }) => Deed::Run {
             command: *command,

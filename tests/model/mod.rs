@@ -53,7 +53,7 @@ use std::time::Duration;
 use putex::core::timing::Timing;
 
 use self::mind::{Guards, Pumps};
-pub(crate) use self::search::{Found, Search};
+pub(crate) use self::search::{KeyValue, Search};
 use self::world::Post;
 
 /// R of the model: four steps of its time, of which one is the slack.
@@ -109,7 +109,7 @@ impl Model {
             .expect("a safe combination was chosen");
         let micros = |time: Duration| i32::try_from(time.as_micros()).expect("short");
         let r = micros(R);
-        let held = micros(timing.lock() + timing.confirmation());
+        let held = micros(timing.lock_time() + timing.confirmation());
         Model {
             pumps: Pumps::of(timing),
             guards: Guards::of(timing),

@@ -36,7 +36,7 @@ struct Origin {
 }
 
 /// What a search found.
-pub(crate) struct Found {
+pub(crate) struct KeyValue {
     pub(crate) states: usize,
     pub(crate) transitions: u64,
     pub(crate) depth: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Search {
     origins: Vec<Origin>,
     waiting: VecDeque<(Packed, u32)>,
     begins: Vec<World>,
-    found: Found,
+    found: KeyValue,
 }
 
 impl Search {
@@ -82,7 +82,7 @@ impl Search {
             origins: Vec::new(),
             waiting: VecDeque::new(),
             begins,
-            found: Found {
+            found: KeyValue {
                 states: 0,
                 transitions: 0,
                 depth: 0,
@@ -98,7 +98,7 @@ impl Search {
     }
 
     /// Looks at every world, until one is broken or there are too many.
-    pub(crate) fn run(mut self) -> Found {
+    pub(crate) fn run(mut self) -> KeyValue {
         for (at, world) in (0..).zip(self.begins.clone()) {
             let act = at;
             let from = u32::MAX;

@@ -1,6 +1,6 @@
 //! One act, and all that comes of it at once. What must never be is found here.
 
-use putex::core::event::Command;
+use putex::core::command::Command;
 
 use super::Model;
 use super::act::{Act, Place};

@@ -95,7 +95,7 @@ fn race(cluster: &Cluster) {
         .map(open)
         .last()
         .expect("stores")
-        .sight
+        .key_state
         .revision;
     let mut busy = 0;
     for round in 0..ROUNDS {
@@ -177,7 +177,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         );
         let after = open(&mut store);
         assert_eq!(
-            (after.bucket, after.sight.revision),
+            (after.bucket, after.key_state.revision),
             (before.bucket, revision)
         );
     });
@@ -216,11 +216,11 @@ fn a_server_that_hangs_is_left_for_another() {
             assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
             let soon = sys::now().after(TRY_EVERY);
             if let Watched::Gone(_) = store.watch(waker.as_fd(), Some(soon)) {
-                revision = open(&mut store).sight.revision.max(revision);
+                revision = open(&mut store).key_state.revision.max(revision);
             }
         }
         println!("stored again after {:?}", begin.elapsed());
-        assert_eq!(open(&mut store).sight.revision, revision);
+        assert_eq!(open(&mut store).key_state.revision, revision);
         hung.signal("CONT");
     });
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use putex::core::timing;
+use putex::core::time;
 use putex::nats::{Client, Login, Secret, url};
 use putex::store::nats::{NatsStore, Settings};
 use putex::sys;
@@ -45,7 +45,7 @@ pub(crate) fn on_servers(story: impl Fn(&Path)) {
 }
 
 /// Returns the deadline of a call that must succeed.
-pub(crate) fn soon() -> timing::Instant {
+pub(crate) fn soon() -> time::Instant {
     sys::now().after(Duration::from_secs(5))
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Timing {
 
 impl Timing {
     /// Returns T = F·R.
-    pub(crate) fn lock(self) -> Duration {
+    pub(crate) fn lock_time(self) -> Duration {
         self.r * self.f
     }
 
@@ -68,7 +68,7 @@ impl Timing {
     /// Returns the least time after which a last resort may follow the last renewal: V
     /// and the stop budget, as the default drift and the agent's slack leave them.
     pub(crate) fn last_resort_min(self) -> Duration {
-        let validity = self.lock().mul_f64(0.99);
+        let validity = self.lock_time().mul_f64(0.99);
         let budget = (self.r * self.c).mul_f64(1.0 - 0.02 / 1.01);
         validity + budget.saturating_sub(SLACK)
     }

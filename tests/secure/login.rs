@@ -316,11 +316,11 @@ fn a_domain_is_reached_by_its_name() {
         token: "a".to_owned(),
         lease: None,
     };
-    let written = there.write(opened.sight.revision, &record, soon());
+    let written = there.write(opened.key_state.revision, &record, soon());
     let putex::core::event::Written::Stored(revision) = written else {
         panic!("not stored: {written:?}");
     };
-    let lost = there.write(opened.sight.revision, &record, soon());
+    let lost = there.write(opened.key_state.revision, &record, soon());
     let moved = putex::core::event::Written::Moved(Some(revision));
     assert_eq!(
         lost, moved,
@@ -328,7 +328,7 @@ fn a_domain_is_reached_by_its_name() {
     );
     // It is the key itself that was written.
     let here = store(&url, nobody()).open(soon()).expect("opened");
-    assert_eq!(here.sight.revision, revision);
+    assert_eq!(here.key_state.revision, revision);
     let mut nowhere = store_at(&url, nobody(), Some("$JS.other.API"));
     let refused = nowhere.open(sys::now().after(Duration::from_millis(500)));
     let text = format!("{refused:?}");

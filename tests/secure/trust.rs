@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use putex::core::event::Written;
-use putex::core::record::{Found, Record, Revision};
+use putex::core::record::{KeyValue, Record, Revision};
 use putex::nats::{Access, Event};
 use putex::store::Store as _;
 use putex::sys::{self, Waker};
@@ -66,13 +66,13 @@ fn use_store(urls: &str, access: Access) {
         token: "a".to_owned(),
         lease: None,
     };
-    let written = store.write(opened.sight.revision, &record, soon());
+    let written = store.write(opened.key_state.revision, &record, soon());
     assert!(
         matches!(written, Written::Stored(Revision(1..))),
         "{written:?}"
     );
-    let sight = store.read(soon()).expect("read");
-    assert_eq!(sight.found, Found::Record(record));
+    let key_state = store.read(soon()).expect("read");
+    assert_eq!(key_state.found, KeyValue::Record(record));
 }
 
 #[test]

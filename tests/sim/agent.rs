@@ -2,10 +2,11 @@
 //! them. The other threads are in `nursery` (children, watchdog, the line to the
 //! guard) and `wire` (the store).
 
-use putex::core::event::{Command, Effect, Ending, Event, Notice, Sentry, Written};
+use putex::core::command::Command;
+use putex::core::event::{Effect, Ending, Event, Notice, Sentry, Written};
 use putex::core::guard::Watch;
 use putex::core::pump::{Pump, bounce};
-use putex::core::record::{BucketId, Found, Incarnation, Record, Revision, Sight};
+use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
 
 use super::clock::True;
 use super::counters::Sometimes;
@@ -387,10 +388,10 @@ impl World<'_> {
         match event {
             Event::Opened(opened) => {
                 self.lives[id].bucket = Some(opened.bucket.clone());
-                self.shown(id, opened.last.0.max(opened.sight.revision.0));
-                self.saw(id, &opened.sight);
+                self.shown(id, opened.last.0.max(opened.key_state.revision.0));
+                self.saw(id, &opened.key_state);
             }
-            Event::Read(Ok(sight)) => self.saw(id, sight),
+            Event::Read(Ok(key_state)) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
                 // Of a take that was given up on, only a read tells.
                 if self.lives[id].state != "standby" {
@@ -431,10 +432,10 @@ impl World<'_> {
         let life = &mut self.lives[id];
         (life.known, life.known_key) = match event {
             Event::Opened(opened) => {
-                let key = opened.sight.revision.0;
+                let key = opened.key_state.revision.0;
                 (opened.last.0.max(key), key)
             }
-            Event::Read(Ok(sight)) => (sight.revision.0, sight.revision.0),
+            Event::Read(Ok(key_state)) => (key_state.revision.0, key_state.revision.0),
             _ => (0, 0),
         };
     }
@@ -444,15 +445,15 @@ impl World<'_> {
         life.known = life.known.max(revision);
     }
 
-    fn saw(&mut self, id: usize, sight: &Sight) {
-        self.shown(id, sight.revision.0);
+    fn saw(&mut self, id: usize, key_state: &KeyState) {
+        self.shown(id, key_state.revision.0);
         let life = &mut self.lives[id];
-        life.known_key = life.known_key.max(sight.revision.0);
+        life.known_key = life.known_key.max(key_state.revision.0);
         life.marks
-            .push((self.now, sight.revision.0, mark(&sight.found)));
-        if let Found::Record(Record {
+            .push((self.now, key_state.revision.0, mark(&key_state.found)));
+        if let KeyValue::Record(Record {
             lease: Some(lease), ..
-        }) = &sight.found
+        }) = &key_state.found
             && lease.incarnation == life.me
         {
             self.resolved(id, lease.nonce);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use putex::core::timing::Instant;
+use putex::core::time::Instant;
 
 /// True time in nanoseconds since the run began. No agent ever sees it.
 pub type True = u64;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use putex::core::event::{Command, MAY_STILL_RUN, Outcome, Under};
+use putex::core::command::{Command, LockContext, MAY_STILL_RUN, Outcome};
 use putex::core::guard::{Act, Guard, News, Watch};
-use putex::core::timing::Instant;
+use putex::core::time::Instant;
 
 use super::agent::LifeEvent;
 use super::clock::True;
@@ -16,7 +16,7 @@ use super::world::{Happening, World, begin_time};
 #[derive(Clone, Debug)]
 pub enum Word {
     SetUp,
-    Watch(Watch, Under),
+    Watch(Watch, LockContext),
     Group(Command, usize),
     StopBegins,
     KillService,
@@ -31,7 +31,7 @@ pub enum Word {
 #[derive(Clone, Debug)]
 pub enum Says {
     /// With the start of a life before that was killed and has not ended.
-    Ready(Watch, Box<Under>, Option<usize>),
+    Ready(Watch, Box<LockContext>, Option<usize>),
     Acting(Watch),
     Armed,
     Unfit,
@@ -83,7 +83,7 @@ pub struct GuardProcess {
     pub given_up: bool,
     /// It has run a command when no start was left.
     pub tried: bool,
-    under: Under,
+    under: LockContext,
     stages: [Option<usize>; 2],
     killed: [bool; 2],
     left: [Option<usize>; 4],
@@ -113,7 +113,7 @@ impl World<'_> {
             told: false,
             given_up: false,
             tried: false,
-            under: Under::default(),
+            under: LockContext::default(),
             stages: [None; 2],
             killed: [false; 2],
             left: [None; 4],

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use putex::core::guard::{Inherited, Watch};
-use putex::core::pump::{Config, Me, Pump};
+use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
-use putex::core::timing::Instant;
+use putex::core::time::Instant;
 
 use super::agent::{Life, LifeEvent};
 use super::clock::MS;
@@ -186,7 +186,7 @@ impl World<'_> {
             last_resort: setup.resort,
         };
         let host = &self.hosts[setup.host];
-        let me = Me {
+        let me = AgentId {
             token: setup.token.clone(),
             incarnation: self.lives[id].me,
             host: format!("h{}", setup.host),

@@ -60,7 +60,7 @@ impl World<'_> {
     /// Says whether the run has come to where it will stay: the last late request has
     /// arrived, one service is up, the agents of all others stand by.
     pub fn settle(&mut self) -> bool {
-        let t = longest(self.sc, |timing| timing.lock());
+        let t = longest(self.sc, |timing| timing.lock_time());
         let r = longest(self.sc, |timing| timing.renewal());
         let late = self.sc.kinds.has(Kind::LateRequest);
         let arrived = self.now >= self.sc.quiet_at + if late { 3 * t + r } else { 0 };
@@ -85,11 +85,11 @@ fn longest(sc: &Scenario, of: impl Fn(Timing) -> Duration) -> u64 {
 
 /// Returns how long after the last fault exactly one service must be up.
 fn liveness_bound(sc: &Scenario) -> u64 {
-    let t = longest(sc, |timing| timing.lock());
+    let t = longest(sc, |timing| timing.lock_time());
     let r = longest(sc, |timing| timing.renewal());
     let budget = longest(sc, |timing| timing.stop_budget());
     let grace = longest(sc, |timing| timing.confirmation());
-    let wait = longest(sc, |timing| timing.patience(timing.lock()));
+    let wait = longest(sc, |timing| timing.takeover_wait(timing.lock_time()));
     let hung = t + budget + r + 1000 * MS;
     let reopened = 2 * (2000 + 1000) * MS;
     let late = 3 * t;

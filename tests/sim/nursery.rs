@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use putex::core::event::{Command, Event, Outcome, Sentry, Under};
+use putex::core::command::{Command, LockContext, Outcome};
+use putex::core::event::{Event, Sentry};
 use putex::core::guard::Watch;
-use putex::core::timing::Instant;
+use putex::core::time::Instant;
 
 use super::agent::LifeEvent;
 use super::clock::True;
@@ -28,7 +29,7 @@ pub enum Order {
 /// What the pump wants of the guard: of several words the last counts.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    pub tell: Option<(Watch, Under)>,
+    pub tell: Option<(Watch, LockContext)>,
     pub replace: bool,
     pub kill_service: bool,
 }
@@ -79,7 +80,7 @@ pub struct Sentinel {
     start_at: Instant,
     /// What the guard was told last; another is told at once.
     pub watch: Option<Watch>,
-    under: Under,
+    under: LockContext,
     groups: [Option<usize>; 4],
 }
 
@@ -90,7 +91,7 @@ impl Sentinel {
             pause: AGAIN_MIN,
             start_at: now,
             watch: None,
-            under: Under::default(),
+            under: LockContext::default(),
             groups: [None; 4],
         }
     }
@@ -104,7 +105,13 @@ impl Sentinel {
     }
 
     /// The guard of a life before is this one's now.
-    pub fn take_over(&mut self, guard: usize, watch: Watch, under: Under, start: Option<usize>) {
+    pub fn take_over(
+        &mut self,
+        guard: usize,
+        watch: Watch,
+        under: LockContext,
+        start: Option<usize>,
+    ) {
         self.line = Some((guard, self.start_at));
         self.groups[Command::Start as usize] = start;
         self.watch = Some(watch);

@@ -92,7 +92,7 @@ impl World<'_> {
         let grace = u128::from(nanos(timing.confirmation())) * 1_000_000;
         let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
         let acked = self.sites[site].acked?;
-        let valid = acked + nanos(timing.lock());
+        let valid = acked + nanos(timing.lock_time());
         // A lock that is seen to be lost is lost from then on, but to a device that was
         // kicked before.
         let place = &self.sites[site];

@@ -3,7 +3,7 @@
 //! blanks the lock before it stops the service. Its clock runs true, for it knows of
 //! no drift; its stop takes less than half of C·R.
 
-use putex::core::record::{Found, Record};
+use putex::core::record::{KeyValue, Record};
 
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
@@ -51,7 +51,10 @@ impl Plain {
 impl World<'_> {
     pub fn plain_turn(&mut self, site: usize) {
         let setup = &self.sc.sites[site];
-        let (r, t) = (nanos(setup.timing.renewal()), nanos(setup.timing.lock()));
+        let (r, t) = (
+            nanos(setup.timing.renewal()),
+            nanos(setup.timing.lock_time()),
+        );
         let grace = nanos(setup.timing.confirmation());
         let mut next = r;
         match self.sites[site].plain.state {
@@ -107,17 +110,17 @@ impl World<'_> {
         if !self.plain_reaches(site) {
             return;
         }
-        let sight = self.store.current();
+        let key_state = self.store.current();
         let plain = &mut self.sites[site].plain;
-        if plain.seen != Some(sight.revision.0) {
-            plain.seen = Some(sight.revision.0);
+        if plain.seen != Some(key_state.revision.0) {
+            plain.seen = Some(key_state.revision.0);
             plain.since = self.now;
         }
-        let blank = match &sight.found {
-            Found::Absent | Found::Marker => true,
-            Found::Record(record) => record.token.is_empty(),
+        let blank = match &key_state.found {
+            KeyValue::Absent | KeyValue::Marker => true,
+            KeyValue::Record(record) => record.token.is_empty(),
         };
-        plain.revision = sight.revision.0;
+        plain.revision = key_state.revision.0;
         let old = self.now >= plain.since + t;
         if (blank || old) && self.sites[site].unfit == 0 {
             let token = self.sc.sites[site].token.clone();

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use putex::core::event::{Command, Outcome};
-use putex::core::timing::Instant;
+use putex::core::command::{Command, Outcome};
+use putex::core::time::Instant;
 
 use super::agent::{Life, LifeEvent};
 use super::clock::{MS, True, nanos};
@@ -112,7 +112,7 @@ impl World<'_> {
     }
 
     fn check_fate(&mut self, site: usize) -> Fate {
-        let t = nanos(self.sc.sites[site].timing.lock());
+        let t = nanos(self.sc.sites[site].timing.lock_time());
         let mut end = Some(self.chance.between(MS / 10, 4 * MS));
         if self.strikes(Kind::CheckHang) {
             end = None;
@@ -127,7 +127,7 @@ impl World<'_> {
     }
 
     fn start_fate(&mut self, site: usize) -> Fate {
-        let t = nanos(self.sc.sites[site].timing.lock());
+        let t = nanos(self.sc.sites[site].timing.lock_time());
         let mut end = self.chance.between(MS / 10, 8 * MS);
         if self.strikes(Kind::StartSlow) {
             end = self.chance.below(3 * t);
@@ -185,7 +185,7 @@ impl World<'_> {
         let quick = self.chance.between(MS / 10, 8 * MS);
         let margin = self.chance.between(MS, 2 * MS);
         let edge = left.saturating_sub(margin);
-        let t = nanos(self.sc.sites[site].timing.lock());
+        let t = nanos(self.sc.sites[site].timing.lock_time());
         let end = if self.strikes(Kind::StopEdge) && edge < 8 * t {
             edge.max(MS / 10)
         } else {

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use putex::core::bite;
 use putex::core::timing::Timing;
+use putex::core::watchdog_timeout;
 
 use super::clock::{MS, True, nanos};
 use super::faults::{Kind, Kinds};
@@ -209,7 +209,7 @@ impl Scenario {
 
 /// T + C·R.
 pub fn failover(timing: Timing) -> u64 {
-    nanos(timing.lock() + timing.confirmation())
+    nanos(timing.lock_time() + timing.confirmation())
 }
 
 fn draw_kinds(seed: u64) -> Kinds {
@@ -273,7 +273,7 @@ fn draw_site(dice: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> S
     } else {
         shared
     };
-    let device = bite::wanted_timeout(timing).ok();
+    let device = watchdog_timeout::wanted_timeout(timing).ok();
     Site {
         host: index,
         token: format!("t{index}"),
@@ -344,7 +344,7 @@ fn draw_faults(
 }
 
 fn draw_length(dice: &mut Random, timing: Timing) -> u64 {
-    let (r, t) = (nanos(timing.renewal()), nanos(timing.lock()));
+    let (r, t) = (nanos(timing.renewal()), nanos(timing.lock_time()));
     let budget = nanos(timing.stop_budget());
     match dice.below(5) {
         0 => dice.below(r),

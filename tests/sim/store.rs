@@ -1,7 +1,7 @@
 //! The model of a store: one key of one bucket, revisions, compare-and-set, and all
 //! that can be wrong with a server's memory.
 
-use putex::core::record::{BucketId, Found, Record, Revision, Sight};
+use putex::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
 
 use super::clock::True;
 
@@ -18,7 +18,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub revision: u64,
-    pub found: Found,
+    pub found: KeyValue,
     pub at: True,
 }
 
@@ -71,7 +71,7 @@ pub struct Store {
 }
 
 impl Store {
-    pub fn new(kind: Kind, first: Option<Found>, older: u64) -> Store {
+    pub fn new(kind: Kind, first: Option<KeyValue>, older: u64) -> Store {
         let mut store = Store {
             kind,
             gone: false,
@@ -96,8 +96,8 @@ impl Store {
     }
 
     /// Returns what stands under the key.
-    pub fn current(&self) -> Sight {
-        sight(self.log.last())
+    pub fn current(&self) -> KeyState {
+        key_state(self.log.last())
     }
 
     /// Returns when that was written.
@@ -106,8 +106,8 @@ impl Store {
     }
 
     /// Returns what a replica shows that has seen nothing since `at`.
-    pub fn as_of(&self, at: True) -> Sight {
-        sight(self.log.iter().rev().find(|entry| entry.at <= at))
+    pub fn as_of(&self, at: True) -> KeyState {
+        key_state(self.log.iter().rev().find(|entry| entry.at <= at))
     }
 
     /// Stores a record if the key stands at `expected`; says where it stands if not.
@@ -116,11 +116,11 @@ impl Store {
         if stands != expected {
             return Err(stands);
         }
-        Ok(self.put(Found::Record(record), now))
+        Ok(self.put(KeyValue::Record(record), now))
     }
 
     /// Stores whatever stood there before: what a person does by hand.
-    pub fn put(&mut self, found: Found, now: True) -> u64 {
+    pub fn put(&mut self, found: KeyValue, now: True) -> u64 {
         self.last += 1;
         self.log.push(Entry {
             revision: self.last,
@@ -155,15 +155,15 @@ impl Store {
     }
 }
 
-fn sight(entry: Option<&Entry>) -> Sight {
+fn key_state(entry: Option<&Entry>) -> KeyState {
     match entry {
-        Some(entry) => Sight {
+        Some(entry) => KeyState {
             revision: Revision(entry.revision),
             found: entry.found.clone(),
         },
-        None => Sight {
+        None => KeyState {
             revision: Revision(0),
-            found: Found::Absent,
+            found: KeyValue::Absent,
         },
     }
 }

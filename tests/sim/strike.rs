@@ -1,7 +1,7 @@
 //! Faults that happen at an instant, and their end.
 
 use putex::core::event::Event;
-use putex::core::record::{Found, Record};
+use putex::core::record::{KeyValue, Record};
 
 use super::clock::{MS, nanos};
 use super::counters::Sometimes;
@@ -94,7 +94,7 @@ impl World<'_> {
     /// What is done to the bucket.
     fn tamper(&mut self, kind: Kind) {
         let blank = |token: &str| {
-            Found::Record(Record {
+            KeyValue::Record(Record {
                 token: token.to_owned(),
                 lease: None,
             })
@@ -111,7 +111,7 @@ impl World<'_> {
                 self.on_loss(0, self.store.last);
             }
             _ if self.store.gone => return,
-            Kind::Delete => self.put(Found::Marker),
+            Kind::Delete => self.put(KeyValue::Marker),
             Kind::Blank => self.put(blank("")),
             Kind::Typed => self.put(blank("operator")),
             _ => {}
@@ -121,7 +121,7 @@ impl World<'_> {
         }
     }
 
-    fn put(&mut self, found: Found) {
+    fn put(&mut self, found: KeyValue) {
         self.hands.push(self.now);
         let revision = self.store.put(found, self.now);
         self.hint_all(revision);

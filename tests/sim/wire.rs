@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use putex::core::event::{Event, Opened, Rejection, Written};
-use putex::core::record::{Record, Revision, Sight};
-use putex::core::timing::Instant;
+use putex::core::record::{KeyState, Record, Revision};
+use putex::core::time::Instant;
 
 use super::agent::LifeEvent;
 use super::clock::{MS, True, nanos};
@@ -72,7 +72,7 @@ enum What {
 pub enum Reply {
     Opened(Opened),
     Rejected,
-    Read(Sight),
+    Read(KeyState),
     Written(Written),
     /// The bucket does not exist.
     NoBucket,
@@ -186,7 +186,7 @@ impl World<'_> {
         let over = self.wake(site, deadline);
         self.at(over, Happening::Life(id, LifeEvent::AskOver(number)));
         let mut wait = self.travel();
-        let t = nanos(self.sc.sites[site].timing.lock());
+        let t = nanos(self.sc.sites[site].timing.lock_time());
         if self.strikes(Kind::SlowNet) {
             wait += self.dice(Kind::SlowNet).below(t / 2);
         }
@@ -252,10 +252,10 @@ impl World<'_> {
             self.store.make(self.now);
             self.note(None, || "the bucket is made anew".to_owned());
         }
-        let sight = self.read(Kind::StaleOpen);
-        let stale = sight.revision != self.store.current().revision;
+        let key_state = self.read(Kind::StaleOpen);
+        let stale = key_state.revision != self.store.current().revision;
         let last = if stale {
-            sight.revision
+            key_state.revision
         } else {
             Revision(self.store.last)
         };
@@ -269,17 +269,17 @@ impl World<'_> {
         };
         Opened {
             bucket: self.store.id(),
-            last: last.max(sight.revision),
+            last: last.max(key_state.revision),
             age,
-            sight,
+            key_state,
             replicas: 1,
             remarks: Vec::new(),
         }
     }
 
-    fn read(&mut self, stale: Kind) -> Sight {
+    fn read(&mut self, stale: Kind) -> KeyState {
         if self.store.kind == store::Kind::Nats && self.strikes(stale) {
-            let t = nanos(self.sc.sites[0].timing.lock());
+            let t = nanos(self.sc.sites[0].timing.lock_time());
             let lag = self.dice(stale).below(2 * t);
             let at = self.now.saturating_sub(lag);
             return self.store.as_of(at);
@@ -326,7 +326,7 @@ impl World<'_> {
             }
             let mut wait = self.travel();
             if self.strikes(Kind::HintLate) {
-                let t = nanos(self.sc.sites[site].timing.lock());
+                let t = nanos(self.sc.sites[site].timing.lock_time());
                 wait += self.dice(Kind::HintLate).below(t);
             }
             let times = 1 + u64::from(self.strikes(Kind::HintTwice));
@@ -362,7 +362,7 @@ impl World<'_> {
                 link.open = true;
                 link.opening += 1;
                 link.told = None;
-                link.seen = opened.sight.revision.0;
+                link.seen = opened.key_state.revision.0;
                 link.hinted = 0;
                 self.tell(id, Event::Opened(opened));
             }
@@ -370,9 +370,9 @@ impl World<'_> {
                 let rejection = Rejection::Credentials("1".to_owned());
                 return self.not_opened(id, "rejected", Event::Rejected(rejection));
             }
-            Reply::Read(sight) => {
-                link.seen = sight.revision.0;
-                self.tell(id, Event::Read(Ok(sight)));
+            Reply::Read(key_state) => {
+                link.seen = key_state.revision.0;
+                self.tell(id, Event::Read(Ok(key_state)));
             }
             Reply::Written(written) => {
                 if let Written::Stored(revision) = &written {

@@ -1,7 +1,8 @@
 //! What the oracles learn from what agents write, run, hear and say.
 
-use putex::core::event::{Command, Event, Outcome, Run, Written};
-use putex::core::record::{Found, Incarnation, Record, Revision, Sight, Standing};
+use putex::core::command::{Command, Outcome, Run};
+use putex::core::event::{Event, Written};
+use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
 
 use super::agent::Life;
 use super::clock::True;
@@ -24,7 +25,7 @@ pub struct Writing {
     /// The last copy was not answered yet.
     open: bool,
     /// What became of a copy is not known. A copy that was denied is none.
-    doubtful: bool,
+    outcome_unknown: bool,
     running: [bool; 4],
     /// The stop that runs was begun after the last start.
     clean: bool,
@@ -41,11 +42,11 @@ pub struct Terms {
 }
 
 /// Returns what tells one record from another.
-pub fn mark(found: &Found) -> u64 {
+pub fn mark(found: &KeyValue) -> u64 {
     match found {
-        Found::Absent => 0,
-        Found::Marker => 1,
-        Found::Record(record) => match &record.lease {
+        KeyValue::Absent => 0,
+        KeyValue::Marker => 1,
+        KeyValue::Record(record) => match &record.lease {
             Some(lease) => mark_of(lease.incarnation, lease.nonce),
             None => 2 + record.token.len() as u64,
         },
@@ -61,14 +62,14 @@ impl World<'_> {
         let now = self.now;
         let site = self.lives[id].site;
         let Some(lease) = &record.lease else { return };
-        let releases = lease.standing == Standing::Released;
+        let releases = lease.standing == RecordState::Released;
         let writing = &mut self.lives[id].writing;
         if writing.nonce != lease.nonce {
             writing.nonce = lease.nonce;
             writing.acked = false;
-            writing.doubtful = false;
+            writing.outcome_unknown = false;
         }
-        if !writing.doubtful {
+        if !writing.outcome_unknown {
             writing.first = now;
         }
         writing.last = now;
@@ -135,17 +136,18 @@ impl World<'_> {
 
     /// A write took the place of a record. After a loss a number is given again: then
     /// its writer may never have been shown that record, or before it was written.
-    pub fn on_replaced(&mut self, id: usize, replaced: &Sight, stood_since: True, sent: True) {
+    pub fn on_replaced(&mut self, id: usize, replaced: &KeyState, stood_since: True, sent: True) {
         let Life { site, marks, .. } = &self.lives[id];
         let mut before = marks.iter().rev().skip_while(|(at, ..)| *at > sent);
         let shown = before.find(|(_, revision, _)| *revision == replaced.revision.0);
         let stands = (replaced.revision.0, mark(&replaced.found));
-        let sooner =
+        let earliest =
             |(at, number, shown): &(_, _, _)| *at < stood_since && (*number, *shown) == stands;
-        let blind = shown.is_some_and(|(.., shown)| *shown != stands.1) || marks.iter().any(sooner);
+        let blind =
+            shown.is_some_and(|(.., shown)| *shown != stands.1) || marks.iter().any(earliest);
         let lease = match &replaced.found {
-            Found::Record(record) => record.lease.as_ref(),
-            Found::Absent | Found::Marker => None,
+            KeyValue::Record(record) => record.lease.as_ref(),
+            KeyValue::Absent | KeyValue::Marker => None,
         };
         let writer = lease.map(|lease| lease.incarnation);
         let own = writer == Some(self.lives[id].me);
@@ -168,7 +170,7 @@ impl World<'_> {
         let again = !self.store.losses.is_empty() && self.lives.iter().any(seen);
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
-        if let Found::Record(Record {
+        if let KeyValue::Record(Record {
             lease: Some(lease), ..
         }) = &record.found
             && lease.term.is_none()
@@ -184,7 +186,7 @@ impl World<'_> {
         }
         self.note(Some(site), || {
             let lease = match &record.found {
-                Found::Record(record) => record.lease.as_ref(),
+                KeyValue::Record(record) => record.lease.as_ref(),
                 _ => None,
             };
             let standing = lease.map(|lease| lease.standing);
@@ -280,9 +282,9 @@ impl World<'_> {
         let writing = &mut self.lives[id].writing;
         if let Event::Written(written) = event {
             writing.open = false;
-            writing.doubtful |= matches!(written, Written::Unknown(_));
+            writing.outcome_unknown |= matches!(written, Written::Unknown(_));
         } else if let Event::Closed(_) = event {
-            writing.doubtful |= std::mem::take(&mut writing.open);
+            writing.outcome_unknown |= std::mem::take(&mut writing.open);
         }
         if let Event::Ended(command, outcome) = event {
             let writing = &mut self.lives[id].writing;

@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use putex::core::record::{Found, Incarnation, Lease, Record, Revision, Standing};
-use putex::core::timing::Instant;
+use putex::core::record::{Incarnation, KeyValue, Lease, Record, RecordState, Revision};
+use putex::core::time::Instant;
 
 use super::agent::{Life, LifeEvent, Thread};
 use super::clock::{Clock, MS, True, nanos};
@@ -442,7 +442,7 @@ impl Happening {
 }
 
 /// Returns what stands under the key at first.
-fn first_record(sc: &Scenario) -> Option<Found> {
+fn first_record(sc: &Scenario) -> Option<KeyValue> {
     let site = &sc.sites[0];
     let lease = |standing| Lease {
         incarnation: Incarnation(u128::MAX),
@@ -458,12 +458,12 @@ fn first_record(sc: &Scenario) -> Option<Found> {
     };
     let (token, lease) = match sc.first {
         First::Nothing => return None,
-        First::Released => ("", Some(lease(Standing::Released))),
-        First::Held => ("before", Some(lease(Standing::Active))),
+        First::Released => ("", Some(lease(RecordState::Released))),
+        First::Held => ("before", Some(lease(RecordState::Active))),
         First::Plain => ("before", None),
     };
     let token = token.to_owned();
-    Some(Found::Record(Record { token, lease }))
+    Some(KeyValue::Record(Record { token, lease }))
 }
 
 /// How long a process takes to begin.

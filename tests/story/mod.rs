@@ -27,13 +27,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use putex::core::event::{
-    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Run, Sentry, Under, Written,
-};
+use putex::core::command::{Command, LockContext, Outcome, Run};
+use putex::core::event::{Effect, Event, Level, Notice, Opened, Rejection, Sentry, Written};
 use putex::core::guard::{Fence, Inherited, Watch};
-use putex::core::pump::{Config, Me, Pump, bounce};
-use putex::core::record::{BucketId, Found, Incarnation, Lease, Record, Revision, Sight, Standing};
-use putex::core::timing::{Instant, Timing};
+use putex::core::pump::{AgentId, Config, Pump, bounce};
+use putex::core::record::{
+    BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
+};
+use putex::core::time::Instant;
+use putex::core::timing::Timing;
 
 /// Plays the story and returns it as it really goes.
 pub(crate) fn tell(text: &str) -> Result<String, String> {
@@ -172,7 +174,7 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
     )
     .map_err(|refused| refused.0)?;
     let check = words.named.get("check") != Some(&"no");
-    let me = Me {
+    let me = AgentId {
         token: (*words.named.get("token").unwrap_or(&"alpha")).to_owned(),
         incarnation: Incarnation(u128::from(b'a')),
         host: "alpha".to_owned(),
@@ -193,7 +195,7 @@ fn set_up(words: &Words<'_>) -> Result<Pump, String> {
         0 => None,
         valid_until => Some(Inherited {
             fence: Fence::of_lock(ms(valid_until), timing),
-            under: Under {
+            under: LockContext {
                 term: Some(Revision(8)),
                 epoch: Some("e1".to_owned()),
                 previous: Some("beta".to_owned()),
@@ -224,7 +226,7 @@ fn parse(text: &str) -> Result<Event, String> {
         "opened" => opened(&words)?,
         "closed" => Event::Closed(why),
         "rejected" => Event::Rejected(Rejection::Unsafe(why)),
-        "read" => Event::Read(Ok(sight(&words)?)),
+        "read" => Event::Read(Ok(key_state(&words)?)),
         "read-fails" => Event::Read(Err(why)),
         "stored" => Event::Written(Written::Stored(revision()?.ok_or("no revision")?)),
         "moved" => Event::Written(Written::Moved(revision()?)),
@@ -255,14 +257,14 @@ fn guard(text: &str) -> Result<Sentry, String> {
 }
 
 fn opened(words: &Words<'_>) -> Result<Event, String> {
-    let sight = sight(words)?;
+    let key_state = key_state(words)?;
     let age = match words.named.contains_key("age") {
         true => Some(Duration::from_millis(words.number("age", 0)?)),
         false => None,
     };
     let epoch = (*words.named.get("epoch").unwrap_or(&"e1")).to_owned();
     let replicas = u32::try_from(words.number("replicas", 1)?).unwrap();
-    let last = Revision(words.number("last", sight.revision.0.max(1))?);
+    let last = Revision(words.number("last", key_state.revision.0.max(1))?);
     let bucket = BucketId {
         epoch,
         created: "yesterday".to_owned(),
@@ -272,43 +274,43 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
         last,
         age,
         replicas,
-        sight,
+        key_state,
         remarks: Vec::new(),
     }))
 }
 
-fn sight(words: &Words<'_>) -> Result<Sight, String> {
+fn key_state(words: &Words<'_>) -> Result<KeyState, String> {
     let kind = words.word(0)?;
     let token = words.plain.get(1).copied().unwrap_or("").to_owned();
-    let record = |token, lease| Found::Record(Record { token, lease });
+    let record = |token, lease| KeyValue::Record(Record { token, lease });
     let found = match kind {
-        "absent" => Found::Absent,
-        "marker" => Found::Marker,
+        "absent" => KeyValue::Absent,
+        "marker" => KeyValue::Marker,
         "blank" => record(String::new(), None),
         "plain" => record(token, None),
         "released" => record(
             String::new(),
-            Some(lease(words, "beta", Standing::Released)?),
+            Some(lease(words, "beta", RecordState::Released)?),
         ),
         "held" => {
             let taking = words.named.get("state") == Some(&"taking");
             let standing = if taking {
-                Standing::Taking
+                RecordState::Taking
             } else {
-                Standing::Active
+                RecordState::Active
             };
             let lease = lease(words, &token, standing)?;
             record(token, Some(lease))
         }
         other => return Err(format!("unknown key {other}")),
     };
-    Ok(Sight {
+    Ok(KeyState {
         revision: Revision(words.number("rev", 0)?),
         found,
     })
 }
 
-fn lease(words: &Words<'_>, host: &str, standing: Standing) -> Result<Lease, String> {
+fn lease(words: &Words<'_>, host: &str, standing: RecordState) -> Result<Lease, String> {
     let renewal = Duration::from_millis(words.number("r", 500)?);
     let confirmations = u32::try_from(words.number("c", 1)?).unwrap();
     let grace = u64::try_from((renewal * confirmations).as_millis()).unwrap();
@@ -380,7 +382,7 @@ fn show(effect: &Effect) -> String {
     }
 }
 
-fn show_fence(fence: &Fence, under: &Under) -> String {
+fn show_fence(fence: &Fence, under: &LockContext) -> String {
     let act_at = show_at(fence.act_at);
     let mut text = format!(
         "guard: until {}, act at {act_at}, dead by {}",

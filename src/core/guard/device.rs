@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Act, Fence, Guard, Phase, Watch};
-use crate::core::bite::longest_bite;
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
+use crate::core::watchdog_timeout::longest_bite;
 
 /// The device is kicked at every word of the agent, and so often within its timeout.
 const KICKS: u32 = 3;

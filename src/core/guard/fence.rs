@@ -1,8 +1,9 @@
 //! Until when a service may run: what an agent tells its guard, and what one life of
 //! it leaves to the next.
 
-use crate::core::event::Under;
-use crate::core::timing::{Instant, Timing};
+use crate::core::command::LockContext;
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// How long the service may run, as the agent tells its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub struct Inherited {
     /// Until when.
     pub fence: Fence,
     /// The lock that it runs under.
-    pub under: Under,
+    pub under: LockContext,
     /// A start was killed as that life had died, and has not ended: its end is told as if
     /// it were this life's.
     pub start_dies: bool,

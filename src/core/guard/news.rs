@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Watch;
-use crate::core::event::{Command, Level, Outcome};
-use crate::core::timing::Instant;
+use crate::core::command::{Command, Outcome};
+use crate::core::event::Level;
+use crate::core::time::Instant;
 
 /// What happened to the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,11 @@ use super::facts::Facts;
 use super::left::Left;
 use super::pending::{Pending, Verdict};
 use super::stopping::{Leave, Stopping};
-use super::{Draft, Hold, Next, State, pend, sooner};
-use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
-use crate::core::record::{Revision, Standing};
-use crate::core::timing::{Instant, Ms};
+use super::{Hold, NewWrite, Next, State, earliest, prepare_write};
+use crate::core::command::{Command, Outcome, Role};
+use crate::core::event::{Ending, Event, Level};
+use crate::core::record::{RecordState, Revision};
+use crate::core::time::{Instant, Ms};
 
 #[derive(Clone, Debug)]
 pub(super) struct Active {
@@ -257,13 +258,18 @@ impl Active {
     }
 
     fn renew(&mut self, facts: &mut Facts, now: Instant) {
-        let draft = Draft {
+        let draft = NewWrite {
             expected: self.hold.revision,
-            standing: Standing::Active,
+            standing: RecordState::Active,
             term: Some(self.hold.term),
             grace: facts.config.timing.confirmation(),
         };
-        self.renewal = Some(Box::new(pend(facts, draft, now, self.hold.valid_until)));
+        self.renewal = Some(Box::new(prepare_write(
+            facts,
+            draft,
+            now,
+            self.hold.valid_until,
+        )));
     }
 
     /// Returns when the running check is killed: when the lock runs out, and not
@@ -297,7 +303,7 @@ impl Active {
             } => {
                 let beside_at = (!beside).then(|| self.beside_at(began, facts));
                 let warn_at = (!warned).then(|| began.after(r));
-                sooner(self.check_by(facts), sooner(beside_at, warn_at))
+                earliest(self.check_by(facts), earliest(beside_at, warn_at))
             }
             Phase::Due | Phase::Renewing | Phase::Renewed => None,
         };
@@ -305,8 +311,8 @@ impl Active {
             .renewal
             .as_ref()
             .and_then(|renewal| renewal.deadline(facts));
-        let renewal = sooner(renewal, facts.unguarded_until());
-        sooner(Some(self.hold.valid_until), sooner(step, renewal))
+        let renewal = earliest(renewal, facts.unguarded_until());
+        earliest(Some(self.hold.valid_until), earliest(step, renewal))
     }
 }
 
@@ -333,9 +339,9 @@ impl Hold {
         if let Some(loss) = &facts.rolled_back {
             return Some(format!("the store has rolled back: {loss}"));
         }
-        let sight = match event {
-            Event::Opened(opened) => &opened.sight,
-            Event::Read(Ok(sight)) => sight,
+        let key_state = match event {
+            Event::Opened(opened) => &opened.key_state,
+            Event::Read(Ok(key_state)) => key_state,
             Event::Tick
             | Event::Closed(_)
             | Event::Rejected(_)
@@ -347,13 +353,13 @@ impl Hold {
             | Event::Ended(..)
             | Event::Shutdown(_) => return None,
         };
-        if sight.revision < self.revision || facts.is_mine(sight) {
+        if key_state.revision < self.revision || facts.is_mine(key_state) {
             return None;
         }
         let holder = facts.seen.as_ref().map_or("", |seen| &seen.claim.holder);
         Some(format!(
             "revision {} is another's: {holder}",
-            sight.revision
+            key_state.revision
         ))
     }
 

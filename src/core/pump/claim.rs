@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::facts::Facts;
 use super::holders::Times;
-use crate::core::record::{Found, Record, Revision, Sight, Standing, told};
-use crate::core::timing::Instant;
+use crate::core::record::{KeyState, KeyValue, Record, RecordState, Revision, told};
+use crate::core::time::Instant;
 
 /// What must be waited for before a lock may be had, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub(super) struct Claim {
 impl Facts {
     /// Decides what must be waited for before the lock that `sight` shows may be
     /// had. Immediate start is for a clean absence alone.
-    pub(super) fn claim(&self, sight: &Sight, now: Instant) -> Claim {
+    pub(super) fn claim(&self, key_state: &KeyState, now: Instant) -> Claim {
         let timing = self.config.timing;
-        let older = self.is_older(sight);
-        let Times { lock, grace } = self.holders.binding(sight, older, now);
-        let wait = timing.patience(timing.lock().max(lock));
+        let older = self.is_older(key_state);
+        let Times { lock, grace } = self.holders.binding(key_state, older, now);
+        let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let claim = |wait, confirm, holder: &str| Claim {
             wait,
@@ -40,29 +40,29 @@ impl Facts {
         let lost = self.holders.has_lost(now);
         let old_enough = self
             .age
-            .is_some_and(|age| age >= timing.lock() + timing.confirmation());
-        match &sight.found {
-            Found::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
-            Found::Absent if self.shown.is_some() => {
+            .is_some_and(|age| age >= timing.lock_time() + timing.confirmation());
+        match &key_state.found {
+            KeyValue::Marker => claim(wait, confirm, "nobody (the key was deleted)"),
+            KeyValue::Absent if self.shown.is_some() => {
                 claim(wait, confirm, "nobody (the key is gone)")
             }
-            Found::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
-            Found::Absent => claim(
+            KeyValue::Absent if old_enough => claim(free, None, "nobody (the key never existed)"),
+            KeyValue::Absent => claim(
                 wait,
                 confirm,
                 "nobody (the key does not exist, in a bucket not watched for long yet)",
             ),
-            Found::Record(record) if lost => claim(
+            KeyValue::Record(record) if lost => claim(
                 wait,
                 confirm,
                 &format!("{}, in a bucket that has rolled back", name(record)),
             ),
-            Found::Record(record) if older => claim(
+            KeyValue::Record(record) if older => claim(
                 wait,
                 confirm,
                 &format!("{}, in a record older than one seen before", name(record)),
             ),
-            Found::Record(record) => match &record.lease {
+            KeyValue::Record(record) => match &record.lease {
                 None if record.token.is_empty() => claim(
                     wait,
                     confirm,
@@ -71,21 +71,21 @@ impl Facts {
                 None => claim(wait, confirm, &name(record)),
                 Some(lease) => match (lease.standing, lease.incarnation == self.me.incarnation) {
                     // Released because it was unfit here: the others go first.
-                    (Standing::Released, true) => {
+                    (RecordState::Released, true) => {
                         claim(wait, None, "nobody (released by this agent)")
                     }
-                    (Standing::Released, false) => claim(
+                    (RecordState::Released, false) => claim(
                         free,
                         None,
                         &format!("nobody (released on host {})", told(&lease.host)),
                     ),
-                    (Standing::Active, false) if self.me.lived_as(lease) => Claim {
-                        adopt: Some(lease.term.unwrap_or(sight.revision)),
+                    (RecordState::Active, false) if self.me.is_predecessor(lease) => Claim {
+                        adopt: Some(lease.term.unwrap_or(key_state.revision)),
                         ..claim(wait, confirm, PREVIOUS_LIFE)
                     },
-                    (Standing::Active, true) => claim(free, None, "this agent"),
-                    (Standing::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
-                    (Standing::Active | Standing::Taking, false) => {
+                    (RecordState::Active, true) => claim(free, None, "this agent"),
+                    (RecordState::Taking, true) => claim(free, confirm, "this agent, unconfirmed"),
+                    (RecordState::Active | RecordState::Taking, false) => {
                         claim(wait, confirm, &name(record))
                     }
                 },

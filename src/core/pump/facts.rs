@@ -1,5 +1,4 @@
-//! What is known of the world, whatever the state: the bucket, the key, what is
-//! under way. Every event passes through [`Facts::note`] before a state sees it.
+//! What is known in every state. Each event passes through [`Facts::note`] first.
 
 use std::time::Duration;
 
@@ -7,17 +6,16 @@ use super::claim::Claim;
 use super::guarded::Guarded;
 use super::holders::Holders;
 use super::pending::attempt;
-use super::{Config, Hold, Me};
-use crate::core::event::{
-    Command, Effect, Event, Level, Notice, Opened, Outcome, Rejection, Role, Run, Under, Written,
-};
-use crate::core::record::{BucketId, Found, Lease, Record, Revision, Sight, told};
-use crate::core::timing::{ELECTION_T_MIN, Instant, Ms};
+use super::{AgentId, Config, Hold};
+use crate::core::command::{Command, LockContext, Outcome, Role, Run};
+use crate::core::event::{Effect, Event, Level, Notice, Opened, Rejection, Written};
+use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Record, Revision, told};
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::ELECTION_T_MIN;
 
 /// How often two live agents with one token are reported again.
 const TWIN_EVERY: Duration = Duration::from_secs(60);
 
-/// Said of a start of the life before that hangs in the kernel.
 const START_DIES: &str = "the start of this agent's previous life was killed and has not ended: \
     start is run again when it has";
 
@@ -42,7 +40,7 @@ pub(super) enum Service {
 /// A revision of the key and when it was first seen.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    pub(super) sight: Sight,
+    pub(super) key_state: KeyState,
     pub(super) first_at: Instant,
     pub(super) claim: Claim,
 }
@@ -57,7 +55,7 @@ impl Seen {
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) config: Config,
-    pub(super) me: Me,
+    pub(super) me: AgentId,
     /// The bucket, once it was open.
     pub(super) bucket: Option<BucketId>,
     /// Whether the store is open.
@@ -79,9 +77,7 @@ pub(super) struct Facts {
     running: [bool; Command::ALL.len()],
     /// The start that runs is one of the life before, which was killed.
     start_dies: bool,
-    /// Which commands began last while a start, killed or not, had not ended: that could
-    /// still do its work after them. Which of two ends came first is not known when they are
-    /// heard of.
+    /// Which commands began last while a start, killed or not, had not ended.
     beside_start: [bool; Command::ALL.len()],
     pub(super) guard: Guarded,
     pub(super) age: Option<Duration>,
@@ -99,7 +95,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn new(config: Config, me: Me, now: Instant) -> Facts {
+    pub(super) fn new(config: Config, me: AgentId, now: Instant) -> Facts {
         Facts {
             config,
             me,
@@ -142,7 +138,7 @@ impl Facts {
             Event::Read(answer) => {
                 self.io = None;
                 match answer {
-                    Ok(sight) => self.look(sight, now),
+                    Ok(key_state) => self.look(key_state, now),
                     Err(why) => self.say(Level::Debug, format!("no answer to a read: {why}")),
                 }
             }
@@ -208,7 +204,7 @@ impl Facts {
             self.roll_back(&loss, now);
         }
         self.high_water = self.high_water.max(opened.last);
-        self.look(&opened.sight, now);
+        self.look(&opened.key_state, now);
     }
 
     /// Every revision is given once, each higher than all before.
@@ -234,7 +230,7 @@ impl Facts {
             .iter()
             .map(|text| (Level::Info, text.clone()))
             .collect();
-        let (lock, replicas) = (self.config.timing.lock(), opened.replicas);
+        let (lock, replicas) = (self.config.timing.lock_time(), opened.replicas);
         if replicas > 1 && lock < ELECTION_T_MIN {
             let text = format!(
                 "T = {} is shorter than {}: with {replicas} replicas a leader election of NATS \
@@ -267,25 +263,25 @@ impl Facts {
 
     /// Returns whether the key stood at a later revision than `sight`: a read is stale,
     /// or the store has lost what came after and that has not shown yet.
-    pub(super) fn is_older(&self, sight: &Sight) -> bool {
-        self.shown.is_some_and(|shown| sight.revision < shown)
+    pub(super) fn is_older(&self, key_state: &KeyState) -> bool {
+        self.shown.is_some_and(|shown| key_state.revision < shown)
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
     /// read, which changes little: a rollback shows at the next write or opening. Or
     /// at once, where a number was given again.
-    fn look(&mut self, sight: &Sight, now: Instant) {
+    fn look(&mut self, key_state: &KeyState, now: Instant) {
         if let Some(seen) = &self.seen
-            && (sight.revision < seen.sight.revision || *sight == seen.sight)
+            && (key_state.revision < seen.key_state.revision || *key_state == seen.key_state)
         {
             // If it was a rollback, its holder is one of those that the store may lose next.
-            self.holders.note(sight, true);
+            self.holders.note(key_state, true);
             return;
         }
         if let Some(seen) = &self.seen
-            && sight.revision == seen.sight.revision
+            && key_state.revision == seen.key_state.revision
         {
-            let loss = format!("revision {} was another record before", sight.revision);
+            let loss = format!("revision {} was another record before", key_state.revision);
             self.roll_back(&loss, now);
         }
         let moved_on = self.seen.is_some();
@@ -293,21 +289,21 @@ impl Facts {
             // Somebody could store: what comes now is news.
             self.refused = None;
         }
-        if moved_on && sight.found == Found::Marker {
+        if moved_on && key_state.found == KeyValue::Marker {
             self.say(
                 Level::Warn,
                 "the key was deleted: its delete marker stands there".to_owned(),
             );
         }
-        self.high_water = self.high_water.max(sight.revision);
-        self.watch_for_twin(sight, now);
-        let claim = self.claim(sight, now);
-        self.holders.note(sight, self.is_older(sight));
-        if sight.found != Found::Absent {
-            self.show(sight.revision);
+        self.high_water = self.high_water.max(key_state.revision);
+        self.watch_for_twin(key_state, now);
+        let claim = self.claim(key_state, now);
+        self.holders.note(key_state, self.is_older(key_state));
+        if key_state.found != KeyValue::Absent {
+            self.show(key_state.revision);
         }
         self.seen = Some(Seen {
-            sight: sight.clone(),
+            key_state: key_state.clone(),
             first_at: now,
             claim,
         });
@@ -315,15 +311,15 @@ impl Facts {
 
     /// Two incarnations with one token are two agents, or one that was restarted:
     /// only a record that moves while it is watched proves that the other lives.
-    fn watch_for_twin(&mut self, sight: &Sight, now: Instant) {
-        let Some(theirs) = self.twin_in(sight) else {
+    fn watch_for_twin(&mut self, key_state: &KeyState, now: Instant) {
+        let Some(theirs) = self.twin_in(key_state) else {
             return;
         };
         let (incarnation, host) = (theirs.incarnation, told(&theirs.host));
         let before = self
             .seen
             .as_ref()
-            .and_then(|seen| self.twin_in(&seen.sight));
+            .and_then(|seen| self.twin_in(&seen.key_state));
         if before.map(|lease| lease.incarnation) != Some(incarnation) {
             self.say(
                 Level::Warn,
@@ -347,17 +343,17 @@ impl Facts {
         }
     }
 
-    fn twin_in<'a>(&self, sight: &'a Sight) -> Option<&'a Lease> {
-        match &sight.found {
-            Found::Record(Record {
+    fn twin_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
+        match &key_state.found {
+            KeyValue::Record(Record {
                 token,
                 lease: Some(lease),
             }) => {
                 let other = lease.incarnation != self.me.incarnation;
-                let twin = *token == self.me.token && other && !self.me.lived_as(lease);
+                let twin = *token == self.me.token && other && !self.me.is_predecessor(lease);
                 twin.then_some(lease)
             }
-            Found::Record(_) | Found::Absent | Found::Marker => None,
+            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
         }
     }
 
@@ -383,12 +379,14 @@ impl Facts {
     }
 
     /// Returns whether a record is this agent's own, from this life.
-    pub(super) fn is_mine(&self, sight: &Sight) -> bool {
-        match &sight.found {
-            Found::Record(Record {
+    pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
+        match &key_state.found {
+            KeyValue::Record(Record {
                 lease: Some(lease), ..
             }) => lease.incarnation == self.me.incarnation,
-            Found::Record(Record { lease: None, .. }) | Found::Absent | Found::Marker => false,
+            KeyValue::Record(Record { lease: None, .. }) | KeyValue::Absent | KeyValue::Marker => {
+                false
+            }
         }
     }
 
@@ -446,7 +444,7 @@ impl Facts {
         std::mem::take(&mut self.effects)
     }
 
-    /// Asks for a read of the key. The store must be open and free.
+    /// Reads the key. The store is open and free.
     pub(super) fn read(&mut self, now: Instant) {
         self.io = Some(Io::Read);
         self.hinted = Revision(0);
@@ -455,7 +453,13 @@ impl Facts {
     }
 
     /// Runs a command, which must not be running, under a lock.
-    pub(super) fn run(&mut self, command: Command, role: Role, deadline: Instant, under: Under) {
+    pub(super) fn run(
+        &mut self,
+        command: Command,
+        role: Role,
+        deadline: Instant,
+        under: LockContext,
+    ) {
         // Of one that was killed nothing can be hoped for.
         let hopeful = self.running(Command::Start) && !self.start_dies;
         let starting = command == Command::Check && hopeful;
@@ -474,8 +478,8 @@ impl Facts {
     }
 
     /// Returns what a command is told of the lock.
-    pub(super) fn under(&self, hold: Option<&Hold>) -> Under {
-        Under {
+    pub(super) fn under(&self, hold: Option<&Hold>) -> LockContext {
+        LockContext {
             term: hold.map(|hold| hold.term),
             epoch: self.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
             previous: hold.and_then(|hold| hold.previous.clone()),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::facts::Facts;
-use crate::core::event::{Effect, Level, Sentry, Under};
+use crate::core::command::LockContext;
+use crate::core::event::{Effect, Level, Sentry};
 use crate::core::guard::Watch;
-use crate::core::timing::{Instant, Ms};
+use crate::core::time::{Instant, Ms};
 
 /// Shortest time in which a guard has to be there and to answer: a loaded host
 /// needs it to start a process.
@@ -16,7 +17,7 @@ const ANSWER_MIN: Duration = Duration::from_millis(500);
 pub(super) struct Guarded {
     stand: Stand,
     /// What the present guard was told last.
-    told: Option<(Watch, Under)>,
+    told: Option<(Watch, LockContext)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Facts {
     /// Tells the guard, at the end of a turn, what it does not know yet; also one that
     /// is not fit, and the next one where there is none. Whatever else the turn wants
     /// is done after that.
-    pub(super) fn tell_guard(&mut self, watch: Watch, under: Under, now: Instant) {
+    pub(super) fn tell_guard(&mut self, watch: Watch, under: LockContext, now: Instant) {
         let news = (watch, under);
         if self.guard.told.as_ref() == Some(&news) {
             return;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::core::record::{Found, Lease, Sight};
-use crate::core::timing::{Instant, Timing};
+use crate::core::record::{KeyState, KeyValue, Lease};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// How long a holder may live on, by what it published.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,14 +51,14 @@ pub(super) struct Holders {
 
 impl Holders {
     /// Takes in what stands under the key, or did before something `older` was shown.
-    pub(super) fn note(&mut self, sight: &Sight, older: bool) {
-        self.last = self.followed_by(sight, older);
+    pub(super) fn note(&mut self, key_state: &KeyState, older: bool) {
+        self.last = self.followed_by(key_state, older);
     }
 
     /// Returns the times of the last holder once `sight` is known. An older record does
     /// not make it a faster one.
-    fn followed_by(&self, sight: &Sight, older: bool) -> Times {
-        match lease(sight) {
+    fn followed_by(&self, key_state: &KeyState, older: bool) -> Times {
+        match lease(key_state) {
             Some(lease) if older => self.last.slower(Times::of(lease)),
             Some(lease) => Times::of(lease),
             None => self.last,
@@ -69,14 +70,14 @@ impl Holders {
     /// one that was not: the slowest counts.
     pub(super) fn bind(&mut self, timing: Timing, now: Instant) {
         let own = Times {
-            lock: timing.lock(),
+            lock: timing.lock_time(),
             grace: timing.confirmation(),
         };
         let mut times = self.last.slower(own);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
             times = times.slower(bound.times);
         }
-        let until = now.after(timing.patience(times.lock + times.grace));
+        let until = now.after(timing.takeover_wait(times.lock + times.grace));
         self.bound = Some(Bound { until, times });
     }
 
@@ -88,8 +89,8 @@ impl Holders {
     /// Returns the times that bind whoever follows: those of the holder that is
     /// shown, or of the last one that was; and after a loss those of the last holder
     /// before it, for as long as it can live.
-    pub(super) fn binding(&self, sight: &Sight, older: bool, now: Instant) -> Times {
-        let times = self.followed_by(sight, older);
+    pub(super) fn binding(&self, key_state: &KeyState, older: bool, now: Instant) -> Times {
+        let times = self.followed_by(key_state, older);
         match &self.bound {
             Some(bound) if now < bound.until => times.slower(bound.times),
             Some(_) | None => times,
@@ -97,9 +98,9 @@ impl Holders {
     }
 }
 
-fn lease(sight: &Sight) -> Option<&Lease> {
-    match &sight.found {
-        Found::Record(record) => record.lease.as_ref(),
-        Found::Absent | Found::Marker => None,
+fn lease(key_state: &KeyState) -> Option<&Lease> {
+    match &key_state.found {
+        KeyValue::Record(record) => record.lease.as_ref(),
+        KeyValue::Absent | KeyValue::Marker => None,
     }
 }

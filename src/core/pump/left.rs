@@ -3,9 +3,10 @@
 
 use super::Hold;
 use super::facts::Facts;
-use crate::core::event::Under;
+use crate::core::command::LockContext;
 use crate::core::guard::Inherited;
-use crate::core::timing::{Instant, Timing};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// The lock under which the service was left running.
 #[derive(Clone, Debug)]
@@ -52,7 +53,7 @@ impl Left {
     }
 
     /// Returns what commands are told of that lock.
-    pub(super) fn under(&self, facts: &Facts) -> Under {
+    pub(super) fn under(&self, facts: &Facts) -> LockContext {
         match self {
             Left::Nothing => facts.under(None),
             Left::Hold(hold) => facts.under(Some(hold)),

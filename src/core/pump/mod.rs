@@ -47,14 +47,16 @@ use self::pending::Pending;
 use self::standby::Standby;
 use self::stopping::Stopping;
 use self::taking::{Confirming, Taking};
-use crate::core::event::{Command, Effect, Ending, Event, Level, Under};
+use crate::core::command::{Command, LockContext};
+use crate::core::event::{Effect, Ending, Event, Level};
 use crate::core::guard::{Fence, Inherited, Watch};
-use crate::core::record::{Incarnation, Lease, Record, Revision, Standing};
-use crate::core::timing::{Instant, Timing};
+use crate::core::record::{Incarnation, Lease, Record, RecordState, Revision};
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// Who this agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Me {
+pub struct AgentId {
     /// What it writes into the lock.
     pub token: String,
     /// This life of it.
@@ -67,10 +69,10 @@ pub struct Me {
     pub dead: Vec<Incarnation>,
 }
 
-impl Me {
+impl AgentId {
     /// Returns whether a record was written by a life of this agent before, which
     /// is proven dead. What has no boot proves nothing.
-    fn lived_as(&self, lease: &Lease) -> bool {
+    fn is_predecessor(&self, lease: &Lease) -> bool {
         self.dead.contains(&lease.incarnation)
             && lease.host == self.host
             && lease.boot == self.boot
@@ -165,7 +167,7 @@ impl Pump {
     /// service that a previous life of it left running, if its guard still watches
     /// that.
     #[must_use]
-    pub fn new(config: Config, me: Me, inherited: Option<Inherited>, now: Instant) -> Pump {
+    pub fn new(config: Config, me: AgentId, inherited: Option<Inherited>, now: Instant) -> Pump {
         let until = match &inherited {
             Some(inherited) => inherited.fence.valid_until,
             None => now.after(config.timing.renewal()),
@@ -183,7 +185,7 @@ impl Pump {
     /// Returns what the guard is to know: until when the service may run; `None` when
     /// what it knows is all there is. Of a service that a life before may have left
     /// running it hears nothing, so that what watches over that still does.
-    fn watch(&self) -> Option<(Watch, Under)> {
+    fn watch(&self) -> Option<(Watch, LockContext)> {
         let of_life_before = |left: &Inherited| (left.fence, left.under.clone());
         let may_run = match &self.state {
             State::Looking { inherited, .. } => inherited.as_ref().map(of_life_before),
@@ -201,7 +203,9 @@ impl Pump {
         };
         match may_run {
             Some((fence, under)) => Some((Watch::MayRun(fence), under)),
-            None if self.facts.service == Service::Down => Some((Watch::Down, Under::default())),
+            None if self.facts.service == Service::Down => {
+                Some((Watch::Down, LockContext::default()))
+            }
             None => None,
         }
     }
@@ -379,7 +383,7 @@ fn end(facts: &mut Facts, ending: Ending) -> Next {
 }
 
 /// Prepares the write of a record of this agent.
-fn pend(facts: &mut Facts, draft: Draft, now: Instant, give_up: Instant) -> Pending {
+fn prepare_write(facts: &mut Facts, draft: NewWrite, now: Instant, give_up: Instant) -> Pending {
     let (timing, nonce) = (facts.config.timing, facts.next_nonce());
     let lease = Lease {
         incarnation: facts.me.incarnation,
@@ -394,8 +398,8 @@ fn pend(facts: &mut Facts, draft: Draft, now: Instant, give_up: Instant) -> Pend
         standing: draft.standing,
     };
     let token = match draft.standing {
-        Standing::Taking | Standing::Active => facts.me.token.clone(),
-        Standing::Released => String::new(),
+        RecordState::Taking | RecordState::Active => facts.me.token.clone(),
+        RecordState::Released => String::new(),
     };
     let record = Record {
         token,
@@ -405,16 +409,16 @@ fn pend(facts: &mut Facts, draft: Draft, now: Instant, give_up: Instant) -> Pend
 }
 
 /// What differs from write to write.
-struct Draft {
+struct NewWrite {
     expected: Revision,
-    standing: Standing,
+    standing: RecordState,
     term: Option<Revision>,
     /// Grace that the holder before was promised, while it may still need it.
     grace: Duration,
 }
 
 /// Returns the earlier of two deadlines, of which each may be never.
-fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (Some(only), None) | (None, Some(only)) => Some(only),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::facts::{Facts, Io};
 use crate::core::event::{Effect, Event, Level, Written};
-use crate::core::record::{Found, Record, Revision};
-use crate::core::timing::{Instant, Ms};
+use crate::core::record::{KeyValue, Record, Revision};
+use crate::core::time::{Instant, Ms};
 
 /// A write that was asked for.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Pending {
     give_up: Instant,
     step: Step,
     /// A copy's outcome is unknown.
-    doubtful: bool,
+    outcome_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Pending {
             sent: now,
             give_up,
             step: Step::Due(now),
-            doubtful: false,
+            outcome_unknown: false,
         }
     }
 
@@ -93,11 +93,11 @@ impl Pending {
             (Event::Written(written), Step::Sent) => self.heed_written(facts, written, now),
             (Event::Read(answer), Step::Resolving) => match answer {
                 // A replica that lags behind: the key was refused, so it has moved.
-                Ok(sight) if sight.revision <= self.expected => {
+                Ok(key_state) if key_state.revision <= self.expected => {
                     self.step = Step::Resolve(now.after(pause(facts)));
                     Verdict::Open
                 }
-                Ok(sight) => self.heed_sight(&sight.found, sight.revision),
+                Ok(key_state) => self.heed_sight(&key_state.found, key_state.revision),
                 Err(_) => {
                     self.step = Step::Resolve(now.after(pause(facts)));
                     Verdict::Open
@@ -105,7 +105,7 @@ impl Pending {
             },
             // Answered before, as a rule; if not, nothing will come any more.
             (Event::Closed(_), Step::Sent) => {
-                self.doubtful = true;
+                self.outcome_unknown = true;
                 self.step = Step::Due(now);
                 Verdict::Open
             }
@@ -114,7 +114,7 @@ impl Pending {
                 Verdict::Open
             }
             (Event::Opened(opened), Step::Due(_) | Step::Resolve(_)) => {
-                self.heed_opened(&opened.sight.found, opened.sight.revision, now)
+                self.heed_opened(&opened.key_state.found, opened.key_state.revision, now)
             }
             (
                 Event::Tick
@@ -149,7 +149,7 @@ impl Pending {
                 Verdict::RolledBack
             }
             Written::Moved(current) => {
-                if self.doubtful {
+                if self.outcome_unknown {
                     self.step = Step::Resolve(now);
                     return Verdict::Open;
                 }
@@ -174,7 +174,7 @@ impl Pending {
                     Level::Debug,
                     format!("no answer to a write after {after}: {why}"),
                 );
-                self.doubtful = true;
+                self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(facts))));
                 Verdict::Open
             }
@@ -182,7 +182,7 @@ impl Pending {
     }
 
     /// The read after a refused repeat: mine by the nonce, or not.
-    fn heed_sight(&self, found: &Found, revision: Revision) -> Verdict {
+    fn heed_sight(&self, found: &KeyValue, revision: Revision) -> Verdict {
         if self.wrote(found) {
             return Verdict::Held {
                 revision,
@@ -196,7 +196,7 @@ impl Pending {
     }
 
     /// A bucket opened again shows the key: enough to decide, if it has moved.
-    fn heed_opened(&mut self, found: &Found, revision: Revision, now: Instant) -> Verdict {
+    fn heed_opened(&mut self, found: &KeyValue, revision: Revision, now: Instant) -> Verdict {
         if revision > self.expected {
             return self.heed_sight(found, revision);
         }
@@ -204,16 +204,16 @@ impl Pending {
         Verdict::Open
     }
 
-    fn wrote(&self, found: &Found) -> bool {
+    fn wrote(&self, found: &KeyValue) -> bool {
         match (found, &self.record.lease) {
             (
-                Found::Record(Record {
+                KeyValue::Record(Record {
                     lease: Some(theirs),
                     ..
                 }),
                 Some(ours),
             ) => theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce,
-            (Found::Record(_) | Found::Absent | Found::Marker, _) => false,
+            (KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker, _) => false,
         }
     }
 
@@ -224,7 +224,7 @@ impl Pending {
         }
         match self.step {
             Step::Due(at) if at <= now => {
-                if !self.doubtful {
+                if !self.outcome_unknown {
                     self.first_sent = now;
                 }
                 self.sent = now;

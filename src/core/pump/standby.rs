@@ -12,10 +12,11 @@ use super::left::Left;
 use super::pending::pause;
 use super::stopping::Stopping;
 use super::taking::Taking;
-use super::{Next, State, end, shut_down, sooner};
-use crate::core::event::{Command, Ending, Event, Level, Outcome, Role};
+use super::{Next, State, earliest, end, shut_down};
+use crate::core::command::{Command, Outcome, Role};
+use crate::core::event::{Ending, Event, Level};
 use crate::core::record::Revision;
-use crate::core::timing::{Instant, Ms};
+use crate::core::time::{Instant, Ms};
 
 /// How much longer than the last one a confirming check is expected to take, as
 /// a divisor: a quarter.
@@ -132,7 +133,7 @@ impl Standby {
     /// Runs a check, if there is one. No command runs.
     fn check(&self, facts: &mut Facts, now: Instant) -> bool {
         if facts.config.check {
-            let deadline = now.after(facts.config.timing.lock());
+            let deadline = now.after(facts.config.timing.lock_time());
             let under = facts.under(None);
             facts.run(Command::Check, Role::Standby, deadline, under);
         }
@@ -184,7 +185,7 @@ impl Standby {
         if self.reported.as_ref() != Some(holder) {
             let text = format!(
                 "the lock is held by {holder}, revision {}",
-                seen.sight.revision
+                seen.key_state.revision
             );
             self.reported = Some(holder.clone());
             let again = facts.refused.is_some();
@@ -196,7 +197,7 @@ impl Standby {
         let known = facts
             .seen
             .as_ref()
-            .map_or(Revision(0), |seen| seen.sight.revision);
+            .map_or(Revision(0), |seen| seen.key_state.revision);
         let wanted = now >= self.read_at || facts.hinted > known;
         if facts.open && facts.io.is_none() && wanted {
             self.hint_led = now < self.read_at;
@@ -240,7 +241,7 @@ impl Standby {
             let timing = facts.config.timing;
             let down = facts.service == Service::Down;
             self.stroke_at = now.after(if down {
-                timing.lock()
+                timing.lock_time()
             } else {
                 timing.renewal()
             });
@@ -288,17 +289,17 @@ impl Standby {
         let act_at = match self.phase {
             Phase::Resting if idle(facts) => {
                 let decide_at = prospect.map(|prospect| self.decide_at(prospect));
-                sooner(decide_at, Some(self.stroke_at))
+                earliest(decide_at, Some(self.stroke_at))
             }
             Phase::Ready { since } => {
                 let stale_at = since.after(facts.config.timing.renewal());
-                sooner(prospect.map(Seen::take_at), Some(stale_at))
+                earliest(prospect.map(Seen::take_at), Some(stale_at))
             }
             Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Deciding { .. } => {
                 None
             }
         };
-        sooner(read_at, act_at)
+        earliest(read_at, act_at)
     }
 }
 

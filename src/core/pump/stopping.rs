@@ -8,14 +8,13 @@ use super::facts::{Facts, Service};
 use super::left::Left;
 use super::pending::attempt;
 use super::standby::Standby;
-use super::{Draft, Hold, Next, State, end, pend, sooner};
-use crate::core::event::{
-    BESIDE_START, Command, Effect, Ending, Event, Level, MAY_STILL_RUN, Outcome, Role, Under,
-    Written,
-};
+use super::{Hold, NewWrite, Next, State, earliest, end, prepare_write};
+use crate::core::command::{BESIDE_START, Command, LockContext, MAY_STILL_RUN, Outcome, Role};
+use crate::core::event::{Effect, Ending, Event, Level, Written};
 use crate::core::guard::{Fence, Inherited};
-use crate::core::record::Standing;
-use crate::core::timing::{Instant, Ms, SLACK};
+use crate::core::record::RecordState;
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::SLACK;
 
 /// What becomes of the lock when the service is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +187,7 @@ impl Stopping {
     }
 
     /// Returns what commands are told of the lock that the service ran under.
-    pub(super) fn under(&self, facts: &Facts) -> Under {
+    pub(super) fn under(&self, facts: &Facts) -> LockContext {
         self.left.under(facts)
     }
 
@@ -462,14 +461,14 @@ impl Stopping {
         let Left::Hold(hold) = &self.left else {
             return;
         };
-        let draft = Draft {
+        let draft = NewWrite {
             expected: hold.revision,
-            standing: Standing::Released,
+            standing: RecordState::Released,
             term: Some(hold.term),
             grace: facts.config.timing.confirmation(),
         };
         let until = now.after(attempt(facts));
-        pend(facts, draft, now, until).advance(facts, now);
+        prepare_write(facts, draft, now, until).advance(facts, now);
         self.phase = Phase::Releasing { until };
     }
 
@@ -488,7 +487,7 @@ impl Stopping {
     pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
         let dead_by = (!self.late).then_some(self.dead_by);
         match self.phase {
-            Phase::Killing { until: at } | Phase::Due(at) => sooner(Some(at), dead_by),
+            Phase::Killing { until: at } | Phase::Due(at) => earliest(Some(at), dead_by),
             Phase::Running { .. } if !self.late => dead_by,
             // Its end is announced; the watchdog ends it.
             Phase::Running { until, .. } | Phase::Resorting { until } => {

@@ -9,11 +9,11 @@ use super::left::Left;
 use super::pending::{Pending, Verdict};
 use super::standby::{Standby, stood_still};
 use super::stopping::Stopping;
-use super::{Draft, Hold, Next, State, pend, shut_down, sooner};
+use super::{Hold, NewWrite, Next, State, earliest, prepare_write, shut_down};
 use crate::core::event::{Ending, Event, Level};
 use crate::core::guard::Inherited;
-use crate::core::record::{Found, Record, Revision, Standing};
-use crate::core::timing::{Instant, Ms};
+use crate::core::record::{KeyValue, Record, RecordState, Revision};
+use crate::core::time::{Instant, Ms};
 
 /// The acquiring write is under way.
 #[derive(Clone, Debug)]
@@ -38,29 +38,31 @@ struct Adoption {
 impl Taking {
     /// Takes the lock as it was seen, in the way that its claim allows.
     pub(super) fn go(facts: &mut Facts, seen: &Seen, now: Instant) -> Next {
-        let Seen { sight, claim, .. } = seen;
+        let Seen {
+            key_state, claim, ..
+        } = seen;
         let give_up = now.after(facts.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
-        let previous = match &sight.found {
-            Found::Record(Record { token, .. }) => {
+        let previous = match &key_state.found {
+            KeyValue::Record(Record { token, .. }) => {
                 let other = !token.is_empty() && *token != facts.me.token;
                 other.then(|| token.clone())
             }
-            Found::Absent | Found::Marker => None,
+            KeyValue::Absent | KeyValue::Marker => None,
         };
         let standing = if claim.confirm.is_some() {
-            Standing::Taking
+            RecordState::Taking
         } else {
-            Standing::Active
+            RecordState::Active
         };
         let grace = claim.confirm.unwrap_or_default();
-        let draft = Draft {
-            expected: sight.revision,
+        let draft = NewWrite {
+            expected: key_state.revision,
             standing,
             term: None,
             grace,
         };
-        let mut pending = pend(facts, draft, now, give_up);
+        let mut pending = prepare_write(facts, draft, now, give_up);
         pending.advance(facts, now);
         let taking = Taking {
             pending,
@@ -83,14 +85,14 @@ impl Taking {
             let why = "the lock is not the previous life's any more".to_owned();
             return Stopping::inherited(facts, inherited, why, now);
         };
-        let draft = Draft {
-            expected: seen.sight.revision,
-            standing: Standing::Active,
+        let draft = NewWrite {
+            expected: seen.key_state.revision,
+            standing: RecordState::Active,
             term: Some(term),
             grace: Duration::ZERO,
         };
         let valid_until = inherited.fence.valid_until;
-        let mut pending = pend(facts, draft, now, valid_until);
+        let mut pending = prepare_write(facts, draft, now, valid_until);
         pending.advance(facts, now);
         let taking = Taking {
             pending,
@@ -184,7 +186,7 @@ impl Taking {
     }
 
     pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
-        sooner(Some(self.give_up), self.pending.deadline(facts))
+        earliest(Some(self.give_up), self.pending.deadline(facts))
     }
 }
 
@@ -250,13 +252,13 @@ impl Confirming {
         }
         if self.renewal.is_none() && now >= self.renew_at {
             self.renew_at = self.renew_at.after(facts.config.timing.renewal()).max(now);
-            let draft = Draft {
+            let draft = NewWrite {
                 expected: self.hold.revision,
-                standing: Standing::Taking,
+                standing: RecordState::Taking,
                 term: Some(self.hold.term),
                 grace: self.grace,
             };
-            self.renewal = Some(pend(facts, draft, now, self.hold.valid_until));
+            self.renewal = Some(prepare_write(facts, draft, now, self.hold.valid_until));
         }
         if let Some(renewal) = &mut self.renewal {
             renewal.advance(facts, now);
@@ -271,6 +273,6 @@ impl Confirming {
             Some(renewal) => renewal.deadline(facts),
             None => Some(self.renew_at.min(self.until)),
         };
-        sooner(Some(self.hold.valid_until), next)
+        earliest(Some(self.hold.valid_until), next)
     }
 }

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use super::place::{check_names, open_private};
 use super::text::{self, Names};
 use crate::core::event::{Opened, Written};
-use crate::core::record::{BucketId, Found, Record, Revision, Sight};
-use crate::core::timing::Instant;
+use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use crate::core::time::Instant;
 use crate::store::OpenError;
 use crate::sys::{self, Alarm, Want};
 
@@ -132,7 +132,7 @@ impl Folder {
         };
         // Before the key is read, so that no change after it goes unseen.
         let inotify = folder.subscribe();
-        let (sight, last) = folder.state(names)?;
+        let (key_state, last) = folder.state(names)?;
         drop(held);
         folder.epoch = epoch;
         match inotify {
@@ -151,7 +151,7 @@ impl Folder {
             },
             last,
             age: age(created),
-            sight,
+            key_state,
             replicas: 1,
             remarks,
         };
@@ -277,54 +277,54 @@ impl Folder {
     }
 
     /// Returns what stands under the key, and the bucket's highest revision.
-    pub(super) fn state(&self, names: &Names) -> Result<(Sight, Revision), Fault> {
+    pub(super) fn state(&self, names: &Names) -> Result<(KeyState, Revision), Fault> {
         // The sequence last: without the lock it may only be too new.
-        let sight = self.sight(names)?;
+        let key_state = self.key_state(names)?;
         let Some(body) = self.file(SEQUENCE)? else {
             return Err(self.damaged(SEQUENCE, "is missing"));
         };
         let Some(last) = text::parse_number("sequence", &body) else {
             return Err(self.damaged(SEQUENCE, "does not say what it should"));
         };
-        let revision = sight.revision;
+        let revision = key_state.revision;
         if revision > Revision(last) {
             let what = format!("stands at {last}, before revision {revision} of a record");
             return Err(self.damaged(SEQUENCE, &what));
         }
-        Ok((sight, Revision(last)))
+        Ok((key_state, Revision(last)))
     }
 
-    fn sight(&self, names: &Names) -> Result<Sight, Fault> {
-        if let Some(sight) = self.record(names)? {
-            return Ok(sight);
+    fn key_state(&self, names: &Names) -> Result<KeyState, Fault> {
+        if let Some(key_state) = self.record(names)? {
+            return Ok(key_state);
         }
         let Some(body) = self.file(&names.first)? else {
-            return Ok(Sight {
+            return Ok(KeyState {
                 revision: Revision(0),
-                found: Found::Absent,
+                found: KeyValue::Absent,
             });
         };
         // The key's first record may have been stored since the look above.
-        if let Some(sight) = self.record(names)? {
-            return Ok(sight);
+        if let Some(key_state) = self.record(names)? {
+            return Ok(key_state);
         }
         match text::parse_number("first", &body) {
-            Some(revision) if revision > 0 => Ok(Sight {
+            Some(revision) if revision > 0 => Ok(KeyState {
                 revision: Revision(revision),
-                found: Found::Marker,
+                found: KeyValue::Marker,
             }),
             _ => Err(self.damaged(&names.first, "does not say what it should")),
         }
     }
 
-    fn record(&self, names: &Names) -> Result<Option<Sight>, Fault> {
+    fn record(&self, names: &Names) -> Result<Option<KeyState>, Fault> {
         let Some(body) = self.file(&names.record)? else {
             return Ok(None);
         };
         match text::decode_record(&body) {
-            Some((revision, record)) if revision > Revision(0) => Ok(Some(Sight {
+            Some((revision, record)) if revision > Revision(0) => Ok(Some(KeyState {
                 revision,
-                found: Found::Record(record),
+                found: KeyValue::Record(record),
             })),
             _ => Err(self.damaged(&names.record, "does not say what it should")),
         }
@@ -340,9 +340,9 @@ impl Folder {
     ) -> Result<Written, Fault> {
         let _held = self.hold(deadline)?;
         self.verify()?;
-        let (sight, last) = self.state(names)?;
-        if sight.revision != expected {
-            return Ok(Written::Moved(Some(sight.revision)));
+        let (key_state, last) = self.state(names)?;
+        if key_state.revision != expected {
+            return Ok(Written::Moved(Some(key_state.revision)));
         }
         let Some(next) = last.0.checked_add(1) else {
             return Err(self.damaged(SEQUENCE, "has no number left"));

@@ -1,7 +1,7 @@
 //! What the server's answers mean to a lock. Pure.
 
 use crate::core::event::{Notice, Written};
-use crate::core::record::{Found, Record, Revision, Sight};
+use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::nats::jetstream::{self, Failure, Stored, code};
 use crate::nats::{Headers, RequestError};
 use crate::store::lease;
@@ -85,7 +85,7 @@ pub(crate) fn direct(
     payload: &[u8],
     stream: &str,
     subject: &str,
-) -> Result<Sight, String> {
+) -> Result<KeyState, String> {
     match headers.status() {
         Some(STATUS_NOT_FOUND) => return Ok(absent()),
         Some(status) => {
@@ -98,16 +98,16 @@ pub(crate) fn direct(
         return Err(format!("read: answered with another key than {subject}"));
     }
     match origin(headers, stream) {
-        Some(revision) => Ok(sight(revision, headers, payload)),
+        Some(revision) => Ok(key_state(revision, headers, payload)),
         None => Err(format!("read: answer without a revision of {stream}")),
     }
 }
 
 /// Returns what a message that MSG.GET found says.
-pub(crate) fn leader(stored: Option<Stored>) -> Sight {
+pub(crate) fn leader(stored: Option<Stored>) -> KeyState {
     match stored {
         Some(Stored { seq, headers, data }) => {
-            sight(Revision(seq), &Headers::parse(&headers), &data)
+            key_state(Revision(seq), &Headers::parse(&headers), &data)
         }
         None => absent(),
     }
@@ -152,21 +152,21 @@ pub(crate) fn printable(text: &str) -> String {
     text.trim().to_owned()
 }
 
-fn absent() -> Sight {
-    Sight {
+fn absent() -> KeyState {
+    KeyState {
         revision: Revision(0),
-        found: Found::Absent,
+        found: KeyValue::Absent,
     }
 }
 
-fn sight(revision: Revision, headers: &Headers, payload: &[u8]) -> Sight {
+fn key_state(revision: Revision, headers: &Headers, payload: &[u8]) -> KeyState {
     let deleted = headers
         .iter()
         .any(|(name, value)| name == "KV-Operation" && (value == "DEL" || value == "PURGE"));
     let found = if deleted || headers.get("Nats-Marker-Reason").is_some() {
-        Found::Marker
+        KeyValue::Marker
     } else {
-        Found::Record(Record {
+        KeyValue::Record(Record {
             token: String::from_utf8_lossy(payload).into_owned(),
             lease: lease::from_headers(|name| match headers.get(name) {
                 None if MAY_BE_BLANK.contains(&name) => Some(""),
@@ -174,7 +174,7 @@ fn sight(revision: Revision, headers: &Headers, payload: &[u8]) -> Sight {
             }),
         })
     };
-    Sight { revision, found }
+    KeyState { revision, found }
 }
 
 /// Returns the revision of a message that `stream` handed out.

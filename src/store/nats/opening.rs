@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Bucket, Ears, NatsStore, Settings, answer};
 use crate::core::event::{Opened, Written};
-use crate::core::record::{BucketId, Found, Record, Revision};
-use crate::core::timing::Instant;
+use crate::core::record::{BucketId, KeyValue, Record, Revision};
+use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
 use crate::store::{OpenError, name};
@@ -38,16 +38,16 @@ impl NatsStore {
         self.listen()?;
         // Read after subscribing, so that a change in between is not missed.
         let subject = self.subject.clone();
-        let sight = self.leader(&subject, deadline)?;
+        let key_state = self.leader(&subject, deadline)?;
         Ok(Opened {
             bucket: BucketId {
                 epoch,
                 created: info.created,
             },
-            last: Revision(info.last_seq).max(written).max(sight.revision),
+            last: Revision(info.last_seq).max(written).max(key_state.revision),
             age: None,
             replicas: u32::try_from(config.num_replicas).unwrap_or(u32::MAX),
-            sight,
+            key_state,
             remarks,
         })
     }
@@ -199,16 +199,17 @@ impl NatsStore {
         let subject = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
         let mut lost = 0;
         while lost < EPOCH_ATTEMPTS_MAX {
-            let sight = self.leader(&subject, deadline)?;
-            if let Found::Record(Record { token, .. }) = sight.found
+            let key_state = self.leader(&subject, deadline)?;
+            if let KeyValue::Record(Record { token, .. }) = key_state.found
                 && !token.trim().is_empty()
             {
-                return Ok((token, sight.revision));
+                return Ok((token, key_state.revision));
             }
             let id = sys::random()
                 .map_err(|error| OpenError::Unreachable(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let sent = self.compare_and_set(&subject, sight.revision, &[], id.as_bytes(), deadline);
+            let sent =
+                self.compare_and_set(&subject, key_state.revision, &[], id.as_bytes(), deadline);
             match &sent {
                 // A stream that is just being made does not listen yet.
                 Err(RequestError::NoResponders) => {

@@ -3,7 +3,7 @@
 
 use super::opening::whom;
 use super::{NatsStore, Settings};
-use crate::core::timing::Instant;
+use crate::core::time::Instant;
 use crate::nats::RequestError;
 use crate::nats::jetstream::code;
 use crate::store::{OpenError, holder_in_words, name};
@@ -77,11 +77,11 @@ impl NatsStore {
     /// lock.
     fn read_all(&mut self, deadline: Instant) -> Result<String, OpenError> {
         let subject = self.subject.clone();
-        let sight = self.leader(&subject, deadline)?;
+        let key_state = self.leader(&subject, deadline)?;
         self.read_now(deadline).map_err(OpenError::Unreachable)?;
         let epoch = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
         self.leader(&epoch, deadline)?;
-        Ok(holder_in_words(&self.settings.key, &sight))
+        Ok(holder_in_words(&self.settings.key, &key_state))
     }
 
     fn is_permitted_to_make(&mut self, deadline: Instant) -> Result<(), OpenError> {

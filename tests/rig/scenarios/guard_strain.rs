@@ -39,7 +39,7 @@ pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
             let muted_at = now();
             host.set_reading(false);
             host.service.set_chatter(CHATTER);
-            let window = scene.timing.lock() * 3;
+            let window = scene.timing.lock_time() * 3;
             scene.check_nothing_moves(report, muted_at, window);
             let renewal = host.proxy.last_known_renewal();
             let renewed_at = renewal.map_or(muted_at, |renewal| renewal.at);
@@ -59,7 +59,7 @@ pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
             ));
 
             host.set_reading(false);
-            let window = scene.timing.lock();
+            let window = scene.timing.lock_time();
             scene.check_nothing_moves(report, read_at, window);
             let killed_at = kill_agent(scene, active);
             let taken = check_takeover(scene, report, active, killed_at);

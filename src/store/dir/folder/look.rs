@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{EPOCH, Folder};
-use crate::core::record::Sight;
+use crate::core::record::KeyState;
 use crate::store::OpenError;
 use crate::store::dir::place::{check_names, find_private};
 use crate::store::dir::text::Names;
@@ -20,7 +20,7 @@ impl Folder {
         base: &Path,
         bucket: &str,
         names: &Names,
-    ) -> Result<Option<Sight>, OpenError> {
+    ) -> Result<Option<KeyState>, OpenError> {
         check_names(bucket, names)?;
         let path = base.join(bucket);
         let Some(dir) = find_private(base, &path)? else {
@@ -40,7 +40,7 @@ impl Folder {
             None => return Ok(None),
         };
         folder.epoch_parts()?;
-        let (sight, _) = folder.state(names)?;
-        Ok(Some(sight))
+        let (key_state, _) = folder.state(names)?;
+        Ok(Some(key_state))
     }
 }

@@ -79,13 +79,13 @@ fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
     let read = |lines: &str| direct(&block(lines), b"t", STREAM, SUBJECT);
     let forged = "Nats-Sequence: 99\r\nNats-Stream: KV_x\r\nNats-Subject: y";
     for lines in [SERVERS.to_owned(), format!("{forged}\r\n{SERVERS}")] {
-        let sight = read(&lines).expect("read");
-        assert_eq!(sight.revision, Revision(5), "{lines}");
-        let found = Found::Record(Record {
+        let key_state = read(&lines).expect("read");
+        assert_eq!(key_state.revision, Revision(5), "{lines}");
+        let found = KeyValue::Record(Record {
             token: "t".to_owned(),
             lease: None,
         });
-        assert_eq!(sight.found, found);
+        assert_eq!(key_state.found, found);
     }
     for (from, to) in [
         ("KV_locks", "KV_other"),
@@ -105,7 +105,7 @@ fn the_status_of_a_direct_read_decides_first() {
         let headers = Headers::parse(format!("NATS/1.0 {line}\r\n\r\n").as_bytes());
         direct(&headers, b"", STREAM, SUBJECT)
     };
-    assert_eq!(status("404 Message Not Found"), Ok(absent()));
+    assert_eq!(status("404 Message Not KeyValue"), Ok(absent()));
     for other in ["408 Bad Request", "503", "500 x"] {
         assert!(status(other).is_err(), "{other}");
     }
@@ -118,22 +118,26 @@ fn marks_of_deletion_are_told_by_their_headers() {
         "KV-Operation: PURGE",
         "Nats-Marker-Reason: MaxAge",
     ] {
-        let sight = direct(
+        let key_state = direct(
             &block(&format!("{mark}\r\n{SERVERS}")),
             b"",
             STREAM,
             SUBJECT,
         );
-        assert_eq!(sight.map(|sight| sight.found), Ok(Found::Marker), "{mark}");
+        assert_eq!(
+            key_state.map(|key_state| key_state.found),
+            Ok(KeyValue::Marker),
+            "{mark}"
+        );
         let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
-        let sight = leader(Some(Stored {
+        let key_state = leader(Some(Stored {
             seq: 5,
             headers,
             data: Vec::new(),
         }));
         assert_eq!(
-            (sight.revision, sight.found),
-            (Revision(5), Found::Marker),
+            (key_state.revision, key_state.found),
+            (Revision(5), KeyValue::Marker),
             "{mark}"
         );
     }
@@ -177,8 +181,8 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
         .map(|(name, value)| format!("{name}: {value}"))
         .collect();
     let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
-    let sight = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
-    assert_eq!(sight.found, Found::Record(record));
+    let key_state = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
+    assert_eq!(key_state.found, KeyValue::Record(record));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::core::timing::{Ms, Timing};
+use crate::core::time::Ms;
+use crate::core::timing::Timing;
 
 /// Returns how long after a kick a device of this timeout bites at the latest.
 /// Their clocks are coarse: an i6300esb takes 1024 ms for a second.

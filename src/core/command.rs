@@ -1,0 +1,161 @@
+//! The operator's commands: which there are, what each is told, how each ended.
+
+use std::fmt;
+
+use crate::core::record::Revision;
+use crate::core::time::Instant;
+
+/// One of the operator's commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Tells whether the service is, or could be, healthy here.
+    Check,
+    /// Asserts that the service runs here.
+    Start,
+    /// Asserts that the service does not run here.
+    Stop,
+    /// Makes an end of a service that could not be stopped in time.
+    LastResort,
+}
+
+impl Command {
+    /// All of them; their order is their index.
+    pub const ALL: [Command; 4] = [
+        Command::Check,
+        Command::Start,
+        Command::Stop,
+        Command::LastResort,
+    ];
+
+    /// Returns the name that the command is given as `$0`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Command::Check => "healthcheck",
+            Command::Start => "start",
+            Command::Stop => "stop",
+            Command::LastResort => "last-resort",
+        }
+    }
+}
+
+/// What a command is told that this agent is: its `$1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It holds the lock, or is about to.
+    Active,
+    /// It does not.
+    Standby,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Active => "active",
+            Role::Standby => "standby",
+        })
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With exit status 0.
+    Succeeded,
+    /// In any other way, said in words.
+    Failed(String),
+    /// Killed with its process group because its deadline had come.
+    Overran,
+}
+
+impl Outcome {
+    /// Returns why it failed, in words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Outcome::Succeeded => "it succeeded",
+            Outcome::Failed(why) => why,
+            Outcome::Overran => "it did not end in time and was killed",
+        }
+    }
+
+    /// As [`Outcome::why`], for a stop after which the service is not known to be down. One
+    /// that succeeded began beside a start; and when that has ended it is killed: `cut_short`.
+    #[must_use]
+    pub fn why_not_down(&self, cut_short: bool) -> &str {
+        match self {
+            Outcome::Succeeded => BESIDE_START,
+            Outcome::Overran if cut_short => BESIDE_START,
+            Outcome::Failed(_) | Outcome::Overran => self.why(),
+        }
+    }
+}
+
+/// Why a stop or a last resort does not count: start could still do its work after it.
+pub const BESIDE_START: &str = "start had not ended when it began";
+
+/// What agent and guard say when a service is not known to be down in time.
+pub const MAY_STILL_RUN: &str = "THE SERVICE MAY STILL RUN although its lock has run out: another \
+                                 host may start it now; stop it by hand";
+
+/// A command to run, and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which one.
+    pub command: Command,
+    /// Its `$1`.
+    pub role: Role,
+    /// When it is killed with its process group.
+    pub deadline: Instant,
+    /// Whether a start command is still running beside this check.
+    pub starting: bool,
+    /// The lock that it runs under.
+    pub under: LockContext,
+}
+
+/// What a command is told of the lock that it runs under.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockContext {
+    /// Fencing token: revision of the acquiring write, while the lock is held.
+    pub term: Option<Revision>,
+    /// The bucket's epoch, without which a term means nothing.
+    pub epoch: Option<String>,
+    /// Token of the holder before, where one is known.
+    pub previous: Option<String>,
+}
+
+/// Longest text that a command is told: names have 200 bytes, ids less.
+const TOLD_BYTES_MAX: usize = 255;
+
+impl LockContext {
+    /// Returns it without what no environment can hold: whoever may write to the
+    /// bucket could keep stop from being run otherwise.
+    #[must_use]
+    pub fn tellable(self) -> LockContext {
+        let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');
+        LockContext {
+            term: self.term,
+            epoch: self.epoch.filter(tellable),
+            previous: self.previous.filter(tellable),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_whose_name_no_environment_can_hold_keeps_nobody_from_running_stop() {
+        let told = |previous: &str| {
+            let under = LockContext {
+                previous: Some(previous.to_owned()),
+                ..LockContext::default()
+            };
+            under.tellable().previous
+        };
+        assert_eq!(told("beta").as_deref(), Some("beta"));
+        assert_eq!(told(&"x".repeat(200_000)), None);
+        assert_eq!(told("be\0ta"), None);
+    }
+}
