@@ -114,9 +114,9 @@ mod tests {
             ("NATS/1.0\r\n\r\n", None, ""),
             ("NATS/1.0 503\r\n\r\n", Some(503), ""),
             (
-                "NATS/1.0 404 Message Not KeyValue\r\n\r\n",
+                "NATS/1.0 404 Message Not Found\r\n\r\n",
                 Some(404),
-                "Message Not KeyValue",
+                "Message Not Found",
             ),
             (
                 "NATS/1.0   408   Bad Request \r\n\r\n",

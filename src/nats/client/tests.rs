@@ -134,7 +134,7 @@ fn nobody_listens_and_nobody_may() {
         peer.say(&format!("HMSG {reply} 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"));
         let reply = peer.frame().reply().to_owned();
         peer.say(&format!(
-            "HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not KeyValue\r\n\r\n\r\n"
+            "HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not Found\r\n\r\n\r\n"
         ));
         peer.frame();
         peer.say("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
@@ -144,7 +144,7 @@ fn nobody_listens_and_nobody_may() {
     assert_eq!(request(&mut client, 5000), Err(RequestError::NoResponders));
     let missing = request(&mut client, 5000).expect("a reply");
     assert_eq!(missing.headers.status(), Some(404));
-    assert_eq!(missing.headers.description(), "Message Not KeyValue");
+    assert_eq!(missing.headers.description(), "Message Not Found");
     match request(&mut client, 5000) {
         Err(RequestError::Forbidden(text)) => assert!(text.contains("\"$KV.b.k\""), "{text}"),
         other => panic!("not forbidden: {other:?}"),

@@ -105,7 +105,7 @@ fn the_status_of_a_direct_read_decides_first() {
         let headers = Headers::parse(format!("NATS/1.0 {line}\r\n\r\n").as_bytes());
         direct(&headers, b"", STREAM, SUBJECT)
     };
-    assert_eq!(status("404 Message Not KeyValue"), Ok(absent()));
+    assert_eq!(status("404 Message Not Found"), Ok(absent()));
     for other in ["408 Bad Request", "503", "500 x"] {
         assert!(status(other).is_err(), "{other}");
     }
