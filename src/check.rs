@@ -1,81 +1,83 @@
-//! `putex check`: what is set, and everything that is wrong with it, found by what an
-//! agent uses itself. Nothing is started, made or written.
+//! `putex check`: shows the settings and every fault in them, with the code that an agent
+//! uses itself. Starts, creates and writes nothing.
 
 mod show;
 
 use std::time::Duration;
 
-use crate::cli::settings::Rank;
+use crate::cli::connect::{self, Endpoint, Servers};
+use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::guard::look_at_device;
 use crate::nats::{Server, unknown_names};
-use crate::reach::{self, Reach, Servers};
 use crate::store::{OpenError, holder_in_words};
 use crate::sys;
 
-/// Longest that names are looked up. A script that starts an agent waits for it.
+/// Longest time for looking names up. A script that starts an agent waits for it.
 const NAMES_MAX: Duration = Duration::from_secs(2);
 
-/// Longest that servers are asked.
+/// Longest time for requests to all servers.
 const SERVERS_MAX: Duration = Duration::from_secs(5);
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is set, line by line, and that it is right if it is.
+    /// The settings, a line each, and a last line if there are no problems.
     pub shown: String,
-    /// What an agent would warn of, or can do without.
+    /// Faults with which an agent runs.
     pub warnings: Vec<String>,
-    /// What ends an agent, or keeps it from ever being active; the first says how it
-    /// ends.
+    /// Faults that end an agent or keep it from ever being active. The exit status is that
+    /// of the first.
     pub problems: Vec<Refusal>,
 }
 
-/// Checks what an agent would be asked for.
+/// Checks the settings of an agent.
 #[must_use]
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
-    let asked = &args.asked;
+    let resolved = &args.resolved;
     let mut findings = Findings {
-        problems: asked.faults.clone(),
+        problems: resolved.faults.clone(),
         ..Findings::default()
     };
-    let way = asked.way.as_ref();
-    let (reach, faults) = match way {
-        Some((place, access)) => reach::reach(place, access, var),
+    let location = resolved.location.as_ref();
+    let (endpoint, faults) = match location {
+        Some((location, access)) => connect::endpoint(location, access, var),
         None => (None, Vec::new()),
     };
     findings.problems.extend(faults);
     findings
         .warnings
-        .extend(way.and_then(|(place, _)| reach::unasked(place)));
-    findings.shown = show::settings(args, reach.as_ref(), host);
-    look_for_device(asked.device.as_ref(), &mut findings);
-    if let Some(Reach::Nats(servers)) = &reach {
+        .extend(location.and_then(|(location, _)| connect::default_dir_warning(location)));
+    findings.shown = show::settings(args, endpoint.as_ref(), host);
+    check_device(resolved.device.as_ref(), &mut findings);
+    if let Some(Endpoint::Nats(servers)) = &endpoint {
         match unknown_names(&servers.servers, sys::now().after(NAMES_MAX)) {
             Ok(unknown) => findings.warnings.extend(unknown),
             Err(error) => findings.warnings.push(format!("no names: {error}")),
         }
     }
-    let reach = reach.filter(|_| findings.problems.is_empty());
-    if let (Some(agent), Some(reach)) = (&asked.args, reach) {
+    let endpoint = endpoint.filter(|_| findings.problems.is_empty());
+    if let (Some(agent), Some(endpoint)) = (&resolved.args, endpoint) {
         let connect = args.settings.is_on(Name::Connect);
-        look_at_store(agent, reach, connect, &mut findings);
+        check_store(agent, endpoint, connect, &mut findings);
     }
-    if let (Some(agent), []) = (&asked.args, &findings.problems[..]) {
+    if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         let right = format!("{}: the options are right\n", agent.key);
         findings.shown.push_str(&right);
     }
-    let quiet = &args.settings;
-    // What the file says of the log is for the agent.
-    if quiet.is_on(Name::Quiet) && quiet.rank(Name::Quiet) == Some(Rank::Line) {
+    let settings = &args.settings;
+    // `quiet` in a file is meant for the log of the agent.
+    if settings.is_on(Name::Quiet)
+        && settings.precedence(Name::Quiet) == Some(Precedence::CommandLine)
+    {
         findings.shown.clear();
     }
     findings
 }
 
-fn look_for_device(device: Option<&(String, bool)>, findings: &mut Findings) {
+fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
     let Some((path, required)) = device else {
         return;
     };
@@ -89,17 +91,18 @@ fn look_for_device(device: Option<&(String, bool)>, findings: &mut Findings) {
     }
 }
 
-/// Asks every server: each of them must have the same bucket, and an agent may come to any.
+/// Inspects the bucket by each server: an agent may connect to any of them, so all must have
+/// the same bucket.
 ///
 /// # Errors
 ///
-/// What is wrong with one of them; that none can be reached, if so.
-fn survey(
+/// One of them has no fit bucket, or none can be reached.
+fn inspect_servers(
     agent: &AgentArgs,
     servers: &Servers,
     findings: &mut Findings,
 ) -> Result<Vec<String>, OpenError> {
-    let (mut remarks, mut missed) = (Vec::new(), Vec::new());
+    let (mut remarks, mut unreachable) = (Vec::new(), Vec::new());
     let mut first: Option<(&Server, Option<String>)> = None;
     let until = sys::now().after(SERVERS_MAX);
     for (at, server) in servers.servers.iter().enumerate() {
@@ -107,14 +110,14 @@ fn survey(
             servers: vec![server.clone()],
             ..servers.clone()
         };
-        // What one of them does not use is for the others.
+        // Time that one of them does not need is for the others.
         let now = sys::now();
         let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
-        let turn = now.after(until.since(now) / left);
-        let found = match reach::nats_store(agent, alone).survey(turn) {
+        let deadline = now.after(until.since(now) / left);
+        let found = match connect::nats_store(agent, alone).survey(deadline) {
             Ok(found) => found,
             Err(OpenError::Unreachable(why)) => {
-                missed.push(why);
+                unreachable.push(why);
                 continue;
             }
             Err(error) => return Err(error),
@@ -136,25 +139,25 @@ fn survey(
         }
     }
     if first.is_none() {
-        return Err(OpenError::Unreachable(missed.join("; ")));
+        return Err(OpenError::Unreachable(unreachable.join("; ")));
     }
-    findings.warnings.extend(missed);
+    findings.warnings.extend(unreachable);
     Ok(remarks)
 }
 
-/// Looks at the bucket: in a directory always, on servers when that is asked for.
-fn look_at_store(agent: &AgentArgs, reach: Reach, connect: bool, findings: &mut Findings) {
-    let outcome = match reach {
-        Reach::Dir(base) => {
-            reach::dir_store(agent, base)
+/// Inspects the bucket: in a directory always, on servers only with `--connect`.
+fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
+    let outcome = match endpoint {
+        Endpoint::Dir(base) => {
+            connect::dir_store(agent, base)
                 .survey()
                 .map(|key_state| match key_state {
                     Some(key_state) => vec![holder_in_words(&agent.key, &key_state)],
                     None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
                 })
         }
-        Reach::Nats(servers) if connect => survey(agent, &servers, findings),
-        Reach::Nats(_) => return,
+        Endpoint::Nats(servers) if connect => inspect_servers(agent, &servers, findings),
+        Endpoint::Nats(_) => return,
     };
     match outcome {
         Ok(remarks) => {

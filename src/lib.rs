@@ -1,7 +1,7 @@
 //! The parts of `putex`. Not an API: the binary and its tests are the only users.
 //!
 //! Imports point one way: `cli` and `agent` know `store`, `store` knows `nats`;
-//! `cli` and `context` know each other, `reach` knows both, and `check` knows `reach`;
+//! `check` knows `cli`;
 //! `agent` and `guard` know `command`; all know `core`, and `core` knows nothing.
 
 pub mod agent;
@@ -9,12 +9,10 @@ pub mod cgroup;
 pub mod check;
 pub mod cli;
 pub mod command;
-pub mod context;
 pub mod core;
 pub mod exit;
 pub mod guard;
 pub mod nats;
-pub mod reach;
 pub mod sink;
 pub mod store;
 pub mod sys;

@@ -11,7 +11,8 @@ use putex::agent::herald::{Herald, Offer};
 use putex::agent::journal::Journal;
 use putex::agent::{self, Identity, Setup};
 use putex::check::{self, Findings};
-use putex::cli::{self, AgentArgs, CheckArgs, Place, Refusal, Wish, World};
+use putex::cli::connect;
+use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, Location, Refusal};
 use putex::command::Commands;
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
@@ -19,7 +20,6 @@ use putex::core::time::Ms;
 use putex::exit::Exit;
 use putex::guard::{self, Voice};
 use putex::nats::secret;
-use putex::reach;
 use putex::sink::Sink;
 use putex::sys;
 
@@ -29,19 +29,19 @@ fn main() -> ExitCode {
     let _ = sys::signals::outlive_full_files();
     let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
-    let world = World {
+    let environment = Environment {
         var: &variable,
         host: &sys::host_name(),
         read: &secret::read_trusted,
     };
-    match cli::parse(words, &world) {
-        Ok(Wish::Print(text)) => print(&text, stderr),
-        Ok(Wish::Agent(args)) => {
+    match cli::parse(words, &environment) {
+        Ok(Invocation::Print(text)) => print(&text, stderr),
+        Ok(Invocation::Agent(args)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
         }
-        Ok(Wish::Check(args)) => check(&args, stderr),
-        Ok(Wish::Finish(args, faults)) => {
+        Ok(Invocation::Check(args)) => check(&args, stderr),
+        Ok(Invocation::Finish(args, faults)) => {
             let sink = if args.syslog { Sink::Syslog } else { stderr };
             for Refusal { text, exit } in faults {
                 sink.refuse(&text, exit);
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
                 sink.refuse(&format!("cannot finish: {error}"), Exit::System)
             })
         }
-        Ok(Wish::Guard) => {
+        Ok(Invocation::Guard) => {
             guard::run(stderr).unwrap_or_else(|text| stderr.refuse(&text, Exit::Usage))
         }
         Err(refusal) => stderr.refuse(&refusal.text, refusal.exit),
@@ -62,7 +62,7 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
-/// Says what is set, and everything that is wrong with it.
+/// Prints the settings of an agent and every fault in them.
 fn check(args: &CheckArgs, sink: Sink) -> Exit {
     let Findings {
         shown,
@@ -93,7 +93,7 @@ fn print(text: &str, sink: Sink) -> Exit {
 fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
     // First of all: a descriptor of that number may be opened otherwise.
     let herald = make_herald(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
-    let store = reach::store(&args, &variable).map_err(|refusal| (refusal.text, refusal.exit))?;
+    let store = connect::store(&args, &variable).map_err(|refusal| (refusal.text, refusal.exit))?;
     let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
     let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
     let incarnation = Incarnation(number);
@@ -121,7 +121,7 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         realtime: args.realtime,
         sink,
         level: args.level as u64,
-        base: reach::own_base(),
+        base: connect::runtime_base(),
         name,
         store,
         herald,
@@ -145,7 +145,7 @@ fn commands(args: &AgentArgs) -> Commands {
 
 fn name(args: &AgentArgs) -> Identity {
     Identity {
-        place: reach::place_name(&args.place, &args.access, &variable),
+        place: connect::location_id(&args.location, &args.access, &variable),
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         token: args.token.clone(),
@@ -159,7 +159,7 @@ fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
     agent::finish::run(
         &commands,
         args.timing,
-        &reach::own_base(),
+        &connect::runtime_base(),
         &name(&args),
         &mut voice,
     )
@@ -197,10 +197,10 @@ fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
         let text = "no --healthcheck: a host that is up counts as fit".to_owned();
         lines.push((Level::Info, text));
     }
-    if matches!(args.place, Place::Dir(_)) {
+    if matches!(args.location, Location::Dir(_)) {
         let text = "the lock is kept in a directory: it covers agents on this host only".to_owned();
         lines.push((Level::Info, text));
     }
-    lines.extend(reach::unasked(&args.place).map(|text| (Level::Warn, text)));
+    lines.extend(connect::default_dir_warning(&args.location).map(|text| (Level::Warn, text)));
     lines
 }

@@ -17,7 +17,7 @@ mod zsh;
 use std::collections::BTreeSet;
 use std::fs;
 
-use putex::cli::table::{FLAGS, Flag, Verb};
+use putex::cli::table::{FLAGS, Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
 use mdoc::{root, run_tool, spellings};
@@ -53,16 +53,20 @@ fn value_of(flag: &Flag) -> Value {
 }
 
 /// The commands that are started by hand.
-fn verbs() -> Vec<Verb> {
-    let by_hand = |verb: &Verb| *verb != Verb::Guard;
-    Verb::ALL.into_iter().filter(by_hand).collect()
+fn subcommands() -> Vec<Subcommand> {
+    let by_hand = |subcommand: &Subcommand| *subcommand != Subcommand::Guard;
+    Subcommand::ALL.into_iter().filter(by_hand).collect()
 }
 
 /// Returns the words of the commands that take a flag, of those that are started by
 /// hand.
 fn takers(flag: &Flag) -> Vec<&'static str> {
-    let takes = |verb: &Verb| flag.verbs.contains(verb);
-    verbs().into_iter().filter(takes).map(Verb::word).collect()
+    let takes = |subcommand: &Subcommand| flag.subcommands.contains(subcommand);
+    subcommands()
+        .into_iter()
+        .filter(takes)
+        .map(Subcommand::word)
+        .collect()
 }
 
 /// Returns the flags, put together by the commands that take them.
@@ -79,9 +83,9 @@ fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
 }
 
 /// Returns the summary of a command, as `--help` shows it.
-fn about(verb: Verb) -> String {
+fn about(subcommand: Subcommand) -> String {
     let help = putex::cli::help::help(None);
-    let start = format!("  {:<8} ", verb.word());
+    let start = format!("  {:<8} ", subcommand.word());
     let line = help.lines().find(|line| line.starts_with(&start)).unwrap();
     line[start.len()..].to_owned()
 }
@@ -141,7 +145,7 @@ fn set<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 
 #[test]
 fn commands_and_topics_are_offered() {
-    let commands = set(verbs().into_iter().map(Verb::word));
+    let commands = set(subcommands().into_iter().map(Subcommand::word));
     let topics = set(TOPICS.iter().map(|topic| topic.word));
     for (shell, ask) in SHELLS {
         for (words, due) in [
@@ -164,14 +168,16 @@ fn commands_and_topics_are_offered() {
 #[test]
 fn every_command_is_offered_its_flags_and_no_others() {
     for (shell, ask) in SHELLS {
-        let mut cases: Vec<_> = verbs()
+        let mut cases: Vec<_> = subcommands()
             .into_iter()
-            .map(|verb| (verb.word(), verb))
+            .map(|subcommand| (subcommand.word(), subcommand))
             .collect();
         // Without a command it is the agent's.
-        cases.push(("--syslog", Verb::Agent));
-        for (first, verb) in cases {
-            let flags = FLAGS.iter().filter(|flag| flag.verbs.contains(&verb));
+        cases.push(("--syslog", Subcommand::Agent));
+        for (first, subcommand) in cases {
+            let flags = FLAGS
+                .iter()
+                .filter(|flag| flag.subcommands.contains(&subcommand));
             let all: BTreeSet<_> = flags.flat_map(spellings).collect();
             let long: BTreeSet<_> = all
                 .iter()
@@ -192,7 +198,7 @@ fn every_command_is_offered_its_flags_and_no_others() {
 fn values_are_offered_where_they_are_known() {
     for (shell, ask) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
         for flag in FLAGS {
-            let Some(verb) = takers(flag).first().copied() else {
+            let Some(subcommand) = takers(flag).first().copied() else {
                 continue;
             };
             for word in spellings(flag) {
@@ -204,7 +210,7 @@ fn values_are_offered_where_they_are_known() {
                     Value::Command => ("sleep", set(["sleep"])),
                     Value::Text => ("", set([])),
                 };
-                let Some(offered) = ask(&["putex", verb, &word, typed]) else {
+                let Some(offered) = ask(&["putex", subcommand, &word, typed]) else {
                     continue;
                 };
                 let offered: BTreeSet<_> = offered

@@ -180,10 +180,10 @@ fn no_secret_is_shown() {
         let text = format!("{WHOLE}nats = {url}\n");
         for mode in [0o600, 0o644] {
             let path = folder.file("db.conf", &text, mode);
-            for verb in ["check", "agent"] {
+            for subcommand in ["check", "agent"] {
                 // An agent of a file that is fine would run.
-                if verb == "check" || mode == 0o644 {
-                    runs.push(Run::of(&[verb, "--config", &path], &[]));
+                if subcommand == "check" || mode == 0o644 {
+                    runs.push(Run::of(&[subcommand, "--config", &path], &[]));
                 }
             }
         }
@@ -240,9 +240,9 @@ fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
             "{line}\n{says}"
         );
     }
-    for verb in ["agent", "finish"] {
-        let run = Run::of(&[verb, "--config", &path], &[]);
-        assert_eq!(run.said, format!("{}\n", lines[0]), "{verb}");
+    for subcommand in ["agent", "finish"] {
+        let run = Run::of(&[subcommand, "--config", &path], &[]);
+        assert_eq!(run.said, format!("{}\n", lines[0]), "{subcommand}");
         assert_eq!((run.status, check.status), (Some(78), Some(78)));
         assert_eq!(run.shown, "");
     }
@@ -283,8 +283,8 @@ fn a_file_that_others_could_write_runs_nothing() {
     for mode in [0o646, 0o664, 0o602] {
         let path = folder.file("db.conf", &text, mode);
         let says = format!("putex: --config: {path}: has mode {mode:04o}: others can write it");
-        for verb in ["agent", "finish", "check"] {
-            let run = Run::of(&[verb, "--config", &path], &[]);
+        for subcommand in ["agent", "finish", "check"] {
+            let run = Run::of(&[subcommand, "--config", &path], &[]);
             assert_eq!(run.status, Some(78), "{mode:o}: {run:?}");
             assert!(run.said.starts_with(&says), "{run:?}");
             assert_eq!(run.said.lines().count(), 1, "{run:?}");

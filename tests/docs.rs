@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use putex::cli::help::help;
-use putex::cli::table::{FLAGS, Verb};
+use putex::cli::table::{FLAGS, Subcommand};
 use putex::exit::Exit;
 
 use mdoc::{flags_of, items, names, read, root, section, spellings};
@@ -80,27 +80,27 @@ fn flags_mentioned_anywhere_in_the_pages_exist() {
 
 #[test]
 fn help_names_every_flag_with_its_default_and_its_variable() {
-    for verb in [
+    for subcommand in [
         None,
-        Some(Verb::Agent),
-        Some(Verb::Check),
-        Some(Verb::Finish),
-        Some(Verb::Timing),
-        Some(Verb::Help),
-        Some(Verb::Guard),
+        Some(Subcommand::Agent),
+        Some(Subcommand::Check),
+        Some(Subcommand::Finish),
+        Some(Subcommand::Timing),
+        Some(Subcommand::Help),
+        Some(Subcommand::Guard),
     ] {
-        let text = help(verb);
+        let text = help(subcommand);
         let (_, text) = text.split_once("options:\n").unwrap();
         for flag in FLAGS {
             let line = text.lines().find(|line| {
                 let words: Vec<_> = line.split([' ', ',']).collect();
                 line.starts_with("  ") && spellings(flag).iter().all(|how| words.contains(&&**how))
             });
-            let due = verb.is_none_or(|verb| flag.verbs.contains(&verb));
+            let due = subcommand.is_none_or(|subcommand| flag.subcommands.contains(&subcommand));
             assert_eq!(
                 line.is_some(),
                 due,
-                "{} in the help of {verb:?}",
+                "{} in the help of {subcommand:?}",
                 flag.shown()
             );
             if let Some(line) = line {
@@ -117,12 +117,15 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
         }
     }
     let synopsis = section(&page(), "SYNOPSIS");
-    for verb in Verb::ALL {
+    for subcommand in Subcommand::ALL {
         assert!(
-            synopsis.contains(&format!("Cm {}", verb.word())),
-            "{verb:?} in SYNOPSIS"
+            synopsis.contains(&format!("Cm {}", subcommand.word())),
+            "{subcommand:?} in SYNOPSIS"
         );
-        assert!(help(None).contains(verb.word()), "{verb:?} in --help");
+        assert!(
+            help(None).contains(subcommand.word()),
+            "{subcommand:?} in --help"
+        );
     }
 }
 
@@ -141,8 +144,11 @@ fn help_shows_the_use_of_every_command() {
     let text = help(None);
     let (usage, _) = text.split_once("\ncommands:\n").unwrap();
     // The agent starts its guard itself.
-    for verb in Verb::ALL.iter().filter(|verb| **verb != Verb::Guard) {
-        let shown = format!("putex {}", verb.word());
+    for subcommand in Subcommand::ALL
+        .iter()
+        .filter(|subcommand| **subcommand != Subcommand::Guard)
+    {
+        let shown = format!("putex {}", subcommand.word());
         assert!(usage.contains(&shown), "{shown} in\n{usage}");
     }
 }
@@ -182,10 +188,10 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
 fn the_page_has_the_environment_that_the_agent_reads() {
     let readers = [
         "main.rs",
-        "cli.rs",
+        "cli/mod.rs",
         "cli/access.rs",
-        "context.rs",
-        "reach.rs",
+        "cli/context.rs",
+        "cli/connect.rs",
     ];
     let program: String = readers.map(|file| read(&format!("src/{file}"))).concat();
     let mut due = BTreeSet::new();
@@ -322,9 +328,13 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
         for word in words.iter().filter(|word| word.starts_with('-')) {
             assert!(known.contains(*word), "{word} in {}", words.join(" "));
         }
-        let verb = words.get(1).filter(|word| !word.starts_with('-'));
-        let exists = verb.is_none_or(|word| Verb::ALL.iter().any(|verb| verb.word() == *word));
-        assert!(exists, "{verb:?} is no command");
+        let subcommand = words.get(1).filter(|word| !word.starts_with('-'));
+        let exists = subcommand.is_none_or(|word| {
+            Subcommand::ALL
+                .iter()
+                .any(|subcommand| subcommand.word() == *word)
+        });
+        assert!(exists, "{subcommand:?} is no command");
     }
     assert!(calls >= 3, "only {calls} calls of putex in the README");
     for (index, _) in readme.match_indices("`--") {

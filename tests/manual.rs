@@ -14,7 +14,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use putex::cli::help::help;
-use putex::cli::table::Verb;
+use putex::cli::table::Subcommand;
 use putex::cli::topics::{PAGES, TOPICS};
 
 use mdoc::{root, run_tool};
@@ -132,8 +132,8 @@ fn every_topic_has_its_text_and_every_command_is_a_topic() {
     }
     let words: BTreeSet<_> = TOPICS.iter().map(|topic| topic.word).collect();
     assert_eq!(words.len(), TOPICS.len(), "a word for two topics");
-    for verb in Verb::ALL {
-        assert!(words.contains(verb.word()), "{verb:?}");
+    for subcommand in Subcommand::ALL {
+        assert!(words.contains(subcommand.word()), "{subcommand:?}");
     }
 }
 

@@ -1,40 +1,43 @@
-//! Every setting that counts, its value, and where that is from. What may be a secret
-//! is not shown.
+//! The settings in force, each with its value and its origin. Possible secrets are hidden.
 
 use std::fmt::Write as _;
 
+use crate::cli::connect::{Endpoint, Servers};
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
-use crate::cli::{CheckArgs, Place};
+use crate::cli::{CheckArgs, Location};
 use crate::core::time::Ms;
 use crate::nats::{self, Login, Secret, Server};
-use crate::reach::{Reach, Servers};
 
-/// What stands where a secret would.
+/// Shown instead of a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// A line.
+/// A line of the output.
 struct Row {
     name: &'static str,
     value: String,
     origin: String,
 }
 
-/// What is there to be shown.
+/// The material of the output.
 struct View<'a> {
     settings: &'a Settings,
-    place: Option<&'a Place>,
-    reach: Option<&'a Reach>,
-    /// What this host is called.
+    location: Option<&'a Location>,
+    endpoint: Option<&'a Endpoint>,
+    /// The name of this host.
     host: &'a str,
 }
 
 /// Returns all settings, a line each.
-pub(super) fn settings(args: &CheckArgs, reach: Option<&Reach>, host: &str) -> String {
+pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str) -> String {
     let view = View {
         settings: &args.settings,
-        place: args.asked.way.as_ref().map(|(place, _)| place),
-        reach,
+        location: args
+            .resolved
+            .location
+            .as_ref()
+            .map(|(location, _)| location),
+        endpoint,
         host,
     };
     let mut text = String::new();
@@ -57,9 +60,9 @@ pub(super) fn settings(args: &CheckArgs, reach: Option<&Reach>, host: &str) -> S
     text
 }
 
-/// What follows from R, F, C and drift.
+/// Returns the times that follow from R, F, C and drift.
 fn calculated(args: &CheckArgs) -> Vec<Row> {
-    let Some(timing) = args.asked.args.as_ref().map(|args| args.timing) else {
+    let Some(timing) = args.resolved.args.as_ref().map(|args| args.timing) else {
         return Vec::new();
     };
     let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
@@ -94,30 +97,30 @@ impl View<'_> {
             .collect()
     }
 
-    /// Returns the value of a setting and where that is from, if it counts.
+    /// Returns the value of a setting and its origin; `None` if it is not in force.
     fn value(&self, flag: &Flag) -> Option<(String, String)> {
         let name = flag.name;
         let given = self.settings.get(name).map(|given| given.text.clone());
         let origin = |other: &str| self.origin(name, other);
-        match (self.place, name) {
-            (Some(Place::Nats(_)) | None, Name::Nats) => {
+        match (self.location, name) {
+            (Some(Location::Nats(_)) | None, Name::Nats) => {
                 Some((servers(&given?), origin("default")))
             }
-            (Some(Place::Dir(dir)), Name::Dir) => {
+            (Some(Location::Dir(dir)), Name::Dir) => {
                 Some((dir.display().to_string(), origin("default")))
             }
-            (Some(Place::DefaultDir), Name::Dir) => match self.reach? {
-                Reach::Dir(base) => Some((base.display().to_string(), "default".to_owned())),
-                Reach::Nats(_) => None,
+            (Some(Location::DefaultDir), Name::Dir) => match self.endpoint? {
+                Endpoint::Dir(base) => Some((base.display().to_string(), "default".to_owned())),
+                Endpoint::Nats(_) => None,
             },
-            (Some(Place::Context), Name::Nats) => {
+            (Some(Location::Context), Name::Nats) => {
                 let url = self.servers()?.context.url.as_deref()?;
                 Some((servers(url), self.context()))
             }
             (Some(_), Name::Nats | Name::Dir) => None,
-            (Some(Place::Dir(_) | Place::DefaultDir), name) if is_for_servers(name) => None,
-            // Of these two, the stronger counts alone.
-            (_, Name::Verbose | Name::Quiet) if self.is_weaker(name) => {
+            (Some(Location::Dir(_) | Location::DefaultDir), name) if is_for_servers(name) => None,
+            // Only the one with the higher precedence is in force.
+            (_, Name::Verbose | Name::Quiet) if self.is_overridden(name) => {
                 Some(("no".to_owned(), "default".to_owned()))
             }
             (_, Name::Token) if given.is_none() => {
@@ -137,20 +140,20 @@ impl View<'_> {
         }
     }
 
-    fn is_weaker(&self, name: Name) -> bool {
-        let both = [Name::Verbose, Name::Quiet].map(|name| self.settings.rank(name));
-        let rank = self.settings.rank(name);
-        rank.is_some() && rank < both.into_iter().max().flatten()
+    fn is_overridden(&self, name: Name) -> bool {
+        let both = [Name::Verbose, Name::Quiet].map(|name| self.settings.precedence(name));
+        let precedence = self.settings.precedence(name);
+        precedence.is_some() && precedence < both.into_iter().max().flatten()
     }
 
     fn servers(&self) -> Option<&Servers> {
-        match self.reach? {
-            Reach::Nats(servers) => Some(servers),
-            Reach::Dir(_) => None,
+        match self.endpoint? {
+            Endpoint::Nats(servers) => Some(servers),
+            Endpoint::Dir(_) => None,
         }
     }
 
-    /// Says where a setting is from that is not from `other`.
+    /// Returns the origin of a setting, or `other` if it is not set.
     fn origin(&self, name: Name, other: &str) -> String {
         let given = self.settings.get(name);
         given.map_or_else(|| other.to_owned(), |given| given.origin.to_string())
@@ -161,7 +164,8 @@ impl View<'_> {
         format!("context {name}")
     }
 
-    /// Returns what counts of how servers are talked to: options, or else a context.
+    /// Returns the value of an option for servers, from the settings or from a context, and
+    /// its origin.
     fn of_access(&self, flag: &Flag) -> Option<(String, String)> {
         let nats::Access { login, tls, inbox } = &self.servers()?.access;
         let path = |path: &std::path::Path| path.display().to_string();
@@ -198,7 +202,7 @@ impl View<'_> {
     }
 
     fn has_domain(&self) -> bool {
-        self.settings.rank(Name::JsDomain) > self.settings.rank(Name::JsApiPrefix)
+        self.settings.precedence(Name::JsDomain) > self.settings.precedence(Name::JsApiPrefix)
     }
 
     /// Returns a line about a secret that is not in a file.
@@ -228,12 +232,12 @@ impl View<'_> {
     }
 }
 
-/// Returns whether a setting means nothing without a server.
+/// Returns whether a setting makes sense with a server only.
 fn is_for_servers(name: Name) -> bool {
     is_of_access(name) || matches!(name, Name::Context | Name::Replicas | Name::AllowMemory)
 }
 
-/// Returns whether a setting says how servers are talked to.
+/// Returns whether a setting is one of login, TLS or subjects.
 fn is_of_access(name: Name) -> bool {
     matches!(
         name,
@@ -252,15 +256,15 @@ fn is_of_access(name: Name) -> bool {
     )
 }
 
-/// Returns a list of servers without what stands before an @ in a URL.
+/// Returns a list of servers without the part before the @ of a URL.
 fn servers(list: &str) -> String {
     if Server::parse_list(list).is_err() && list.contains('@') {
         return HIDDEN.to_owned();
     }
     let shown = list.split(',').map(|entry| match entry.rsplit_once('@') {
-        Some((before, place)) => {
+        Some((before, host)) => {
             let scheme = before.find("://").map_or(0, |at| at + 3);
-            format!("{}...@{place}", &before[..scheme])
+            format!("{}...@{host}", &before[..scheme])
         }
         None => entry.to_owned(),
     });

@@ -1,47 +1,47 @@
-//! Who this agent is to the servers and how they are talked to: options, then the
-//! environment, then the file, then a context. Only names and paths are on a command line; what is
-//! secret is in files or in the environment.
+//! Login, TLS and subjects for the servers: from options, then the environment, then the
+//! configuration file, then a context. A command line holds only names and paths; secrets
+//! are in files or in the environment.
 
 use std::path::PathBuf;
 
 use super::Lookup;
-use super::settings::{Fault, Faults, Rank, Settings, variable};
+use super::context::Context;
+use super::settings::{Fault, Faults, Precedence, Settings, variable};
 use super::table::{Name, shown};
-use crate::context::Context;
 use crate::nats::{self, Login, Secret, Tls};
 
-/// What was found for one of the servers' needs, `None` where nothing was said.
+/// The settings for a connection. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// How to log in.
     pub login: Option<Login>,
-    /// Who may sign a server's certificate.
+    /// The CA certificates that a server's certificate is checked against.
     pub tls_ca: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// The client certificate and its key.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether TLS comes first.
+    /// Whether the TLS handshake comes before the first line of the protocol.
     pub tls_first: bool,
-    /// Where replies are asked for.
+    /// The prefix of subjects for replies.
     pub inbox: Option<String>,
-    /// Where JetStream's API is.
+    /// The subject prefix of the JetStream API.
     pub api: Option<String>,
-    /// The context that has the rest.
+    /// The context that gives the settings that are missing here.
     pub context: Option<String>,
 }
 
-/// What an agent needs to know of the servers but for where they are.
+/// The settings for a connection, those of a context included.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// For the connection.
+pub struct ServerAccess {
+    /// Login, TLS and the prefix for replies.
     pub access: nats::Access,
-    /// Where JetStream's API is, if not in the usual place.
+    /// The subject prefix of the JetStream API, if it is not the default.
     pub api: Option<String>,
 }
 
 impl Access {
-    /// Fills what is missing from a context.
+    /// Takes the settings that are missing here from a context.
     #[must_use]
-    pub fn settle(self, context: Context) -> Settled {
+    pub fn complete(self, context: Context) -> ServerAccess {
         let Context { access: from, .. } = context;
         let login = self.login.or(from.login).unwrap_or_default();
         let mut access = nats::Access::from(login);
@@ -54,15 +54,16 @@ impl Access {
             access.inbox = inbox;
         }
         let api = self.api.or(from.api).filter(|api| api != "$JS.API");
-        Settled { access, api }
+        ServerAccess { access, api }
     }
 }
 
-/// Every way to log in, in the order of the nats command, and in that of messages.
-const WAYS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
+/// The options that select a login. Messages name them in this order, which is that of
+/// the nats command.
+const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
 
-/// What is for a server only.
-const FOR_SERVERS: [Name; 13] = [
+/// The options that make sense with a server only.
+const SERVER_OPTIONS: [Name; 13] = [
     Name::Context,
     Name::User,
     Name::PasswordFile,
@@ -78,41 +79,43 @@ const FOR_SERVERS: [Name; 13] = [
     Name::JsApiPrefix,
 ];
 
-/// With the lock in a directory there is nobody to log in to. Whoever wrote how to has
-/// forgotten the server, and must not get a lock that covers one host. What is weaker
-/// than the directory is only overridden, and the environment is for others too.
-pub(super) fn without_server(faults: &mut Faults<'_>) -> Option<Access> {
+/// Refuses options for a server beside a lock in a directory: the user has forgotten the
+/// server, and must not get a lock that covers one host only. Options of a lower
+/// precedence than that of the directory are overridden instead, and the environment may
+/// be meant for other programs.
+pub(super) fn for_dir(faults: &mut Faults<'_>) -> Option<Access> {
     let settings = faults.settings;
-    let dir = settings.rank(Name::Dir);
-    let meant = |name: &Name| {
-        let rank = settings.rank(*name);
-        rank.is_some() && rank != Some(Rank::Env) && rank >= dir && !is_off(settings, *name)
+    let dir = settings.precedence(Name::Dir);
+    let is_meant = |name: &Name| {
+        let precedence = settings.precedence(*name);
+        let counts = precedence.is_some() && precedence >= dir;
+        counts && precedence != Some(Precedence::Env) && !is_off(settings, *name)
     };
-    let forgotten = FOR_SERVERS.into_iter().find(meant);
-    let access = forgotten.map_or(Ok(Access::default()), |name| {
+    let first = SERVER_OPTIONS.into_iter().find(is_meant);
+    let access = first.map_or(Ok(Access::default()), |name| {
         let why = "is for a server, and the lock would be kept in a directory; see --nats";
         Err(Fault::usage(name, why))
     });
-    faults.take(access)
+    faults.collect(access)
 }
 
 fn is_off(settings: &Settings, name: Name) -> bool {
     name == Name::TlsFirst && !settings.is_on(name)
 }
 
-/// Gathers what is needed to talk to a server.
-pub(super) fn with_server(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
-    let wrong = faults.found.len();
+/// Returns the settings for a connection.
+pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
+    let before = faults.found.len();
     let settings = faults.settings;
     let login = login(settings, var);
-    let login = faults.take(login).flatten();
+    let login = faults.collect(login).flatten();
     let tls_certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
         (Some(cert), Some(key)) => Some((cert.into(), key.into())),
         (Some(_), None) if settings.get(Name::TlsKey).is_none() => {
-            faults.take(Err(Fault::usage(Name::TlsCert, "needs --tlskey")))
+            faults.collect(Err(Fault::usage(Name::TlsCert, "needs --tlskey")))
         }
         (None, Some(_)) if settings.get(Name::TlsCert).is_none() => {
-            faults.take(Err(Fault::usage(Name::TlsKey, "needs --tlscert")))
+            faults.collect(Err(Fault::usage(Name::TlsKey, "needs --tlscert")))
         }
         (None, None) | (Some(_), None) | (None, Some(_)) => None,
     };
@@ -125,77 +128,82 @@ pub(super) fn with_server(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         api: api(faults),
         context: faults.text(Name::Context),
     };
-    (faults.found.len() == wrong).then_some(access)
+    (faults.found.len() == before).then_some(access)
 }
 
 fn subject(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     let subject = faults.text(name)?;
     let valid = valid_subject(&subject).map(|()| subject.clone());
-    faults.take(valid.map_err(|why| Fault::usage(name, format!("{subject}: {why}"))))
+    faults.collect(valid.map_err(|why| Fault::usage(name, format!("{subject}: {why}"))))
 }
 
 fn api(faults: &mut Faults<'_>) -> Option<String> {
     let [domain, prefix] =
-        [Name::JsDomain, Name::JsApiPrefix].map(|name| faults.settings.rank(name));
+        [Name::JsDomain, Name::JsApiPrefix].map(|name| faults.settings.precedence(name));
     if domain.is_some() && domain == prefix {
         let why = "not together with --js-api-prefix";
-        return faults.take(Err(Fault::usage(Name::JsDomain, why)));
+        return faults.collect(Err(Fault::usage(Name::JsDomain, why)));
     }
     if prefix > domain {
         return subject(faults, Name::JsApiPrefix);
     }
     let api = api_of(&faults.text(Name::JsDomain)?);
-    faults.take(api.map_err(|why| Fault::usage(Name::JsDomain, why)))
+    faults.collect(api.map_err(|why| Fault::usage(Name::JsDomain, why)))
 }
 
-/// The one way to log in. The strongest origin that has any has all of it.
+/// Returns the login. All parts of it come from one origin: the one with the highest
+/// precedence that selects a login.
 fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
-    let user = settings.rank(Name::User);
-    let password = settings.rank(Name::PasswordFile);
+    let user = settings.precedence(Name::User);
+    let password = settings.precedence(Name::PasswordFile);
     if password > user {
         return Err(Fault::usage(Name::PasswordFile, "needs --user"));
     }
     if settings.text(Name::PasswordFile) == Some("") {
         return Err(Fault::usage(Name::PasswordFile, "is empty"));
     }
-    // What is no text was refused before.
-    let set = |name: &str| variable(name, var).unwrap_or_default();
-    let token = set("NATS_TOKEN");
-    let ranks = WAYS.into_iter().filter_map(|name| settings.rank(name));
-    let strongest = ranks.chain(token.is_some().then_some(Rank::Env)).max();
-    let has = |name: &Name| settings.rank(*name) == strongest && strongest.is_some();
-    let ways: Vec<Name> = WAYS.into_iter().filter(has).collect();
-    if strongest != Some(Rank::Env)
-        && let [one, two, ..] = ways[..]
+    // `Settings::gather` refuses variables that are not UTF-8.
+    let value = |name: &str| variable(name, var).unwrap_or_default();
+    let token = value("NATS_TOKEN");
+    let precedences = LOGIN_OPTIONS
+        .into_iter()
+        .filter_map(|name| settings.precedence(name));
+    let highest = precedences
+        .chain(token.is_some().then_some(Precedence::Env))
+        .max();
+    let has = |name: &Name| settings.precedence(*name) == highest && highest.is_some();
+    let options: Vec<Name> = LOGIN_OPTIONS.into_iter().filter(has).collect();
+    if highest != Some(Precedence::Env)
+        && let [one, two, ..] = options[..]
     {
         let why = format!("not together with {}", shown(one));
         return Err(Fault::usage(two, why));
     }
-    let way = |name: Name| match settings.text(name).filter(|_| ways.contains(&name)) {
+    let selected = |name: Name| match settings.text(name).filter(|_| options.contains(&name)) {
         Some("") => Err(Fault::usage(name, "is empty")),
         other => Ok(other),
     };
-    if let Some(name) = way(Name::User)? {
+    if let Some(name) = selected(Name::User)? {
         let password = match settings.text(Name::PasswordFile) {
             Some(path) if password == user => Secret::File(path.into()),
-            Some(_) | None => Secret::Given(set("NATS_PASSWORD").unwrap_or_default()),
+            Some(_) | None => Secret::Given(value("NATS_PASSWORD").unwrap_or_default()),
         };
         let name = name.to_owned();
         return Ok(Some(Login::User { name, password }));
     }
-    Ok(if let Some(path) = way(Name::Creds)? {
+    Ok(if let Some(path) = selected(Name::Creds)? {
         Some(Login::Creds(path.into()))
-    } else if let Some(path) = way(Name::Nkey)? {
+    } else if let Some(path) = selected(Name::Nkey)? {
         Some(Login::Nkey(path.into()))
-    } else if let Some(path) = way(Name::AuthTokenFile)? {
+    } else if let Some(path) = selected(Name::AuthTokenFile)? {
         Some(Login::Token(Secret::File(path.into())))
     } else {
-        let token = token.filter(|_| strongest == Some(Rank::Env));
+        let token = token.filter(|_| highest == Some(Precedence::Env));
         token.map(|token| Login::Token(Secret::Given(token)))
     })
 }
 
-/// Returns where the API of a domain is.
+/// Returns the subject prefix of the JetStream API of a domain.
 pub(crate) fn api_of(domain: &str) -> Result<String, &'static str> {
     match domain.contains('.') {
         true => Err("a domain has no dots"),
@@ -206,7 +214,7 @@ pub(crate) fn api_of(domain: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Checks a subject that others are put behind.
+/// Checks a prefix of subjects.
 pub(crate) fn valid_subject(text: &str) -> Result<(), &'static str> {
     let bad = |letter: char| letter.is_whitespace() || letter.is_control() || "*>".contains(letter);
     if text.split('.').any(str::is_empty) {

@@ -1,5 +1,5 @@
-//! The configuration file: lines of `key = value`, where a key is the long name of an
-//! option. A value runs to the end of its line, whatever is in it; nothing is quoted.
+//! The configuration file: lines of `key = value`. A key is the long name of an option. A
+//! value extends to the end of its line; there is no quoting.
 
 use std::path::Path;
 
@@ -9,22 +9,23 @@ use super::{Refusal, clean};
 use crate::exit::Exit;
 use crate::nats::secret::Trusted;
 
-/// The file that is read when no other is named.
+/// The file that is read if no other is named.
 pub const DEFAULT: &str = "/etc/putex/putex.conf";
 
-/// Longest line, in bytes. A command that needs more is better put into a script.
+/// Longest line, in bytes. A longer command belongs into a script.
 pub const LINE_BYTES_MAX: usize = 8192;
 
-/// Most letters of a key that nobody knows that are shown.
+/// Most characters of an unknown key that a message shows.
 const SHOWN_MAX: usize = 40;
 
-/// What some editors begin a file with. It cannot be seen, and says nothing of UTF-8.
+/// Some editors begin a file with it. It is invisible and means nothing in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What reads a file that others must not be able to write, `None` if there is none.
-pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Option<Trusted>, String>;
+/// Reads a file that other users must not be able to write; `None` if there is no such
+/// file.
+pub type ReadConfig<'a> = &'a dyn Fn(&Path) -> Result<Option<Trusted>, String>;
 
-/// A setting of the file.
+/// A line of the file that is a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: Name,
@@ -33,22 +34,22 @@ pub(crate) struct Entry {
     pub(crate) line: usize,
 }
 
-/// What a file says, and what is wrong with it.
+/// The settings of a file, and its faults.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// The file, if there is one.
+    /// The path of the file, if there is one.
     pub(crate) path: Option<String>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) faults: Vec<Refusal>,
 }
 
-/// Reads the file that the command line or the environment names, or the default one if
-/// it is there.
-pub(super) fn load(settings: &Settings, read: Read<'_>) -> Config {
+/// Reads the file that the command line or the environment names, otherwise the default
+/// one if it exists.
+pub(super) fn load(settings: &Settings, read: ReadConfig<'_>) -> Config {
     let named = settings.text(Name::Config);
     let path = Path::new(named.unwrap_or(DEFAULT));
     let why = match read(path) {
-        Ok(Some(file)) => return understand(path, &file),
+        Ok(Some(file)) => return parse_file(path, &file),
         Ok(None) if named.is_none() => return Config::default(),
         Ok(None) => format!("{}: no such file", path.display()),
         Err(why) => why,
@@ -59,14 +60,14 @@ pub(super) fn load(settings: &Settings, read: Read<'_>) -> Config {
     }
 }
 
-/// Reads what is in a file, and tells every line that cannot be used.
-pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
+/// Parses a file. Every faulty line is a fault of its own.
+pub(crate) fn parse_file(path: &Path, file: &Trusted) -> Config {
     let path = path.display().to_string().replace(char::is_control, "?");
     let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
     let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK);
     let bytes = bytes.unwrap_or(&file.bytes);
     for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        let taken = understand_line(bytes).and_then(|setting| {
+        let parsed = parse_line(bytes).and_then(|setting| {
             let Some((flag, text)) = setting else {
                 return Ok(());
             };
@@ -75,7 +76,7 @@ pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
                 return Err(format!("{key}: stands in line {} already", first.line));
             }
             let name = flag.name;
-            // What is in a URL before an @ is a password, or a token.
+            // Before the @ of a URL stands a password or a token.
             let shows_secret = name == Name::Nats && text.contains('@') && file.others_read;
             entries.push(Entry { name, text, line });
             match shows_secret {
@@ -85,7 +86,7 @@ pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
                 )),
             }
         });
-        if let Err(why) = taken {
+        if let Err(why) = parsed {
             let text = format!("{path}:{line}: {}", clean(&why));
             let exit = Exit::Unsafe;
             faults.push(Refusal { text, exit });
@@ -99,8 +100,8 @@ pub(crate) fn understand(path: &Path, file: &Trusted) -> Config {
     }
 }
 
-/// Reads a line: a setting, or nothing where it is blank or a comment.
-fn understand_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
+/// Parses a line; `None` if it is blank or a comment.
+fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
     if bytes.len() > LINE_BYTES_MAX {
         return Err(format!("is longer than {LINE_BYTES_MAX} bytes"));
     }
@@ -124,8 +125,8 @@ fn understand_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, Stri
         return Err(format!("{key}: has no value"));
     }
     if flag.value.is_empty() {
-        let adds_up = matches!(flag.name, Name::Verbose | Name::Quiet);
-        match (value, adds_up) {
+        let counts_up = matches!(flag.name, Name::Verbose | Name::Quiet);
+        match (value, counts_up) {
             ("yes" | "no", _) | ("twice", true) => {}
             (_, false) => return Err(format!("{key}: {value}: write yes or no")),
             (_, true) => return Err(format!("{key}: {value}: write yes, no or twice")),

@@ -1,11 +1,11 @@
-//! From what is asked for to a store: contexts, and files with secrets and
-//! certificates, are read. Agent and check go this way, so that they cannot disagree.
+//! From a location to a store. Reads contexts and files with secrets and certificates;
+//! connects to nothing. The agent and `putex check` both use it, so they cannot disagree.
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::access::{Access, Settled};
-use crate::cli::{AgentArgs, Lookup, Place, Refusal};
-use crate::context::{self, Context};
+use super::access::{Access, ServerAccess};
+use super::context::{self, Context};
+use super::{AgentArgs, Location, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::nats::{self, Client, Login, Server};
 use crate::store::Store;
@@ -13,31 +13,31 @@ use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsStore, Settings};
 use crate::sys;
 
-/// What there is on the way to the lock.
+/// The store that a location stands for.
 #[derive(Debug)]
-pub enum Reach {
+pub enum Endpoint {
     /// Servers.
     Nats(Box<Servers>),
     /// A directory with directories of buckets in it.
     Dir(PathBuf),
 }
 
-/// Servers, and what is needed to talk to them.
+/// Servers and the access to them.
 #[derive(Clone, Debug)]
 pub struct Servers {
-    /// Where they are.
+    /// Their addresses.
     pub servers: Vec<Server>,
-    /// Who we are to them.
+    /// Login and TLS.
     pub access: nats::Access,
-    /// Where JetStream's API is, if not in the usual place.
+    /// The subject prefix of the JetStream API, if it is not the default.
     pub api: Option<String>,
-    /// What of it is said by a context alone.
+    /// The context that gave a part of these settings.
     pub context: Context,
 }
 
-/// Returns where this user's putex keeps what does not outlive the host's boot.
+/// Returns the directory for files of this user's putex that do not outlive a boot.
 #[must_use]
-pub fn own_base() -> PathBuf {
+pub fn runtime_base() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR");
     default_base(
         sys::user_id(),
@@ -46,15 +46,19 @@ pub fn own_base() -> PathBuf {
     )
 }
 
-/// Finds the way; nothing is opened yet. Returns it if there is one, and everything
-/// that is wrong with it.
+/// Resolves a location; opens nothing. Returns the endpoint, `None` if it cannot be known,
+/// and all faults of its settings.
 #[must_use]
-pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>, Vec<Refusal>) {
-    let urls = match place {
-        Place::Nats(urls) => Some(urls),
-        Place::Context => None,
-        Place::Dir(dir) => return (Some(Reach::Dir(dir.clone())), Vec::new()),
-        Place::DefaultDir => return (Some(Reach::Dir(own_base())), Vec::new()),
+pub fn endpoint(
+    location: &Location,
+    access: &Access,
+    var: Lookup<'_>,
+) -> (Option<Endpoint>, Vec<Refusal>) {
+    let urls = match location {
+        Location::Nats(urls) => Some(urls),
+        Location::Context => None,
+        Location::Dir(dir) => return (Some(Endpoint::Dir(dir.clone())), Vec::new()),
+        Location::DefaultDir => return (Some(Endpoint::Dir(runtime_base())), Vec::new()),
     };
     let context = match &access.context {
         Some(name) => context::load(name, var),
@@ -64,7 +68,7 @@ pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>,
         Ok(context) => context,
         Err(text) => return (None, vec![refusal(text, Exit::Unsafe)]),
     };
-    let (urls, from) = match (urls, &context.url) {
+    let (urls, origin) = match (urls, &context.url) {
         (Some(urls), _) => (urls, "--nats"),
         (None, Some(urls)) => (urls, "--context"),
         (None, None) => {
@@ -75,52 +79,52 @@ pub fn reach(place: &Place, access: &Access, var: Lookup<'_>) -> (Option<Reach>,
     let servers = match Server::parse_list(urls) {
         Ok(servers) => servers,
         Err(error) => {
-            let refused = refusal(format!("{from}: {error}"), Exit::Usage);
+            let refused = refusal(format!("{origin}: {error}"), Exit::Usage);
             return (None, vec![refused]);
         }
     };
-    let Settled { access, api } = access.clone().settle(context.clone());
-    // What cannot be read now is better told before anything runs.
+    let ServerAccess { access, api } = access.clone().complete(context.clone());
+    // A file that cannot be read is better reported before anything runs.
     let login = access.login.read().err();
     let wanted = access.tls.is_wanted() || servers.iter().any(|server| server.tls);
     let tls = wanted.then(|| access.tls.check().err()).flatten();
     let faults = [login, tls].into_iter().flatten();
     let faults = faults.map(|text| refusal(text, Exit::Unsafe)).collect();
-    let found = Servers {
+    let servers = Servers {
         servers,
         access,
         api,
         context,
     };
-    (Some(Reach::Nats(Box::new(found))), faults)
+    (Some(Endpoint::Nats(Box::new(servers))), faults)
 }
 
-/// Returns a short name of the place where the lock is kept: the servers and who we are to
-/// them, or the directory. Agents of one bucket, key and token are lives of one agent only
-/// where it is the same. It is what was asked for: nothing is read, and no secret is in it.
+/// Returns a digest of a location: of the servers and the login, or of the directory. Agents
+/// with one bucket, key and token are instances of one agent only if it is the same. It
+/// depends on the settings alone: no file is read, and no secret goes into it.
 #[must_use]
-pub fn place_name(place: &Place, access: &Access, var: Lookup<'_>) -> String {
+pub fn location_id(location: &Location, access: &Access, var: Lookup<'_>) -> String {
     let dir = |dir: &Path| format!("{:?}", sys::absolute(dir));
-    let asked = match place {
-        Place::Dir(path) => dir(path),
-        Place::DefaultDir => dir(&own_base()),
-        Place::Nats(urls) => {
+    let text = match location {
+        Location::Dir(path) => dir(path),
+        Location::DefaultDir => dir(&runtime_base()),
+        Location::Nats(urls) => {
             let servers = Server::parse_list(urls).unwrap_or_default();
             let named = |server: &Server| format!("{server} {}", server.login.owner());
             let mut servers: Vec<_> = servers.iter().map(named).collect();
             servers.sort();
             servers.dedup();
-            format!("{servers:?} {}", who(access, var))
+            format!("{servers:?} {}", access_text(access, var))
         }
-        Place::Context => who(access, var),
+        Location::Context => access_text(access, var),
     };
-    let digest = ring::digest::digest(&ring::digest::SHA256, asked.as_bytes());
-    let bytes = digest.as_ref().iter().take(PLACE_BYTES);
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let bytes = digest.as_ref().iter().take(LOCATION_ID_BYTES);
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Says who we are to the servers, and which JetStream of theirs is meant.
-fn who(access: &Access, var: Lookup<'_>) -> String {
+/// Returns the login and the JetStream API as a text without secrets.
+fn access_text(access: &Access, var: Lookup<'_>) -> String {
     let Access {
         login,
         tls_certificate,
@@ -132,20 +136,20 @@ fn who(access: &Access, var: Lookup<'_>) -> String {
     let certificate = tls_certificate
         .as_ref()
         .map(|(certificate, _)| sys::absolute(certificate));
-    let found = |name: &String| context::place(name, var).map(|path| sys::absolute(&path));
-    let context = context.as_ref().map(found);
+    let path = |name: &String| context::path_of(name, var).map(|path| sys::absolute(&path));
+    let context = context.as_ref().map(path);
     format!("{owner:?} {certificate:?} {context:?} {api:?}")
 }
 
-/// Enough for the places of one host never to have one name.
-const PLACE_BYTES: usize = 8;
+/// Long enough that no two locations of a host ever have the same.
+const LOCATION_ID_BYTES: usize = 8;
 
-/// Returns what there is to be warned of where nobody said where the lock is: whoever
-/// forgot the servers gets a lock, and an active host, of each host's own.
+/// Returns the warning for an agent whose user named no location. If the servers were
+/// forgotten, each host has a lock of its own, and every host becomes active.
 #[must_use]
-pub fn unasked(place: &Place) -> Option<String> {
-    (*place == Place::DefaultDir).then(|| {
-        let base = own_base().display().to_string();
+pub fn default_dir_warning(location: &Location) -> Option<String> {
+    (*location == Location::DefaultDir).then(|| {
+        let base = runtime_base().display().to_string();
         format!(
             "no --nats: the lock is in {}, and other hosts do not see it; \
              give --dir if that is meant",
@@ -158,19 +162,19 @@ fn refusal(text: String, exit: Exit) -> Refusal {
     Refusal { text, exit }
 }
 
-/// Prepares the store for an agent; nothing is opened yet.
+/// Returns the store for an agent, not yet opened.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
+/// The first fault.
 pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<Box<dyn Store>, Refusal> {
-    let (reach, faults) = reach(&args.place, &args.access, var);
+    let (endpoint, faults) = endpoint(&args.location, &args.access, var);
     if let Some(fault) = faults.into_iter().next() {
         return Err(fault);
     }
-    match reach {
-        Some(Reach::Nats(servers)) => Ok(Box::new(nats_store(args, *servers))),
-        Some(Reach::Dir(base)) => Ok(Box::new(dir_store(args, base))),
+    match endpoint {
+        Some(Endpoint::Nats(servers)) => Ok(Box::new(nats_store(args, *servers))),
+        Some(Endpoint::Dir(base)) => Ok(Box::new(dir_store(args, base))),
         None => Err(refusal(
             "there is no way to the lock".to_owned(),
             Exit::Usage,
@@ -178,17 +182,17 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<Box<dyn Store>, Refusa
     }
 }
 
-/// Prepares a store in a directory.
+/// Returns a store in a directory, not yet opened.
 #[must_use]
 pub fn dir_store(args: &AgentArgs, base: PathBuf) -> DirStore {
     DirStore::new(base, &args.bucket, &args.key)
 }
 
-/// Prepares a store in NATS.
+/// Returns a store in NATS, not yet opened.
 #[must_use]
 pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     let name = format!("putex {} {}", args.key, args.token);
-    // A link that is used every R needs no pings: it is asked a little later.
+    // A connection that is used every R needs no pings before R is over.
     let quiet = args.timing.renewal() + args.timing.renewal() / 4;
     let client = Client::new(servers.servers, servers.access, name, quiet);
     let settings = Settings {
@@ -212,69 +216,69 @@ mod tests {
         (name == "HOME").then(|| "/home".into())
     }
 
-    fn of(urls: &str, login: Option<Login>) -> String {
+    fn id_of(urls: &str, login: Option<Login>) -> String {
         let access = Access {
             login,
             ..Access::default()
         };
-        place_name(&Place::Nats(urls.to_owned()), &access, &home)
+        location_id(&Location::Nats(urls.to_owned()), &access, &home)
     }
 
     #[test]
-    fn a_place_is_the_same_however_it_is_written() {
-        let one = of("nats://a:4222,b", None);
-        assert_eq!(one, of("b:4222, a,nats://b", None));
-        assert_eq!(of("u:old@a", None), of("u:new@a", None));
+    fn the_id_does_not_depend_on_how_a_location_is_written() {
+        let one = id_of("nats://a:4222,b", None);
+        assert_eq!(one, id_of("b:4222, a,nats://b", None));
+        assert_eq!(id_of("u:old@a", None), id_of("u:new@a", None));
         let here = std::env::current_dir().expect("there is one");
-        let dir = |dir: PathBuf| place_name(&Place::Dir(dir), &Access::default(), &home);
+        let dir = |dir: PathBuf| location_id(&Location::Dir(dir), &Access::default(), &home);
         assert_eq!(dir(here.join("x")), dir(PathBuf::from("x")));
-        assert_eq!(one.len(), 2 * PLACE_BYTES);
-        let creds = |path: PathBuf| of("a", Some(Login::Creds(path)));
+        assert_eq!(one.len(), 2 * LOCATION_ID_BYTES);
+        let creds = |path: PathBuf| id_of("a", Some(Login::Creds(path)));
         assert_eq!(creds(here.join("x")), creds(PathBuf::from("x")));
     }
 
     #[test]
-    fn no_two_places_have_one_name() {
+    fn no_two_locations_have_one_id() {
         let user = |name: &str| {
             let (name, password) = (name.to_owned(), Secret::Given(String::new()));
             Some(Login::User { name, password })
         };
         let creds = |path: &str| Some(Login::Creds(path.into()));
-        let in_context = |place: Place, name: &str, var: Lookup<'_>| {
+        let in_context = |location: Location, name: &str, var: Lookup<'_>| {
             let context = Some(name.to_owned());
             let access = Access {
                 context,
                 ..Access::default()
             };
-            place_name(&place, &access, var)
+            location_id(&location, &access, var)
         };
         let other = |_: &str| Some("/other".into());
         let certificate = Access {
             tls_certificate: Some(("/cert".into(), "/key".into())),
             ..Access::default()
         };
-        let plain = |place: Place| place_name(&place, &Access::default(), &home);
-        let names = [
-            of("a", None),
-            of("b", None),
-            of("a:4223", None),
-            of("a,b", None),
-            of("u@a", None),
-            of("a", user("one")),
-            of("a", user("two")),
-            of("a", creds("/one")),
-            of("a", creds("/two")),
-            place_name(&Place::Nats("a".to_owned()), &certificate, &home),
-            in_context(Place::Context, "one", &home),
-            in_context(Place::Context, "one", &other),
-            in_context(Place::Context, "./one", &home),
-            in_context(Place::Nats("a".to_owned()), "one", &home),
-            plain(Place::Dir("/one".into())),
-            plain(Place::Dir("/two".into())),
-            plain(Place::DefaultDir),
+        let plain = |location: Location| location_id(&location, &Access::default(), &home);
+        let ids = [
+            id_of("a", None),
+            id_of("b", None),
+            id_of("a:4223", None),
+            id_of("a,b", None),
+            id_of("u@a", None),
+            id_of("a", user("one")),
+            id_of("a", user("two")),
+            id_of("a", creds("/one")),
+            id_of("a", creds("/two")),
+            location_id(&Location::Nats("a".to_owned()), &certificate, &home),
+            in_context(Location::Context, "one", &home),
+            in_context(Location::Context, "one", &other),
+            in_context(Location::Context, "./one", &home),
+            in_context(Location::Nats("a".to_owned()), "one", &home),
+            plain(Location::Dir("/one".into())),
+            plain(Location::Dir("/two".into())),
+            plain(Location::DefaultDir),
         ];
-        for (at, name) in names.iter().enumerate() {
-            assert!(!names[..at].contains(name), "the one at {at}");
+        for (at, id) in ids.iter().enumerate() {
+            assert!(!ids[..at].contains(id), "the one at {at}");
         }
     }
 }

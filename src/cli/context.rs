@@ -1,33 +1,32 @@
-//! Contexts of the nats command: files that say by which servers, as whom, and how.
+//! Contexts of the nats command: files with the servers, the login and TLS.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::cli::Lookup;
-use crate::cli::access::{Access, api_of, valid_subject};
+use super::Lookup;
+use super::access::{Access, api_of, valid_subject};
 use crate::nats::{Login, Secret, secret};
 
-/// Fields that would change who we are or where we go, and are not understood.
+/// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
 
-/// What a context says.
+/// The content of a context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// The servers.
     pub url: Option<String>,
-    /// The rest.
+    /// All other settings.
     pub access: Access,
 }
 
-/// Reads a context: one of this user's by its name, or any by a path, which has a
-/// slash.
+/// Reads a context: one of this user's by its name, or any by a path. A path has a slash.
 ///
 /// # Errors
 ///
-/// Which file cannot be used, and why; nothing of what is in it.
+/// The file cannot be used. The message holds nothing of its content.
 pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
-    let path = place(name, var)?;
+    let path = path_of(name, var)?;
     let shown = path.display();
     let text = secret::read_public(&path)?;
     let fields: Map<String, Value> = serde_json::from_str(&text)
@@ -39,12 +38,12 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
     Ok(context)
 }
 
-/// Returns the file of a context, whether it is there or not.
+/// Returns the path of a context, whether the file exists or not.
 ///
 /// # Errors
 ///
-/// When there is no home to find it in.
-pub fn place(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
+/// Neither XDG_CONFIG_HOME nor HOME is set.
+pub fn path_of(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
     }
@@ -96,12 +95,12 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Context, String>
     })
 }
 
-/// The way to log in, in the nats command's order.
+/// Returns the login. If there are several, that which the nats command takes.
 fn login(
     fields: &Map<String, Value>,
     file: &dyn Fn(&str) -> Result<Option<PathBuf>, String>,
 ) -> Result<Option<Login>, String> {
-    let word = |name: &str| -> Result<Option<Secret>, String> {
+    let secret = |name: &str| -> Result<Option<Secret>, String> {
         field(fields, name)?
             .map(|text| match is_uri(&text) {
                 true => file(name).map(|path| Secret::File(path.unwrap_or_default())),
@@ -110,7 +109,7 @@ fn login(
             .transpose()
     };
     if let Some(name) = field(fields, "user")? {
-        let password = word("password")?.unwrap_or_else(|| Secret::Given(String::new()));
+        let password = secret("password")?.unwrap_or_else(|| Secret::Given(String::new()));
         return Ok(Some(Login::User { name, password }));
     }
     if let Some(path) = file("creds")? {
@@ -119,7 +118,7 @@ fn login(
     if let Some(path) = file("nkey")? {
         return Ok(Some(Login::Nkey(path)));
     }
-    Ok(word("token")?.map(Login::Token))
+    Ok(secret("token")?.map(Login::Token))
 }
 
 fn holds_secret(context: &Context) -> bool {
@@ -132,7 +131,7 @@ fn holds_secret(context: &Context) -> bool {
     given || url.contains('@')
 }
 
-/// A field that is missing, null or blank is none.
+/// Returns the text of a field; `None` if it is missing, null or blank.
 fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -144,14 +143,14 @@ fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Stri
     }
 }
 
-/// What a value may begin with that is neither a word nor a path.
+/// The beginnings of values that are neither a secret itself nor a path.
 const SCHEMES: [&str; 5] = ["file://", "env://", "data:", "op://", "nsc://"];
 
 fn is_uri(text: &str) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Puts in the home of `~/` and the values of `$NAME` and `${NAME}`.
+/// Replaces `~/` by the home and `$NAME` and `${NAME}` by their values.
 fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
     let text = match text.strip_prefix("file://") {
         Some(path) => path,
@@ -172,13 +171,13 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
-        let inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let (name, left) = match after
             .strip_prefix('{')
             .and_then(|name| name.split_once('}'))
         {
             Some(both) => both,
-            None => after.split_at(after.find(|c| !inside(c)).unwrap_or(after.len())),
+            None => after.split_at(after.find(|c| !is_of_name(c)).unwrap_or(after.len())),
         };
         out.push_str(&value(name)?);
         rest = left;

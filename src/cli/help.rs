@@ -1,17 +1,17 @@
-//! `--help`, written from the table.
+//! The text of `--help`, written from the table.
 
 use std::fmt::Write as _;
 
-use super::table::{FLAGS, Flag, Verb};
+use super::table::{FLAGS, Flag, Subcommand};
 use super::topics::TOPICS;
 
-/// Returns the text of `--help`, of one command or of all.
+/// Returns the text of `--help` of one command, or of all if `subcommand` is `None`.
 #[must_use]
-pub fn help(verb: Option<Verb>) -> String {
+pub fn help(subcommand: Option<Subcommand>) -> String {
     let mut text = String::new();
     let out = &mut text;
     // Writing into a String cannot fail.
-    let _ = match verb {
+    let _ = match subcommand {
         None => writeln!(
             out,
             "putex keeps at most one copy of a service running over several hosts.\n\n\
@@ -23,35 +23,35 @@ pub fn help(verb: Option<Verb>) -> String {
              \x20      putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n\
              \x20      putex help [TOPIC]\n\ncommands:"
         ),
-        Some(Verb::Agent) => writeln!(
+        Some(Subcommand::Agent) => writeln!(
             out,
             "usage: putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]"
         ),
-        Some(verb @ (Verb::Check | Verb::Finish)) => writeln!(
+        Some(subcommand @ (Subcommand::Check | Subcommand::Finish)) => writeln!(
             out,
             "usage: putex {} and the arguments and options of the agent",
-            verb.word()
+            subcommand.word()
         ),
-        Some(Verb::Help) => writeln!(out, "usage: putex help [TOPIC]"),
-        Some(Verb::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
-        Some(Verb::Timing) => {
+        Some(Subcommand::Help) => writeln!(out, "usage: putex help [TOPIC]"),
+        Some(Subcommand::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
+        Some(Subcommand::Timing) => {
             writeln!(
                 out,
                 "usage: putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]"
             )
         }
     };
-    if verb.is_none() {
-        for verb in Verb::ALL {
-            let _ = writeln!(out, "  {:<8} {}", verb.word(), verb.about());
+    if subcommand.is_none() {
+        for subcommand in Subcommand::ALL {
+            let _ = writeln!(out, "  {:<8} {}", subcommand.word(), subcommand.about());
         }
     }
     let _ = writeln!(out, "\noptions:");
-    let wide = FLAGS.iter().map(|flag| name(flag).len()).max();
-    let wide = wide.unwrap_or_default();
+    let width = FLAGS.iter().map(|flag| name(flag).len()).max();
+    let width = width.unwrap_or_default();
     for flag in FLAGS
         .iter()
-        .filter(|flag| verb.is_none_or(|verb| flag.verbs.contains(&verb)))
+        .filter(|flag| subcommand.is_none_or(|of| flag.subcommands.contains(&of)))
     {
         let name = name(flag);
         let mut notes = String::new();
@@ -61,13 +61,13 @@ pub fn help(verb: Option<Verb>) -> String {
         if !flag.env.is_empty() {
             let _ = write!(notes, " [${}]", flag.env);
         }
-        let _ = writeln!(out, "  {name:<wide$}  {}{notes}", flag.help);
+        let _ = writeln!(out, "  {name:<width$}  {}{notes}", flag.help);
     }
-    text.push_str(&more(verb));
+    text.push_str(&more(subcommand));
     text
 }
 
-/// Returns a flag's letter, long name and value, as they stand before its text.
+/// Returns the letter, the long name and the value of a flag, as help shows them.
 fn name(flag: &Flag) -> String {
     let short = flag.short.map_or("    ".to_owned(), |short| {
         format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
@@ -80,9 +80,9 @@ fn name(flag: &Flag) -> String {
     format!("{short}{long}{}", flag.value)
 }
 
-/// Returns where more is to be read.
-fn more(verb: Option<Verb>) -> String {
-    if verb.is_some_and(|verb| verb != Verb::Help) {
+/// Returns the last lines of help: further commands and pages to read.
+fn more(subcommand: Option<Subcommand>) -> String {
+    if subcommand.is_some_and(|subcommand| subcommand != Subcommand::Help) {
         return "\nThe rest is told by putex help, and by the manual page putex(8).\n".to_owned();
     }
     let mut text = "\ntopics of putex help:\n".to_owned();

@@ -1,77 +1,90 @@
-//! The command line: a loop over the words, the settings that they, the environment
-//! and a file come to, and what is asked for by these.
+//! The command line: its table of commands and options, the settings that it, the
+//! environment, a configuration file and a context give, and the values that a command
+//! runs with.
+//!
+//! | file | content |
+//! |---|---|
+//! | `table`, `subcommand` | every option and every command |
+//! | `parse` | words to an [`Invocation`] |
+//! | `settings`, `config` | the settings of all origins, each with its origin |
+//! | `resolve`, `access`, `value` | settings to values, and every fault in them |
+//! | `context`, `connect` | files of the nats command; a location to a store |
+//! | `help`, `topics`, `timing` | texts that are printed |
 
 pub mod access;
-pub mod asked;
 pub mod config;
+pub mod connect;
+pub mod context;
 pub mod help;
-pub mod report;
+mod parse;
+pub mod resolve;
 pub mod settings;
+mod subcommand;
 pub mod table;
+pub mod timing;
 pub mod topics;
 mod value;
-mod verb;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use lexopt::{Arg, Parser};
 use log::LevelFilter;
 
 use self::access::Access;
-use self::asked::Asked;
-use self::config::Read;
-use self::settings::{Faults, Given, Origin, Settings};
-use self::table::{FLAGS, Flag, Name, Verb, shown};
+use self::config::ReadConfig;
+pub use self::parse::parse;
+use self::resolve::Resolved;
+use self::settings::Settings;
 use crate::core::timing::Timing;
 use crate::exit::Exit;
 
-/// What the user wants.
+/// A command with its arguments.
 #[derive(Debug)]
-pub enum Wish {
+pub enum Invocation {
     /// Run the agent.
     Agent(Box<AgentArgs>),
-    /// Say what is set and whether it is right.
+    /// Show the settings of an agent and every fault in them.
     Check(Box<CheckArgs>),
-    /// Stop what this agent and its guard left. What is wrong beside it is said.
+    /// Stop the service that an agent and its guard left. The faults are those of
+    /// settings that `finish` does not need; they are only reported.
     Finish(Box<AgentArgs>, Vec<Refusal>),
     /// Run the guard of the agent that started this process.
     Guard,
-    /// Print this and end well: help, version, timing.
+    /// Print this text and exit with success: help, version, timing.
     Print(String),
 }
 
-/// What is to be checked.
+/// The arguments of `putex check`.
 #[derive(Debug)]
 pub struct CheckArgs {
-    /// All that was set, and where.
+    /// All settings with their origins.
     pub settings: Settings,
     /// The configuration file that was read.
     pub config: Option<String>,
-    /// What that comes to, and what is wrong with it.
-    pub asked: Asked,
+    /// The values of the settings, and their faults.
+    pub resolved: Resolved,
 }
 
-/// What the agent was asked for, valid word by word.
+/// The arguments of an agent, each of them valid.
 #[derive(Debug)]
 pub struct AgentArgs {
     /// Where the lock is kept.
-    pub place: Place,
-    /// Who this agent is to the servers, and how they are talked to.
+    pub location: Location,
+    /// Login, TLS and subjects for the servers.
     pub access: Access,
     /// The bucket.
     pub bucket: String,
     /// The key.
     pub key: String,
-    /// Who this agent is.
+    /// The name of this agent in the record.
     pub token: String,
-    /// The operator's commands.
+    /// The health check, a shell command.
     pub check: Option<String>,
-    /// See `check`.
+    /// The shell command that starts the service.
     pub start: String,
-    /// See `check`.
+    /// The shell command that stops the service.
     pub stop: String,
-    /// See `check`.
+    /// The shell command that ends a service which stop could not stop in time.
     pub last_resort: Option<String>,
     /// The watchdog device, and whether it is required.
     pub device: Option<(String, bool)>,
@@ -79,37 +92,37 @@ pub struct AgentArgs {
     pub realtime: bool,
     /// R, F, C and drift.
     pub timing: Timing,
-    /// Copies of a bucket that has to be made.
+    /// The number of replicas of a bucket that putex creates.
     pub replicas: u32,
-    /// Whether a bucket in memory is good enough.
+    /// Whether a bucket in memory is accepted.
     pub allow_memory: bool,
-    /// Descriptor that is written to when the agent stands by.
+    /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
-    /// Log to syslog.
+    /// Whether to log to syslog.
     pub syslog: bool,
-    /// How much is logged.
+    /// The most detailed level that is logged.
     pub level: LevelFilter,
 }
 
 /// Where the lock is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In NATS JetStream; the servers as they were given, secrets included.
+pub enum Location {
+    /// In NATS JetStream. The servers as the user wrote them, secrets included.
     Nats(String),
-    /// In NATS JetStream; the context says by which servers.
+    /// In NATS JetStream. The context names the servers.
     Context,
     /// In this directory.
     Dir(PathBuf),
-    /// In the directory that is the default on this host.
+    /// In the default directory of this user.
     DefaultDir,
 }
 
-/// Why a command line is refused: one line, and the exit status.
+/// A refused setting or command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the user is told.
+    /// The message, in one line.
     pub text: String,
-    /// How the process ends.
+    /// The exit status of the process.
     pub exit: Exit,
 }
 
@@ -118,201 +131,36 @@ fn usage(text: String) -> Refusal {
     Refusal { text, exit }
 }
 
-/// Returns a text as it may be shown: in one line, and without what may be a secret.
+/// Returns a text in one line, with the part of a URL that may hold a secret left out.
 fn clean(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(without_secret).collect();
     words.join(" ").replace(char::is_control, "?")
 }
 
-/// Returns a word as it may be shown: what stands before an `@` in a URL may be a
-/// password, wherever the URL was put by mistake.
+/// Returns a word without the part of a URL before its last `@`, which may be a password.
+/// Any word can be a URL: users put them behind the wrong option.
 fn without_secret(word: &str) -> String {
     match word.rsplit_once('@') {
-        Some((before, place)) => {
+        Some((before, host)) => {
             let scheme = before.split('@').next().and_then(|first| first.find("://"));
-            format!("{}...@{place}", &before[..scheme.map_or(0, |at| at + 3)])
+            format!("{}...@{host}", &before[..scheme.map_or(0, |at| at + 3)])
         }
         None => word.to_owned(),
     }
 }
 
-/// What looks a variable of the environment up.
+/// Returns the value of an environment variable.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What a command line is read in.
+/// The surroundings of a command line: everything else that its meaning depends on.
 #[derive(Clone, Copy)]
-pub struct World<'a> {
-    /// Looks the environment up.
+pub struct Environment<'a> {
+    /// Returns the value of an environment variable.
     pub var: Lookup<'a>,
-    /// This host's name.
+    /// The name of this host.
     pub host: &'a str,
     /// Reads a configuration file.
-    pub read: Read<'a>,
-}
-
-/// Reads a command line.
-///
-/// # Errors
-///
-/// The first thing that is wrong with it.
-pub fn parse(
-    words: impl IntoIterator<Item = OsString>,
-    world: &World<'_>,
-) -> Result<Wish, Refusal> {
-    let mut parser = Parser::from_args(words);
-    let (mut line, mut places) = (Vec::new(), Vec::new());
-    let mut verb = None;
-    let mut begun = false;
-    while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
-        let (shown, flag) = match arg {
-            Arg::Value(word) => {
-                let word = plain("argument", word)?;
-                match Verb::ALL.iter().find(|verb| verb.word() == word && !begun) {
-                    Some(known) => verb = Some(*known),
-                    None if verb.is_some_and(Verb::takes_words) => places.push(word),
-                    // The key: for whoever looks at a list of processes.
-                    None if verb == Some(Verb::Guard) => {}
-                    None if !begun => {
-                        return Err(usage(format!("{word}: no such command; see putex --help")));
-                    }
-                    None if Verb::ALL.iter().any(|verb| verb.word() == word) => {
-                        return Err(usage(format!("{word}: a command comes before its options")));
-                    }
-                    None => return Err(usage(format!("{word}: unexpected argument"))),
-                }
-                begun = true;
-                continue;
-            }
-            Arg::Long(long) => (
-                format!("--{long}"),
-                FLAGS.iter().find(|flag| flag.long == long),
-            ),
-            Arg::Short(short) => (
-                format!("-{short}"),
-                FLAGS.iter().find(|flag| flag.short == Some(short)),
-            ),
-        };
-        begun = true;
-        let Some(flag) = flag else {
-            return Err(usage(format!("{shown}: no such option; see putex --help")));
-        };
-        let of = verb.unwrap_or(Verb::Agent);
-        if !flag.verbs.contains(&of) {
-            let verb = of.word();
-            return Err(usage(format!("{shown}: not an option of putex {verb}")));
-        }
-        if flag.name == Name::Help {
-            return Ok(Wish::Print(help::help(verb)));
-        }
-        if flag.name == Name::Version {
-            return Ok(Wish::Print(version()));
-        }
-        line.push((flag.name, given(flag, shown, &mut parser)?));
-    }
-    let verb = verb.unwrap_or(Verb::Agent);
-    if verb == Verb::Help {
-        return topics::answer(&places).map(Wish::Print);
-    }
-    spread(places, &mut line)?;
-    wish(verb, line, world)
-}
-
-/// Takes in the value of an option, which was written as `shown`.
-fn given(flag: &Flag, shown: String, parser: &mut Parser) -> Result<Given, Refusal> {
-    let text = match flag.value {
-        "" => "yes".to_owned(),
-        _ => {
-            let word = parser.value().map_err(|error| usage(error.to_string()))?;
-            plain(&shown, word)?
-        }
-    };
-    let origin = Origin::Flag(shown);
-    Ok(Given { text, origin })
-}
-
-/// Makes a wish of a command and its options.
-fn wish(verb: Verb, line: Vec<(Name, Given)>, world: &World<'_>) -> Result<Wish, Refusal> {
-    if verb == Verb::Guard {
-        return Ok(Wish::Guard);
-    }
-    let mut settings = Settings::gather(line, world.var)?;
-    if verb == Verb::Timing {
-        let mut faults = Faults {
-            settings: &settings,
-            found: Vec::new(),
-        };
-        let timing = asked::timing(&mut faults);
-        let text = timing.map(|timing| Wish::Print(report::report(timing)));
-        return text.ok_or_else(|| first(faults.found));
-    }
-    let config = config::load(&settings, world.read);
-    let is_readable = config.path.is_some() || config.faults.is_empty();
-    settings.fill(&config);
-    let asked = match is_readable {
-        true => asked::asked(&settings, world, config.faults),
-        // What is missing then is in the file.
-        false => Asked {
-            faults: config.faults,
-            ..Asked::default()
-        },
-    };
-    if verb == Verb::Check {
-        let config = config.path;
-        return Ok(Wish::Check(Box::new(CheckArgs {
-            settings,
-            config,
-            asked,
-        })));
-    }
-    let Asked { args, faults, .. } = asked;
-    match args {
-        // Who stops what is left does not leave it for a fault in something else.
-        Some(args) if verb == Verb::Finish => Ok(Wish::Finish(Box::new(args), faults)),
-        Some(args) if faults.is_empty() => Ok(Wish::Agent(Box::new(args))),
-        Some(_) | None => Err(first(faults)),
-    }
-}
-
-/// Who runs an agent is told one thing at a time; `putex check` tells all.
-fn first(faults: Vec<Refusal>) -> Refusal {
-    let none = || usage("nothing is wrong".to_owned());
-    faults.into_iter().next().unwrap_or_else(none)
-}
-
-fn version() -> String {
-    format!("putex {}\n", env!("CARGO_PKG_VERSION"))
-}
-
-/// Returns an argument as text. Commands, keys and tokens are all UTF-8 here.
-fn plain(what: &str, word: OsString) -> Result<String, Refusal> {
-    word.into_string()
-        .map_err(|word| usage(format!("{what}: {} is not UTF-8", word.display())))
-}
-
-/// `putex agent SERVER BUCKET KEY TOKEN`
-fn spread(places: Vec<String>, line: &mut Vec<(Name, Given)>) -> Result<(), Refusal> {
-    let four = match <[String; 4]>::try_from(places) {
-        Ok(four) => four,
-        Err(none) if none.is_empty() => return Ok(()),
-        Err(some) => {
-            let (first, count) = (&some[0], some.len());
-            return Err(usage(format!(
-                "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
-            )));
-        }
-    };
-    let names = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
-    for (name, text) in names.into_iter().zip(four) {
-        if line.iter().any(|(known, _)| *known == name) {
-            let shown = shown(name);
-            return Err(usage(format!(
-                "{shown}: given twice, as an option and as an argument"
-            )));
-        }
-        let origin = Origin::Argument;
-        line.push((name, Given { text, origin }));
-    }
-    Ok(())
+    pub read: ReadConfig<'a>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What an agent is asked for: settings made into values, defaults put in, and every
-//! fault of them told.
+//! Resolves settings to the values that an agent runs with: parses them, fills in the
+//! defaults, and lists every fault.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use log::LevelFilter;
 
 use super::access::{self, Access};
-use super::settings::{Fault, Faults, Rank, Settings};
+use super::settings::{Fault, Faults, Precedence, Settings};
 use super::table::Name;
 use super::value::{count, descriptor, device, drift_ppm, duration, replicas};
-use super::{AgentArgs, Place, Refusal, World};
+use super::{AgentArgs, Environment, Location, Refusal};
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 use crate::core::watchdog_timeout::wanted_timeout;
 use crate::nats::Server;
@@ -20,53 +20,54 @@ use crate::store::name::{valid_bucket, valid_key};
 /// domain name 253.
 const TOKEN_BYTES_MAX: usize = 255;
 
-/// What settings come to.
+/// The values of settings, and their faults.
 #[derive(Debug, Default)]
-pub struct Asked {
-    /// All of it, where nothing that it takes is wrong. An agent runs by it only if
-    /// nothing at all is.
+pub struct Resolved {
+    /// The arguments of an agent, if none of the settings that they need is faulty. An
+    /// agent runs with them only if there are no faults at all.
     pub args: Option<AgentArgs>,
-    /// Where the lock is and how that is reached, where nothing is wrong with that.
-    pub way: Option<(Place, Access)>,
+    /// The location of the lock and the access to it, if both are without faults.
+    pub location: Option<(Location, Access)>,
     /// The watchdog device, and whether it is required.
     pub device: Option<(String, bool)>,
-    /// Everything that is wrong.
+    /// All faults.
     pub faults: Vec<Refusal>,
 }
 
-/// Makes values of settings. `faults` are those that were found already.
-pub(super) fn asked(settings: &Settings, world: &World<'_>, faults: Vec<Refusal>) -> Asked {
-    let mut faults = Faults {
-        settings,
-        found: faults,
-    };
-    let place = place(&mut faults);
-    let access = place.as_ref().and_then(|place| match place {
-        Place::Nats(_) | Place::Context => access::with_server(&mut faults, world.var),
-        Place::Dir(_) | Place::DefaultDir => access::without_server(&mut faults),
+/// Resolves settings. `found` are the faults that were found before.
+pub(super) fn resolve(
+    settings: &Settings,
+    environment: &Environment<'_>,
+    found: Vec<Refusal>,
+) -> Resolved {
+    let mut faults = Faults::new(settings, found);
+    let location = location(&mut faults);
+    let access = location.as_ref().and_then(|location| match location {
+        Location::Nats(_) | Location::Context => access::for_servers(&mut faults, environment.var),
+        Location::Dir(_) | Location::DefaultDir => access::for_dir(&mut faults),
     });
-    let way = place.zip(access);
+    let location = location.zip(access);
     let bucket = bucket(&mut faults);
     let key = key(&mut faults);
     let timing = timing(&mut faults);
-    let token = token(&mut faults, world.host);
-    let device = faults.read(Name::Watchdog, device);
+    let token = token(&mut faults, environment.host);
+    let device = faults.parse(Name::Watchdog, device);
     if let (Some((_, true)), Some(timing)) = (&device, timing) {
         let fits = wanted_timeout(timing);
-        faults.take(fits.map_err(|why| Fault::unsafe_to_use(Name::Watchdog, why)));
+        faults.collect(fits.map_err(|why| Fault::unsafe_to_use(Name::Watchdog, why)));
     }
     let (start, stop) = (
-        needed(&mut faults, Name::Start),
-        needed(&mut faults, Name::Stop),
+        required(&mut faults, Name::Start),
+        required(&mut faults, Name::Stop),
     );
     let check = faults.text(Name::Healthcheck);
     let last_resort = faults.text(Name::LastResort);
-    let copies = faults.read(Name::Replicas, replicas);
-    let notify_fd = faults.read(Name::NotifyFd, descriptor);
-    let whole = || {
-        let (place, access) = way.clone()?;
+    let replicas = faults.parse(Name::Replicas, replicas);
+    let notify_fd = faults.parse(Name::NotifyFd, descriptor);
+    let args = || {
+        let (location, access) = location.clone()?;
         Some(AgentArgs {
-            place,
+            location,
             access,
             bucket: bucket?,
             key: key?,
@@ -78,46 +79,46 @@ pub(super) fn asked(settings: &Settings, world: &World<'_>, faults: Vec<Refusal>
             device: device.clone(),
             realtime: settings.is_on(Name::Realtime),
             timing: timing?,
-            replicas: copies.unwrap_or(1),
+            replicas: replicas.unwrap_or(1),
             allow_memory: settings.is_on(Name::AllowMemory),
             notify_fd,
             syslog: settings.is_on(Name::Syslog),
             level: level(settings),
         })
     };
-    let args = whole();
+    let args = args();
     let faults = faults.found;
-    Asked {
+    Resolved {
         args,
-        way,
+        location,
         device,
         faults,
     }
 }
 
-/// Of a server, a directory and a context, the strongest says where the lock is. What is
-/// of a context comes after all else, so that one beside a server adds to it.
-fn place(faults: &mut Faults<'_>) -> Option<Place> {
+/// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
+/// highest precedence. A context beside a server only adds to it.
+fn location(faults: &mut Faults<'_>) -> Option<Location> {
     let settings = faults.settings;
     let [nats, dir, context] =
-        [Name::Nats, Name::Dir, Name::Context].map(|name| settings.rank(name));
+        [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
     if dir.is_some() && dir == nats {
         let why = "the lock is kept in --nats or in --dir, not in both";
-        return faults.take(Err(Fault::usage(Name::Dir, why)));
+        return faults.collect(Err(Fault::usage(Name::Dir, why)));
     }
     if dir > nats && dir >= context {
         return faults
             .text(Name::Dir)
-            .map(|dir| Place::Dir(PathBuf::from(dir)));
+            .map(|dir| Location::Dir(PathBuf::from(dir)));
     }
     match settings.text(Name::Nats) {
         Some(urls) => {
             let servers = Server::parse_list(urls);
-            let named = servers.map(|_| Place::Nats(urls.to_owned()));
-            faults.take(named.map_err(|error| Fault::usage(Name::Nats, error.to_string())))
+            let location = servers.map(|_| Location::Nats(urls.to_owned()));
+            faults.collect(location.map_err(|error| Fault::usage(Name::Nats, error.to_string())))
         }
-        None if context.is_some() => Some(Place::Context),
-        None => Some(Place::DefaultDir),
+        None if context.is_some() => Some(Location::Context),
+        None => Some(Location::DefaultDir),
     }
 }
 
@@ -128,30 +129,30 @@ fn bucket(faults: &mut Faults<'_>) -> Option<String> {
         .unwrap_or("putex")
         .to_owned();
     let valid = valid_bucket(&bucket).map(|()| bucket);
-    faults.take(valid.map_err(|why| Fault::usage(Name::Bucket, why)))
+    faults.collect(valid.map_err(|why| Fault::usage(Name::Bucket, why)))
 }
 
 fn key(faults: &mut Faults<'_>) -> Option<String> {
-    let key = needed(faults, Name::Key)?;
+    let key = required(faults, Name::Key)?;
     let valid = valid_key(&key).map(|()| key);
-    faults.take(valid.map_err(|why| Fault::usage(Name::Key, why)))
+    faults.collect(valid.map_err(|why| Fault::usage(Name::Key, why)))
 }
 
-fn needed(faults: &mut Faults<'_>, name: Name) -> Option<String> {
+fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     match faults.settings.get(name) {
         Some(_) => faults.text(name),
-        None => faults.take(Err(Fault::usage(name, "is missing; see putex --help"))),
+        None => faults.collect(Err(Fault::usage(name, "is missing; see putex --help"))),
     }
 }
 
-/// Makes R, F, C and drift of settings.
+/// Resolves R, F, C and drift.
 pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
-    let wrong = faults.found.len();
-    let renewal = faults.read(Name::Renewal, duration);
-    let failures = faults.read(Name::Failures, count);
-    let confirmations = faults.read(Name::Confirmations, count);
-    let drift = faults.read(Name::Drift, drift_ppm);
-    if faults.found.len() > wrong {
+    let before = faults.found.len();
+    let renewal = faults.parse(Name::Renewal, duration);
+    let failures = faults.parse(Name::Failures, count);
+    let confirmations = faults.parse(Name::Confirmations, count);
+    let drift = faults.parse(Name::Drift, drift_ppm);
+    if faults.found.len() > before {
         return None;
     }
     let timing = Timing::new(
@@ -161,22 +162,22 @@ pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
         drift.unwrap_or(DRIFT_PPM_DEFAULT),
     );
     let settings = faults.settings;
-    faults.take(timing.map_err(|refused| blame(refused.0, settings)))
+    faults.collect(timing.map_err(|unsafe_timing| attribute(unsafe_timing.0, settings)))
 }
 
-/// A refusal of the arithmetic begins with the option that it is about. Where that is its
-/// default, what does not fit to it is R.
-fn blame(text: String, settings: &Settings) -> Fault {
+/// Attributes a refusal of the arithmetic to the option that it begins with. If that
+/// option has its default, R is the one that does not fit.
+fn attribute(text: String, settings: &Settings) -> Fault {
     let names = [
         ("-r: ", Name::Renewal),
         ("-f: ", Name::Failures),
         ("-c: ", Name::Confirmations),
         ("--drift: ", Name::Drift),
     ];
-    let about = names
+    let named = names
         .into_iter()
         .find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
-    match about {
+    match named {
         Some((name, why)) if settings.get(name).is_none() => {
             Fault::unsafe_to_use(Name::Renewal, why)
         }
@@ -190,7 +191,7 @@ fn token(faults: &mut Faults<'_>, host: &str) -> Option<String> {
         Some(token) => valid_token(token),
         None => host_token(host),
     };
-    faults.take(token.map_err(|why| Fault::usage(Name::Token, why)))
+    faults.collect(token.map_err(|why| Fault::usage(Name::Token, why)))
 }
 
 fn valid_token(token: &str) -> Result<String, String> {
@@ -211,10 +212,10 @@ fn valid_token(token: &str) -> Result<String, String> {
     Ok(token.to_owned())
 }
 
-/// The host's name, unless every host that was not set up has it.
+/// Returns the name of the host as a token. Names that many hosts have are refused.
 fn host_token(host: &str) -> Result<String, String> {
-    let common = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
-    match common || valid_token(host).is_err() {
+    let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
+    match is_shared || valid_token(host).is_err() {
         true => Err(format!(
             "is missing, and the host name {host:?} is not this host's own"
         )),
@@ -222,13 +223,13 @@ fn host_token(host: &str) -> Result<String, String> {
     }
 }
 
-/// Of what makes the log longer or shorter, the strongest counts.
+/// Returns the log level. Of `-v` and `-q` the one with the higher precedence counts.
 fn level(settings: &Settings) -> LevelFilter {
-    let rank = [Name::Verbose, Name::Quiet].map(|name| settings.rank(name));
-    let strongest: Option<Rank> = rank.into_iter().flatten().max();
+    let precedences = [Name::Verbose, Name::Quiet].map(|name| settings.precedence(name));
+    let highest: Option<Precedence> = precedences.into_iter().flatten().max();
     let steps = |name| match settings.text(name) {
-        Some("yes") if settings.rank(name) == strongest => 1,
-        Some("twice") if settings.rank(name) == strongest => 2,
+        Some("yes") if settings.precedence(name) == highest => 1,
+        Some("twice") if settings.precedence(name) == highest => 2,
         Some(_) | None => 0,
     };
     match steps(Name::Verbose) - steps(Name::Quiet) {

@@ -1,5 +1,6 @@
-//! Where the origins of a setting meet: the command line, the environment and the
-//! file. What wins keeps where it is from, for refusals and for `putex check`.
+//! The settings of all origins: the command line, the environment and the configuration
+//! file. Of several values of one setting the one with the highest precedence is kept,
+//! together with its origin, which refusals and `putex check` show.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,43 +10,43 @@ use super::table::{FLAGS, Flag, Name};
 use super::{Lookup, Refusal, clean, usage};
 use crate::exit::Exit;
 
-/// Where a value stands.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In a line of a configuration file.
+    /// A line of a configuration file.
     File {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// The line, counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
     },
-    /// In this variable of the environment.
+    /// This environment variable.
     Env(&'static str),
-    /// Behind an option, written like this.
+    /// An option, as the user wrote it.
     Flag(String),
-    /// Among the arguments.
+    /// One of the four arguments.
     Argument,
 }
 
-/// What comes before what: the later, the stronger.
+/// The precedence of an origin, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
+pub enum Precedence {
     /// A configuration file.
     File,
     /// The environment.
     Env,
     /// The command line.
-    Line,
+    CommandLine,
 }
 
 impl Origin {
-    /// Returns how strong a value from there is.
+    /// Returns the precedence of the origin.
     #[must_use]
-    pub fn rank(&self) -> Rank {
+    pub fn precedence(&self) -> Precedence {
         match self {
-            Origin::File { .. } => Rank::File,
-            Origin::Env(_) => Rank::Env,
-            Origin::Flag(_) | Origin::Argument => Rank::Line,
+            Origin::File { .. } => Precedence::File,
+            Origin::Env(_) => Precedence::Env,
+            Origin::Flag(_) | Origin::Argument => Precedence::CommandLine,
         }
     }
 }
@@ -61,16 +62,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and where it stands.
+/// The value of a setting and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
-    /// The value as it was written; of a switch `yes`, `no` or `twice`.
+pub struct Setting {
+    /// The value as the user wrote it; of a switch `yes`, `no` or `twice`.
     pub text: String,
-    /// Where.
+    /// The origin.
     pub origin: Origin,
 }
 
-/// What is wrong with a setting.
+/// A fault in the value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     name: Name,
@@ -79,90 +80,93 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// It is not written as it should be.
+    /// The value is malformed.
     pub(super) fn usage(name: Name, why: impl Into<String>) -> Fault {
         let (why, exit) = (why.into(), Exit::Usage);
         Fault { name, why, exit }
     }
 
-    /// It cannot be safe.
+    /// The value cannot be safe.
     pub(super) fn unsafe_to_use(name: Name, why: impl Into<String>) -> Fault {
         let (why, exit) = (why.into(), Exit::Unsafe);
         Fault { name, why, exit }
     }
 }
 
-/// What was set, wherever, the strongest of each name.
+/// The settings, one entry a name: the one with the highest precedence.
 #[derive(Clone, Debug, Default)]
-pub struct Settings(Vec<(Name, Given)>);
+pub struct Settings(Vec<(Name, Setting)>);
 
 impl Settings {
-    /// Takes in the command line, in its order, and the environment.
+    /// Gathers the options of the command line, in their order, and the environment.
     ///
     /// # Errors
     ///
-    /// Which variable is no text: whoever set it would not expect it to be passed over.
-    pub(super) fn gather(line: Vec<(Name, Given)>, var: Lookup<'_>) -> Result<Settings, Refusal> {
+    /// A variable is not UTF-8. It is not ignored: it was set on purpose.
+    pub(super) fn gather(
+        options: Vec<(Name, Setting)>,
+        var: Lookup<'_>,
+    ) -> Result<Settings, Refusal> {
         let mut settings = Settings::default();
-        for (name, given) in line {
-            settings.type_in(name, given);
+        for (name, setting) in options {
+            settings.set(name, setting);
         }
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             let origin = Origin::Env(flag.env);
             if let Some(text) = variable(flag.env, var)? {
-                settings.add(flag.name, Given { text, origin });
+                settings.set_if_absent(flag.name, Setting { text, origin });
             }
         }
-        for name in WORDS {
+        for name in SECRET_VARIABLES {
             variable(name, var)?;
         }
         Ok(settings)
     }
 
-    /// The last word on the command line counts, but for those that add up.
-    fn type_in(&mut self, name: Name, given: Given) {
-        let adds_up = matches!(name, Name::Verbose | Name::Quiet);
+    /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
+    /// count up.
+    fn set(&mut self, name: Name, setting: Setting) {
+        let counts_up = matches!(name, Name::Verbose | Name::Quiet);
         match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, first)) if adds_up => first.text = "twice".to_owned(),
-            Some((_, first)) => *first = given,
-            None => self.0.push((name, given)),
+            Some((_, first)) if counts_up => first.text = "twice".to_owned(),
+            Some((_, first)) => *first = setting,
+            None => self.0.push((name, setting)),
         }
     }
 
-    /// Takes in what a file says of what is not set otherwise.
-    pub(super) fn fill(&mut self, config: &Config) {
+    /// Adds the settings of a file that are not set otherwise.
+    pub(super) fn add_file(&mut self, config: &Config) {
         for Entry { name, text, line } in &config.entries {
             let (text, line) = (text.clone(), *line);
             let path = config.path.clone().unwrap_or_default();
             let origin = Origin::File { path, line };
-            self.add(*name, Given { text, origin });
+            self.set_if_absent(*name, Setting { text, origin });
         }
     }
 
-    /// Takes in what is weaker than all that is there.
-    fn add(&mut self, name: Name, given: Given) {
+    fn set_if_absent(&mut self, name: Name, setting: Setting) {
         if self.get(name).is_none() {
-            self.0.push((name, given));
+            self.0.push((name, setting));
         }
     }
 
-    /// Returns what was set, if anything was.
+    /// Returns a setting; `None` if it is not set.
     #[must_use]
-    pub fn get(&self, name: Name) -> Option<&Given> {
+    pub fn get(&self, name: Name) -> Option<&Setting> {
         let mut found = self.0.iter().filter(|(known, _)| *known == name);
-        found.next().map(|(_, given)| given)
+        found.next().map(|(_, setting)| setting)
     }
 
-    /// Returns the value, if there is one.
+    /// Returns the value of a setting; `None` if it is not set.
     #[must_use]
     pub fn text(&self, name: Name) -> Option<&str> {
-        self.get(name).map(|given| given.text.as_str())
+        self.get(name).map(|setting| setting.text.as_str())
     }
 
-    /// Returns how strong it is, if it was set.
+    /// Returns the precedence of a setting; `None` if it is not set.
     #[must_use]
-    pub fn rank(&self, name: Name) -> Option<Rank> {
-        self.get(name).map(|given| given.origin.rank())
+    pub fn precedence(&self, name: Name) -> Option<Precedence> {
+        self.get(name).map(|setting| setting.origin.precedence())
     }
 
     /// Returns whether a switch is on.
@@ -171,11 +175,12 @@ impl Settings {
         self.text(name).is_some_and(|text| text != "no")
     }
 
-    /// Says where the fault is, as the user wrote it there.
+    /// Makes a refusal of a fault. It begins with the origin of the setting, as the user
+    /// wrote it there.
     pub(super) fn refusal(&self, fault: Fault) -> Refusal {
         let why = clean(&fault.why);
         let flag = FLAGS.iter().find(|flag| flag.name == fault.name);
-        let (place, exit) = match self.get(fault.name).map(|given| &given.origin) {
+        let (origin, exit) = match self.get(fault.name).map(|setting| &setting.origin) {
             Some(Origin::File { path, line }) => {
                 let key = flag.and_then(Flag::key).unwrap_or_default();
                 (format!("{path}:{line}: {key}"), Exit::Unsafe)
@@ -186,31 +191,36 @@ impl Settings {
                 (flag.map(Flag::shown).unwrap_or_default(), fault.exit)
             }
         };
-        let text = format!("{place}: {why}");
+        let text = format!("{origin}: {why}");
         Refusal { text, exit }
     }
 }
 
-/// Variables with what is no setting of its own: a password, a token.
-const WORDS: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
+/// Variables that hold a secret. No option or key stands for them.
+const SECRET_VARIABLES: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
 
-/// Looks a variable up; one that is blank is as good as none.
+/// Returns the value of an environment variable; `None` if it is unset or blank.
 pub(super) fn variable(name: &str, var: Lookup<'_>) -> Result<Option<String>, Refusal> {
     let text = var(name).map(OsString::into_string).transpose();
     let text = text.map_err(|_| usage(format!("{name}: its value is not UTF-8")))?;
     Ok(text.filter(|text| !text.trim().is_empty()))
 }
 
-/// The faults of settings, gathered one after the other.
+/// Settings, and the faults that were found in them.
 pub(super) struct Faults<'a> {
     pub(super) settings: &'a Settings,
     pub(super) found: Vec<Refusal>,
 }
 
-impl Faults<'_> {
-    /// Keeps a fault in mind.
-    pub(super) fn take<T>(&mut self, outcome: Result<T, Fault>) -> Option<T> {
-        match outcome {
+impl<'a> Faults<'a> {
+    /// Makes a list of faults that begins with `found`.
+    pub(super) fn new(settings: &'a Settings, found: Vec<Refusal>) -> Faults<'a> {
+        Faults { settings, found }
+    }
+
+    /// Returns the value of a result; adds its fault to the list.
+    pub(super) fn collect<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        match result {
             Ok(value) => Some(value),
             Err(fault) => {
                 self.found.push(self.settings.refusal(fault));
@@ -219,22 +229,23 @@ impl Faults<'_> {
         }
     }
 
-    /// Reads a value by `read`; `None` when there is none, or a fault.
-    pub(super) fn read<T>(
+    /// Parses the value of a setting; `None` if it is not set or faulty.
+    pub(super) fn parse<T>(
         &mut self,
         name: Name,
-        read: fn(&str) -> Result<T, &'static str>,
+        parse: fn(&str) -> Result<T, &'static str>,
     ) -> Option<T> {
         let text = self.settings.text(name)?;
-        let value = read(text).map_err(|why| Fault::usage(name, format!("{text}: {why}")));
-        self.take(value)
+        let value = parse(text).map_err(|why| Fault::usage(name, format!("{text}: {why}")));
+        self.collect(value)
     }
 
-    /// Returns a value that must not be blank; `None` when there is none, or a fault.
+    /// Returns the value of a setting that must not be blank; `None` if it is not set or
+    /// faulty.
     pub(super) fn text(&mut self, name: Name) -> Option<String> {
         let text = self.settings.text(name)?;
         match text.trim().is_empty() {
-            true => self.take(Err(Fault::usage(name, "is empty"))),
+            true => self.collect(Err(Fault::usage(name, "is empty"))),
             false => Some(text.to_owned()),
         }
     }

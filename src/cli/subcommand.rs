@@ -1,69 +1,69 @@
-//! The commands: half of the one table.
+//! The commands of the table.
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum Subcommand {
     /// Keep at most one copy of a service running.
     Agent,
     /// Say whether the options of an agent would do.
     Check,
-    /// Stop the service if an agent has ended and its guard too.
+    /// Stop the service that a dead agent and its dead guard left.
     Finish,
     /// Show what R, F and C mean in seconds.
     Timing,
     /// Show the manual.
     Help,
-    /// Watch over an agent.
+    /// Guard the service of the agent that started this process.
     Guard,
 }
 
-impl Verb {
+impl Subcommand {
     /// All of them, as help lists them.
-    pub const ALL: [Verb; 6] = [
-        Verb::Agent,
-        Verb::Check,
-        Verb::Finish,
-        Verb::Timing,
-        Verb::Help,
-        Verb::Guard,
+    pub const ALL: [Subcommand; 6] = [
+        Subcommand::Agent,
+        Subcommand::Check,
+        Subcommand::Finish,
+        Subcommand::Timing,
+        Subcommand::Help,
+        Subcommand::Guard,
     ];
 
-    /// Returns the word that selects it.
+    /// Returns its name on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Verb::Agent => "agent",
-            Verb::Check => "check",
-            Verb::Finish => "finish",
-            Verb::Timing => "timing",
-            Verb::Help => "help",
-            Verb::Guard => "guard",
+            Subcommand::Agent => "agent",
+            Subcommand::Check => "check",
+            Subcommand::Finish => "finish",
+            Subcommand::Timing => "timing",
+            Subcommand::Help => "help",
+            Subcommand::Guard => "guard",
         }
     }
 
-    /// Returns whether it takes what the agent takes.
+    /// Returns whether it takes the arguments and options of the agent.
     #[must_use]
     pub fn is_agents(self) -> bool {
         match self {
-            Verb::Agent | Verb::Check | Verb::Finish => true,
-            Verb::Timing | Verb::Help | Verb::Guard => false,
+            Subcommand::Agent | Subcommand::Check | Subcommand::Finish => true,
+            Subcommand::Timing | Subcommand::Help | Subcommand::Guard => false,
         }
     }
 
-    /// Returns whether words may follow it that belong to no option.
+    /// Returns whether it takes arguments that belong to no option.
     #[must_use]
     pub fn takes_words(self) -> bool {
-        self.is_agents() || self == Verb::Help
+        self.is_agents() || self == Subcommand::Help
     }
 
     pub(super) fn about(self) -> &'static str {
         match self {
-            Verb::Agent => "keep at most one copy of a service running (the default)",
-            Verb::Check => "show an agent's settings, and say whether they are right",
-            Verb::Finish => "stop the service if neither agent nor guard is there to",
-            Verb::Timing => "show what -r, -f, -c and --drift mean in seconds",
-            Verb::Help => "show the manual, or what is said of a topic",
-            Verb::Guard => "watch over an agent: started by it, not by hand",
+            Subcommand::Agent => "keep at most one copy of a service running (the default)",
+            Subcommand::Check => "show an agent's settings, and say whether they are right",
+            Subcommand::Finish => "stop the service if neither agent nor guard is there to",
+            Subcommand::Timing => "show what -r, -f, -c and --drift mean in seconds",
+            Subcommand::Help => "show the manual, or what is said of a topic",
+            Subcommand::Guard => "watch over an agent: started by it, not by hand",
         }
     }
 }

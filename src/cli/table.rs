@@ -1,9 +1,9 @@
-//! The one table of commands and flags: the parser, `--help` and the tests of the
-//! manual page read it.
+//! The one table of commands and flags. The parser, `--help`, the completions and the
+//! tests of the manual pages use it.
 
-pub use super::verb::Verb;
+pub use super::subcommand::Subcommand;
 
-/// What a flag stands for.
+/// The name of a flag in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// `--nats`
@@ -87,27 +87,32 @@ pub enum Name {
 /// One flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// What it stands for.
+    /// Its name in the code.
     pub name: Name,
-    /// Its long name without dashes, or blank.
+    /// Its long name without dashes.
     pub long: &'static str,
     /// Its letter.
     pub short: Option<char>,
-    /// What its value is called; blank for a switch.
+    /// The name of its value; blank for a switch.
     pub value: &'static str,
-    /// Its default as a person would write it; blank for none.
+    /// Its default as a user would write it; blank for none.
     pub default: &'static str,
-    /// The environment variable that stands in for it; blank for none.
+    /// The environment variable of the same meaning; blank for none.
     pub env: &'static str,
     /// The commands that take it.
-    pub verbs: &'static [Verb],
+    pub subcommands: &'static [Subcommand],
     /// One line of help.
     pub help: &'static str,
 }
 
-const AGENT: &[Verb] = &[Verb::Agent, Verb::Check, Verb::Finish];
-const BOTH: &[Verb] = &[Verb::Agent, Verb::Check, Verb::Finish, Verb::Timing];
-const ALL: &[Verb] = &Verb::ALL;
+const AGENT: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
+const BOTH: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Timing,
+];
+const ALL: &[Subcommand] = &Subcommand::ALL;
 
 const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag {
@@ -117,12 +122,12 @@ const fn flag(name: Name, long: &'static str, value: &'static str, help: &'stati
         value,
         default: "",
         env: "",
-        verbs: AGENT,
+        subcommands: AGENT,
         help,
     }
 }
 
-/// Every flag there is, as help lists them.
+/// All flags, in the order of the help text.
 pub const FLAGS: &[Flag] = &[
     Flag {
         env: "PUTEX_CONFIG",
@@ -312,7 +317,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         short: Some('r'),
         default: "3s",
-        verbs: BOTH,
+        subcommands: BOTH,
         ..flag(
             Name::Renewal,
             "renewal",
@@ -323,7 +328,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         short: Some('f'),
         default: "3",
-        verbs: BOTH,
+        subcommands: BOTH,
         ..flag(
             Name::Failures,
             "failures",
@@ -334,7 +339,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         short: Some('c'),
         default: "2",
-        verbs: BOTH,
+        subcommands: BOTH,
         ..flag(
             Name::Confirmations,
             "confirmations",
@@ -344,7 +349,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         default: "1%",
-        verbs: BOTH,
+        subcommands: BOTH,
         ..flag(
             Name::Drift,
             "drift",
@@ -396,7 +401,7 @@ pub const FLAGS: &[Flag] = &[
         )
     },
     Flag {
-        verbs: &[Verb::Check],
+        subcommands: &[Subcommand::Check],
         ..flag(
             Name::Connect,
             "connect",
@@ -406,24 +411,24 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         short: Some('h'),
-        verbs: ALL,
+        subcommands: ALL,
         ..flag(Name::Help, "help", "", "show this help")
     },
     Flag {
         short: Some('V'),
-        verbs: ALL,
+        subcommands: ALL,
         ..flag(Name::Version, "version", "", "show the version")
     },
 ];
 
-/// Returns a flag as a person writes it, for messages.
+/// Returns a flag as a user writes it, for messages.
 pub(super) fn shown(name: Name) -> String {
     let flag = FLAGS.iter().find(|flag| flag.name == name);
     flag.map(Flag::shown).unwrap_or_default()
 }
 
 impl Flag {
-    /// Returns the flag as a person writes it, for messages.
+    /// Returns the flag as a user writes it, for messages.
     #[must_use]
     pub fn shown(&self) -> String {
         match (self.long, self.short) {
@@ -432,14 +437,14 @@ impl Flag {
         }
     }
 
-    /// Returns its key in a configuration file: the long name, or nothing for what makes
+    /// Returns its key in a configuration file, which is the long name; `None` if it makes
     /// sense on a command line only.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
-        let on_line_only = matches!(
+        let is_line_only = matches!(
             self.name,
             Name::Config | Name::Connect | Name::Help | Name::Version
         );
-        (!on_line_only).then_some(self.long)
+        (!is_line_only).then_some(self.long)
     }
 }

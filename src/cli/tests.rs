@@ -1,26 +1,27 @@
 use std::time::Duration;
 
+use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
 use crate::core::timing::DRIFT_PPM_DEFAULT;
 
 const BASE: &str = "--key web --start up --stop down";
 
-fn parse_line(line: &str) -> Result<Wish, Refusal> {
+fn parse_line(line: &str) -> Result<Invocation, Refusal> {
     parse_at(line, None, "alpha")
 }
 
-fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Wish, Refusal> {
+fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Invocation, Refusal> {
     let words = line
         .split_whitespace()
         .map(|word| OsString::from(word.replace("''", "")));
     let var = |name: &str| nats_url.filter(|_| name == "NATS_URL").map(OsString::from);
-    parse(words, &world(&var, host))
+    parse(words, &environment(&var, host))
 }
 
-/// A world without a configuration file.
-pub(super) fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
+/// An environment without a configuration file.
+pub(super) fn environment<'a>(var: Lookup<'a>, host: &'a str) -> Environment<'a> {
     let read = &|_: &std::path::Path| Ok(None);
-    World { var, host, read }
+    Environment { var, host, read }
 }
 
 /// Whoever set it meant it: a lock in a directory is none over several hosts.
@@ -37,7 +38,7 @@ fn a_variable_that_is_no_text_is_refused() {
         let bad = OsString::from_vec(b"caf\xe9".to_vec());
         let var = |known: &str| (known == name).then(|| bad.clone());
         let words = BASE.split(' ').map(OsString::from);
-        let refusal = parse(words, &world(&var, "alpha")).expect_err(name);
+        let refusal = parse(words, &environment(&var, "alpha")).expect_err(name);
         assert_eq!(refusal.text, format!("{name}: its value is not UTF-8"));
         assert_eq!(refusal.exit, Exit::Usage);
     }
@@ -47,13 +48,15 @@ fn a_variable_that_is_no_text_is_refused() {
 fn a_variable_that_is_blank_is_none() {
     let var = |_: &str| Some(OsString::from(" "));
     for (line, place) in [
-        ("", Place::DefaultDir),
-        (" --nats h", Place::Nats("h".to_owned())),
+        ("", Location::DefaultDir),
+        (" --nats h", Location::Nats("h".to_owned())),
     ] {
         let line = format!("{BASE}{line}");
         let words = line.split(' ').map(OsString::from);
-        match parse(words, &world(&var, "alpha")) {
-            Ok(Wish::Agent(args)) => assert_eq!((args.place, args.access.login), (place, None)),
+        match parse(words, &environment(&var, "alpha")) {
+            Ok(Invocation::Agent(args)) => {
+                assert_eq!((args.location, args.access.login), (place, None))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -61,7 +64,7 @@ fn a_variable_that_is_blank_is_none() {
 
 fn agent(line: &str) -> AgentArgs {
     match parse_line(line) {
-        Ok(Wish::Agent(args)) => *args,
+        Ok(Invocation::Agent(args)) => *args,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -79,7 +82,7 @@ fn the_flags_of_0_2_0_need_no_command() {
         "--nats nats://h:4222 --bucket locks --key web --token t --healthcheck ok --start up \
          --stop down -r 500 -f 4 -c 1 -v",
     );
-    assert_eq!(args.place, Place::Nats("nats://h:4222".to_owned()));
+    assert_eq!(args.location, Location::Nats("nats://h:4222".to_owned()));
     assert_eq!(
         (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
         ("locks", "web", "t")
@@ -100,7 +103,7 @@ fn the_flags_of_0_2_0_need_no_command() {
 #[test]
 fn the_four_arguments_stand_for_four_flags() {
     let args = agent("agent nats://h locks web t --start up --stop down");
-    assert_eq!(args.place, Place::Nats("nats://h".to_owned()));
+    assert_eq!(args.location, Location::Nats("nats://h".to_owned()));
     assert_eq!(
         (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
         ("locks", "web", "t")
@@ -122,8 +125,8 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
         ("putex", "alpha")
     );
     assert_eq!(
-        (args.place, args.check, args.replicas),
-        (Place::DefaultDir, None, 1)
+        (args.location, args.check, args.replicas),
+        (Location::DefaultDir, None, 1)
     );
     assert_eq!(args.level, LevelFilter::Info);
 }
@@ -131,17 +134,17 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
 #[test]
 fn the_environment_names_servers_unless_a_directory_is_asked_for() {
     let place = |line: &str| match parse_at(line, Some("nats://env"), "alpha") {
-        Ok(Wish::Agent(args)) => args.place,
+        Ok(Invocation::Agent(args)) => args.location,
         other => panic!("{other:?}"),
     };
-    assert_eq!(place(BASE), Place::Nats("nats://env".to_owned()));
+    assert_eq!(place(BASE), Location::Nats("nats://env".to_owned()));
     assert_eq!(
         place(&format!("{BASE} --nats nats://flag")),
-        Place::Nats("nats://flag".to_owned())
+        Location::Nats("nats://flag".to_owned())
     );
     assert_eq!(
         place(&format!("{BASE} --dir /d")),
-        Place::Dir(PathBuf::from("/d"))
+        Location::Dir(PathBuf::from("/d"))
     );
 }
 
@@ -322,7 +325,7 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
     ] {
         // Not by blanks alone: U+0085 is one.
         let words = line.split(' ').map(OsString::from);
-        let refusal = parse(words, &world(&|_| None, "alpha")).expect_err("refused");
+        let refusal = parse(words, &environment(&|_| None, "alpha")).expect_err("refused");
         assert_eq!(refusal.text, says);
     }
 }
@@ -330,7 +333,7 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
 #[test]
 fn timing_and_help_are_printed() {
     let printed = |line: &str| match parse_line(line) {
-        Ok(Wish::Print(text)) => text,
+        Ok(Invocation::Print(text)) => text,
         other => panic!("{line}: {other:?}"),
     };
     assert!(printed("timing -r 500 -c 1").contains("stop budget             470 ms"));
@@ -345,25 +348,25 @@ fn timing_and_help_are_printed() {
 
 #[test]
 fn check_and_finish_read_what_an_agent_reads() {
-    let of_agents = |verb| {
+    let of_agents = |subcommand| {
         let both = |flag: &&Flag| flag.name != Name::Connect;
         let flags = FLAGS.iter().filter(both);
-        flags.filter(move |flag| flag.verbs.contains(&verb))
+        flags.filter(move |flag| flag.subcommands.contains(&subcommand))
     };
-    let agents = || of_agents(Verb::Agent).map(|flag| flag.shown());
-    for verb in [Verb::Check, Verb::Finish] {
-        assert!(of_agents(verb).map(|flag| flag.shown()).eq(agents()));
+    let agents = || of_agents(Subcommand::Agent).map(|flag| flag.shown());
+    for subcommand in [Subcommand::Check, Subcommand::Finish] {
+        assert!(of_agents(subcommand).map(|flag| flag.shown()).eq(agents()));
     }
     let line = "--nats tls://h --creds c --tlsca ca --tlscert crt --tlskey key --tlsfirst \
                 --inbox-prefix in --js-domain hub --syslog";
     let all = format!("{:?}", agent(&format!("agent {BASE} {line}")));
-    let Ok(Wish::Check(check)) = parse_line(&format!("check {BASE} {line}")) else {
+    let Ok(Invocation::Check(check)) = parse_line(&format!("check {BASE} {line}")) else {
         panic!("no check");
     };
-    let Ok(Wish::Finish(finish, _)) = parse_line(&format!("finish {BASE} {line}")) else {
+    let Ok(Invocation::Finish(finish, _)) = parse_line(&format!("finish {BASE} {line}")) else {
         panic!("no finish");
     };
-    let check = check.asked.args.expect("all is right");
+    let check = check.resolved.args.expect("all is right");
     assert_eq!(format!("{check:?}"), all);
     assert_eq!(format!("{finish:?}"), all);
 }

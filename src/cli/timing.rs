@@ -1,4 +1,4 @@
-//! What `putex timing` prints: every term that follows from R, F, C and drift.
+//! The output of `putex timing`: every term that follows from R, F, C and drift.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::time::Ms;
 use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
 
-/// Columns of the time line.
+/// Width of the time line, in columns.
 const LINE_COLUMNS: u128 = 60;
 
 /// Returns the report.
@@ -29,7 +29,7 @@ pub fn report(timing: Timing) -> String {
     text
 }
 
-/// Every term, its value, and what it means.
+/// Returns every term with its value and its meaning.
 fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
     let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
     let (f, c, e) = (
@@ -95,7 +95,8 @@ fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
     ]
 }
 
-/// The last renewal of a dead holder, and what others do after it, to scale.
+/// Draws, to scale, the last renewal of a dead holder and the acts of a challenger after
+/// it.
 fn time_line(timing: Timing) -> String {
     let total = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
     let column = |at: Duration| {

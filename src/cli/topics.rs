@@ -1,15 +1,15 @@
 //! `putex help TOPIC`: the manual pages, for hosts that have no `man`.
 //!
-//! The text is what mandoc makes of the pages in `man`, in plain ASCII. After a
-//! change of a page it is made anew by `PUTEX_REWRITE=1 cargo test --test manual`.
+//! The text is the output of mandoc for the pages in `man`, in plain ASCII. After a
+//! change of a page, `PUTEX_REWRITE=1 cargo test --test manual` writes it again.
 
 use super::help::help;
 use super::{Refusal, usage};
 
-/// A manual page, as it is shown.
+/// The text of a manual page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
-    /// Its file in `man`.
+    /// The name of its file in `man`.
     pub file: &'static str,
     /// Its text, as `build.rs` packs it.
     packed: &'static [u8],
@@ -33,12 +33,12 @@ pub const CONFIG: Page = Page {
     packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.conf.5.txt")),
 };
 
-/// Every page there is.
+/// All pages.
 pub const PAGES: &[Page] = &[AGENT, THEORY, CONFIG];
 
 impl Page {
-    /// Returns its text. A byte above 127 stands for two others: the first 256 bytes
-    /// say which.
+    /// Returns its text. A byte above 127 stands for two others, which the first 256 bytes
+    /// list.
     #[must_use]
     pub fn text(&self) -> String {
         let (pairs, packed) = self.packed.split_at(256);
@@ -57,17 +57,17 @@ impl Page {
     }
 }
 
-/// What can be asked for.
+/// A topic of `putex help`.
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
-    /// The word that asks for it.
+    /// Its name on the command line.
     pub word: &'static str,
-    /// Where it stands.
+    /// The page that has it.
     pub page: Page,
-    /// How the line begins with which it begins there, indentation included; blank
-    /// for the whole page.
+    /// The beginning of its first line in the page, indentation included; blank for the
+    /// whole page.
     pub head: &'static str,
-    /// What it is, in one line.
+    /// Its summary, in one line.
     pub about: &'static str,
 }
 
@@ -80,7 +80,7 @@ const fn topic(word: &'static str, page: Page, head: &'static str, about: &'stat
     }
 }
 
-/// Every topic, as help lists them.
+/// All topics, in the order of the help text.
 pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
     topic(
@@ -153,7 +153,7 @@ pub const TOPICS: &[Topic] = &[
 ];
 
 impl Topic {
-    /// Returns what there is to read; `None` if the page has no such part.
+    /// Returns its text; `None` if the page has no such part.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         if self.head.is_empty() {
@@ -163,7 +163,7 @@ impl Topic {
     }
 }
 
-/// Returns what `putex help` prints, with the words after it.
+/// Returns the output of `putex help` with these arguments.
 pub(super) fn answer(words: &[String]) -> Result<String, Refusal> {
     let word = match words {
         [] => return Ok(help(None)),
@@ -177,8 +177,8 @@ pub(super) fn answer(words: &[String]) -> Result<String, Refusal> {
         .ok_or_else(|| usage(format!("{word}: no such topic; see putex help")))
 }
 
-/// Returns the lines of a text from one that begins with `head` to the next that is
-/// not indented more.
+/// Returns the lines of a text from the one that begins with `head` to the next one with
+/// the same indentation or less.
 fn part(text: &str, head: &str) -> Option<String> {
     let depth = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let mut lines = text.lines().skip_while(|line| !line.starts_with(head));

@@ -1,8 +1,8 @@
-//! Values of options: text to numbers and names.
+//! Parsers of the values of options.
 
 use std::time::Duration;
 
-/// Reads `/dev/watchdog` and `/dev/watchdog:required`.
+/// Parses `/dev/watchdog` and `/dev/watchdog:required`.
 pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     let (path, required) = match text.strip_suffix(":required") {
         Some(path) => (path, true),
@@ -11,7 +11,8 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     if !path.starts_with('/') {
         return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
     }
-    // Taken for a part of the path, it would leave a host without what it requires.
+    // As a part of the path, a misspelt `:required` would leave the host without a
+    // watchdog that it requires.
     if path
         .rsplit('/')
         .next()
@@ -23,7 +24,7 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     Ok((path.to_owned(), required))
 }
 
-/// Reads `3000`, `3000ms`, `3s`, `1m`.
+/// Parses `3000`, `3000ms`, `3s`, `1m`.
 pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match &text[digits.len()..] {
@@ -64,7 +65,7 @@ const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of m
 
 const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
 
-/// Reads a whole number of ASCII digits, without a sign.
+/// Parses a whole number of ASCII digits, without a sign.
 fn whole(digits: &str) -> Result<u64, &'static str> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("is no whole number of 0 or more");
@@ -72,12 +73,12 @@ fn whole(digits: &str) -> Result<u64, &'static str> {
     digits.parse().map_err(|_| TOO_LARGE)
 }
 
-/// Reads a whole number that is part of a value, of which `not` says that it is none.
+/// Parses a whole number that is a part of a value. `not` is the fault if it is no number.
 fn part(digits: &str, not: &'static str) -> Result<u64, &'static str> {
     whole(digits).map_err(|why| if why == TOO_LARGE { why } else { not })
 }
 
-/// Reads `1`, `1%`, `0.05%` as parts per million; finer digits are refused.
+/// Parses `1`, `1%`, `0.05%` as parts per million; more digits are refused.
 pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     let number = text.strip_suffix('%').unwrap_or(text);
     let (ones, parts) = number.split_once('.').unwrap_or((number, "0"));

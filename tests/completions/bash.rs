@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::table::{FLAGS, Verb};
+use putex::cli::table::{FLAGS, Subcommand};
 use putex::cli::topics::TOPICS;
 
 use super::mdoc::{run_tool, spellings};
-use super::{ORIGIN, Value, by_takers, value_of, verbs};
+use super::{ORIGIN, Value, by_takers, subcommands, value_of};
 
 /// Columns of a list of words.
 const COLUMNS_MAX: usize = 60;
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let verbs: Vec<_> = verbs().into_iter().map(Verb::word).collect();
+    let names: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
     let topics: Vec<_> = TOPICS.iter().map(|topic| topic.word).collect();
     let mut out = format!(
         "# bash completion of putex: /usr/share/bash-completion/completions/putex\n\
@@ -33,7 +33,7 @@ pub(crate) fn script() -> String {
          \x20   esac\n\
          \x20   COMPREPLY=()\n\
          \x20   case $prev in\n",
-        verbs.join(" | ")
+        names.join(" | ")
     );
     for (kind, action) in [
         (Value::File, Some("f")),
@@ -74,7 +74,7 @@ pub(crate) fn script() -> String {
          elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
          mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n}}\n\n\
          complete -F _putex putex\n",
-        verbs.join(" "),
+        names.join(" "),
         wrapped(&topics, "", "\n            ")
     );
     out

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::table::Verb;
+use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
 use super::mdoc::run_tool;
-use super::{ORIGIN, Value, about, by_takers, value_of, verbs};
+use super::{ORIGIN, Value, about, by_takers, subcommands, value_of};
 
 /// Returns a text in quotes.
 fn quoted(text: &str) -> String {
@@ -16,7 +16,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let words: Vec<_> = verbs().into_iter().map(Verb::word).collect();
+    let words: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
     let mut out = format!(
         "# fish completion of putex: /usr/share/fish/vendor_completions.d/putex.fish\n\
          {ORIGIN}\n\
@@ -34,12 +34,12 @@ pub(crate) fn script() -> String {
          complete -c putex -f\n",
         words.join(" ")
     );
-    for verb in verbs() {
+    for subcommand in subcommands() {
         let _ = writeln!(
             out,
             "complete -c putex -n '__putex_word 1' -a {} -d {}",
-            verb.word(),
-            quoted(&about(verb))
+            subcommand.word(),
+            quoted(&about(subcommand))
         );
     }
     for topic in TOPICS {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use putex::cli::table::{Flag, Verb};
+use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
 use super::mdoc::run_tool;
-use super::{ORIGIN, Value, about, by_takers, value_of, verbs};
+use super::{ORIGIN, Value, about, by_takers, subcommands, value_of};
 
 /// Returns a text in quotes.
 fn quoted(text: &str) -> String {
@@ -45,7 +45,7 @@ fn argument(flag: &Flag) -> Vec<String> {
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let words: Vec<_> = verbs().into_iter().map(Verb::word).collect();
+    let words: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
     let mut out = format!(
         "#compdef putex\n\
          # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
@@ -56,8 +56,12 @@ pub(crate) fn script() -> String {
     );
     let described =
         |word: &str, about: &str| quoted(&format!("{word}:{}", about.replace(':', "\\:")));
-    for verb in verbs() {
-        let _ = writeln!(out, "    {}", described(verb.word(), &about(verb)));
+    for subcommand in subcommands() {
+        let _ = writeln!(
+            out,
+            "    {}",
+            described(subcommand.word(), &about(subcommand))
+        );
     }
     out.push_str(")\ntopics=(\n");
     for topic in TOPICS {

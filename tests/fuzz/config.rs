@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::line::{asked, refused, world};
-use crate::cli::config::{Config, Entry, LINE_BYTES_MAX, understand};
+use super::line::{asked, environment, refused};
+use crate::cli::config::{Config, Entry, LINE_BYTES_MAX, parse_file};
 use crate::cli::table::{FLAGS, Flag};
-use crate::cli::{self, Wish, World};
+use crate::cli::{self, Environment, Invocation};
 use crate::nats::secret::Trusted;
 
 const PATH: &str = "/etc/putex/db.conf";
@@ -55,7 +55,7 @@ const NATS: cli::table::Name = cli::table::Name::Nats;
 
 fn read(data: &[u8], others_read: bool) -> Config {
     let bytes = data.to_vec();
-    understand(Path::new(PATH), &Trusted { bytes, others_read })
+    parse_file(Path::new(PATH), &Trusted { bytes, others_read })
 }
 
 fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
@@ -71,21 +71,21 @@ fn made_of_it(data: &[u8], found: &Config) -> bool {
         let (bytes, others_read) = (data.to_vec(), false);
         Ok(Some(Trusted { bytes, others_read }))
     };
-    let world = World {
+    let environment = Environment {
         read: &file,
-        ..world(&|_| None, "alpha")
+        ..environment(&|_| None, "alpha")
     };
     let words = ["check", "--config", PATH].map(Into::into);
-    let Ok(Wish::Check(check)) = cli::parse(words, &world) else {
+    let Ok(Invocation::Check(check)) = cli::parse(words, &environment) else {
         panic!("no check");
     };
     assert_eq!(check.config.as_deref(), Some(PATH));
-    let faults = &check.asked.faults;
+    let faults = &check.resolved.faults;
     faults.iter().for_each(refused);
     assert_eq!(faults[..found.faults.len()], found.faults);
     let words = ["agent", "--config", PATH].map(Into::into);
-    match (cli::parse(words, &world), &check.asked.args) {
-        (Ok(Wish::Agent(args)), Some(same)) => {
+    match (cli::parse(words, &environment), &check.resolved.args) {
+        (Ok(Invocation::Agent(args)), Some(same)) => {
             assert_eq!(format!("{args:?}"), format!("{same:?}"));
             asked(&args);
             true

@@ -8,8 +8,8 @@ use log::LevelFilter;
 
 use super::assert_one_line;
 use crate::cli::access::Access;
-use crate::cli::asked::Asked;
-use crate::cli::{self, AgentArgs, Lookup, Place, Refusal, Wish, World};
+use crate::cli::resolve::Resolved;
+use crate::cli::{self, AgentArgs, Environment, Invocation, Location, Lookup, Refusal};
 use crate::core::timing::Timing;
 use crate::exit::Exit;
 use crate::nats::{Login, Secret, Server};
@@ -33,30 +33,30 @@ pub fn cli(data: &[u8]) -> bool {
     words.retain(|word| url(word).is_none());
     let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
     let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");
-    match cli::parse(words, &world(&var, "alpha")) {
-        Ok(Wish::Agent(args)) => {
+    match cli::parse(words, &environment(&var, "alpha")) {
+        Ok(Invocation::Agent(args)) => {
             asked(&args);
             return true;
         }
-        Ok(Wish::Finish(args, faults)) => {
+        Ok(Invocation::Finish(args, faults)) => {
             faults.iter().for_each(refused);
             if faults.is_empty() {
                 asked(&args);
             }
             return faults.is_empty();
         }
-        Ok(Wish::Check(args)) => return checked(&args.asked),
-        Ok(Wish::Print(text)) => assert!(text.ends_with('\n')),
-        Ok(Wish::Guard) => {}
+        Ok(Invocation::Check(args)) => return checked(&args.resolved),
+        Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
+        Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),
     }
     false
 }
 
 /// Without a configuration file.
-pub(super) fn world<'a>(var: Lookup<'a>, host: &'a str) -> World<'a> {
+pub(super) fn environment<'a>(var: Lookup<'a>, host: &'a str) -> Environment<'a> {
     let read = &|_: &Path| Ok(None);
-    World { var, host, read }
+    Environment { var, host, read }
 }
 
 pub(super) fn refused(refusal: &Refusal) {
@@ -67,7 +67,7 @@ pub(super) fn refused(refusal: &Refusal) {
 }
 
 /// Either something is asked for, or something is wrong.
-fn checked(found: &Asked) -> bool {
+fn checked(found: &Resolved) -> bool {
     found.faults.iter().for_each(refused);
     match &found.args {
         Some(args) if found.faults.is_empty() => asked(args),
@@ -90,8 +90,8 @@ pub(super) fn asked(args: &AgentArgs) {
     let t = args.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
-    let again = match cli::parse(written_out(args), &world(&|_| None, "beta")) {
-        Ok(Wish::Agent(args)) => format!("{args:?}"),
+    let again = match cli::parse(written_out(args), &environment(&|_| None, "beta")) {
+        Ok(Invocation::Agent(args)) => format!("{args:?}"),
         other => panic!("{args:?} written out is {other:?}"),
     };
     assert_eq!(again, format!("{args:?}"));
@@ -154,10 +154,10 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     };
     words.extend(level.map(str::to_owned));
     let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-    let place = match &args.place {
-        Place::Nats(urls) => [OsString::from("--nats"), urls.into()],
-        Place::Dir(dir) => [OsString::from("--dir"), dir.into()],
-        Place::Context | Place::DefaultDir => return words,
+    let place = match &args.location {
+        Location::Nats(urls) => [OsString::from("--nats"), urls.into()],
+        Location::Dir(dir) => [OsString::from("--dir"), dir.into()],
+        Location::Context | Location::DefaultDir => return words,
     };
     words.extend(place);
     words

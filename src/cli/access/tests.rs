@@ -1,11 +1,11 @@
 use super::*;
-use crate::cli::tests::world;
-use crate::cli::{Place, Wish, parse};
+use crate::cli::tests::environment;
+use crate::cli::{Invocation, Location, parse};
 
 const BASE: &str = "--key web --start up --stop down";
 
 /// Parses with these variables, `NAME=value`.
-fn args(line: &str, variables: &[&str]) -> Result<(Place, Access), String> {
+fn args(line: &str, variables: &[&str]) -> Result<(Location, Access), String> {
     let words = format!("{BASE} {line}");
     let words = words
         .split_whitespace()
@@ -15,8 +15,8 @@ fn args(line: &str, variables: &[&str]) -> Result<(Place, Access), String> {
         let mut found = pairs.filter(|(known, _)| *known == name);
         found.next().map(|(_, value)| value.into())
     };
-    match parse(words, &world(&var, "alpha")) {
-        Ok(Wish::Agent(args)) => Ok((args.place, args.access)),
+    match parse(words, &environment(&var, "alpha")) {
+        Ok(Invocation::Agent(args)) => Ok((args.location, args.access)),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err(refusal.text),
     }
@@ -110,7 +110,7 @@ fn subjects_are_checked() {
     let found = access("--nats h --js-api-prefix js.acme", &[]);
     assert_eq!(found.api.as_deref(), Some("js.acme"));
     let usual = access("--nats h --js-api-prefix $JS.API", &[]);
-    assert_eq!(usual.settle(Context::default()).api, None);
+    assert_eq!(usual.complete(Context::default()).api, None);
     for line in [
         "--js-domain a.b",
         "--js-domain >",
@@ -137,14 +137,17 @@ fn whoever_forgets_the_server_gets_no_lock_in_a_directory() {
         "{refusal}"
     );
     let (place, found) = args("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]).expect("fine");
-    assert_eq!((place, found), (Place::Dir("d".into()), Access::default()));
+    assert_eq!(
+        (place, found),
+        (Location::Dir("d".into()), Access::default())
+    );
     let (place, _) = args("--context c", &[]).expect("fine");
-    assert_eq!(place, Place::Context);
+    assert_eq!(place, Location::Context);
     let (place, found) = args("", &["NATS_CONTEXT=c"]).expect("fine");
     assert_eq!(
         (place, found.context.as_deref()),
-        (Place::Context, Some("c"))
+        (Location::Context, Some("c"))
     );
     let (place, _) = args("--context c", &["NATS_URL=h"]).expect("fine");
-    assert_eq!(place, Place::Nats("h".to_owned()));
+    assert_eq!(place, Location::Nats("h".to_owned()));
 }

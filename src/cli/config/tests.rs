@@ -1,13 +1,13 @@
 use super::*;
-use crate::cli::tests::world;
-use crate::cli::{AgentArgs, Wish, World, parse};
+use crate::cli::tests::environment;
+use crate::cli::{AgentArgs, Environment, Invocation, parse};
 
 const PATH: &str = "/etc/putex/db.conf";
 
 fn file(bytes: &[u8]) -> Config {
     let bytes = bytes.to_vec();
     let others_read = false;
-    understand(Path::new(PATH), &Trusted { bytes, others_read })
+    parse_file(Path::new(PATH), &Trusted { bytes, others_read })
 }
 
 /// Returns what stands under a key, of a file in which nothing is wrong.
@@ -188,12 +188,12 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
             others_read: true,
         }))
     };
-    let world = World {
+    let environment = Environment {
         read: &read,
-        ..world(&var, "alpha")
+        ..environment(&var, "alpha")
     };
-    match parse(line.split_whitespace().map(Into::into), &world) {
-        Ok(Wish::Agent(args) | Wish::Finish(args, _)) => Ok(*args),
+    match parse(line.split_whitespace().map(Into::into), &environment) {
+        Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => Ok(*args),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err((refusal.text, refusal.exit.status())),
     }
@@ -204,14 +204,18 @@ const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
 #[test]
 fn options_come_before_the_environment_and_that_before_the_file() {
     let text = format!("{WHOLE}nats = file\nbucket = b\nrenewal = 4s\nquiet = yes\nrealtime = yes");
-    let place = |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).place;
-    let nats = |name: &str| crate::cli::Place::Nats(name.to_owned());
+    let place =
+        |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).location;
+    let nats = |name: &str| crate::cli::Location::Nats(name.to_owned());
     assert_eq!(place("", &[]), nats("file"));
     assert_eq!(place("", &["NATS_URL=env"]), nats("env"));
     assert_eq!(place("", &["NATS_URL="]), nats("file"));
     assert_eq!(place("--nats flag", &["NATS_URL=env"]), nats("flag"));
     assert_eq!(place("agent argument b2 k t", &[]), nats("argument"));
-    assert_eq!(place("--dir /d", &[]), crate::cli::Place::Dir("/d".into()));
+    assert_eq!(
+        place("--dir /d", &[]),
+        crate::cli::Location::Dir("/d".into())
+    );
     let args = beside(&text, "-v -r 500", &[]).expect("fine");
     assert_eq!(args.timing.renewal().as_millis(), 500);
     assert_eq!(args.level, log::LevelFilter::Debug);

@@ -110,13 +110,13 @@ fn what_is_not_understood_is_refused() {
 #[test]
 fn a_context_is_found_by_name_or_by_path() {
     let xdg = |name: &str| (name == "XDG_CONFIG_HOME").then(|| OsString::from("/x"));
-    assert_eq!(place("a", &xdg), Ok("/x/nats/context/a.json".into()));
+    assert_eq!(path_of("a", &xdg), Ok("/x/nats/context/a.json".into()));
     assert_eq!(
-        place("a", &home),
+        path_of("a", &home),
         Ok("/home/a/.config/nats/context/a.json".into())
     );
-    assert_eq!(place("./a", &home), Ok("./a".into()));
-    assert!(place("a", &|_| None).is_err());
+    assert_eq!(path_of("./a", &home), Ok("./a".into()));
+    assert!(path_of("a", &|_| None).is_err());
 }
 
 #[test]
