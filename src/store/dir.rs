@@ -29,7 +29,7 @@
 //! * A wait is bounded by the caller's deadline. The disk is not waited for but
 //!   used: a file system that hangs holds the call. `/run` is in memory.
 //!
-//! [`Marker`]: crate::core::record::Found::Marker
+//! [`Marker`]: crate::core::record::KeyValue::Marker
 
 mod folder;
 mod place;
