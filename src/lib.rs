@@ -2,7 +2,7 @@
 //!
 //! Imports point one way: `cli` and `agent` know `store`, `store` knows `nats`;
 //! `check` knows `cli`;
-//! `agent` and `guard` know `command`; all know `core`, and `core` knows nothing.
+//! `agent` and `guard` know `command` and `log`; all know `core`, and `core` knows nothing.
 
 pub mod agent;
 pub mod cgroup;
@@ -12,8 +12,8 @@ pub mod command;
 pub mod core;
 pub mod exit;
 pub mod guard;
+pub mod log;
 pub mod nats;
-pub mod sink;
 pub mod store;
 pub mod sys;
 

@@ -7,8 +7,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use log::Level;
-use putex::agent::herald::{Herald, Offer};
-use putex::agent::journal::Journal;
+use putex::agent::service_manager::{ManagerEnvironment, ServiceManager};
 use putex::agent::{self, Identity, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
@@ -18,16 +17,16 @@ use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
 use putex::core::time::Ms;
 use putex::exit::Exit;
-use putex::guard::{self, Voice};
+use putex::guard;
+use putex::log::{Destination, DirectLog, LogQueue};
 use putex::nats::secret;
-use putex::sink::Sink;
 use putex::sys;
 
 fn main() -> ExitCode {
     sys::raw::hear_of_children();
     // Where it cannot be had, all else goes on.
     let _ = sys::signals::outlive_full_files();
-    let stderr = Sink::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
+    let stderr = Destination::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
     let environment = Environment {
         var: &variable,
@@ -37,17 +36,18 @@ fn main() -> ExitCode {
     match cli::parse(words, &environment) {
         Ok(Invocation::Print(text)) => print(&text, stderr),
         Ok(Invocation::Agent(args)) => {
-            let sink = if args.syslog { Sink::Syslog } else { stderr };
-            run_agent(*args, sink).unwrap_or_else(|(text, exit)| sink.refuse(&text, exit))
+            let destination = stderr.or_syslog(args.syslog);
+            run_agent(*args, destination)
+                .unwrap_or_else(|(text, exit)| destination.refuse(&text, exit))
         }
         Ok(Invocation::Check(args)) => check(&args, stderr),
         Ok(Invocation::Finish(args, faults)) => {
-            let sink = if args.syslog { Sink::Syslog } else { stderr };
+            let destination = stderr.or_syslog(args.syslog);
             for Refusal { text, exit } in faults {
-                sink.refuse(&text, exit);
+                destination.refuse(&text, exit);
             }
-            finish(*args, sink).unwrap_or_else(|error| {
-                sink.refuse(&format!("cannot finish: {error}"), Exit::System)
+            finish(*args, destination).unwrap_or_else(|error| {
+                destination.refuse(&format!("cannot finish: {error}"), Exit::System)
             })
         }
         Ok(Invocation::Guard) => {
@@ -63,41 +63,41 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 /// Prints the settings of an agent and every fault in them.
-fn check(args: &CheckArgs, sink: Sink) -> Exit {
+fn check(args: &CheckArgs, destination: Destination) -> Exit {
     let Findings {
         shown,
         warnings,
         problems,
     } = check::check(args, &variable, &sys::host_name());
-    let printed = print(&shown, sink);
+    let printed = print(&shown, destination);
     for text in &warnings {
-        sink.warn(text);
+        destination.warn(text);
     }
     for Refusal { text, exit } in &problems {
-        sink.refuse(text, *exit);
+        destination.refuse(text, *exit);
     }
     problems.first().map_or(printed, |first| first.exit)
 }
 
-fn print(text: &str, sink: Sink) -> Exit {
+fn print(text: &str, destination: Destination) -> Exit {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that has gone away has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            sink.refuse(&format!("cannot print: {error}"), Exit::System)
+            destination.refuse(&format!("cannot print: {error}"), Exit::System)
         }
         Ok(()) | Err(_) => Exit::Success,
     }
 }
 
-fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
+fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String, Exit)> {
     // First of all: a descriptor of that number may be opened otherwise.
-    let herald = make_herald(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
+    let service_manager = service_manager(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
     let store = connect::store(&args, &variable).map_err(|refusal| (refusal.text, refusal.exit))?;
     let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
     let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
     let incarnation = Incarnation(number);
-    let journal = Journal::start(&args.key, args.level, sink)
+    let log_queue = LogQueue::start(&args.key, args.level, destination)
         .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
     let me = AgentId {
@@ -119,16 +119,16 @@ fn run_agent(args: AgentArgs, sink: Sink) -> Result<Exit, (String, Exit)> {
         commands,
         device: args.device,
         realtime: args.realtime,
-        sink,
+        destination,
         level: args.level as u64,
         base: connect::runtime_base(),
         name,
         store,
-        herald,
+        service_manager,
         greeting,
     };
     let ended = agent::run(setup);
-    journal.end();
+    log_queue.end();
     ended.map_err(|error| lacking("cannot start", error))
 }
 
@@ -153,29 +153,29 @@ fn name(args: &AgentArgs) -> Identity {
 }
 
 /// Sees that an agent which has ended left no service behind.
-fn finish(args: AgentArgs, sink: Sink) -> io::Result<Exit> {
-    let mut voice = Voice::new(sink, &args.key, args.level as u64);
+fn finish(args: AgentArgs, destination: Destination) -> io::Result<Exit> {
+    let mut log = DirectLog::new(destination, &args.key, args.level as u64);
     let commands = commands(&args);
     agent::finish::run(
         &commands,
         args.timing,
         &connect::runtime_base(),
         &name(&args),
-        &mut voice,
+        &mut log,
     )
 }
 
-/// The way to the service manager that started this process.
-fn make_herald(notify_fd: Option<i32>) -> Result<Herald, String> {
+/// The service manager that started this process.
+fn service_manager(notify_fd: Option<i32>) -> Result<ServiceManager, String> {
     let descriptor = notify_fd.map(|number| {
         sys::raw::inherited(number).map_err(|error| format!("--notify-fd: {number}: {error}"))
     });
-    let offer = Offer {
+    let environment = ManagerEnvironment {
         socket: env::var_os("NOTIFY_SOCKET"),
         watchdog: env::var("WATCHDOG_USEC").ok(),
         watchdog_pid: env::var("WATCHDOG_PID").ok(),
     };
-    Herald::new(&offer, descriptor.transpose()?)
+    ServiceManager::new(&environment, descriptor.transpose()?)
 }
 
 /// What this agent is, and what an operator may not expect of it.

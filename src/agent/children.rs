@@ -18,13 +18,14 @@ use rustix::io::Errno;
 
 use super::inbox::Post;
 use super::sentinel::{Group, Sentinel};
-use super::threads::{LastWord, Threads, may_be_asked_to_panic};
+use super::threads::Threads;
 use super::watchdog::Watchdog;
 use crate::cgroup::Cage;
 use crate::command::{Commands, Stage};
 use crate::core::command::{Command, LockContext, Outcome, Run};
 use crate::core::event::{Event, Sentry};
 use crate::core::guard::Watch;
+use crate::log::{FatalLog, panic_if_asked};
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// The pump has one instance of each command under way; twice that is room enough.
@@ -71,7 +72,7 @@ impl Children {
         watchdog: Arc<Watchdog>,
         post: Post,
         threads: Threads,
-        last_word: Arc<LastWord>,
+        fatal_log: Arc<FatalLog>,
     ) -> io::Result<Children> {
         let (orders, asked) = bounded(ORDERS_MAX);
         let waker = Arc::new(Waker::new()?);
@@ -94,7 +95,7 @@ impl Children {
             alarm: Alarm::new()?,
             post,
             nothing: File::open("/dev/null")?,
-            last_word,
+            fatal_log,
             lacking: false,
         };
         threads.start("putex-child", move || nursery.work())?;
@@ -223,7 +224,7 @@ struct Nursery {
     post: Post,
     /// What every command reads.
     nothing: File,
-    last_word: Arc<LastWord>,
+    fatal_log: Arc<FatalLog>,
     /// Stop, or the last resort, could not be run the last time for want of something.
     lacking: bool,
 }
@@ -264,7 +265,7 @@ impl Nursery {
                 ..Ready::default()
             }
         });
-        may_be_asked_to_panic("putex-child");
+        panic_if_asked("putex-child");
         if ready.guard {
             while let Some(news) = self.sentinel.heed(sys::now()) {
                 self.report(Some(news))?;
@@ -450,7 +451,7 @@ impl Nursery {
         if lacking && again && self.sentinel.watches() && std::process::id() != 1 {
             let command = command.name();
             let why = format!("{command} could not be run: {error}: it is left to the guard");
-            self.last_word.leave_to_guard(&why);
+            self.fatal_log.leave_to_guard(&why);
         }
     }
 

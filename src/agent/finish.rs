@@ -12,7 +12,8 @@ use crate::core::event::Level;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 use crate::exit::Exit;
-use crate::guard::{Voice, is_there};
+use crate::guard::is_there;
+use crate::log::DirectLog;
 use crate::sys::{self, Alarm, Want};
 
 /// Runs stop until it succeeds, for the stop budget at the longest, unless an agent
@@ -27,13 +28,13 @@ pub fn run(
     timing: Timing,
     base: &Path,
     name: &Identity,
-    voice: &mut Voice,
+    log: &mut DirectLog,
 ) -> io::Result<Exit> {
     let path = name.path(base);
     let dead = life::trace(&path)
         .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
     let Some(dead) = dead else {
-        voice.say(Level::Info, "finish: the agent lives: nothing to do");
+        log.say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     };
     let alarm = Alarm::new()?;
@@ -42,20 +43,20 @@ pub fn run(
     loop {
         // One that was started last of all may come late.
         if dead.guard.as_deref().is_some_and(is_there) {
-            voice.say(Level::Info, "finish: the guard sees to the service");
+            log.say(Level::Info, "finish: the guard sees to the service");
             return Ok(Exit::Success);
         }
         let given_up = until.after(timing.renewal());
-        let outcome = stop(commands, &mut stage, (until, given_up), &alarm, voice)?;
+        let outcome = stop(commands, &mut stage, (until, given_up), &alarm, log)?;
         match outcome {
             Outcome::Succeeded => {
-                voice.say(Level::Info, "finish: stop succeeded");
+                log.say(Level::Info, "finish: stop succeeded");
                 return Ok(Exit::Success);
             }
-            Outcome::Failed(why) => voice.say(Level::Error, &format!("finish: stop failed: {why}")),
+            Outcome::Failed(why) => log.say(Level::Error, &format!("finish: stop failed: {why}")),
             Outcome::Overran => {
                 let text = "finish: stop did not end in time and was killed";
-                voice.say(Level::Error, text);
+                log.say(Level::Error, text);
             }
         }
         let again = sys::now().after(timing.renewal() / 4);
@@ -73,7 +74,7 @@ fn stop(
     stage: &mut Stage,
     (deadline, given_up): (Instant, Instant),
     alarm: &Alarm,
-    voice: &mut Voice,
+    log: &mut DirectLog,
 ) -> io::Result<Outcome> {
     let run = Run {
         command: Command::Stop,
@@ -92,10 +93,12 @@ fn stop(
         let until = if killed { given_up } else { deadline };
         let [says, _] = alarm.wait([output, (exit, Want::Read)], Some(until))?;
         if says {
-            stage.pass_on(&mut |command, line| voice.pass_on(command, line));
+            stage.pass_on(&mut |command, line| log.command_output(command, line));
         }
         if stage.has_ended() {
-            return Ok(stage.reap(killed, &mut |command, line| voice.pass_on(command, line)));
+            return Ok(stage.reap(killed, &mut |command, line| {
+                log.command_output(command, line)
+            }));
         }
         if killed && sys::now() >= given_up {
             return Ok(Outcome::Overran);

@@ -9,10 +9,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::inbox::Post;
-use super::threads::{Threads, may_be_asked_to_panic};
+use super::threads::Threads;
 use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
+use crate::log::panic_if_asked;
 use crate::store::{OpenError, Store, Watched};
 use crate::sys::{self, Alarm, Waker, Want};
 
@@ -166,7 +167,7 @@ impl Shop {
     fn serve_open(&mut self) -> Option<String> {
         loop {
             self.answer()?;
-            may_be_asked_to_panic("putex-store");
+            panic_if_asked("putex-store");
             let watched = self.store.watch(self.waker.as_fd(), None);
             match watched {
                 Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,

@@ -7,7 +7,7 @@
 //! | `putex-child` (`children`) | the commands, the guard | poll(2) | their ends, its words |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP |
-//! | `putex-log` (`journal`) | stderr | writing to it | |
+//! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the pump drains the inbox, and it never blocks on a send, so the wait
 //! graph has no cycle. A queue that is full is a fault with a name.
@@ -15,12 +15,11 @@
 mod children;
 pub mod finish;
 mod handover;
-pub mod herald;
 mod inbox;
-pub mod journal;
 mod keeper;
 pub(crate) mod life;
 mod sentinel;
+pub mod service_manager;
 mod signals;
 mod threads;
 mod watchdog;
@@ -35,13 +34,13 @@ use rustix::mm::MlockAllFlags;
 
 use self::children::Children;
 use self::handover::take_over;
-use self::herald::Herald;
 use self::inbox::{Inbox, inbox};
 use self::keeper::{Ask, Keeper};
 pub use self::life::Identity;
 use self::life::{Before, Life};
 use self::sentinel::Sentinel;
-use self::threads::{LastWord, Threads, may_be_asked_to_panic};
+use self::service_manager::ServiceManager;
+use self::threads::Threads;
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cage, PREFIX};
 use crate::command::Commands;
@@ -52,7 +51,7 @@ use crate::core::time::Ms;
 use crate::core::timing::{SLACK, Timing};
 use crate::exit::Exit;
 use crate::guard::word::SetUp;
-use crate::sink::Sink;
+use crate::log::{Destination, FatalLog, panic_if_asked};
 use crate::store::Store;
 use crate::sys::{self, Alarm, raw};
 
@@ -79,7 +78,7 @@ pub struct Setup {
     /// Run with real-time priority, and locked in memory.
     pub realtime: bool,
     /// Where the log goes.
-    pub sink: Sink,
+    pub destination: Destination,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
     /// Below this folder stands the file by which the next life knows this one.
@@ -88,8 +87,8 @@ pub struct Setup {
     pub name: Identity,
     /// Where the lock is kept.
     pub store: Box<dyn Store>,
-    /// The way to the service manager.
-    pub herald: Herald,
+    /// The service manager.
+    pub service_manager: ServiceManager,
     /// What is said once the store is open: before, a mistake in the set-up shall
     /// be the only line.
     pub greeting: Greeting,
@@ -110,12 +109,12 @@ const NEEDED: [(&str, &str); 3] = [
 /// that every agent needs.
 pub fn run(setup: Setup) -> io::Result<Exit> {
     find_needed()?;
-    let last_word = LastWord::prepare(setup.sink, &setup.commands.key)?;
+    let fatal_log = FatalLog::prepare(setup.destination, &setup.commands.key)?;
     let threads = Threads {
         realtime: setup.realtime,
     };
     let (post, inbox) = inbox()?;
-    signals::watch(post.clone(), setup.herald.ear(), threads)?;
+    signals::watch(post.clone(), setup.service_manager.socket(), threads)?;
     let watchdog = Watchdog::start(threads)?;
     let mut greeting = setup.greeting.clone();
     if setup.realtime {
@@ -148,7 +147,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         Arc::clone(&watchdog),
         post.clone(),
         threads,
-        last_word,
+        fatal_log,
     )?;
     let pause = setup.config.timing.renewal() / 4;
     let keeper = Keeper::start(setup.store, pause, post, threads)?;
@@ -164,8 +163,8 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         children,
         keeper,
         notice,
-        herald: setup.herald,
-        sink: setup.sink,
+        service_manager: setup.service_manager,
+        destination: setup.destination,
         end_within: end_within(timing),
         faults: VecDeque::new(),
     };
@@ -191,7 +190,7 @@ fn guards_set_up(setup: &Setup, cage: Option<&Cage>) -> SetUp {
         cage: cage.map(|cage| cage.dir().display().to_string()),
         realtime: setup.realtime,
         level: setup.level,
-        syslog: setup.sink == Sink::Syslog,
+        syslog: setup.destination == Destination::Syslog,
     }
 }
 
@@ -255,9 +254,9 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
     loop {
         let event = match hands.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(&pump, inbox, &mut hands.herald, &mut latest),
+            None => next_event(&pump, inbox, &mut hands.service_manager, &mut latest),
         };
-        may_be_asked_to_panic("putex");
+        panic_if_asked("putex");
         if let Event::Opened(_) = event {
             hands.keeper.opened();
             for (level, text) in greeting.drain(..) {
@@ -265,7 +264,7 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
             }
         }
         if let Event::Shutdown(_) = event {
-            hands.herald.ending(hands.end_within);
+            hands.service_manager.send_stopping(hands.end_within);
         }
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
@@ -276,22 +275,30 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
                 return exit;
             }
         }
-        hands.herald.tell(pump.state(), pump.stands_by());
-        hands.herald.pulse(now);
+        hands.service_manager.notify(pump.state(), pump.stands_by());
+        hands.service_manager.keepalive(now);
     }
 }
 
 /// Waits for an event, until the pump's deadline at the longest, and says meanwhile
 /// that this loop turns. Keeps the longest time by which it woke after the deadline.
-fn next_event(pump: &Pump, inbox: &Inbox, herald: &mut Herald, latest: &mut Duration) -> Event {
+fn next_event(
+    pump: &Pump,
+    inbox: &Inbox,
+    manager: &mut ServiceManager,
+    latest: &mut Duration,
+) -> Event {
     let deadline = pump.deadline();
     loop {
-        let until = [deadline, herald.due()].into_iter().flatten().min();
+        let until = [deadline, manager.keepalive_due()]
+            .into_iter()
+            .flatten()
+            .min();
         if let Some(event) = inbox.next(until) {
             return event;
         }
         let now = sys::now();
-        herald.pulse(now);
+        manager.keepalive(now);
         let Some(at) = deadline.filter(|at| now >= *at) else {
             continue;
         };
@@ -313,8 +320,8 @@ struct Hands {
     children: Children,
     keeper: Keeper,
     notice: Notice,
-    herald: Herald,
-    sink: Sink,
+    service_manager: ServiceManager,
+    destination: Destination,
     /// How long ending may take.
     end_within: Duration,
     /// Answers to what could not even be asked.
@@ -363,7 +370,7 @@ impl Hands {
             Effect::Kill(command) => self.watchdog.kill(command),
             Effect::Say(level, text) => {
                 say(level, &text);
-                self.herald.note(level, &text);
+                self.service_manager.note(level, &text);
             }
             Effect::Exit(ending) => {
                 for command in Command::ALL {
@@ -372,7 +379,7 @@ impl Hands {
                 if let Err(error) = self.children.end(ending == Ending::NotStopped) {
                     log::error!("the guard could not be told of the end: {error}");
                 }
-                return Some(ended(&ending, self.sink));
+                return Some(ended(&ending, self.destination));
             }
         }
         None
@@ -390,7 +397,7 @@ fn say(level: Level, text: &str) {
     }
 }
 
-fn ended(ending: &Ending, sink: Sink) -> Exit {
+fn ended(ending: &Ending, destination: Destination) -> Exit {
     match ending {
         Ending::Clean => Exit::Success,
         Ending::NotStopped => Exit::NotStopped,
@@ -399,7 +406,7 @@ fn ended(ending: &Ending, sink: Sink) -> Exit {
                 Rejection::Credentials(_) => Exit::Credentials,
                 Rejection::Unsafe(_) => Exit::Unsafe,
             };
-            sink.refuse(&rejection.to_string(), exit)
+            destination.refuse(&rejection.to_string(), exit)
         }
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::herald::Ear;
 use super::inbox::Post;
-use super::threads::{Threads, may_be_asked_to_panic};
+use super::service_manager::NotifySocket;
+use super::threads::Threads;
 use crate::core::event::Event;
+use crate::log::panic_if_asked;
 
 /// Takes the signals over and starts the thread. Called before any other thread
 /// is started, so that none of them inherits the defaults.
@@ -18,12 +19,16 @@ use crate::core::event::Event;
 /// # Errors
 ///
 /// When the system has no pipe or no thread to give.
-pub(super) fn watch(post: Post, ear: Arc<Ear>, threads: Threads) -> io::Result<()> {
+pub(super) fn watch(
+    post: Post,
+    notify_socket: Arc<NotifySocket>,
+    threads: Threads,
+) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let on_terminal = io::stdin().is_terminal();
     let heed = move || {
         for signal in signals.forever() {
-            may_be_asked_to_panic("putex-signal");
+            panic_if_asked("putex-signal");
             let name = match signal {
                 SIGTERM => "SIGTERM",
                 SIGINT => "SIGINT",
@@ -31,7 +36,7 @@ pub(super) fn watch(post: Post, ear: Arc<Ear>, threads: Threads) -> io::Result<(
                 _ if on_terminal => "SIGHUP",
                 _ => {
                     log::info!("SIGHUP: nothing to reload");
-                    ear.reloaded();
+                    notify_socket.send_reloaded();
                     continue;
                 }
             };

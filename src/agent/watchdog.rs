@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::threads::{Threads, may_be_asked_to_panic};
+use super::threads::Threads;
 use crate::core::command::Command;
 use crate::core::time::Instant;
+use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// A killed group is killed again this much later if it still stands: a process
@@ -119,7 +120,7 @@ impl Watchdog {
     /// had to wake the watchdog for it.
     fn watch(&self, alarm: &Alarm) {
         loop {
-            may_be_asked_to_panic("putex-watch");
+            panic_if_asked("putex-watch");
             // Whoever changes a slot while they are looked at leaves a wake-up.
             self.asleep_until_ns.store(u64::MAX, SeqCst);
             let now = nanos(sys::now());

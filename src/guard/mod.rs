@@ -9,7 +9,6 @@
 mod device;
 mod left;
 mod line;
-mod voice;
 pub mod word;
 
 use std::fs::{self, File};
@@ -27,7 +26,6 @@ pub use self::device::look as look_at_device;
 use self::left::Left;
 use self::line::{Agent, Heard, listen};
 pub use self::line::{call, is_there, receive, send};
-pub use self::voice::Voice;
 use self::word::{Answer, PACKET_MAX, SetUp, Word};
 use crate::command::{Commands, Stage};
 use crate::core::command::{Command, LockContext, Outcome, Role, Run};
@@ -36,7 +34,7 @@ use crate::core::guard::{Act, Guard, News};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 use crate::exit::Exit;
-use crate::sink::Sink;
+use crate::log::{Destination, DirectLog};
 use crate::sys::{self, Alarm, Want, raw, signals};
 
 /// How long the guard waits when it could not let one in.
@@ -54,7 +52,7 @@ const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 /// # Errors
 ///
 /// When stdin does not lead to an agent, or the system has not what it needs.
-pub fn run(stderr: Sink) -> Result<Exit, String> {
+pub fn run(stderr: Destination) -> Result<Exit, String> {
     let stdin = io::stdin();
     let no_descriptor = |error: io::Error| format!("no descriptor: {error}");
     let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
@@ -88,8 +86,8 @@ struct House {
     left: Left,
     device: Option<Device>,
     /// What stderr is.
-    stderr: Sink,
-    voice: Voice,
+    stderr: Destination,
+    log: DirectLog,
     alarm: Alarm,
     nothing: File,
     /// How ready the kernel was to kill this process, which its commands still are.
@@ -111,7 +109,7 @@ impl House {
     fn new(
         socket: OwnedFd,
         set_up: SetUp,
-        stderr: Sink,
+        stderr: Destination,
         nothing: File,
         buffer: Vec<u8>,
     ) -> io::Result<House> {
@@ -120,11 +118,13 @@ impl House {
         let _ = rustix::process::setsid();
         let listener = listen(&set_up.name)?;
         let device_wanted = set_up.device.is_some();
+        let destination = stderr.or_syslog(set_up.syslog);
+        let log = DirectLog::new(destination, &set_up.key, set_up.level).with_writer_process();
         Ok(House {
             guard: Guard::new(set_up.timing, set_up.last_resort.is_some(), device_wanted),
             commands: set_up.commands(),
             under: LockContext::default(),
-            voice: Voice::of(stderr, &set_up),
+            log,
             stderr,
             agent: Some(Agent::of(socket)),
             listener,
@@ -177,7 +177,7 @@ impl House {
                 // Nothing but the deadlines is left then.
                 Err(error) => {
                     let text = format!("the guard cannot wait: {error}");
-                    self.voice.say(Level::Error, &text);
+                    self.log.say(Level::Error, &text);
                     let ready = Ready {
                         agent: true,
                         caller: true,
@@ -194,7 +194,7 @@ impl House {
                 let late = sys::now().since(at);
                 if late > SLACK {
                     let text = format!("the guard woke {} late", Ms(late));
-                    self.voice.say(Level::Warn, &text);
+                    self.log.say(Level::Warn, &text);
                 }
             }
             // What was said until this instant is taken in before it counts.
@@ -234,17 +234,19 @@ impl House {
 
     fn look(&mut self, ready: &Ready) {
         for (at, stage) in self.stages.iter_mut().enumerate() {
-            let voice = &mut self.voice;
+            let log = &mut self.log;
             if ready.output[at] {
-                stage.pass_on(&mut |command, line| voice.pass_on(command, line));
+                stage.pass_on(&mut |command, line| log.command_output(command, line));
             }
         }
         for at in 0..self.stages.len() {
             // Beside it, the exit of a command may stand for a caller.
             if ready.exit[at] && self.stages[at].has_ended() {
                 let killed = std::mem::take(&mut self.killed[at]);
-                let (stage, voice) = (&mut self.stages[at], &mut self.voice);
-                let outcome = stage.reap(killed, &mut |command, line| voice.pass_on(command, line));
+                let (stage, log) = (&mut self.stages[at], &mut self.log);
+                let outcome = stage.reap(killed, &mut |command, line| {
+                    log.command_output(command, line)
+                });
                 let command = stage.command();
                 self.hear(News::Ended(command, outcome));
             }
@@ -286,7 +288,8 @@ impl House {
                 self.guard.set_up(set_up.timing, last_resort, device_wanted);
                 self.commands = set_up.commands();
                 self.left.add_cage(set_up.cage.as_deref());
-                self.voice.set_up(self.stderr, &set_up);
+                let destination = self.stderr.or_syslog(set_up.syslog);
+                self.log.configure(destination, &set_up.key, set_up.level);
                 self.set_up = *set_up;
                 self.settle();
             }
@@ -296,7 +299,7 @@ impl House {
                 if !self.left.note(command, group, leader) {
                     // The agent starts another, which has descriptors left.
                     let text = "the guard has no descriptor left: it ends";
-                    self.voice.say(Level::Error, text);
+                    self.log.say(Level::Error, text);
                     self.over = true;
                 }
             }
@@ -374,7 +377,7 @@ impl House {
             Act::Kick => {
                 if let Some(Err(error)) = self.device.as_mut().map(Device::kick) {
                     let text = format!("the watchdog device cannot be kicked: {error}");
-                    self.voice.say(Level::Error, &text);
+                    self.log.say(Level::Error, &text);
                 }
             }
             Act::Disarm => self.disarm(),
@@ -392,7 +395,7 @@ impl House {
                     }
                 }
             }
-            Act::Say(level, text) => self.voice.say(level, &text),
+            Act::Say(level, text) => self.log.say(level, &text),
             Act::Leave => self.over = true,
         }
     }

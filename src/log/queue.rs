@@ -1,5 +1,5 @@
-//! The log thread: what is logged is queued, never waited for. A reader of the log
-//! that stops reading costs lines, which are counted, and nothing else.
+//! The agent's log: a queue of lines, and the thread that writes them. Nobody waits for the
+//! queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,10 +12,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use env_logger::{Builder, Target};
 use log::{Level, LevelFilter};
 
-use super::threads::may_be_asked_to_panic;
+use super::fatal::panic_if_asked;
+use super::format::Destination;
+use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
-use crate::core::event::{self};
-use crate::sink::{Sink, Syslog, as_plain};
+use crate::core::event;
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
@@ -25,7 +26,7 @@ const LINES_MAX: usize = 1024;
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 /// The log of a process, which ends with it.
-pub struct Journal {
+pub struct LogQueue {
     lines: Sender<Vec<u8>>,
     ending: Arc<Ending>,
     alarm: Alarm,
@@ -40,12 +41,12 @@ struct Ending {
 }
 
 /// What env_logger writes into: one call a line.
-struct Tap {
+struct QueueWriter {
     lines: Sender<Vec<u8>>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Write for Tap {
+impl Write for QueueWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.lines.try_send(line.to_vec()).is_err() {
             self.dropped.fetch_add(1, Relaxed);
@@ -58,13 +59,17 @@ impl Write for Tap {
     }
 }
 
-impl Journal {
+impl LogQueue {
     /// Takes the process's log over. `subject` stands in every line: the key.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give.
-    pub fn start(subject: &str, level: LevelFilter, sink: Sink) -> io::Result<Journal> {
+    pub fn start(
+        subject: &str,
+        level: LevelFilter,
+        destination: Destination,
+    ) -> io::Result<LogQueue> {
         let (lines, queued) = bounded(LINES_MAX);
         let ending = Arc::new(Ending {
             begun: AtomicBool::new(false),
@@ -76,17 +81,17 @@ impl Journal {
         thread::Builder::new()
             .name("putex-log".to_owned())
             .spawn(move || {
-                write_lines(&queued, sink, &counted, &told.begun);
+                write_lines(&queued, destination, &counted, &told.begun);
                 told.written.wake();
             })?;
         let subject = subject.to_owned();
-        let tap = Tap {
+        let writer = QueueWriter {
             lines: lines.clone(),
             dropped,
         };
         Builder::new()
             .filter_level(level)
-            .target(Target::Pipe(Box::new(tap)))
+            .target(Target::Pipe(Box::new(writer)))
             .format(move |line, record| {
                 let level = match record.level() {
                     Level::Error => event::Level::Error,
@@ -98,10 +103,10 @@ impl Journal {
                 let mut commands = Command::ALL.into_iter();
                 let from = commands.find(|command| command.name() == target);
                 let text = record.args().to_string();
-                line.write_all(&sink.line(&subject, level, from, &text))
+                line.write_all(&destination.line(&subject, level, from, &text))
             })
             .init();
-        Ok(Journal {
+        Ok(LogQueue {
             lines,
             ending,
             alarm,
@@ -122,10 +127,15 @@ impl Journal {
     }
 }
 
-fn write_lines(queued: &Receiver<Vec<u8>>, sink: Sink, dropped: &AtomicU64, ending: &AtomicBool) {
-    let mut syslog = (sink == Sink::Syslog).then(Syslog::default);
+fn write_lines(
+    queued: &Receiver<Vec<u8>>,
+    destination: Destination,
+    dropped: &AtomicU64,
+    ending: &AtomicBool,
+) {
+    let mut syslog = (destination == Destination::Syslog).then(SyslogSocket::default);
     while let Ok(line) = queued.recv() {
-        may_be_asked_to_panic("putex-log");
+        panic_if_asked("putex-log");
         if line.is_empty() {
             return;
         }
@@ -133,7 +143,7 @@ fn write_lines(queued: &Receiver<Vec<u8>>, sink: Sink, dropped: &AtomicU64, endi
         let lost = dropped.swap(0, Relaxed);
         if lost > 0 {
             let text = format!("{lost} log lines were dropped: the log was not read");
-            write(&sink.note(&text), syslog.as_mut());
+            write(&destination.line_about_log(&text), syslog.as_mut());
         }
         if ending.load(Relaxed) && queued.is_empty() {
             return;
@@ -143,7 +153,7 @@ fn write_lines(queued: &Receiver<Vec<u8>>, sink: Sink, dropped: &AtomicU64, endi
 
 /// Writes a line and waits for whoever reads it. What syslog does not take goes to
 /// stderr.
-fn write(line: &[u8], syslog: Option<&mut Syslog>) {
+fn write(line: &[u8], syslog: Option<&mut SyslogSocket>) {
     let Some(syslog) = syslog else {
         // A closed stderr takes nothing; there is nobody to tell.
         return drop(io::stderr().write_all(line));
@@ -153,6 +163,6 @@ fn write(line: &[u8], syslog: Option<&mut Syslog>) {
         syslog.send(line)
     };
     if !taken {
-        drop(io::stderr().write_all(&as_plain(line)));
+        drop(io::stderr().write_all(&without_priority(line)));
     }
 }

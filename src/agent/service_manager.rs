@@ -1,0 +1,334 @@
+//! The notifications to the service manager: ready, status, keepalive, stopping. s6 gets a
+//! line on a descriptor; systemd, and managers with the same protocol, get datagrams.
+//!
+//! The main thread alone sends keepalives: it runs the turn loop, so a pump that hangs sends
+//! none. Nothing here waits: a notification that a manager has no room for is repeated after
+//! the next turn.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::core::event::Level;
+use crate::core::time::Instant;
+use crate::sys;
+
+/// Keepalives in the period after which the manager takes the agent for dead: one of them
+/// may be lost.
+const KEEPALIVES: u32 = 3;
+
+/// The shortest interval between keepalives: the loop has other things to do.
+const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
+
+/// The variables that a service manager sets in the environment.
+#[derive(Debug, Default)]
+pub struct ManagerEnvironment {
+    /// `NOTIFY_SOCKET`: a path, or a name after `@`.
+    pub socket: Option<OsString>,
+    /// `WATCHDOG_USEC`: after so many microseconds of silence the agent is killed.
+    pub watchdog: Option<String>,
+    /// `WATCHDOG_PID`: the process that `WATCHDOG_USEC` is meant for.
+    pub watchdog_pid: Option<String>,
+}
+
+/// The socket of the service manager, if there is one. All threads may use it.
+#[derive(Debug)]
+pub(super) struct NotifySocket {
+    address: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager was told that the agent stands by.
+    ready: AtomicBool,
+}
+
+impl NotifySocket {
+    fn new(address: Option<SocketAddr>) -> io::Result<NotifySocket> {
+        let address = match address {
+            Some(address) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.set_nonblocking(true)?;
+                Some((socket, address))
+            }
+            None => None,
+        };
+        let ready = AtomicBool::new(false);
+        Ok(NotifySocket { address, ready })
+    }
+
+    /// Returns whether the manager took it, or there is no manager.
+    fn send(&self, text: &str) -> bool {
+        match &self.address {
+            Some((socket, address)) => socket.send_to_addr(text.as_bytes(), address).is_ok(),
+            None => true,
+        }
+    }
+
+    /// Tells that a reload is done. Before the agent stands by nothing is sent: the message
+    /// says `READY=1` too.
+    pub(super) fn send_reloaded(&self) {
+        if self.ready.load(SeqCst) {
+            let since_boot = sys::monotonic().as_micros();
+            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={since_boot}"));
+            self.send("READY=1");
+        }
+    }
+}
+
+/// The service manager, as the main thread notifies it.
+#[derive(Debug)]
+pub struct ServiceManager {
+    socket: Arc<NotifySocket>,
+    descriptor: Option<OwnedFd>,
+    /// The interval of keepalives, and when the next is due.
+    keepalive: Option<(Duration, Instant)>,
+    /// The last line of the log, and whether the manager was told of it.
+    status: String,
+    sent: bool,
+}
+
+impl ServiceManager {
+    /// Prepares; nothing is sent yet. `descriptor` is what `--notify-fd` named.
+    ///
+    /// # Errors
+    ///
+    /// A variable that cannot be used, and why.
+    pub fn new(
+        environment: &ManagerEnvironment,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<ServiceManager, String> {
+        let address = match environment
+            .socket
+            .as_deref()
+            .filter(|name| !name.is_empty())
+        {
+            Some(name) => Some(address(name).map_err(|why| {
+                let name = name.display();
+                format!("NOTIFY_SOCKET: {name}: {why}")
+            })?),
+            None => None,
+        };
+        let socket =
+            NotifySocket::new(address).map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
+        Ok(ServiceManager {
+            socket: Arc::new(socket),
+            descriptor,
+            keepalive: period(environment)
+                .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
+            status: String::new(),
+            sent: true,
+        })
+    }
+
+    /// Returns the socket, for other threads.
+    pub(super) fn socket(&self) -> Arc<NotifySocket> {
+        Arc::clone(&self.socket)
+    }
+
+    /// Notes a line of the log, which becomes the status.
+    pub(super) fn note(&mut self, level: Level, text: &str) {
+        if self.socket.address.is_some() && level != Level::Debug {
+            // A change of state stands in the status already.
+            let status = match text.split_once(": ") {
+                Some((states, why)) if states.contains(" -> ") => why,
+                _ => text,
+            };
+            self.status = status.replace('\n', " ");
+            self.sent = false;
+        }
+    }
+
+    /// Sends what is new after a turn.
+    pub(super) fn notify(&mut self, state: &str, stands_by: bool) {
+        if !stands_by && self.sent {
+            return;
+        }
+        let ready = stands_by && !self.socket.ready.load(SeqCst);
+        if ready
+            && let Some(descriptor) = self.descriptor.take()
+            && let Err(error) = write_line(descriptor)
+        {
+            log::warn!("--notify-fd: {error}");
+        }
+        let mut message = String::new();
+        if ready {
+            message.push_str("READY=1\n");
+        }
+        if !self.sent {
+            message.push_str(&format!("STATUS={state}: {}\n", self.status));
+        }
+        if !message.is_empty() && self.socket.send(&message) {
+            self.sent = true;
+            self.socket.ready.fetch_or(ready, SeqCst);
+        }
+    }
+
+    /// Tells that the agent is ending, and how long that may take.
+    pub(super) fn send_stopping(&self, at_most: Duration) {
+        let at_most = at_most.as_micros();
+        self.socket
+            .send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
+    }
+
+    /// Returns when the next keepalive is due.
+    pub(super) fn keepalive_due(&self) -> Option<Instant> {
+        self.keepalive.map(|(_, next)| next)
+    }
+
+    /// Sends a keepalive if it is due.
+    pub(super) fn keepalive(&mut self, now: Instant) {
+        if let Some((every, next)) = &mut self.keepalive
+            && now >= *next
+        {
+            *next = now.after(*every);
+            self.socket.send("WATCHDOG=1");
+        }
+    }
+}
+
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes() {
+        [b'/', ..] => SocketAddr::from_pathname(name),
+        [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name),
+        _ => Err(io::Error::other("is neither a path nor a name after @")),
+    }
+}
+
+/// Returns how long an agent may send no keepalive, if the variables are meant for this one.
+fn period(environment: &ManagerEnvironment) -> Option<Duration> {
+    let own = std::process::id().to_string();
+    if environment
+        .watchdog_pid
+        .as_ref()
+        .is_some_and(|pid| *pid != own)
+    {
+        return None;
+    }
+    let micros: u64 = environment.watchdog.as_ref()?.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+/// Writes a blank line without waiting, and closes.
+fn write_line(descriptor: OwnedFd) -> io::Result<()> {
+    // Where there is room now, another writer may take it first.
+    rustix::io::ioctl_fionbio(&descriptor, true)?;
+    File::from(descriptor).write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// A service manager's end of an abstract socket, and the environment that names it.
+    fn bind(name: &str) -> (UnixDatagram, ManagerEnvironment) {
+        let name = format!("putex-notify-{}-{name}", std::process::id());
+        let own = SocketAddr::from_abstract_name(&name).expect("a name");
+        let socket = UnixDatagram::bind_addr(&own).expect("nobody else has it");
+        socket.set_nonblocking(true).expect("it can be asked");
+        let environment = ManagerEnvironment {
+            socket: Some(format!("@{name}").into()),
+            ..ManagerEnvironment::default()
+        };
+        (socket, environment)
+    }
+
+    fn received(socket: &UnixDatagram) -> Option<String> {
+        let mut buffer = [0; 512];
+        let count = socket.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..count]).into_owned())
+    }
+
+    #[test]
+    fn ready_is_sent_once() {
+        let (socket, environment) = bind("ready");
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut manager = ServiceManager::new(&environment, Some(writer.into()))
+            .expect("the environment is right");
+        manager.note(Level::Info, "looking -> standby: the bucket is open");
+        manager.notify("standby", false);
+        let first = received(&socket).expect("the status");
+        assert_eq!(first, "STATUS=standby: the bucket is open\n");
+        manager.socket().send_reloaded();
+        assert_eq!(received(&socket), None, "it does not stand by yet");
+        manager.notify("standby", true);
+        manager.notify("active", true);
+        assert_eq!(received(&socket).as_deref(), Some("READY=1\n"));
+        assert_eq!(received(&socket), None);
+        let mut line = String::new();
+        reader.read_to_string(&mut line).expect("it was closed");
+        assert_eq!(line, "\n");
+        manager.socket().send_reloaded();
+        let reloading = received(&socket).expect("it stands by");
+        assert!(
+            reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+            "{reloading}"
+        );
+        assert_eq!(received(&socket).as_deref(), Some("READY=1"));
+    }
+
+    #[test]
+    fn a_notification_that_a_manager_had_no_room_for_is_repeated() {
+        let (socket, environment) = bind("full");
+        let mut manager =
+            ServiceManager::new(&environment, None).expect("the environment is right");
+        let mut filler = 0;
+        while manager.socket.send("filler") {
+            filler += 1;
+        }
+        manager.note(Level::Info, "the service runs here");
+        manager.notify("active", true);
+        for _ in 0..filler {
+            assert_eq!(received(&socket).as_deref(), Some("filler"));
+        }
+        assert_eq!(received(&socket), None);
+        manager.notify("active", true);
+        let message = received(&socket).expect("there is room now");
+        assert_eq!(message, "READY=1\nSTATUS=active: the service runs here\n");
+        manager.notify("active", true);
+        assert_eq!(received(&socket), None);
+    }
+
+    #[test]
+    fn a_keepalive_is_sent_only_when_it_is_due() {
+        let (socket, environment) = bind("keepalive");
+        let own = std::process::id().to_string();
+        let watchdog = |pid: &str| ManagerEnvironment {
+            socket: environment.socket.clone(),
+            watchdog: Some("3000000".to_owned()),
+            watchdog_pid: Some(pid.to_owned()),
+        };
+        let other = ServiceManager::new(&watchdog("1"), None).expect("the environment is right");
+        assert_eq!(
+            other.keepalive_due(),
+            None,
+            "it was meant for another process"
+        );
+        let mut manager =
+            ServiceManager::new(&watchdog(&own), None).expect("the environment is right");
+        let now = manager.keepalive_due().expect("there is a watchdog");
+        manager.keepalive(now);
+        assert_eq!(received(&socket).as_deref(), Some("WATCHDOG=1"));
+        manager.keepalive(now);
+        assert_eq!(received(&socket), None, "it is too early");
+        assert_eq!(
+            manager.keepalive_due(),
+            Some(now.after(Duration::from_secs(1)))
+        );
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_used_is_named() {
+        let environment = ManagerEnvironment {
+            socket: Some("vsock:2:1234".into()),
+            ..ManagerEnvironment::default()
+        };
+        let why = ServiceManager::new(&environment, None).expect_err("no such address");
+        assert!(why.starts_with("NOTIFY_SOCKET: vsock:2:1234: is "), "{why}");
+    }
+}

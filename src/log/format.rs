@@ -1,0 +1,166 @@
+//! The destination of the log, and the form of a line for its reader.
+//!
+//! A collector adds the time, and knows the program, if it is given the priority of a line.
+//! A terminal and a file add nothing.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::syslog::SyslogSocket;
+use crate::core::command::Command;
+use crate::core::event::Level;
+use crate::exit::Exit;
+use crate::sys;
+
+/// The facility `daemon`, as syslog(3) counts.
+const DAEMON: u8 = 3 << 3;
+
+/// Where the log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// stderr is the journal of systemd.
+    Journal,
+    /// A syslog daemon, and stderr for lines that the daemon does not take.
+    Syslog,
+    /// stderr is a terminal or a file.
+    TerminalOrFile,
+    /// stderr is a pipe to a collector, or closed.
+    Pipe,
+}
+
+impl Destination {
+    /// Finds out what stderr is. `journal` is `JOURNAL_STREAM`: the device and inode
+    /// of the journal's socket, which stderr may have left since.
+    #[must_use]
+    pub fn of_stderr(journal: Option<&str>) -> Destination {
+        let stderr = io::stderr();
+        let Ok(stat) = rustix::fs::fstat(&stderr) else {
+            return Destination::Pipe;
+        };
+        let own = format!("{}:{}", stat.st_dev, stat.st_ino);
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        if journal == Some(own.as_str()) {
+            Destination::Journal
+        } else if stderr.is_terminal() || kind.is_file() {
+            Destination::TerminalOrFile
+        } else {
+            Destination::Pipe
+        }
+    }
+
+    /// Returns where the log goes when `--syslog` was given or not.
+    #[must_use]
+    pub fn or_syslog(self, syslog: bool) -> Destination {
+        if syslog { Destination::Syslog } else { self }
+    }
+
+    /// Returns a line. `subject` is the key.
+    #[must_use]
+    pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
+        let mark = match level {
+            Level::Error => "error: ",
+            Level::Warn => "warning: ",
+            Level::Info => "",
+            Level::Debug => "debug: ",
+        };
+        let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
+        self.frame(level, &format!("{subject}: {mark}{from}{text}"))
+    }
+
+    /// Returns a line about the log itself.
+    #[must_use]
+    pub fn line_about_log(self, text: &str) -> Vec<u8> {
+        self.frame(Level::Warn, text)
+    }
+
+    fn frame(self, level: Level, text: &str) -> Vec<u8> {
+        let priority = match level {
+            Level::Error => 3,
+            Level::Warn => 4,
+            Level::Info => 6,
+            Level::Debug => 7,
+        };
+        match self {
+            Destination::Journal => format!("<{priority}>{text}\n"),
+            // Without a time the daemon takes its own, which is the local one.
+            Destination::Syslog => {
+                let (priority, pid) = (DAEMON | priority, std::process::id());
+                format!("<{priority}>putex[{pid}]: {text}")
+            }
+            Destination::TerminalOrFile => format!("{} putex: {text}\n", sys::utc()),
+            Destination::Pipe => format!("putex: {text}\n"),
+        }
+        .into_bytes()
+    }
+
+    /// Writes a warning to stderr.
+    pub fn warn(self, text: &str) {
+        let stderr = self.on_stderr();
+        stderr.to_stderr(Level::Warn, &format!("warning: {text}"));
+    }
+
+    /// Writes a line to stderr, unless stderr has no room: where nobody reads it, the exit
+    /// status still tells, and a process that ends does not wait.
+    fn to_stderr(self, level: Level, text: &str) {
+        let mut stderr = io::stderr();
+        if sys::has_room(&stderr) {
+            let _ = stderr.write_all(&self.frame(level, text));
+        }
+    }
+
+    /// Returns the form of a line for the parent process.
+    fn on_stderr(self) -> Destination {
+        match self {
+            Destination::Journal => self,
+            Destination::Syslog | Destination::TerminalOrFile | Destination::Pipe => {
+                Destination::Pipe
+            }
+        }
+    }
+
+    /// Writes why the process ends at once, and returns the exit status. The line is written
+    /// to stderr wherever the log goes, for the user who started the process there.
+    pub fn refuse(self, text: &str, exit: Exit) -> Exit {
+        let stderr = self.on_stderr();
+        stderr.to_stderr(Level::Error, text);
+        if self == Destination::Syslog {
+            SyslogSocket::default().send(&self.frame(Level::Error, text));
+        }
+        exit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::syslog::without_priority;
+    use super::*;
+
+    #[test]
+    fn each_reader_gets_the_parts_that_it_does_not_add_itself() {
+        let said = |destination: Destination| {
+            let line = destination.line("db", Level::Warn, Some(Command::Stop), "hello");
+            String::from_utf8(line).expect("it is text")
+        };
+        assert_eq!(said(Destination::Pipe), "putex: db: warning: stop: hello\n");
+        assert_eq!(said(Destination::Journal), "<4>db: warning: stop: hello\n");
+        let pid = std::process::id();
+        let datagram = format!("<28>putex[{pid}]: db: warning: stop: hello");
+        assert_eq!(said(Destination::Syslog), datagram);
+        let plain = without_priority(datagram.as_bytes());
+        assert_eq!(
+            plain,
+            format!("putex[{pid}]: db: warning: stop: hello\n").into_bytes()
+        );
+        let timed = said(Destination::TerminalOrFile);
+        let (time, rest) = timed.split_once(' ').expect("a time");
+        assert_eq!(rest, "putex: db: warning: stop: hello\n");
+        assert_eq!(time.len(), "2026-11-21T15:35:30.123Z".len(), "{time}");
+    }
+
+    #[test]
+    fn a_journal_that_stderr_has_left_does_not_count() {
+        assert_ne!(Destination::of_stderr(Some("1:1")), Destination::Journal);
+        let stat = rustix::fs::fstat(io::stderr()).expect("there is a stderr");
+        let own = format!("{}:{}", stat.st_dev, stat.st_ino);
+        assert_eq!(Destination::of_stderr(Some(&own)), Destination::Journal);
+    }
+}
