@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "tidy/imports.rs"]
+mod imports;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -170,15 +173,6 @@ fn the_core_knows_nothing_of_the_rest() {
             "crossbeam",
         ],
     );
-}
-
-#[test]
-fn imports_point_one_way() {
-    forbid(
-        &sources("src/nats"),
-        &["crate::agent", "crate::cli", "crate::store"],
-    );
-    forbid(&sources("src/store"), &["crate::agent", "crate::cli"]);
 }
 
 /// Whether a file of the sources is compiled for tests alone.
