@@ -6,6 +6,7 @@ use crate::cli::connect::{Endpoint, Servers};
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Location};
+use crate::core::text::sanitize;
 use crate::core::time::Ms;
 use crate::nats::{self, Login, Secret, Server};
 
@@ -53,7 +54,7 @@ pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str
             value,
             origin,
         } = row;
-        let value = value.replace(char::is_control, "?");
+        let value = sanitize(&value);
         // Writing into a String cannot fail.
         let _ = writeln!(text, "{name:<16} {value}  [{origin}]");
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::settings::{Fault, Settings};
 use super::table::{FLAGS, Flag, Name};
 use super::{Refusal, clean};
+use crate::core::text::sanitize;
 use crate::exit::Exit;
 use crate::nats::secret::Trusted;
 
@@ -62,7 +63,7 @@ pub(super) fn load(settings: &Settings, read: ReadConfig<'_>) -> Config {
 
 /// Parses a file. Every faulty line is a fault of its own.
 pub(crate) fn parse_file(path: &Path, file: &Trusted) -> Config {
-    let path = path.display().to_string().replace(char::is_control, "?");
+    let path = sanitize(&path.display().to_string());
     let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
     let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK);
     let bytes = bytes.unwrap_or(&file.bytes);

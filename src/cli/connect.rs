@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::access::{Access, ServerAccess};
 use super::context::{self, Context};
 use super::{AgentArgs, Location, Lookup, Refusal};
+use crate::core::text::sanitize;
 use crate::exit::Exit;
 use crate::nats::{self, Client, Login, Server};
 use crate::store::Store;
@@ -153,7 +154,7 @@ pub fn default_dir_warning(location: &Location) -> Option<String> {
         format!(
             "no --nats: the lock is in {}, and other hosts do not see it; \
              give --dir if that is meant",
-            base.replace(char::is_control, "?")
+            sanitize(&base)
         )
     })
 }

@@ -35,6 +35,7 @@ use self::config::ReadConfig;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
+use crate::core::text::sanitize;
 use crate::core::timing::Timing;
 use crate::exit::Exit;
 
@@ -134,7 +135,7 @@ fn usage(text: String) -> Refusal {
 /// Returns a text in one line, with the part of a URL that may hold a secret left out.
 fn clean(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(without_secret).collect();
-    words.join(" ").replace(char::is_control, "?")
+    sanitize(&words.join(" "))
 }
 
 /// Returns a word without the part of a URL before its last `@`, which may be a password.

@@ -4,6 +4,7 @@
 //! | module | its one job |
 //! |---|---|
 //! | [`time`] | instants of one host, and how durations are shown |
+//! | [`text`] | text that others chose, made safe to show |
 //! | [`timing`] | R, F, C and every duration that follows from them |
 //! | [`record`] | what stands in the bucket under the key, and what it means |
 //! | [`command`] | the operator's commands, what each is told, how each ended |
@@ -17,6 +18,7 @@ pub mod event;
 pub mod guard;
 pub mod pump;
 pub mod record;
+pub mod text;
 pub mod time;
 pub mod timing;
 pub mod watchdog_timeout;

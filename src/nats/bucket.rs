@@ -6,6 +6,8 @@
 
 use serde_json::{Value, json};
 
+use crate::core::text::sanitize;
+
 /// First version whose replicated compare-and-set has exactly one winner. Before
 /// it, six contenders were seen to win one revision together.
 const REPLICATED_CAS_SINCE: [u64; 3] = [2, 9, 21];
@@ -421,9 +423,7 @@ impl Reader<'_> {
 }
 
 fn shown(value: &Value) -> Option<String> {
-    value
-        .as_str()
-        .map(|text| text.replace(char::is_control, "?"))
+    value.as_str().map(sanitize)
 }
 
 fn unexpected(name: &str) -> String {

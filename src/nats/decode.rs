@@ -8,6 +8,7 @@
 use std::fmt;
 
 use super::headers::Headers;
+use crate::core::text::sanitize;
 
 /// Most bytes that may be fed at once, and so the size of one read. One page
 /// more or less makes no difference: replies are a few hundred bytes.
@@ -302,7 +303,7 @@ fn parse_line(line: &[u8]) -> Result<Line, ProtocolError> {
     }
     if is("-ERR") {
         let text = String::from_utf8_lossy(rest);
-        let text = text.trim_matches('\'').replace(char::is_control, "?");
+        let text = sanitize(text.trim_matches('\''));
         return Ok(Line::Whole(ServerOp::Err(text)));
     }
     for (name, op) in [

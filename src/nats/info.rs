@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::core::text::sanitize;
+
 /// Largest payload that is assumed when a server names none: its own default.
 const PAYLOAD_BYTES_DEFAULT: usize = 1024 * 1024;
 
@@ -53,8 +55,7 @@ impl ServerInfo {
             return Err("INFO is not a JSON object");
         }
         // These are logged, and must not make lines of their own.
-        let shown = |text: &str| text.replace(char::is_control, "?");
-        let text = |name: &str| value[name].as_str().map(shown);
+        let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
         let max_payload = value["max_payload"]
             .as_u64()

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::bucket::Config;
 use super::letters;
+use crate::core::text::sanitize;
 
 /// `err_code`s that decide something.
 pub mod code {
@@ -247,7 +248,7 @@ fn answer(payload: &[u8]) -> Result<Value, Failure> {
     let description = error["description"].as_str().unwrap_or("no description");
     Err(Failure::Api(ApiError {
         err_code: error["err_code"].as_u64().unwrap_or(0),
-        description: description.chars().filter(|c| !c.is_control()).collect(),
+        description: sanitize(description),
     }))
 }
 

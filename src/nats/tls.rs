@@ -22,6 +22,7 @@ use rustls::{
 };
 
 use super::{calendar, secret};
+use crate::core::text::sanitize;
 
 /// What TLS is wanted, and where its files are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -287,7 +288,7 @@ fn judge_certificate(why: &CertificateError) -> TlsFault {
         ),
     };
     // Names in a certificate are the server's words, and must not make lines.
-    let text = text.replace(char::is_control, "?");
+    let text = sanitize(&text);
     TlsFault { verdict, text }
 }
 

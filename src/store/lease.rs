@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::core::record::{Incarnation, Lease, RecordState, Revision};
+use crate::core::text::sanitize;
 use crate::core::timing::{COUNT_MAX, R_MAX};
 
 /// The only format that is written, and the newest that is understood.
@@ -36,8 +37,8 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-Format", FORMAT.to_owned()),
         ("Putex-Incarnation", lease.incarnation.to_string()),
         ("Putex-Nonce", lease.nonce.to_string()),
-        ("Putex-Host", one_line(&lease.host)),
-        ("Putex-Boot", one_line(&lease.boot)),
+        ("Putex-Host", sanitize(&lease.host)),
+        ("Putex-Boot", sanitize(&lease.boot)),
         ("Putex-Timing", format!("{r_ms} {f} {c}")),
         ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
         ("Putex-State", standing.to_owned()),
@@ -86,13 +87,6 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         term,
         standing,
     })
-}
-
-/// A header ends at a line break, so none may be in a value.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
+use crate::core::text::sanitize;
 use crate::core::time::Instant;
 
 /// What ended a [`Store::watch`].
@@ -66,7 +67,7 @@ pub fn holder_in_words(key: &str, key_state: &KeyState) -> String {
             format!("key {key}: nobody holds the lock, revision {revision}")
         }
         KeyValue::Record(record) => {
-            let token = record.token.replace(char::is_control, "?");
+            let token = sanitize(&record.token);
             format!("key {key}: the lock is held by {token}, revision {revision}")
         }
     }

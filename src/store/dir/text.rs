@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::core::record::{Record, Revision};
+use crate::core::text::sanitize;
 use crate::store::Notice;
 use crate::store::lease::{from_headers, to_headers};
 
@@ -115,11 +116,10 @@ pub(crate) fn decode_record(body: &str) -> Option<(Revision, Record)> {
 
 /// Returns the body of a notice's file.
 pub(crate) fn encode_notice(notice: &Notice) -> String {
-    let line = |text: &str| text.replace(char::is_control, "?");
     format!(
         "incarnation {}\nhost {}\n\n{}",
-        line(&notice.incarnation),
-        line(&notice.host),
+        sanitize(&notice.incarnation),
+        sanitize(&notice.host),
         notice.token
     )
 }

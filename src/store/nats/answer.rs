@@ -2,6 +2,7 @@
 
 use crate::core::event::{Notice, Written};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
+use crate::core::text::sanitize;
 use crate::nats::jetstream::{self, Failure, Stored, code};
 use crate::nats::{Headers, RequestError};
 use crate::store::lease;
@@ -145,11 +146,7 @@ pub(crate) fn notice(headers: &Headers, payload: &[u8]) -> Option<Notice> {
 
 /// Makes a text fit into a header or a log line.
 pub(crate) fn printable(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
-    text.trim().to_owned()
+    sanitize(text).trim().to_owned()
 }
 
 fn absent() -> KeyState {
