@@ -1,5 +1,5 @@
-//! putex: at most one copy of a service over several hosts. Read this first: the
-//! command line is parsed, a command is run, its exit status is returned.
+//! putex: at most one copy of a service over several hosts. Parses the command line, runs
+//! a command, returns its exit status.
 
 use std::env;
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ fn check(args: &CheckArgs, destination: Destination) -> Exit {
 fn print(text: &str, destination: Destination) -> Exit {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has gone away has seen enough.
+        // A reader that has closed the pipe needs no more of the text.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             destination.refuse(&format!("cannot print: {error}"), Exit::System)
         }

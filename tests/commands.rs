@@ -1,5 +1,5 @@
-//! What the operator's commands are told, and what becomes of those that hang or
-//! shout: one agent on a directory.
+//! The environment of the operator's commands, and commands that hang or write too much:
+//! one agent on a directory.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Longest that anything here may take, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for any event, on a loaded machine.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// An agent of its own directory; both end with it.
+/// An agent with a directory of its own. Dropping it ends and removes both.
 struct Agent {
     folder: PathBuf,
     process: Child,
 }
 
 impl Agent {
-    /// Starts one. In the commands, `$D` is its directory.
+    /// Starts an agent. In the commands, `$D` is its directory.
     fn start(name: &str, r: &str, start: &str, stop: &str) -> Agent {
         let pid = std::process::id();
         let folder = std::env::temp_dir().join(format!("putex-commands-{pid}-{name}"));
@@ -41,7 +41,7 @@ impl Agent {
         Agent { folder, process }
     }
 
-    /// Waits for a file that a command writes, and returns what is in it.
+    /// Waits for a file that a command writes; returns its content.
     fn file(&self, name: &str) -> String {
         let path = self.folder.join(name);
         until(name, || {
@@ -55,7 +55,7 @@ impl Agent {
         kill_process(Pid::from_child(&self.process), signal).expect("it runs");
     }
 
-    /// Waits for its end; returns the exit status and what it said.
+    /// Waits for the end of the agent; returns its exit status and its log.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.process.stderr.take().expect("it is piped");
@@ -73,21 +73,21 @@ impl Drop for Agent {
 }
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(
             Instant::now() < deadline,
-            "{what}: nothing within {PATIENCE:?}"
+            "{what}: nothing within {WAIT_MAX:?}"
         );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn commands_are_told_what_they_need_and_no_secret() {
+fn commands_get_their_variables_and_no_secret() {
     let start = "env >$D/new; echo \"$0 $1\" >>$D/new; mv $D/new $D/told; echo hello";
     let mut agent = Agent::start("told", "100ms", start, "true");
     let told = agent.file("told");
@@ -135,11 +135,11 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_costs_lines_and_nothing_else() {
+fn a_log_that_is_not_read_loses_lines_and_stops_nothing() {
     let start = "echo x >>$D/starts; seq 20000";
     let mut agent = Agent::start("shout", "100ms", start, "true");
     let starts = agent.folder.join("starts");
-    // Each start says far more than a pipe and the queue hold. Strokes go on.
+    // Each start writes far more than a pipe and the queue hold. Strokes go on.
     until("ten starts", || {
         let count = fs::read_to_string(&starts).ok()?.lines().count();
         (count >= 10).then_some(())
@@ -158,7 +158,7 @@ fn a_log_that_nobody_reads_costs_lines_and_nothing_else() {
 }
 
 #[test]
-fn whoever_is_refused_ends_although_nobody_reads_why() {
+fn a_refused_agent_ends_although_its_log_is_not_read() {
     let (unread, full) = std::io::pipe().expect("a pipe can be made");
     let flags = rustix::fs::fcntl_getfl(&full).expect("it is open");
     rustix::fs::fcntl_setfl(&full, flags | OFlags::NONBLOCK).expect("it is open");
@@ -173,7 +173,7 @@ fn whoever_is_refused_ends_although_nobody_reads_why() {
 }
 
 #[test]
-fn what_could_not_be_printed_is_no_success() {
+fn a_failed_write_to_standard_output_is_no_success() {
     for verb in ["timing", "help", "--version"] {
         let full = fs::File::options().write(true).open("/dev/full");
         let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));

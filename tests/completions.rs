@@ -1,5 +1,5 @@
-//! The completions of bash, zsh and fish in `contrib/completions` are made from the
-//! table of commands and flags, and do what they say in the shells that are there.
+//! The completions of bash, zsh and fish in `contrib/completions` are generated from the
+//! table of commands and flags, and work in the shells that are installed.
 //!
 //! After a change of the table: `PUTEX_REWRITE=1 cargo test --test completions`.
 
@@ -24,19 +24,19 @@ use mdoc::{root, run_tool, spellings};
 
 const FOLDER: &str = "contrib/completions";
 
-/// What stands at the head of each file.
+/// The first lines of each file.
 const ORIGIN: &str = "# Made from the table of the program, src/cli/table.rs, by\n\
                       # PUTEX_REWRITE=1 cargo test --test completions\n";
 
-/// What can be offered for the value of a flag.
+/// The kinds of candidates for the value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// It takes none.
+    /// The flag takes no value.
     None,
     File,
     Folder,
     Command,
-    /// Nothing: only the user knows it.
+    /// No candidates: only the user knows the value.
     Text,
 }
 
@@ -52,24 +52,23 @@ fn value_of(flag: &Flag) -> Value {
     }
 }
 
-/// The commands that are started by hand.
+/// Returns the commands that a user runs.
 fn subcommands() -> Vec<Subcommand> {
     let by_hand = |subcommand: &Subcommand| *subcommand != Subcommand::Guard;
     Subcommand::ALL.into_iter().filter(by_hand).collect()
 }
 
-/// Returns the words of the commands that take a flag, of those that are started by
-/// hand.
+/// Returns the names of the commands that take a flag, without those that no user runs.
 fn takers(flag: &Flag) -> Vec<&'static str> {
     let takes = |subcommand: &Subcommand| flag.subcommands.contains(subcommand);
     subcommands()
         .into_iter()
         .filter(takes)
-        .map(Subcommand::word)
+        .map(Subcommand::name)
         .collect()
 }
 
-/// Returns the flags, put together by the commands that take them.
+/// Returns the flags, grouped by the commands that take them.
 fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
     let mut groups: Vec<(Vec<&str>, Vec<&Flag>)> = Vec::new();
     for flag in FLAGS {
@@ -85,7 +84,7 @@ fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
 /// Returns the summary of a command, as `--help` shows it.
 fn about(subcommand: Subcommand) -> String {
     let help = putex::cli::help::help(None);
-    let start = format!("  {:<8} ", subcommand.word());
+    let start = format!("  {:<8} ", subcommand.name());
     let line = help.lines().find(|line| line.starts_with(&start)).unwrap();
     line[start.len()..].to_owned()
 }
@@ -130,10 +129,10 @@ fn shells_can_read_them() {
     }
 }
 
-/// A shell that was asked what may follow; `None` when it is not there.
-type Ask = fn(&[&str]) -> Option<BTreeSet<String>>;
+/// Returns the candidates of a shell for the last word; `None` if it is not installed.
+type Complete = fn(&[&str]) -> Option<BTreeSet<String>>;
 
-const SHELLS: [(&str, Ask); 3] = [
+const SHELLS: [(&str, Complete); 3] = [
     ("bash", bash::offers),
     ("fish", fish::offers),
     ("zsh", zsh::offers),
@@ -145,9 +144,9 @@ fn set<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 
 #[test]
 fn commands_and_topics_are_offered() {
-    let commands = set(subcommands().into_iter().map(Subcommand::word));
-    let topics = set(TOPICS.iter().map(|topic| topic.word));
-    for (shell, ask) in SHELLS {
+    let commands = set(subcommands().into_iter().map(Subcommand::name));
+    let topics = set(TOPICS.iter().map(|topic| topic.name));
+    for (shell, complete) in SHELLS {
         for (words, due) in [
             (&["putex", ""][..], commands.clone()),
             (&["putex", "ti"], set(["timing"])),
@@ -158,7 +157,7 @@ fn commands_and_topics_are_offered() {
             (&["putex", "agent", ""], set([])),
             (&["putex", "--key", "k", ""], set([])),
         ] {
-            if let Some(offered) = ask(words) {
+            if let Some(offered) = complete(words) {
                 assert_eq!(offered, due, "{shell}: {words:?}");
             }
         }
@@ -167,12 +166,12 @@ fn commands_and_topics_are_offered() {
 
 #[test]
 fn every_command_is_offered_its_flags_and_no_others() {
-    for (shell, ask) in SHELLS {
+    for (shell, complete) in SHELLS {
         let mut cases: Vec<_> = subcommands()
             .into_iter()
-            .map(|subcommand| (subcommand.word(), subcommand))
+            .map(|subcommand| (subcommand.name(), subcommand))
             .collect();
-        // Without a command it is the agent's.
+        // Without a command the flags are those of the agent.
         cases.push(("--syslog", Subcommand::Agent));
         for (first, subcommand) in cases {
             let flags = FLAGS
@@ -184,10 +183,10 @@ fn every_command_is_offered_its_flags_and_no_others() {
                 .filter(|flag| flag.starts_with("--"))
                 .cloned()
                 .collect();
-            if let Some(offered) = ask(&["putex", first, "--"]) {
+            if let Some(offered) = complete(&["putex", first, "--"]) {
                 assert_eq!(offered, long, "{shell}: putex {first} --");
             }
-            if let Some(offered) = ask(&["putex", first, "-"]) {
+            if let Some(offered) = complete(&["putex", first, "-"]) {
                 assert_eq!(offered, all, "{shell}: putex {first} -");
             }
         }
@@ -196,7 +195,7 @@ fn every_command_is_offered_its_flags_and_no_others() {
 
 #[test]
 fn values_are_offered_where_they_are_known() {
-    for (shell, ask) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
+    for (shell, complete) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
         for flag in FLAGS {
             let Some(subcommand) = takers(flag).first().copied() else {
                 continue;
@@ -210,7 +209,7 @@ fn values_are_offered_where_they_are_known() {
                     Value::Command => ("sleep", set(["sleep"])),
                     Value::Text => ("", set([])),
                 };
-                let Some(offered) = ask(&["putex", subcommand, &word, typed]) else {
+                let Some(offered) = complete(&["putex", subcommand, &word, typed]) else {
                     continue;
                 };
                 let offered: BTreeSet<_> = offered
@@ -229,7 +228,7 @@ fn values_are_offered_where_they_are_known() {
 
 #[test]
 fn a_value_behind_an_equals_sign_is_completed_too() {
-    // bash takes that for three words.
+    // To bash, this is three words.
     let words = ["putex", "agent", "--creds", "=", "tests/docs.r"];
     if let Some(offered) = bash::offers(&words) {
         assert_eq!(offered, set(["tests/docs.rs"]));

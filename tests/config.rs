@@ -1,5 +1,5 @@
-//! The configuration file: its page and its example against the table, and what becomes
-//! of it in a process.
+//! The configuration file: its page and its example against the table, and its effect on
+//! a process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::table::{FLAGS, Flag, Name};
 use putex::store::dir::default_base;
 
-use run::{Folder, PATIENCE, Run, command};
+use run::{Folder, Run, WAIT_MAX, command};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,7 +77,8 @@ fn the_example_of_the_file_has_every_key() {
     assert_eq!(keys, known, "left: the example; right: the program");
 }
 
-/// A token that no other agent of this host has, whose life this would seem to be.
+/// Returns a token that no other agent of this host has. An agent with the same token
+/// would be taken for an instance of the same agent.
 fn own_token(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
@@ -181,7 +182,7 @@ fn no_secret_is_shown() {
         for mode in [0o600, 0o644] {
             let path = folder.file("db.conf", &text, mode);
             for subcommand in ["check", "agent"] {
-                // An agent of a file that is fine would run.
+                // With a file without faults, an agent would run.
                 if subcommand == "check" || mode == 0o644 {
                     runs.push(Run::of(&[subcommand, "--config", &path], &[]));
                 }
@@ -211,7 +212,7 @@ fn no_secret_is_shown() {
 }
 
 #[test]
-fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
+fn check_reports_every_fault_and_an_agent_the_first() {
     let folder = Folder::new("several");
     let open = folder.file("open.nk", "SU\n", 0o644);
     let text = format!(
@@ -246,7 +247,7 @@ fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
         assert_eq!((run.status, check.status), (Some(78), Some(78)));
         assert_eq!(run.shown, "");
     }
-    // Of a device that is not required it is only said.
+    // The lack of a device that is not required is only a warning.
     let text = format!(
         "{WHOLE}dir = {}/lock\nwatchdog = /dev/null/x\n",
         folder.0.display()
@@ -260,7 +261,7 @@ fn check_tells_all_that_is_wrong_and_an_agent_the_first() {
         "{run:?}"
     );
     assert!(!folder.0.join("lock").exists(), "something was made");
-    // No more of a name that nobody knows: the longest that there is has 63 letters.
+    // So is an unknown host name: the longest label has 63 letters.
     let name = "x".repeat(64);
     let path = folder.file("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
     let run = Run::of(&["check", "--config", &path, "-q"], &[]);
@@ -345,7 +346,7 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
     let mut agent = command(&["--config", &path], &[]);
     let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
     let up = folder.0.join("up");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_MAX;
     let written = loop {
         match fs::read_to_string(&up) {
             Ok(text) if text.ends_with('\n') => break Some(text),
@@ -379,7 +380,7 @@ fn the_examples_of_the_file_are_right() {
         &[],
     );
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
-    // With everything in it that does not exclude each other, but nothing of files.
+    // All settings that do not exclude each other, except those with files.
     let leave = ["dir", "context", "js-api-prefix"];
     let whole: String = example
         .lines()
@@ -422,12 +423,11 @@ fn the_examples_of_the_file_are_right() {
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }
 
-/// Runs an agent until stop was first run, which makes the file `down`; returns what it
-/// said.
-fn said_by_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> String {
+/// Runs an agent until its first stop, which creates the file `down`; returns its log.
+fn log_of_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> String {
     let mut agent = command(words, variables);
     let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_MAX;
     while !down.exists() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -442,9 +442,9 @@ fn said_by_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> Str
 }
 
 #[test]
-fn a_lock_that_nobody_asked_to_have_in_a_directory_is_warned_of() {
-    let folder = Folder::new("unasked");
-    let (here, token) = (folder.0.display().to_string(), own_token("unasked"));
+fn a_lock_in_the_default_directory_is_warned_of() {
+    let folder = Folder::new("default-dir");
+    let (here, token) = (folder.0.display().to_string(), own_token("default-dir"));
     let down = folder.0.join("down");
     let text = format!(
         "key = web\nbucket = {token}\ntoken = {token}\nstart = true\n\
@@ -464,14 +464,14 @@ fn a_lock_that_nobody_asked_to_have_in_a_directory_is_warned_of() {
         (check.status, check.said),
         (Some(0), format!("putex: {says}"))
     );
-    let said = said_by_agent(&["--config", &path, "-q"], &variables, &down);
+    let said = log_of_agent(&["--config", &path, "-q"], &variables, &down);
     let _ = fs::remove_dir_all(base.join(&token));
-    // What comes after it is of the end.
+    // The lines after it are about the end of the agent.
     assert!(said.starts_with(&format!("putex: web: {says}")), "{said}");
-    // Who asked for a directory knows.
+    // A directory that was named needs no warning.
     let lock = format!("{here}/lock");
     let words = ["--config", &path, "--dir", &lock];
-    let said = said_by_agent(&words, &variables, &down);
+    let said = log_of_agent(&words, &variables, &down);
     let known = "the lock is kept in a directory: it covers agents on this host only";
     assert!(said.contains(known) && !said.contains("--nats"), "{said}");
     let check = Run::of(&[&["check"], &words[..]].concat(), &variables);

@@ -1,5 +1,5 @@
-//! What is in `contrib`: that its scripts are clean, and that a real runit runs an agent
-//! by them. The other service managers are in `tests/managers/run`.
+//! The files of `contrib`: its scripts pass shellcheck, and runit runs an agent with them.
+//! The other service managers are in `tests/managers/run`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn root() -> &'static Path {
 fn gather(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // A link shows what stands elsewhere already.
+        // The target of a link is visited itself.
         if path.is_symlink() {
             continue;
         }
@@ -68,7 +68,7 @@ fn scripts_have_nothing_that_a_shell_could_misread() {
     }
     assert!(scripts.len() >= 20, "{scripts:?}");
     assert_eq!(openrc.len(), 1, "{openrc:?}");
-    // What an OpenRC script sets and is given, openrc-run knows.
+    // openrc-run reads and sets variables of an OpenRC script.
     for (scripts, without) in [(scripts, "SC1091"), (openrc, "SC1091,SC2034,SC2154")] {
         let checked = Command::new("shellcheck")
             .args(["-x", "-s", "sh", "-e", without])
@@ -89,7 +89,7 @@ fn scripts_have_nothing_that_a_shell_could_misread() {
 }
 
 #[test]
-fn what_is_run_has_the_mode_for_it() {
+fn scripts_are_executable() {
     use std::os::unix::fs::PermissionsExt;
     for (path, text) in files("contrib") {
         let runs = text.starts_with("#!");
@@ -103,7 +103,7 @@ fn options_of_putex_in_contrib_exist() {
     let known: BTreeSet<_> = FLAGS.iter().map(|flag| flag.long).collect();
     let mut seen = 0;
     for (path, text) in files("contrib") {
-        // Those are made of the table; see tests/completions.rs.
+        // Completions are generated from the table; see tests/completions.rs.
         if path.starts_with("contrib/completions") {
             continue;
         }
@@ -133,7 +133,7 @@ fn sources_of_s6_rc_are_whole() {
     }
     assert_eq!(read("putex-db/producer-for"), "putex-db-log\n");
     assert_eq!(read("putex-db-log/consumer-for"), "putex-db\n");
-    // Nothing but its data folder is copied with a service.
+    // s6-rc copies only the data folder of a service.
     assert!(read("putex-db/run").contains(". ./data/conf\n"));
     assert!(read("putex-db/data/conf").contains("putex="));
 }

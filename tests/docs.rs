@@ -1,5 +1,5 @@
-//! Holds the documentation true: the manual page, `--help` and the README against
-//! the tables and texts of the program.
+//! Checks the documentation: the manual pages, `--help` and the README against the
+//! tables and texts of the program.
 
 #![allow(clippy::unwrap_used)]
 
@@ -119,11 +119,11 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
     let synopsis = section(&page(), "SYNOPSIS");
     for subcommand in Subcommand::ALL {
         assert!(
-            synopsis.contains(&format!("Cm {}", subcommand.word())),
+            synopsis.contains(&format!("Cm {}", subcommand.name())),
             "{subcommand:?} in SYNOPSIS"
         );
         assert!(
-            help(None).contains(subcommand.word()),
+            help(None).contains(subcommand.name()),
             "{subcommand:?} in --help"
         );
     }
@@ -148,7 +148,7 @@ fn help_shows_the_use_of_every_command() {
         .iter()
         .filter(|subcommand| **subcommand != Subcommand::Guard)
     {
-        let shown = format!("putex {}", subcommand.word());
+        let shown = format!("putex {}", subcommand.name());
         assert!(usage.contains(&shown), "{shown} in\n{usage}");
     }
 }
@@ -176,7 +176,7 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
         .collect();
     assert_eq!(documented, given, "left: the page; right: the program");
     let mut mentioned = names(&[page(), read("man/putex.7")].concat(), "PUTEX_");
-    // The agent itself reads these.
+    // These are read by the agent itself.
     mentioned.retain(|name| !FLAGS.iter().any(|flag| flag.env == name));
     assert!(
         mentioned.is_subset(&given),
@@ -209,7 +209,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
             .map(|flag| flag.env.to_owned())
             .filter(|env| !env.is_empty()),
     );
-    // What finds the system's roots looks there.
+    // rustls-native-certs reads them.
     assert!(read("Cargo.toml").contains("rustls-native-certs"));
     due.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(str::to_owned));
     let documented: BTreeSet<_> = items(&section(&page(), "ENVIRONMENT"))
@@ -264,7 +264,7 @@ fn the_page_quotes_log_lines_as_the_program_writes_them() {
     }
 }
 
-/// Adds all sources below `folder`, with texts that go over several lines made one.
+/// Appends all sources below `folder`. String literals of several lines become one line.
 fn gather(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -332,7 +332,7 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
         let exists = subcommand.is_none_or(|word| {
             Subcommand::ALL
                 .iter()
-                .any(|subcommand| subcommand.word() == *word)
+                .any(|subcommand| subcommand.name() == *word)
         });
         assert!(exists, "{subcommand:?} is no command");
     }
@@ -364,13 +364,13 @@ fn the_readme_offers_the_names_that_the_installer_knows() {
         .split(", ")
         .map(|name| name.trim_start_matches("or "))
     {
-        // What is said in more words is no name.
+        // A name is one word.
         let is_known = name.contains(' ') || known.contains(&*format!("[{name}]"));
         assert!(is_known, "{name}: {known:?}");
     }
 }
 
-/// Returns the words of each call of putex in the code of a text.
+/// Returns the words of each call of putex in the code blocks and spans of a text.
 fn putex_calls(text: &str) -> Vec<Vec<String>> {
     let fenced = text.split("```").skip(1).step_by(2).flat_map(|block| {
         block

@@ -1,8 +1,7 @@
-//! The manual pages as they are read: by formatters, and by `putex help` where there
-//! is no formatter.
+//! The manual pages as formatters and `putex help` show them.
 //!
-//! The text that putex shows is made of the pages by mandoc, and stands in
-//! `man/text`. After a change of a page: `PUTEX_REWRITE=1 cargo test --test manual`.
+//! The text that putex shows is the output of mandoc, and stands in `man/text`. After a
+//! change of a page: `PUTEX_REWRITE=1 cargo test --test manual`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,8 +25,8 @@ fn putex(words: &[&str]) -> Output {
     putex.args(words).output().unwrap()
 }
 
-/// Returns what a page looks like on the plainest of terminals: a letter that is
-/// struck twice, or over a line, is that letter.
+/// Returns a page as plain text: a letter that is struck twice, or over a line, becomes
+/// that letter.
 fn shown(page: &str) -> Option<String> {
     let struck = run_tool(&["mandoc", "-I", "os=putex", "-T", "ascii", page])?;
     let mut text = String::new();
@@ -42,7 +41,7 @@ fn shown(page: &str) -> Option<String> {
 
 #[test]
 fn formatters_of_manual_pages_have_nothing_to_say() {
-    // Which other pages are installed is no matter of these.
+    // Other pages need not be installed.
     let about_others =
         |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
     for page in PAGES {
@@ -114,31 +113,31 @@ fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
 #[test]
 fn every_topic_has_its_text_and_every_command_is_a_topic() {
     for topic in TOPICS {
-        let output = putex(&["help", topic.word]);
+        let output = putex(&["help", topic.name]);
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", topic.word);
-        assert!(output.stderr.is_empty(), "{}", topic.word);
-        assert_eq!(Some(&said), topic.text().as_ref(), "{}", topic.word);
+        assert!(output.status.success(), "{}", topic.name);
+        assert!(output.stderr.is_empty(), "{}", topic.name);
+        assert_eq!(Some(&said), topic.text().as_ref(), "{}", topic.name);
         let lines: Vec<_> = said.lines().collect();
-        assert!(lines.len() > 1, "{}: {said}", topic.word);
-        assert!(lines[0].starts_with(topic.head), "{}", topic.word);
+        assert!(lines.len() > 1, "{}: {said}", topic.name);
+        assert!(lines[0].starts_with(topic.head), "{}", topic.name);
         assert!(
             topic.page.text().contains(said.trim_end()),
             "{}",
-            topic.word
+            topic.name
         );
-        let line = format!("  {:<12} {}\n", topic.word, topic.about);
+        let line = format!("  {:<12} {}\n", topic.name, topic.about);
         assert!(help(None).contains(&line), "{line}");
     }
-    let words: BTreeSet<_> = TOPICS.iter().map(|topic| topic.word).collect();
+    let words: BTreeSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
     assert_eq!(words.len(), TOPICS.len(), "a word for two topics");
     for subcommand in Subcommand::ALL {
-        assert!(words.contains(subcommand.word()), "{subcommand:?}");
+        assert!(words.contains(subcommand.name()), "{subcommand:?}");
     }
 }
 
 #[test]
-fn what_is_no_topic_is_said_in_a_line() {
+fn an_unknown_topic_is_refused_in_a_line() {
     for (words, says) in [
         (
             &["help", "nothing"][..],

@@ -30,7 +30,7 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Some(subcommand @ (Subcommand::Check | Subcommand::Finish)) => writeln!(
             out,
             "usage: putex {} and the arguments and options of the agent",
-            subcommand.word()
+            subcommand.name()
         ),
         Some(Subcommand::Help) => writeln!(out, "usage: putex help [TOPIC]"),
         Some(Subcommand::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
@@ -43,7 +43,7 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
     };
     if subcommand.is_none() {
         for subcommand in Subcommand::ALL {
-            let _ = writeln!(out, "  {:<8} {}", subcommand.word(), subcommand.about());
+            let _ = writeln!(out, "  {:<8} {}", subcommand.name(), subcommand.about());
         }
     }
     let _ = writeln!(out, "\noptions:");
@@ -87,7 +87,7 @@ fn more(subcommand: Option<Subcommand>) -> String {
     }
     let mut text = "\ntopics of putex help:\n".to_owned();
     for topic in TOPICS {
-        let _ = writeln!(text, "  {:<12} {}", topic.word, topic.about);
+        let _ = writeln!(text, "  {:<12} {}", topic.name, topic.about);
     }
     text
 }

@@ -30,10 +30,12 @@ pub fn parse(
                 let word = utf8("argument", word)?;
                 let known = Subcommand::ALL
                     .into_iter()
-                    .find(|known| known.word() == word);
+                    .find(|known| known.name() == word);
                 match known {
                     Some(known) if was_first => subcommand = Some(known),
-                    _ if subcommand.is_some_and(Subcommand::takes_words) => positionals.push(word),
+                    _ if subcommand.is_some_and(Subcommand::takes_arguments) => {
+                        positionals.push(word)
+                    }
                     // The key, which shows in a list of processes.
                     _ if subcommand == Some(Subcommand::Guard) => {}
                     known => return Err(unexpected(&word, known, was_first)),
@@ -54,7 +56,7 @@ pub fn parse(
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
         if !flag.subcommands.contains(&of) {
-            let of = of.word();
+            let of = of.name();
             return Err(usage(format!("{shown}: not an option of putex {of}")));
         }
         if flag.name == Name::Help {

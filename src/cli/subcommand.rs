@@ -5,7 +5,7 @@
 pub enum Subcommand {
     /// Keep at most one copy of a service running.
     Agent,
-    /// Say whether the options of an agent would do.
+    /// Check the settings of an agent.
     Check,
     /// Stop the service that a dead agent and its dead guard left.
     Finish,
@@ -18,7 +18,7 @@ pub enum Subcommand {
 }
 
 impl Subcommand {
-    /// All of them, as help lists them.
+    /// All commands, in the order of the help text.
     pub const ALL: [Subcommand; 6] = [
         Subcommand::Agent,
         Subcommand::Check,
@@ -30,7 +30,7 @@ impl Subcommand {
 
     /// Returns its name on the command line.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Subcommand::Agent => "agent",
             Subcommand::Check => "check",
@@ -52,7 +52,7 @@ impl Subcommand {
 
     /// Returns whether it takes arguments that belong to no option.
     #[must_use]
-    pub fn takes_words(self) -> bool {
+    pub fn takes_arguments(self) -> bool {
         self.is_agents() || self == Subcommand::Help
     }
 

@@ -24,9 +24,9 @@ pub(super) fn environment<'a>(var: Lookup<'a>, host: &'a str) -> Environment<'a>
     Environment { var, host, read }
 }
 
-/// Whoever set it meant it: a lock in a directory is none over several hosts.
+/// Were `NATS_URL` ignored, the lock would be in a directory and cover one host only.
 #[test]
-fn a_variable_that_is_no_text_is_refused() {
+fn a_variable_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     for name in [
         "NATS_URL",
@@ -45,7 +45,7 @@ fn a_variable_that_is_no_text_is_refused() {
 }
 
 #[test]
-fn a_variable_that_is_blank_is_none() {
+fn a_blank_variable_counts_as_unset() {
     let var = |_: &str| Some(OsString::from(" "));
     for (line, place) in [
         ("", Location::DefaultDir),
@@ -323,7 +323,7 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
             "-r: ?: is no time; write 500ms, 3s or 1m, or a whole number of milliseconds",
         ),
     ] {
-        // Not by blanks alone: U+0085 is one.
+        // `split_whitespace` would split at U+0085 too.
         let words = line.split(' ').map(OsString::from);
         let refusal = parse(words, &environment(&|_| None, "alpha")).expect_err("refused");
         assert_eq!(refusal.text, says);

@@ -61,7 +61,7 @@ impl Page {
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
     /// Its name on the command line.
-    pub word: &'static str,
+    pub name: &'static str,
     /// The page that has it.
     pub page: Page,
     /// The beginning of its first line in the page, indentation included; blank for the
@@ -71,9 +71,9 @@ pub struct Topic {
     pub about: &'static str,
 }
 
-const fn topic(word: &'static str, page: Page, head: &'static str, about: &'static str) -> Topic {
+const fn topic(name: &'static str, page: Page, head: &'static str, about: &'static str) -> Topic {
     Topic {
-        word,
+        name,
         page,
         head,
         about,
@@ -164,17 +164,17 @@ impl Topic {
 }
 
 /// Returns the output of `putex help` with these arguments.
-pub(super) fn answer(words: &[String]) -> Result<String, Refusal> {
-    let word = match words {
+pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
+    let name = match arguments {
         [] => return Ok(help(None)),
-        [word] => word,
+        [name] => name,
         [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
     };
     TOPICS
         .iter()
-        .find(|topic| topic.word == *word)
+        .find(|topic| topic.name == *name)
         .and_then(Topic::text)
-        .ok_or_else(|| usage(format!("{word}: no such topic; see putex help")))
+        .ok_or_else(|| usage(format!("{name}: no such topic; see putex help")))
 }
 
 /// Returns the lines of a text from the one that begins with `head` to the next one with

@@ -9,13 +9,13 @@ use putex::cli::topics::TOPICS;
 use super::mdoc::{run_tool, spellings};
 use super::{ORIGIN, Value, by_takers, subcommands, value_of};
 
-/// Columns of a list of words.
+/// Width of a list of words, in columns.
 const COLUMNS_MAX: usize = 60;
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let names: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
-    let topics: Vec<_> = TOPICS.iter().map(|topic| topic.word).collect();
+    let names: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
+    let topics: Vec<_> = TOPICS.iter().map(|topic| topic.name).collect();
     let mut out = format!(
         "# bash completion of putex: /usr/share/bash-completion/completions/putex\n\
          {ORIGIN}\n\
@@ -97,7 +97,7 @@ fn wrapped(words: &[impl AsRef<str>], mark: &str, line_break: &str) -> String {
     out
 }
 
-/// Returns what bash would offer for the last of these words.
+/// Returns the candidates of bash for the last of these words.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let script = ". contrib/completions/putex.bash || exit\n\
                   COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1))\n\

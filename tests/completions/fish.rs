@@ -16,7 +16,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let words: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
+    let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
     let mut out = format!(
         "# fish completion of putex: /usr/share/fish/vendor_completions.d/putex.fish\n\
          {ORIGIN}\n\
@@ -38,7 +38,7 @@ pub(crate) fn script() -> String {
         let _ = writeln!(
             out,
             "complete -c putex -n '__putex_word 1' -a {} -d {}",
-            subcommand.word(),
+            subcommand.name(),
             quoted(&about(subcommand))
         );
     }
@@ -46,7 +46,7 @@ pub(crate) fn script() -> String {
         let _ = writeln!(
             out,
             "complete -c putex -n '__putex_runs help; and __putex_word 2' -a {} -d {}",
-            topic.word,
+            topic.name,
             quoted(topic.about)
         );
     }
@@ -77,7 +77,7 @@ pub(crate) fn script() -> String {
     out
 }
 
-/// Returns what fish would offer for the last of these words.
+/// Returns the candidates of fish for the last of these words.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let script = "source contrib/completions/putex.fish; complete -C \"$argv\"";
     let mut call = vec!["fish", "--no-config", "-c", script];

@@ -14,7 +14,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Returns what `_arguments` is told of a flag.
+/// Returns the specifications of a flag for `_arguments`.
 fn argument(flag: &Flag) -> Vec<String> {
     let about = flag.help.replace('[', "\\[").replace(']', "\\]");
     let called = flag.value.replace(':', "\\:");
@@ -45,7 +45,7 @@ fn argument(flag: &Flag) -> Vec<String> {
 
 /// Returns the file.
 pub(crate) fn script() -> String {
-    let words: Vec<_> = subcommands().into_iter().map(Subcommand::word).collect();
+    let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
     let mut out = format!(
         "#compdef putex\n\
          # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
@@ -60,12 +60,12 @@ pub(crate) fn script() -> String {
         let _ = writeln!(
             out,
             "    {}",
-            described(subcommand.word(), &about(subcommand))
+            described(subcommand.name(), &about(subcommand))
         );
     }
     out.push_str(")\ntopics=(\n");
     for topic in TOPICS {
-        let _ = writeln!(out, "    {}", described(topic.word, topic.about));
+        let _ = writeln!(out, "    {}", described(topic.name, topic.about));
     }
     let _ = write!(
         out,
@@ -101,7 +101,7 @@ pub(crate) fn script() -> String {
     out
 }
 
-/// What zsh has only where a line is edited: says what it is told.
+/// Stands in for functions that zsh has only while a line is edited: prints the candidates.
 const STUBS: &str = r#"
 _arguments() {
     local spec
@@ -122,8 +122,8 @@ words=("$@") CURRENT=$# PREFIX=${@[-1]}
 _putex
 "#;
 
-/// Returns what zsh would offer for the last of these words: a flag, a command or a
-/// topic. What a flag's value may be is not asked for.
+/// Returns the candidates of zsh for the last of these words: flags, commands or topics,
+/// not values of flags.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let mut call = vec!["zsh", "-f", "-c", STUBS, "zsh"];
     call.extend(words);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest that anything here may take, on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for any event, on a loaded machine.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// A folder that is removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a run of putex came to.
+/// The result of a run of putex.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,
@@ -44,13 +44,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Runs putex with nothing in the environment that it reads but `variables`.
+    /// Runs putex. Of the variables that it reads, only `variables` are set.
     pub(crate) fn of(words: &[&str], variables: &[(&str, &str)]) -> Run {
         let mut command = command(words, variables);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let end = Instant::now() + PATIENCE;
-        // An agent that should have been refused would run on.
+        let end = Instant::now() + WAIT_MAX;
+        // An agent that is not refused runs on.
         while child.try_wait().unwrap().is_none() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// Returns the value and the origin of a setting, as they are shown.
+    /// Returns the value and the origin of a setting, as `check` shows them.
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         let mut lines = self.shown.lines();
         let line = lines.find(|line| line.split(' ').next() == Some(name))?;

@@ -1,6 +1,6 @@
-//! Reads manual pages, and runs what else reads them.
+//! Reads manual pages, and runs tools that read them.
 
-// Not every test that reads pages uses all of it.
+// Not every test program uses all of it.
 #![allow(dead_code)]
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(crate) fn section(page: &str, name: &str) -> String {
     rest.split("\n.Sh ").next().unwrap().to_owned()
 }
 
-/// An item of a list: what stands behind `.It`, and the text under it.
+/// An item of a list: the arguments of `.It`, and the text below it.
 pub(crate) struct Item {
     pub(crate) head: String,
     pub(crate) body: String,
@@ -47,8 +47,7 @@ pub(crate) fn items(section: &str) -> Vec<Item> {
         .collect()
 }
 
-/// Returns mdoc as running text: macro names, and those that their arguments may
-/// hold, are left out.
+/// Returns mdoc as running text, without the names of macros.
 pub(crate) fn plain(mdoc: &str) -> String {
     let mut words = Vec::new();
     for line in mdoc.lines() {
@@ -72,7 +71,7 @@ pub(crate) fn flags_of(head: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns every way to write a flag.
+/// Returns the short and the long spelling of a flag.
 pub(crate) fn spellings(flag: &Flag) -> BTreeSet<String> {
     let short = flag.short.map(|short| format!("-{short}"));
     let long = (!flag.long.is_empty()).then(|| format!("--{}", flag.long));
@@ -88,7 +87,7 @@ pub(crate) fn names(text: &str, prefix: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Runs a tool that may be absent; `None`, said in a line, when it is.
+/// Runs a tool; returns its output. If it is absent: prints a line, returns `None`.
 pub(crate) fn run_tool(words: &[&str]) -> Option<String> {
     let output = Command::new(words[0])
         .args(&words[1..])

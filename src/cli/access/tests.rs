@@ -40,7 +40,7 @@ fn word(text: &str) -> Secret {
 }
 
 #[test]
-fn there_is_one_way_to_log_in() {
+fn one_login_is_selected() {
     let file = || Secret::File("p".into());
     assert_eq!(login("--user u --password-file p", &[]), user("u", file()));
     assert_eq!(
@@ -126,7 +126,7 @@ fn subjects_are_checked() {
 }
 
 #[test]
-fn whoever_forgets_the_server_gets_no_lock_in_a_directory() {
+fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
     for line in ["--creds c", "--dir d --tlsca c", "--js-domain d"] {
         let refusal = args(line, &[]).expect_err(line);
         assert!(refusal.ends_with("see --nats"), "{refusal}");

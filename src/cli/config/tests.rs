@@ -10,7 +10,7 @@ fn file(bytes: &[u8]) -> Config {
     parse_file(Path::new(PATH), &Trusted { bytes, others_read })
 }
 
-/// Returns what stands under a key, of a file in which nothing is wrong.
+/// Returns the value of a key in a file without faults.
 fn value(text: &str, name: Name) -> Option<String> {
     let config = file(text.as_bytes());
     assert_eq!(config.faults, [], "{text:?}");
@@ -21,7 +21,7 @@ fn value(text: &str, name: Name) -> Option<String> {
     found.next().map(|entry| entry.text)
 }
 
-/// Returns what is wrong with a file, without its name.
+/// Returns the faults of a file, without its path.
 fn faults(bytes: &[u8]) -> Vec<String> {
     let faults = file(bytes).faults.into_iter().map(|refusal| {
         assert_eq!(refusal.exit, Exit::Unsafe);
@@ -62,7 +62,7 @@ fn a_value_runs_to_the_end_of_its_line() {
 }
 
 #[test]
-fn comments_and_blank_lines_say_nothing() {
+fn comments_and_blank_lines_are_ignored() {
     for text in [
         "",
         "\n",
@@ -120,13 +120,13 @@ fn a_switch_is_yes_or_no() {
 }
 
 #[test]
-fn a_byte_order_mark_says_nothing() {
+fn a_byte_order_mark_is_ignored() {
     assert_eq!(
         value("\u{feff}start = up\n", Name::Start).as_deref(),
         Some("up")
     );
     assert_eq!(file("\u{feff}".as_bytes()).faults, []);
-    // Anywhere else it is a letter.
+    // Anywhere else it is a character like others.
     assert_eq!(
         value("start = \u{feff}up\n", Name::Start).as_deref(),
         Some("\u{feff}up")
@@ -136,7 +136,7 @@ fn a_byte_order_mark_says_nothing() {
 }
 
 #[test]
-fn nonsense_is_told_line_by_line() {
+fn every_faulty_line_is_reported() {
     for (bytes, says) in [
         (
             &b"start"[..],
@@ -226,7 +226,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn a_way_to_log_in_is_taken_whole_from_one_place() {
+fn a_login_is_taken_whole_from_one_origin() {
     use crate::nats::{Login, Secret};
     let text = format!("{WHOLE}nats = h\nuser = u\npassword-file = p");
     let login =
@@ -254,7 +254,7 @@ fn a_way_to_log_in_is_taken_whole_from_one_place() {
 }
 
 #[test]
-fn a_refusal_says_where_the_value_stands() {
+fn a_refusal_names_the_origin_of_the_value() {
     let faults = |text: &str, line: &str, variables: &[&str]| {
         beside(&format!("{WHOLE}{text}"), line, variables).expect_err(text)
     };
