@@ -9,12 +9,15 @@
 
 #[path = "../tests/rig/mod.rs"]
 mod rig;
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rig::cost::{Cost, measure};
-use rig::setting::{Setting, putex_020};
+use rig::setting::Setting;
+use support::programs::putex_020;
 
 const R: Duration = Duration::from_millis(100);
 const WINDOW_SECONDS: u64 = 20;

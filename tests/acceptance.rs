@@ -13,17 +13,19 @@
 //! wrong, 64 when the arguments make no sense.
 
 mod rig;
+mod support;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rig::clock::now;
-use rig::proxy::Mode;
 use rig::report::{Report, story};
 use rig::scenarios::guard_commands::Cause;
 use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
 use rig::scenarios::{handover, link, mixed, store};
-use rig::setting::{Setting, agent_under_test, debug_agent, putex_020, runsv};
+use rig::setting::Setting;
+use support::clock::now;
+use support::programs::{debug_putex, putex, putex_020, runsv};
+use support::proxy::Mode;
 
 const R: Duration = Duration::from_millis(500);
 const LETTERS: &str = "bcdefghijl";
@@ -316,7 +318,7 @@ fn i_of_3(campaign: &Campaign) -> Vec<Report> {
 }
 
 fn j_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
-    let Some(agent) = debug_agent() else {
+    let Some(agent) = debug_putex() else {
         return Vec::new();
     };
     guard_strain::THREADS
@@ -331,7 +333,7 @@ fn j_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
 fn l(setting: &Setting) -> Report {
     story("l: mistakes", |report| {
         let began = now();
-        for wrong in rig::bad_input::try_all(&agent_under_test(), Some(setting)) {
+        for wrong in rig::bad_input::try_all(&putex(), Some(setting)) {
             report.check(false, || wrong);
         }
         report.measure("all rows", now() - began);

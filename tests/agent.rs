@@ -2,23 +2,25 @@
 //! one after another. The long ones are in `acceptance.rs`.
 
 mod rig;
+mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rig::clock::observe_for;
-use rig::proxy;
 use rig::report::Report;
 use rig::scenarios::guard_commands::Cause;
 use rig::scenarios::{check, failover, guard, guard_commands, guard_strain};
 use rig::scenarios::{handover, link, mixed, store};
-use rig::service::{Service, is_held};
-use rig::setting::{Setting, agent_under_test, debug_agent, putex_020};
+use rig::service::Service;
+use rig::setting::Setting;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use support::clock::observe_for;
+use support::observer::is_held;
+use support::programs::{debug_putex, putex, putex_020};
+use support::proxy;
 
 /// Renewal interval of the short scenarios: short enough for all of them to fit
 /// into a few minutes, long enough for a busy machine.
@@ -57,7 +59,7 @@ fn the_rigs_stop_ends_what_a_killed_start_left() {
 #[test]
 fn the_manuals_stop_ends_what_a_killed_start_left() {
     let service = Service::new();
-    let folder = service.private_folder("manual");
+    let folder = service.sandbox.subfolder("manual");
     let page = include_str!("../man/putex.8");
     let scripts = page.split(".Bd -literal -offset indent\n").skip(1);
     let mut scripts = scripts.filter_map(|text| Some(text.split_once(".Ed")?.0));
@@ -80,7 +82,7 @@ fn the_manuals_stop_ends_what_a_killed_start_left() {
 fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str) {
     let _turn = my_turn();
     for number in 0..STARTS {
-        let mut start = shell(start);
+        let mut start = shell(service, start);
         let pid = Pid::from_child(&start);
         let children = format!("/proc/{0}/task/{0}/children", start.id());
         let begun = || fs::read(&children).is_ok_and(|children| !children.is_empty());
@@ -90,17 +92,19 @@ fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str
         observe_for(HALFWAY);
         let _ = kill_process_group(pid, Signal::KILL);
         start.wait().expect("it was not waited for");
-        let stopped = shell(stop).wait();
+        let stopped = shell(service, stop).wait();
         assert!(stopped.is_ok_and(|status| status.success()));
         assert!(!is_held(&service.pipe()), "start {number} left a service");
     }
 }
 
 /// Begins a shell command in a process group of its own.
-fn shell(command: &str) -> Child {
-    let mut shell = Command::new("/bin/sh");
-    let shell = shell.args(["-c", command]).process_group(0);
-    shell.spawn().expect("a shell can be run")
+fn shell(service: &Service, command: &str) -> Child {
+    let mut shell = service.sandbox.marked("/bin/sh");
+    shell
+        .args(["-c", command])
+        .spawn()
+        .expect("a shell can be run")
 }
 
 #[test]
@@ -253,7 +257,7 @@ fn a_slow_start_keeps_and_loses_its_lock() {
 #[test]
 fn a_panicking_thread_ends_the_agent() {
     let _turn = my_turn();
-    let (Some(setting), Some(agent)) = (Setting::new(R), debug_agent()) else {
+    let (Some(setting), Some(agent)) = (Setting::new(R), debug_putex()) else {
         return;
     };
     let play = |thread| guard_strain::a_panicking_thread_ends_the_agent(&setting, &agent, thread);
@@ -273,6 +277,6 @@ fn putex_020_and_this_one_take_over_from_each_other() {
 fn mistakes_are_answered_by_one_line_and_their_status() {
     let _turn = my_turn();
     let setting = Setting::new(R);
-    let wrong = rig::bad_input::try_all(&agent_under_test(), setting.as_ref());
+    let wrong = rig::bad_input::try_all(&putex(), setting.as_ref());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -37,6 +37,7 @@
 //! and undone in [`cure`].
 
 mod rig;
+mod support;
 
 #[path = "campaign/cage.rs"]
 mod cage;
@@ -79,8 +80,10 @@ use std::time::Duration;
 use course::Order;
 use faults::Extras;
 use host::Agent;
-use rig::clock::{Timing, now};
-use rig::setting::{Setting, putex_020};
+use rig::setting::Setting;
+use rig::timing::Timing;
+use support::clock::now;
+use support::programs::{putex, putex_020};
 use town::Town;
 
 fn main() -> ExitCode {
@@ -164,7 +167,7 @@ fn parse(flags: &[String]) -> Result<Order, String> {
             c: 2,
         },
         agent: Agent {
-            binary: rig::setting::agent_under_test(),
+            binary: putex(),
             old: false,
         },
         extras: Extras::default(),

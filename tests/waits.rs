@@ -3,15 +3,17 @@
 //! but it can see what each thread waits by.
 
 mod rig;
+mod support;
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rig::process::Folder;
 use rig::scene::Scene;
-use rig::setting::{Setting, agent_under_test};
-use rig::{clock, process, waits};
+use rig::setting::Setting;
+use rig::waits;
 use rustix::process::Signal;
+use support::agent::Agent;
+use support::clock::{self, until_true};
+use support::sandbox::Sandbox;
 
 /// Renewal interval: several of them in a window.
 const R: Duration = Duration::from_millis(100);
@@ -33,41 +35,20 @@ fn check(pid: u32, threads: &[&str]) {
 /// The threads of an agent that wait by a deadline.
 const WITH_DEADLINES: [&str; 3] = [waits::MAIN, "putex-store", "putex-watch"];
 
-/// An agent of its own directory, until dropped.
-struct Agent {
-    process: Child,
-    _folder: Folder,
-}
-
-impl Agent {
-    fn start() -> Agent {
-        let folder = Folder::new("waits");
-        let (start, up) = ("echo up >$D/up", folder.join("up"));
-        let process = Command::new(agent_under_test())
-            .args(["agent", "--key", "web", "--token", "one", "-c", "1"])
-            .args(["-r", &R.as_millis().to_string()])
-            .arg("--dir")
-            .arg(folder.join("lock"))
-            .args(["--healthcheck", "true", "--start", start, "--stop", "true"])
-            .env("D", folder.text())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the agent runs");
-        let agent = Agent {
-            process,
-            _folder: folder,
-        };
-        let deadline = clock::now() + Duration::from_secs(20);
-        clock::wait_until(deadline, || up.exists().then_some(())).expect("it becomes active");
-        agent
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        process::signal(self.process.id(), Signal::KILL);
-        let _ = self.process.wait();
-    }
+/// Starts an agent of a directory, and waits until it is active.
+fn start(sandbox: &Sandbox) -> Agent {
+    let (start, up) = ("echo up >$D/up", sandbox.join("up"));
+    let mut command = sandbox.putex();
+    command
+        .args(["agent", "--key", "web", "--token", "one", "-c", "1"])
+        .args(["-r", &R.as_millis().to_string()])
+        .arg("--dir")
+        .arg(sandbox.join("lock"))
+        .args(["--healthcheck", "true", "--start", start, "--stop", "true"])
+        .env("D", sandbox.text());
+    let agent = Agent::start(&mut command);
+    until_true("an active agent", || up.exists());
+    agent
 }
 
 #[test]
@@ -78,8 +59,9 @@ fn the_reading_of_system_calls_is_right() {
 #[test]
 fn an_agent_on_a_directory_waits_by_timers_that_count_suspend() {
     if waits::can_observe() {
-        let agent = Agent::start();
-        check(agent.process.id(), &WITH_DEADLINES);
+        let sandbox = Sandbox::new("waits");
+        let agent = start(&sandbox);
+        check(agent.id(), &WITH_DEADLINES);
     }
 }
 

@@ -16,7 +16,8 @@ use super::faults::{Extras, Fault, plan};
 use super::health::{self, Health};
 use super::host::Agent;
 use super::town::Town;
-use crate::rig::clock::{At, Timing, ms, now};
+use crate::rig::timing::Timing;
+use crate::support::clock::{At, ms, now};
 
 /// How often the campaign looks what there is to do.
 const TICK: Duration = Duration::from_millis(3);

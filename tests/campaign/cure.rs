@@ -11,7 +11,7 @@ use super::place::{HOSTS, Node, SERVERS};
 use super::service::Flaw;
 use super::town::Town;
 use super::wires::Line;
-use crate::rig::process;
+use crate::support::process;
 
 /// An agent is so old before its guard is meddled with.
 const SET_UP: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::dice::Dice;
 use super::place::{HOSTS, Node, SERVERS};
 use super::service::Flaw;
-use crate::rig::clock::Timing;
+use crate::rig::timing::Timing;
 
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::host::BUCKET;
 use super::place::{Node, SERVERS};
 use super::server::PORT;
-use crate::rig::clock::{At, now, wait_until};
-use crate::rig::wire::Client;
+use crate::support::clock::{At, now, wait_until};
+use crate::support::wire::Client;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(100);

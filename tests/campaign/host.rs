@@ -14,9 +14,10 @@ use super::log::Log;
 use super::place::{Node, SERVERS};
 use super::server::{PORT, fill};
 use super::service::{Flaw, Service};
-use crate::rig::clock::{At, Timing, now};
 use crate::rig::host::KEY;
-use crate::rig::process;
+use crate::rig::timing::Timing;
+use crate::support::clock::{At, now};
+use crate::support::process;
 
 /// Size of the disk, which has the agent's file and sometimes its log.
 const DISK_MEGABYTES: u32 = 8;

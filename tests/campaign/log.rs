@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::service::CHATTER_LINE;
-use crate::rig::clock::{ms, now};
+use crate::support::clock::{ms, now};
 
 /// How often a reader that does not read, or has nothing to, looks again.
 const LOOK: Duration = Duration::from_millis(20);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::cage;
 use super::place::{Node, SERVERS};
-use crate::rig::process;
+use crate::support::process;
 
 /// Port for clients.
 pub(crate) const PORT: u16 = 4222;

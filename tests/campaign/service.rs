@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{At, now};
-use crate::rig::process::signal;
-use crate::rig::service::is_held;
+use crate::support::clock::{At, now};
+use crate::support::observer::is_held;
+use crate::support::process::signal;
 
 /// How often the service writes that it lives.
 const BEAT: Duration = Duration::from_millis(2);

@@ -14,8 +14,9 @@ use super::place::{self, HOSTS, Node, SERVERS};
 use super::server::Server;
 use super::service::Flaw;
 use super::wires::{Line, Wires};
-use crate::rig::clock::{At, Timing, now};
-use crate::rig::observer::Observer;
+use crate::rig::timing::Timing;
+use crate::support::clock::{At, now};
+use crate::support::observer::Observer;
 
 /// For so long after a fault of agent or guard there is no other on that host: until the
 /// supervisor, the agent and its guard are back together.

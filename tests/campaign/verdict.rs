@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::course::{Course, Order, rejoin_max, takeover_max};
 use super::town::{Happened, Town};
-use crate::rig::clock::{At, ms};
+use crate::support::clock::{At, ms};
 
 /// So many spans of overlap are described.
 const SPANS_MAX: usize = 5;

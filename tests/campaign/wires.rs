@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::dice::Dice;
 use super::tap;
-use crate::rig::clock::{At, now};
+use crate::support::clock::{At, now};
 
 /// Nodes at most: their number is one byte of their addresses.
 const NODES_MAX: usize = 16;

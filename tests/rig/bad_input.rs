@@ -1,18 +1,12 @@
 //! l. What a user can get wrong, and what the agent answers to it: one status, one
 //! line.
 
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use super::clock::{now, wait_until};
-use super::process;
-use super::server::{Server, free_port};
 use super::setting::Setting;
-use super::wire::Client;
-
-const END_MAX: Duration = Duration::from_secs(5);
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::{Server, free_port};
+use crate::support::wire::Client;
 
 /// What has to stand on the other side for a row.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +51,9 @@ const FOREIGN: &str = r#"{"name":"KV_locks","subjects":["orders.>"],
     "storage":"file","num_replicas":1,"max_msgs_per_subject":1}"#;
 const IN_MEMORY: &str = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],
     "storage":"memory","num_replicas":1,"max_msgs_per_subject":1}"#;
+
+/// The configuration of a server that asks for a password.
+const PASSWORD: &str = "authorization { user: putex, password: right }\n";
 
 /// Every mistake that is tried. A new one is a new row.
 #[rustfmt::skip]
@@ -114,15 +111,6 @@ const USUAL: [(&str, &str); 10] = [
     ("-c", "1"),
 ];
 
-/// How a short run of the agent ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// The exit status; none when it was still running after 5 s, or was killed.
-    pub(crate) status: Option<i32>,
-    /// All of its stderr.
-    pub(crate) said: String,
-}
-
 /// Tries every row that needs no server, and with a `setting` the others too.
 /// Returns what was wrong, a line each.
 pub(crate) fn try_all(agent: &Path, setting: Option<&Setting>) -> Vec<String> {
@@ -148,12 +136,11 @@ pub(crate) fn try_all(agent: &Path, setting: Option<&Setting>) -> Vec<String> {
 }
 
 fn prepare(needs: Needs, setting: &Setting) -> Result<Server, String> {
-    let password = ["--user", "putex", "--pass", "right"].map(str::to_owned);
     match needs {
-        Needs::Nothing => Server::start(&setting.server),
-        Needs::Password => Server::start_with(&setting.server, free_port(), &password),
+        Needs::Nothing => Server::try_start(&setting.server, ""),
+        Needs::Password => Server::try_start(&setting.server, PASSWORD),
         Needs::Stream(config) => {
-            let server = Server::start(&setting.server)?;
+            let server = Server::try_start(&setting.server, "")?;
             let mut client = Client::connect(server.port())?;
             client.create_bucket("source", "file")?;
             client.call("STREAM.CREATE.KV_locks", config)?;
@@ -187,30 +174,10 @@ fn try_row(agent: &Path, row: &Row, port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the agent until it ends by itself, or for 5 s.
-pub(crate) fn run_once(agent: &Path, arguments: &[String], environment: &[(&str, &str)]) -> Ended {
-    let mark = process::mark("once");
-    let mut child = Command::new(agent)
-        .args(arguments)
-        .env(process::MARK, &mark)
-        .env_remove("RUST_LOG")
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the agent's binary can be run");
-    let mut stderr = child.stderr.take().expect("stderr is a pipe");
-    let reader = std::thread::spawn(move || {
-        let mut said = Vec::new();
-        let _ = stderr.read_to_end(&mut said);
-        String::from_utf8_lossy(&said).into_owned()
-    });
-    let status = wait_until(now() + END_MAX, || child.try_wait().ok().flatten());
-    process::kill_marked(&mark);
-    let _ = child.wait();
-    Ended {
-        status: status.and_then(|status| status.code()),
-        said: reader.join().unwrap_or_default(),
-    }
+/// Runs an agent that ends by itself.
+pub(crate) fn run_once(agent: &Path, arguments: &[String], environment: &[(&str, &str)]) -> Run {
+    let sandbox = Sandbox::new("once");
+    let mut command = sandbox.command(agent);
+    command.args(arguments).envs(environment.iter().copied());
+    sandbox.run(&mut command)
 }

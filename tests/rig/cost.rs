@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::clock::{ms, observe_for};
 use super::host::plans;
-use super::proxy::Counts;
 use super::scene::Scene;
 use super::setting::Setting;
+use crate::support::clock::{ms, observe_for};
+use crate::support::proxy::Counts;
 
 /// What one agent cost over a window of observation.
 #[derive(Clone, Copy, Debug)]

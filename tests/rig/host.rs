@@ -1,27 +1,21 @@
 //! One host: an agent, its proxy, its service.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
+use std::process::{Command, ExitStatus};
 
 use rustix::process::Signal;
 
-use super::clock::{At, Timing, now, observe_for, wait_until};
-use super::process;
-use super::proxy::Proxy;
 use super::runit::Supervisor;
 use super::service::Service;
+use super::timing::Timing;
+use crate::support::agent::Agent;
+use crate::support::clock::{At, now, wait_until};
+use crate::support::log::Log;
+use crate::support::process;
+use crate::support::proxy::Proxy;
 
 /// The key that the agents of a scene share.
 pub(crate) const KEY: &str = "web";
-
-/// How often a reader that does not read looks whether it may.
-const NOT_READING: Duration = Duration::from_millis(2);
 
 /// What distinguishes one host of a scene from another.
 #[derive(Clone, Debug)]
@@ -44,15 +38,11 @@ pub(crate) struct Host {
     pub(crate) service: Service,
     bucket: String,
     timing: Timing,
-    agent: Option<Child>,
+    agent: Option<Agent>,
     supervisor: Option<Supervisor>,
-    lines: Lines,
-    /// Whether what the agents say is read.
-    reading: Arc<AtomicBool>,
+    /// What all agents of this host said.
+    pub(crate) log: Log,
 }
-
-/// What the agent said, with the instant of arrival.
-type Lines = Arc<Mutex<Vec<(At, String)>>>;
 
 impl Host {
     /// Makes a host whose agent does not run yet.
@@ -65,102 +55,65 @@ impl Host {
             timing,
             agent: None,
             supervisor: None,
-            lines: Arc::default(),
-            reading: Arc::new(AtomicBool::new(true)),
+            log: Log::new(),
         }
     }
 
     /// Starts the agent.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        let command = self.command();
+        let mut command = self.service.sandbox.command(&self.plan.agent);
+        command.args(self.arguments());
         self.spawn(command)
     }
 
     /// Has the agent started, and started again whenever it ends, by `runsv`.
     pub(crate) fn start_supervised(&mut self, runsv: &Path) -> Result<(), String> {
-        let folder = self.service.private_folder("supervised");
-        let supervisor = Supervisor::prepare(folder, &self.command())?;
-        let mut command = Command::new(runsv);
-        command.arg(supervisor.folder());
-        self.equip(&mut command);
+        let folder = self.service.sandbox.subfolder("supervised");
+        let mut command = self.service.sandbox.command(runsv);
+        command.arg(&folder);
+        let supervisor = Supervisor::prepare(folder, &self.plan.agent, &self.arguments())?;
         self.supervisor = Some(supervisor);
         self.spawn(command)
     }
 
     fn spawn(&mut self, mut command: Command) -> Result<(), String> {
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
-        if let Some(stderr) = child.stderr.take() {
-            self.collect(stderr);
-        }
-        self.agent = Some(child);
-        Ok(())
-    }
-
-    fn command(&self) -> Command {
-        let timing = self.timing;
-        let url = format!("nats://127.0.0.1:{}", self.proxy.port());
-        let mut command = Command::new(&self.plan.agent);
-        command
-            .args(["--nats", &url, "--bucket", &self.bucket, "--key", KEY])
-            .args(["--token", &self.plan.token])
-            .args(["--healthcheck", &self.service.check_command()])
-            .args(["--start", &self.service.start_command()])
-            .args(["--stop", &self.service.stop_command()])
-            .args(["-r", &timing.r.as_millis().to_string()])
-            .args(["-f", &timing.f.to_string(), "-c", &timing.c.to_string()])
-            .args(&self.plan.flags);
-        if self.plan.last_resort {
-            command.args(["--last-resort", &self.service.last_resort_command()]);
-        }
-        self.equip(&mut command);
-        command
-    }
-
-    /// Gives a command what every agent of this host has, started by whomever.
-    fn equip(&self, command: &mut Command) {
         if let Some(thread) = self.plan.panic_thread {
             command
                 .env("PUTEX_PANIC_THREAD", thread)
                 .env("PUTEX_PANIC_FILE", self.service.panic_file());
         }
-        command
-            .env(process::MARK, self.mark())
-            .env("XDG_RUNTIME_DIR", self.service.private_folder("run"))
-            .env("TMPDIR", self.service.private_folder("tmp"))
-            .env_remove("RUST_LOG")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0);
+        let agent = Agent::start_into(&mut command, &self.log);
+        let failed = |error| format!("{}: {error}", command.get_program().display());
+        self.agent = Some(agent.map_err(failed)?);
+        Ok(())
     }
 
-    fn collect(&self, stderr: impl Read + Send + 'static) {
-        let (lines, reading) = (Arc::clone(&self.lines), Arc::clone(&self.reading));
-        thread::spawn(move || {
-            let mut reader = BufReader::new(stderr);
-            let mut line = Vec::new();
-            while wait_for_leave(&reading)
-                && reader.read_until(b'\n', &mut line).is_ok_and(|got| got > 0)
-            {
-                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-                lines
-                    .lock()
-                    .expect("nobody panics with it")
-                    .push((now(), text));
-                line.clear();
-            }
-        });
-    }
-
-    fn mark(&self) -> String {
-        process::mark(self.service.name())
+    fn arguments(&self) -> Vec<String> {
+        let (timing, service) = (self.timing, &self.service);
+        let mut pairs = vec![
+            ("--nats", format!("nats://127.0.0.1:{}", self.proxy.port())),
+            ("--bucket", self.bucket.clone()),
+            ("--key", KEY.to_owned()),
+            ("--token", self.plan.token.clone()),
+            ("--healthcheck", service.check_command()),
+            ("--start", service.start_command()),
+            ("--stop", service.stop_command()),
+            ("-r", timing.r.as_millis().to_string()),
+            ("-f", timing.f.to_string()),
+            ("-c", timing.c.to_string()),
+        ];
+        if self.plan.last_resort {
+            pairs.push(("--last-resort", service.last_resort_command()));
+        }
+        let words = pairs
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+        words.chain(self.plan.flags.iter().cloned()).collect()
     }
 
     /// Reads on what the agents say, or lets it pile up in their pipe.
     pub(crate) fn set_reading(&self, reading: bool) {
-        self.reading.store(reading, Ordering::Relaxed);
+        self.log.set_reading(reading);
     }
 
     /// Returns the agent's process number while it was not waited for.
@@ -168,19 +121,17 @@ impl Host {
         if let Some(supervisor) = &self.supervisor {
             return supervisor.supervised();
         }
-        self.agent.as_ref().map(Child::id)
+        self.agent.as_ref().map(Agent::id)
     }
 
     /// Returns the guards of this host's agents.
     pub(crate) fn guards(&self) -> Vec<u32> {
-        let mut guards = process::find_marked(&self.mark());
-        guards.retain(|pid| process::is_guard(*pid, KEY));
-        guards
+        self.service.sandbox.guards(KEY)
     }
 
     /// Returns how many processes of this host there are.
     pub(crate) fn processes(&self) -> usize {
-        process::find_marked(&self.mark()).len()
+        self.service.sandbox.processes().len()
     }
 
     /// Sends `signal` to the agent alone, and returns when.
@@ -194,28 +145,25 @@ impl Host {
 
     /// Waits for the agent's end; `None` when it still runs at `deadline`.
     pub(crate) fn wait_exit(&mut self, deadline: At) -> Option<ExitStatus> {
-        let status = process::wait_exit(self.agent.as_mut()?, deadline)?;
+        let status = self.agent.as_mut()?.wait_exit(deadline)?;
         self.agent = None;
         Some(status)
     }
 
     /// Returns whether the agent has neither ended nor been ended.
     pub(crate) fn agent_runs(&mut self) -> bool {
-        let agent = self.agent.as_mut();
-        agent.is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.agent.as_mut().is_some_and(Agent::runs)
     }
 
     /// Kills the agent, all it started and the service, as a power cut does, and
     /// returns when it began to.
     pub(crate) fn kill_host(&mut self) -> At {
         let at = now();
-        if let Some(agent) = &mut self.agent {
-            let _ = agent.kill();
+        if let Some(agent) = &self.agent {
+            agent.signal(Signal::KILL);
         }
-        process::kill_marked(&self.mark());
-        if let Some(mut agent) = self.agent.take() {
-            let _ = agent.wait();
-        }
+        self.service.sandbox.kill_all();
+        self.agent = None;
         self.supervisor = None;
         self.service.forget();
         at
@@ -223,14 +171,12 @@ impl Host {
 
     /// Returns what the agents of this host said since `since`.
     pub(crate) fn said_since(&self, since: At) -> Vec<String> {
-        let lines = self.lines.lock().expect("nobody panics with it");
-        let late = lines.iter().filter(|(at, _)| *at >= since);
-        late.map(|(_, line)| line.clone()).collect()
+        self.log.since(since)
     }
 
     /// Returns what the agents of this host said, with when it came.
     pub(crate) fn said(&self) -> Vec<(At, String)> {
-        self.lines.lock().expect("nobody panics with it").clone()
+        self.log.lines()
     }
 
     /// Returns the first line with `part` in it, in whatever case, that was said
@@ -249,14 +195,6 @@ impl Drop for Host {
         self.kill_host();
         self.set_reading(true);
     }
-}
-
-/// Waits until what an agent says may be read.
-fn wait_for_leave(reading: &AtomicBool) -> bool {
-    while !reading.load(Ordering::Relaxed) {
-        observe_for(NOT_READING);
-    }
-    true
 }
 
 /// Returns `count` plans of the same agent with a token each.

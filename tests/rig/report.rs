@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::clock::{ms, now};
+use crate::support::clock::{ms, now};
 
 /// The outcome of one scenario, or of several runs of it.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// `runsv` waits for so long after the last start before it starts again.
@@ -18,12 +17,17 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes `folder` the service directory of `command`.
-    pub(crate) fn prepare(folder: PathBuf, command: &Command) -> Result<Supervisor, String> {
-        let words = [command.get_program()]
+    /// Makes `folder` the service directory of a program with these arguments.
+    pub(crate) fn prepare(
+        folder: PathBuf,
+        program: &Path,
+        arguments: &[String],
+    ) -> Result<Supervisor, String> {
+        let arguments = arguments.iter().map(|word| quoted(word));
+        let words: Vec<String> = [quoted(&program.to_string_lossy())]
             .into_iter()
-            .chain(command.get_args());
-        let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+            .chain(arguments)
+            .collect();
         let script = format!("#!/bin/sh\nexec {}\n", words.join(" "));
         write_script(&folder.join("run"), &script)
             .map_err(|error| format!("the run script of runsv: {error}"))?;

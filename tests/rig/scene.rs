@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::clock::{At, Timing, ms, now, observe_for, wait_until};
 use super::host::{Host, Plan, plans};
-use super::observer::Observer;
 use super::report::Report;
-use super::server::Server;
 use super::setting::Setting;
+use super::timing::Timing;
+use crate::support::clock::{At, ms, now, observe_for, wait_until};
+use crate::support::observer::Observer;
+use crate::support::server::Server;
 
 /// So many lines of each agent are quoted when something is wrong.
 const LINES_MAX: usize = 8;
@@ -37,7 +38,7 @@ impl Scene {
 
     /// Starts a server, and prepares hosts whose agents do not run yet.
     pub(crate) fn set(setting: &Setting, plans: Vec<Plan>) -> Result<Scene, String> {
-        let server = Server::start(&setting.server)?;
+        let server = Server::try_start(&setting.server, "")?;
         let timing = setting.timing;
         let bucket = unused_bucket();
         let host = |plan| Host::new(plan, server.port(), &bucket, timing);

@@ -1,35 +1,31 @@
-//! The service that must run at most once, as three small shell commands, and how
-//! to see from outside whether it runs.
-//!
-//! A running service is a process that holds the read end of a named pipe. Whether
-//! anybody does is answered by the kernel when the pipe is opened for writing
-//! without blocking: no pid file can be stale in that, and nothing is disturbed.
+//! The service that must run at most once, as three small shell commands. A running
+//! service is a process that holds the read end of a named pipe.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::process::Folder;
+use crate::support::sandbox::Sandbox;
 
 /// One host's service.
 #[derive(Debug)]
 pub(crate) struct Service {
-    folder: Folder,
+    /// The host's folder, and all of its processes.
+    pub(crate) sandbox: Sandbox,
     idle: bool,
 }
 
 impl Service {
     /// Makes a service that does not run yet.
     pub(crate) fn new() -> Service {
-        let folder = Folder::new("host");
+        let sandbox = Sandbox::new("host");
         let mode = Mode::RUSR | Mode::WUSR;
-        mknodat(CWD, folder.join("alive"), FileType::Fifo, mode, 0)
+        mknodat(CWD, sandbox.join("alive"), FileType::Fifo, mode, 0)
             .expect("a named pipe can be made");
         Service {
-            folder,
+            sandbox,
             idle: false,
         }
     }
@@ -39,14 +35,9 @@ impl Service {
         self.idle = true;
     }
 
-    /// Returns a name that no other service of this rig has.
-    pub(crate) fn name(&self) -> &str {
-        self.folder.name()
-    }
-
     /// Returns the named pipe that the running service holds.
     pub(crate) fn pipe(&self) -> PathBuf {
-        self.folder.join("alive")
+        self.sandbox.join("alive")
     }
 
     /// Returns the health check: as slow and as talkative as told, and well unless told
@@ -55,7 +46,7 @@ impl Service {
         if self.idle {
             return "true".to_owned();
         }
-        let d = self.folder.text();
+        let d = self.sandbox.text();
         format!(
             "if test -e {d}/slow; then read s <{d}/slow; sleep \"$s\"; fi; \
              if test -e {d}/chatter; then cat {d}/chatter; fi; \
@@ -74,7 +65,7 @@ impl Service {
         if self.idle {
             return "true".to_owned();
         }
-        let d = self.folder.text();
+        let d = self.sandbox.text();
         format!(
             "test -e {d}/pid && read p <{d}/pid && test {d}/alive -ef /proc/$p/fd/0 && exit 0; \
              if test -e {d}/before; then echo $$ >{d}/starter; read s <{d}/before; sleep $s; fi; \
@@ -91,7 +82,7 @@ impl Service {
         if self.idle {
             return "true".to_owned();
         }
-        let d = self.folder.text();
+        let d = self.sandbox.text();
         format!(
             "echo $$ >>{d}/stops; if test -e {d}/hang; then exec sleep 86400; fi; \
              if test -s {d}/fail; then read n <{d}/fail; \
@@ -104,7 +95,7 @@ impl Service {
 
     /// Returns what kills the service for certain, as a power switch would.
     pub(crate) fn last_resort_command(&self) -> String {
-        let d = self.folder.text();
+        let d = self.sandbox.text();
         format!(": >{d}/resorted; read p <{d}/pid && kill -9 $p")
     }
 
@@ -167,28 +158,17 @@ impl Service {
 
     /// Returns whether the last resort has begun.
     pub(crate) fn resorted(&self) -> bool {
-        self.folder.join("resorted").exists()
+        self.sandbox.join("resorted").exists()
     }
 
     /// Returns the file whose existence makes a thread of a debug build panic.
     pub(crate) fn panic_file(&self) -> PathBuf {
-        self.folder.join("panic")
+        self.sandbox.join("panic")
     }
 
     /// Makes the thread panic, or lets the next agent live.
     pub(crate) fn set_panic(&self, panic: bool) {
         self.put("panic", panic.then(String::new));
-    }
-
-    /// Returns a folder of this host that its agents alone use, for `what`.
-    pub(crate) fn private_folder(&self, what: &str) -> PathBuf {
-        let path = self.folder.join(what);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .expect("the host's folder can be written");
-        path
     }
 
     fn put_time(&self, name: &str, time: Duration) {
@@ -198,19 +178,19 @@ impl Service {
 
     /// Replaces a file at once, or removes it.
     fn put(&self, name: &str, text: Option<String>) {
-        let file = self.folder.join(name);
+        let file = self.sandbox.join(name);
         let Some(text) = text else {
             let _ = fs::remove_file(file);
             return;
         };
-        let new = self.folder.join("new");
+        let new = self.sandbox.join("new");
         fs::write(&new, text)
             .and_then(|()| fs::rename(&new, file))
             .expect("the host's folder can be written");
     }
 
     fn get(&self, name: &str) -> Option<String> {
-        let text = fs::read_to_string(self.folder.join(name)).ok()?;
+        let text = fs::read_to_string(self.sandbox.join(name)).ok()?;
         Some(text.trim().to_owned())
     }
 
@@ -222,12 +202,6 @@ impl Service {
 
     /// Forgets what a reboot forgets.
     pub(crate) fn forget(&self) {
-        let _ = fs::remove_file(self.folder.join("pid"));
+        let _ = fs::remove_file(self.sandbox.join("pid"));
     }
-}
-
-/// Returns whether somebody holds the read end of `pipe`.
-pub(crate) fn is_held(pipe: &Path) -> bool {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    open(pipe, flags, Mode::empty()).is_ok()
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use super::clock::{now, observe_for};
+use crate::support::clock::{now, observe_for};
 
 /// The number of CLOCK_BOOTTIME.
 const CLOCK_BOOTTIME: &str = "7";

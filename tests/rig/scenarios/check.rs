@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::rig::clock::now;
 use crate::rig::report::{Report, story};
 use crate::rig::scenarios::COMMANDS_MAX;
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::now;
 
 /// A hanging check lasts this long: for ever.
 const HANG: Duration = Duration::from_secs(100_000);

@@ -11,7 +11,7 @@ pub(crate) fn nothing_moves_when_nothing_happens(setting: &Setting, window: Dura
     story("b: steady state", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
             scene.settle()?;
-            let since = crate::rig::clock::now();
+            let since = crate::support::clock::now();
             scene.check_nothing_moves(report, since, window);
             Ok(())
         })

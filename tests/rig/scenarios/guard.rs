@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{At, now, observe_for, wait_until};
 use crate::rig::host::plans;
-use crate::rig::process;
 use crate::rig::report::{Report, story};
 use crate::rig::runit;
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::{At, now, observe_for, wait_until};
+use crate::support::process;
 
 /// So soon after its agent died a supervisor, or the rig, has another one running.
 const RESTART_MAX: Duration = Duration::from_millis(100);

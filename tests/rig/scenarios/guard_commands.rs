@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{At, now, observe_for, wait_until};
 use crate::rig::host::{Plan, plans};
-use crate::rig::process;
-use crate::rig::proxy::Mode;
 use crate::rig::report::{Report, story};
 use crate::rig::scenarios::COMMANDS_MAX;
 use crate::rig::scenarios::guard::{check_takeover, kill_agent};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::{At, now, observe_for, wait_until};
+use crate::support::process;
+use crate::support::proxy::Mode;
 
 /// Longest time from a release to the next start, beside the commands.
 const HANDOVER_MAX: Duration = Duration::from_millis(150);

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{ms, now, observe_for, wait_until};
 use crate::rig::host::plans;
 use crate::rig::report::{Report, story};
 use crate::rig::scenarios::guard::{check_takeover, kill_agent};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::{ms, now, observe_for, wait_until};
 
 /// The threads of an agent, the main one first.
 pub(crate) const THREADS: [&str; 6] = [

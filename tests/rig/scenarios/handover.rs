@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{now, observe_for};
 use crate::rig::host::plans;
 use crate::rig::report::{Report, story};
 use crate::rig::scenarios::COMMANDS_MAX;
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::{now, observe_for};
 
 /// Longest time from a release to the next start, beside the commands.
 const HANDOVER_MAX: Duration = Duration::from_millis(150);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{now, observe_for, wait_until};
-use crate::rig::proxy::Mode;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
+use crate::support::clock::{now, observe_for, wait_until};
+use crate::support::proxy::Mode;
 
 /// A short restart leaves clients without a server for so long.
 const RESTART_MIN: Duration = Duration::from_millis(250);

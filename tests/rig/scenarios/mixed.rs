@@ -6,8 +6,8 @@ use crate::rig::bad_input::run_once;
 use crate::rig::host::plans;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
-use crate::rig::server::Server;
 use crate::rig::setting::Setting;
+use crate::support::server::Server;
 
 /// A host with a new agent and one with 0.2.0 take over from each other, `rounds`
 /// times each way.

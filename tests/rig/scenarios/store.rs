@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::clock::{At, now, observe_for, wait_until};
 use crate::rig::host::{KEY, plans};
-use crate::rig::process::knows_flag;
 use crate::rig::report::{Report, story};
 use crate::rig::scene::Scene;
 use crate::rig::setting::Setting;
-use crate::rig::wire::Client;
+use crate::support::clock::{At, now, observe_for, wait_until};
+use crate::support::process::knows_flag;
+use crate::support::wire::Client;
 
 /// An agent may notice a server before the rig does.
 const NOTICE_EARLIER: Duration = Duration::from_millis(20);

@@ -1,19 +1,19 @@
-//! Processes of the rig: their signals, and how none of them outlives it.
+//! Processes that tests start: their signals, and how none of them outlives the tests.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock::{At, wait_until};
+use super::folder;
 
-/// Environment variable that every process of the rig inherits.
-pub(crate) const MARK: &str = "PUTEX_RIG";
+/// Environment variable that every process of a test inherits.
+pub(crate) const MARK: &str = "PUTEX_TEST";
 
-/// Returns the value of [`MARK`] for `part` of this rig.
+/// Returns the value of [`MARK`] for `part` of these tests.
 pub(crate) fn mark(part: &str) -> String {
     format!("{}/{part}/", std::process::id())
 }
@@ -82,7 +82,7 @@ fn is_marked(pid: u32, wanted: &str) -> bool {
     })
 }
 
-/// Makes an interrupted rig end its processes before it goes.
+/// Has processes end and folders removed when these tests are interrupted.
 pub(crate) fn end_all_on_signal() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -93,62 +93,15 @@ pub(crate) fn end_all_on_signal() {
         std::thread::spawn(move || {
             if let Some(number) = signals.forever().next() {
                 kill_marked(&format!("{}/", std::process::id()));
-                remove_folders();
+                folder::remove_all();
                 std::process::exit(128 + number);
             }
         });
     });
 }
 
-fn remove_folders() {
-    let prefix = format!("putex-rig-{}-", std::process::id());
-    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// A folder of one part of the rig, removed with it.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    /// Makes a folder whose name contains `part`.
-    pub(crate) fn new(part: &str) -> Folder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("putex-rig-{}-{number}-{part}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("the folder for temporary files can be written");
-        Folder(path)
-    }
-
-    /// Returns the path of `name` in the folder.
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Returns the folder's path as text, for a shell command.
-    pub(crate) fn text(&self) -> &str {
-        self.0.to_str().expect("the folder's path is UTF-8")
-    }
-
-    /// Returns the last part of the folder's path, unique in this rig.
-    pub(crate) fn name(&self) -> &str {
-        self.text().rsplit('/').next().unwrap_or_default()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Returns whether `binary --help` speaks of `flag`.
-pub(crate) fn knows_flag(binary: &std::path::Path, flag: &str) -> bool {
+pub(crate) fn knows_flag(binary: &Path, flag: &str) -> bool {
     Command::new(binary)
         .arg("--help")
         .output()

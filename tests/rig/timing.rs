@@ -1,46 +1,6 @@
-//! The rig's one clock, CLOCK_BOOTTIME, and waiting with a deadline on it.
+//! R, F and C of the agents of a rig, and the times that follow from them.
 
-use std::thread;
 use std::time::Duration;
-
-use rustix::time::ClockId;
-
-/// An instant, as the time since boot.
-pub(crate) type At = Duration;
-
-/// How often something is looked at again that cannot be waited for.
-const POLL: Duration = Duration::from_millis(2);
-
-/// Returns the present instant.
-pub(crate) fn now() -> At {
-    let at = rustix::time::clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(at.tv_sec).expect("time since boot is positive");
-    let nanos = u32::try_from(at.tv_nsec).expect("nanoseconds are below 10^9");
-    Duration::new(seconds, nanos)
-}
-
-/// Looks until there is something to see; `None` when `deadline` passes first.
-pub(crate) fn wait_until<T>(deadline: At, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    loop {
-        if let Some(seen) = look() {
-            return Some(seen);
-        }
-        if now() >= deadline {
-            return None;
-        }
-        thread::sleep(POLL);
-    }
-}
-
-/// Lets `window` pass while something else is observed.
-pub(crate) fn observe_for(window: Duration) {
-    thread::sleep(window);
-}
-
-/// Returns the milliseconds of `time`, with their fraction.
-pub(crate) fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
 
 /// Part of the stop budget that an agent keeps back.
 const SLACK: Duration = Duration::from_millis(20);

@@ -1,15 +1,19 @@
-//! The independent witness: which services ran, and when.
+//! The independent observer: which services ran, and when.
+//!
+//! A running service holds the read end of a named pipe. Whether a process does is
+//! answered by the kernel when the pipe is opened for writing without blocking: no pid
+//! file can be stale in that, and nothing is disturbed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::process::setpriority_process;
 
 use super::clock::{At, now};
-use super::service::is_held;
 
 const INTERVAL: Duration = Duration::from_millis(2);
 
@@ -52,7 +56,7 @@ impl Observer {
         let watching = Arc::clone(&shared);
         let thread = thread::spawn(move || {
             // Of this thread alone, where it is permitted: a busy machine shall not
-            // blind the witness.
+            // blind the observer.
             let _ = setpriority_process(None, FIRST);
             while !watching.ended.load(Ordering::Relaxed) {
                 watching.sample(&pipes);
@@ -198,6 +202,12 @@ fn probe(pipes: &[PathBuf]) -> u32 {
     let bits = pipes.iter().enumerate();
     bits.map(|(bit, pipe)| u32::from(is_held(pipe)) << bit)
         .sum()
+}
+
+/// Returns whether a process holds the read end of `pipe`.
+pub(crate) fn is_held(pipe: &Path) -> bool {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open(pipe, flags, Mode::empty()).is_ok()
 }
 
 fn only(set: u32) -> Option<usize> {

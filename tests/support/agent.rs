@@ -1,0 +1,130 @@
+//! An agent that runs in a sandbox.
+
+use std::io;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal};
+
+use super::clock::{At, PATIENCE, now, until_true};
+use super::log::Log;
+use super::process;
+
+/// A running agent, or another process whose log is kept. It is killed when this is
+/// dropped, and it alone: its guard is the sandbox's.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    process: Child,
+    pub(crate) log: Log,
+    /// Ends when the agent and all that have its stderr have ended.
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Starts a command that a sandbox has prepared.
+    pub(crate) fn start(command: &mut Command) -> Agent {
+        Agent::start_into(command, &Log::new()).expect("the agent can be run")
+    }
+
+    /// As [`Agent::start`], and nobody reads the log before the end is waited for.
+    pub(crate) fn start_unread(command: &mut Command) -> Agent {
+        let log = Log::new();
+        log.set_reading(false);
+        Agent::start_into(command, &log).expect("the agent can be run")
+    }
+
+    /// As [`Agent::start`], with its stderr added to a log that there is.
+    ///
+    /// # Errors
+    ///
+    /// When the command cannot be run.
+    pub(crate) fn start_into(command: &mut Command, log: &Log) -> io::Result<Agent> {
+        let mut agent = Agent::start_with_stderr(command, Stdio::piped())?;
+        let pipe = agent.process.stderr.take();
+        agent.reader = pipe.map(|pipe| log.read(pipe));
+        agent.log = log.clone();
+        Ok(agent)
+    }
+
+    /// As [`Agent::start`], with a stderr that is not read.
+    ///
+    /// # Errors
+    ///
+    /// When the command cannot be run.
+    pub(crate) fn start_with_stderr(
+        command: &mut Command,
+        stderr: impl Into<Stdio>,
+    ) -> io::Result<Agent> {
+        let process = command.stdout(Stdio::null()).stderr(stderr).spawn()?;
+        Ok(Agent {
+            process,
+            log: Log::new(),
+            reader: None,
+        })
+    }
+
+    /// Returns its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Returns its process number, for a system call.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        process::signal(self.id(), signal);
+    }
+
+    /// Returns whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// Kills it and waits for its end.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+
+    /// Waits for its end; `None` when it still runs at `deadline`.
+    pub(crate) fn wait_exit(&mut self, deadline: At) -> Option<ExitStatus> {
+        process::wait_exit(&mut self.process, deadline)
+    }
+
+    /// Waits for its end; returns the exit status, and what it and its guard said.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end within [`PATIENCE`].
+    pub(crate) fn wait_end(&mut self) -> (Option<i32>, String) {
+        self.log.set_reading(true);
+        let Some(status) = self.wait_exit(now() + PATIENCE) else {
+            panic!("it does not end:\n{}", self.log.text());
+        };
+        if let Some(reader) = self.reader.take() {
+            until_true("the end of the log", || reader.is_finished());
+        }
+        (status.code(), self.log.text())
+    }
+
+    /// Waits until it has said any of `parts`.
+    ///
+    /// # Panics
+    ///
+    /// When it says nothing of that within [`PATIENCE`].
+    #[track_caller]
+    pub(crate) fn wait_for_any(&self, parts: &[&str]) {
+        let deadline = now() + PATIENCE;
+        let said = self.log.wait_for_any(parts, deadline);
+        assert!(said, "not said: {parts:?}\n{}", self.log.text());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,43 @@
+//! What the test suites share: how servers, agents and other processes are launched,
+//! observed, waited for and ended. Nothing of a test outlives it, in whatever way it ends,
+//! and nothing is written outside of its folder.
+//!
+//! | module | |
+//! |---|---|
+//! | [`programs`] | which putex and which servers are tested |
+//! | [`clock`] | waiting for an event with a deadline |
+//! | [`folder`] | a temporary folder |
+//! | [`sandbox`] | a folder and the processes in it: where putex is run |
+//! | [`agent`] | a running agent and its log |
+//! | [`server`] | nats-server |
+//! | [`proxy`], [`wire`] | a link to a server that can misbehave; its protocol |
+//! | [`observer`] | which services ran, and when |
+//! | [`log`], [`process`] | lines with their time of arrival; signals, marks |
+//!
+//! | environment | what it names |
+//! |---|---|
+//! | `PUTEX_UNDER_TEST` | the putex, instead of the one just built |
+//! | `NATS_SERVER` | nats-server, instead of the one in `PATH` |
+//! | `NATS_SERVER_OLD` | a nats-server of 2.9.10 |
+//! | `PUTEX_020` | the binary of putex 0.2.0 |
+//! | `PUTEX_DEBUG` | a debug build of putex, for a release build of the tests |
+//! | `RUNSV` | runit's `runsv`, instead of the one in `PATH` |
+//! | `PUTEX_REQUIRE_TOOLS` | 1: a missing `runsv` is a failure instead of a skipped test |
+//! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped test |
+
+#![allow(
+    dead_code,
+    reason = "each suite is a crate of its own, and uses its own part of this"
+)]
+
+pub(crate) mod agent;
+pub(crate) mod clock;
+pub(crate) mod folder;
+pub(crate) mod log;
+pub(crate) mod observer;
+pub(crate) mod process;
+pub(crate) mod programs;
+pub(crate) mod proxy;
+pub(crate) mod sandbox;
+pub(crate) mod server;
+pub(crate) mod wire;

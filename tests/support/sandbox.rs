@@ -1,0 +1,201 @@
+//! What one host of a test has to itself: a folder, and the processes started in it.
+//! Nothing of it is left when it is dropped.
+//!
+//! A putex keeps files of its own below a directory that depends on the user:
+//! `$XDG_RUNTIME_DIR/putex`, and for root /run/putex, whatever the environment says. So
+//! where root may make mount namespaces, every command of a sandbox has a /run of its own.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::ops::Deref;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use rustix::process::Pid;
+
+use super::clock::{PATIENCE, now};
+use super::folder::Folder;
+use super::{process, programs};
+
+/// Variables that putex reads, or that its commands would, by how they begin.
+const READ: [&str; 9] = [
+    "JOURNAL_STREAM",
+    "NATS_",
+    "NOTIFY_SOCKET",
+    "PUTEX_",
+    "RUNTIME_DIRECTORY",
+    "RUST_LOG",
+    "SSL_",
+    "WATCHDOG_",
+    "XDG_",
+];
+
+/// Makes `$0` the /run of a command. Whether the host has systemd is not hidden from it.
+const OWN_RUN: &str = "test ! -d /run/systemd/system || mkdir -p \"$0/systemd/system\"
+                       mount --bind \"$0\" /run && exec \"$@\"";
+
+/// The options of unshare(1) for a mount namespace that this host does not see.
+const NAMESPACE: [&str; 3] = ["--mount", "--propagation", "private"];
+
+/// A folder, and the processes that were started in it. They are killed, and the folder
+/// is removed, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Sandbox(Folder);
+
+/// How a process that was waited for has ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The exit status; `None` when it was killed, as one is that runs for too long.
+    pub(crate) status: Option<i32>,
+    /// All of its stdout.
+    pub(crate) shown: String,
+    /// All of its stderr.
+    pub(crate) said: String,
+}
+
+impl Sandbox {
+    /// Makes a sandbox whose folder's name contains `part`.
+    pub(crate) fn new(part: &str) -> Sandbox {
+        Sandbox(Folder::new(part))
+    }
+
+    /// Prepares a run of the putex under test, as [`Sandbox::command`] does.
+    pub(crate) fn putex(&self) -> Command {
+        self.command(programs::putex())
+    }
+
+    /// Prepares a run of `program`, in a process group of its own. What any putex in it
+    /// writes is kept in this sandbox, and it reads nothing of the environment of these
+    /// tests.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let run = self.subfolder("run");
+        let mut command = if isolates() {
+            let mut command = self.marked("unshare");
+            command.args(NAMESPACE).args(["sh", "-c", OWN_RUN]);
+            command.arg(&run).arg(program);
+            command
+        } else {
+            self.marked(program)
+        };
+        let read = |name: &str| READ.iter().any(|begin| name.starts_with(begin));
+        // The mark is none of them: it is set, not inherited.
+        for (name, _) in env::vars_os() {
+            if name != process::MARK && name.to_str().is_some_and(read) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("XDG_RUNTIME_DIR", run)
+            .env("TMPDIR", self.subfolder("tmp"))
+            .env("HOME", self.as_os_str());
+        command
+    }
+
+    /// Prepares a run of a program that is no putex and runs none: it is only one of the
+    /// processes of this sandbox, in a process group of its own.
+    pub(crate) fn marked(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env(process::MARK, self.mark())
+            .stdin(Stdio::null())
+            .process_group(0);
+        command
+    }
+
+    /// Runs a command of this sandbox to its end, and kills all there is in the sandbox
+    /// when it does not end.
+    pub(crate) fn run(&self, command: &mut Command) -> Run {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command can be run");
+        let shown = read_all(child.stdout.take());
+        let said = read_all(child.stderr.take());
+        let status = process::wait_exit(&mut child, now() + PATIENCE);
+        if status.is_none() {
+            self.kill_all();
+        }
+        let _ = child.wait();
+        let text = |reader: thread::JoinHandle<String>| reader.join().expect("it reads");
+        Run {
+            status: status.and_then(|status| status.code()),
+            shown: text(shown),
+            said: text(said),
+        }
+    }
+
+    /// Returns the processes of this sandbox.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        process::find_marked(&self.mark())
+    }
+
+    /// Returns the guards of agents of `key` in this sandbox.
+    pub(crate) fn guards(&self, key: &str) -> Vec<u32> {
+        let mut guards = self.processes();
+        guards.retain(|pid| process::is_guard(*pid, key));
+        guards
+    }
+
+    /// Returns the guard of the agent of `key` in this sandbox.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub(crate) fn guard(&self, key: &str) -> Pid {
+        let guard = self.guards(key).first().copied();
+        let guard = guard.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        guard.expect("there is a guard")
+    }
+
+    /// Kills every process of this sandbox.
+    pub(crate) fn kill_all(&self) {
+        process::kill_marked(&self.mark());
+    }
+
+    fn mark(&self) -> String {
+        process::mark(self.name())
+    }
+}
+
+impl Deref for Sandbox {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.0
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+/// Returns whether nothing that putex writes gets out of a sandbox; says so when it does.
+pub(crate) fn is_tight() -> bool {
+    let tight = isolates() || !rustix::process::geteuid().is_root();
+    if !tight {
+        println!("skipped: root may not make mount namespaces here");
+    }
+    tight
+}
+
+/// Returns whether commands get a /run of their own.
+fn isolates() -> bool {
+    static ISOLATES: OnceLock<bool> = OnceLock::new();
+    *ISOLATES.get_or_init(|| {
+        let tried = || Command::new("unshare").args(NAMESPACE).arg("true").output();
+        rustix::process::geteuid().is_root() && tried().is_ok_and(|output| output.status.success())
+    })
+}
+
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
