@@ -4,7 +4,7 @@
 
 #[path = "cgroup/asserted.rs"]
 mod asserted;
-mod guards;
+mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -12,17 +12,18 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use putex::cgroup::Cage;
 use rustix::fs::XattrFlags;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+use support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
+use support::folder::Folder;
+use support::sandbox::Sandbox;
 
-/// Longest that anything here may take, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Names the folder, in the process that is in the namespace.
-const FOLDER: &str = "PUTEX_TEST_CGROUP_FOLDER";
+/// Names the folder where the hierarchy is mounted, in the process that is in the
+/// namespace.
+const TOP: &str = "PUTEX_TEST_CGROUP_TOP";
 
 /// What a user with no rights is to find.
 const EXPECTED: &str = "PUTEX_TEST_CGROUP_EXPECTED";
@@ -32,8 +33,8 @@ const NOBODY: u32 = 65534;
 
 /// A control group with this process in it, as an agent would be in its own.
 struct Room {
-    /// Scratch space.
-    folder: PathBuf,
+    /// Scratch space, and the processes of agents.
+    sandbox: Sandbox,
     /// Where the hierarchy is mounted.
     top: PathBuf,
     group: PathBuf,
@@ -43,15 +44,18 @@ impl Room {
     /// Returns the room, in the process that is in the namespace. In the one that is
     /// not, has the test of this name run there.
     fn enter(test: &str) -> Option<Room> {
-        let Some(folder) = std::env::var_os(FOLDER) else {
+        let Some(top) = std::env::var_os(TOP) else {
             run_again(test);
             return None;
         };
-        let folder = PathBuf::from(folder);
-        let top = folder.join("top");
+        let (sandbox, top) = (Sandbox::new("cgroup"), PathBuf::from(top));
         let group = top.join(format!("test-of-putex-{}", id()));
         fs::create_dir(&group).expect("a control group");
-        let room = Room { folder, top, group };
+        let room = Room {
+            sandbox,
+            top,
+            group,
+        };
         join(&room.group);
         // A host with systemd wants this.
         room.mark();
@@ -68,10 +72,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         join(&self.top);
         let _ = fs::write(self.group.join("cgroup.kill"), "1");
-        let until = Instant::now() + PATIENCE;
-        while remove(&self.group).is_err() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(now() + PATIENCE, || remove(&self.group).ok());
     }
 }
 
@@ -90,17 +91,16 @@ fn remove(dir: &Path) -> std::io::Result<()> {
 }
 
 fn run_again(test: &str) {
-    let folder = std::env::temp_dir().join(format!("putex-cgroup-{}-{test}", id()));
-    fs::create_dir_all(folder.join("top")).expect("a folder");
-    let mount = r#"mount -t cgroup2 none "$0/top" 2>/dev/null || exit 77; exec "$@""#;
+    let top = Folder::new("top");
+    let mount = r#"mount -t cgroup2 none "$0" 2>/dev/null || exit 77; exec "$@""#;
     let output = Process::new("unshare")
         .args(["-m", "sh", "-c", mount])
-        .arg(&folder)
+        .arg(top.as_os_str())
         .arg(std::env::current_exe().expect("it has a path"))
         .args(["--exact", test, "--nocapture"])
-        .env(FOLDER, &folder)
+        .env(TOP, top.as_os_str())
         .output();
-    fs::remove_dir_all(&folder).expect("nothing is mounted there out here");
+    fs::remove_dir(&*top).expect("nothing is mounted there out here");
     match output {
         Ok(output) if output.status.success() => {}
         Ok(output) if output.status.code() == Some(101) => panic!("{}", said(&output)),
@@ -129,14 +129,6 @@ fn caged(cage: &Cage, script: &str) -> Process {
     process
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "it took too long: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).expect("a number")).is_ok()
 }
@@ -146,14 +138,8 @@ fn is_empty_soon(cage: &Cage) -> bool {
 }
 
 fn is_empty_in(time: Duration, cage: &Cage) -> bool {
-    let deadline = Instant::now() + time;
-    while cage.is_populated().expect("it tells") {
-        if Instant::now() > deadline {
-            return false;
-        }
-        thread::yield_now();
-    }
-    true
+    let empty = || (!cage.is_populated().expect("it tells")).then_some(());
+    wait_until(now() + time, empty).is_some()
 }
 
 fn end(mut child: Child) {
@@ -166,7 +152,7 @@ fn a_daemon_that_left_its_process_group_is_killed() {
         return;
     };
     let cage = made("putex-1");
-    let file = room.folder.join("daemon");
+    let file = room.sandbox.join("daemon");
     let script = format!(
         "( setsid sh -c '( sleep 1000 & echo $! >{0}.new; mv {0}.new {0} )' & )",
         file.display()
@@ -174,20 +160,20 @@ fn a_daemon_that_left_its_process_group_is_killed() {
     let child = caged(&cage, &script).spawn();
     let child = child.expect("it runs");
     let group = Pid::from_child(&child);
-    until("the daemon", || file.exists());
+    until_true("the daemon", || file.exists());
     let text = fs::read_to_string(&file).expect("its number");
     let daemon: i32 = text.trim().parse().expect("a number");
     // The group may be empty by now.
     let _ = kill_process_group(group, Signal::KILL);
     end(child);
-    thread::sleep(Duration::from_millis(50));
+    observe_for(Duration::from_millis(50));
     assert!(is_alive(daemon), "its process group does not reach it");
     assert!(cage.is_populated().expect("it tells"));
     assert!(!is_empty_in(Duration::from_millis(20), &cage));
     cage.kill().expect("killed");
     assert!(is_empty_soon(&cage));
     // Whoever adopted it may take a while to reap it.
-    until("the end of the daemon", || {
+    until_true("the end of the daemon", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
@@ -203,7 +189,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
     };
     let cage = made("putex-1");
     // Eight processes that are never the same for long, each in a session of its own.
-    let hop = room.folder.join("hop");
+    let hop = room.sandbox.join("hop");
     fs::write(&hop, "setsid sh \"$0\" &\n").expect("a script");
     let script = format!(
         "for i in 1 2 3 4 5 6 7 8; do sh {} & done; wait",
@@ -214,9 +200,9 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
         let child = child.expect("it runs");
         let procs = cage.dir().join("cgroup.procs");
         let read = || fs::read_to_string(&procs).expect("processes");
-        until("processes", || read().lines().count() >= 4);
+        until_true("processes", || read().lines().count() >= 4);
         let before = read();
-        until("others", || read().lines().all(|pid| !before.contains(pid)));
+        until_true("others", || read().lines().all(|pid| !before.contains(pid)));
         if round % 2 == 0 {
             cage.kill().expect("killed");
         } else {
@@ -301,7 +287,7 @@ fn the_agent_stays_above_its_commands() {
     let cage = made("putex-1");
     let child = caged(&cage, "exec sleep 1000").spawn();
     let child = child.expect("it runs");
-    until("the command is inside", || {
+    until_true("the command is inside", || {
         cage.is_populated().expect("it tells")
     });
     let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
@@ -328,7 +314,7 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
     let (dead, left, live) = (made("putex-1"), made("putex-2"), made("putex-3"));
     let child = caged(&left, "sleep 1000").spawn();
     let child = child.expect("it runs");
-    until("a service", || left.is_populated().expect("it tells"));
+    until_true("a service", || left.is_populated().expect("it tells"));
     fs::create_dir(dead.dir().join("below")).expect("a group of the command's");
     drop((dead, left));
     let own = made("putex-4");
@@ -385,7 +371,8 @@ fn what_is_not_delegated_is_left_alone() {
     made("putex-1").remove();
 
     // Another user has what was given to them.
-    let exe = room.folder.join("exe");
+    let exe = room.sandbox.join("exe");
+    fs::set_permissions(room.sandbox.text(), fs::Permissions::from_mode(0o755)).expect("for all");
     fs::copy(std::env::current_exe().expect("it has a path"), &exe).expect("a copy");
     fs::set_permissions(&exe, fs::Permissions::from_mode(0o755)).expect("for all");
     let ask = |expected: &str| {
@@ -419,7 +406,7 @@ fn as_nobody() {
             assert_eq!(expected, "");
             let child = caged(&cage, "sleep 1000").spawn();
             let child = child.expect("it runs");
-            until("the command is inside", || {
+            until_true("the command is inside", || {
                 cage.is_populated().expect("it tells")
             });
             cage.kill().expect("killed");

@@ -1,96 +1,46 @@
 //! The environment of the operator's commands, and commands that hang or write too much:
 //! one agent on a directory.
 
+mod support;
+
 use std::fs;
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, test_kill_process};
+use support::agent::Agent;
+use support::clock::{until, until_true};
+use support::sandbox::Sandbox;
 
-/// Longest wait for any event, on a loaded machine.
-const WAIT_MAX: Duration = Duration::from_secs(20);
-
-/// An agent with a directory of its own. Dropping it ends and removes both.
-struct Agent {
-    folder: PathBuf,
-    process: Child,
+/// Starts an agent of a directory, whose log is not read before its end. In the commands,
+/// `$D` is the folder of its sandbox.
+fn start(sandbox: &Sandbox, r: &str, start: &str, stop: &str) -> Agent {
+    let mut command = sandbox.putex();
+    command
+        .args([
+            "agent", "--key", "web", "--token", "one", "-r", r, "-c", "1",
+        ])
+        .arg("--dir")
+        .arg(sandbox.join("lock"))
+        .args(["--start", start, "--stop", stop])
+        .env("D", sandbox.text())
+        .env("NATS_PASSWORD", "hunter2")
+        .env("NATS_TOKEN", "hunter2");
+    Agent::start_unread(&mut command)
 }
 
-impl Agent {
-    /// Starts an agent. In the commands, `$D` is its directory.
-    fn start(name: &str, r: &str, start: &str, stop: &str) -> Agent {
-        let pid = std::process::id();
-        let folder = std::env::temp_dir().join(format!("putex-commands-{pid}-{name}"));
-        fs::create_dir(&folder).expect("a folder of this test's own");
-        let process = Command::new(env!("CARGO_BIN_EXE_putex"))
-            .args([
-                "agent", "--key", "web", "--token", "one", "-r", r, "-c", "1",
-            ])
-            .arg("--dir")
-            .arg(folder.join("lock"))
-            .args(["--start", start, "--stop", stop])
-            .env("D", &folder)
-            .env("NATS_PASSWORD", "hunter2")
-            .env("NATS_TOKEN", "hunter2")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the agent runs");
-        Agent { folder, process }
-    }
-
-    /// Waits for a file that a command writes; returns its content.
-    fn file(&self, name: &str) -> String {
-        let path = self.folder.join(name);
-        until(name, || {
-            fs::read_to_string(&path)
-                .ok()
-                .filter(|text| text.ends_with('\n'))
-        })
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
-    }
-
-    /// Waits for the end of the agent; returns its exit status and its log.
-    fn end(&mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        let mut stderr = self.process.stderr.take().expect("it is piped");
-        stderr.read_to_string(&mut said).expect("it is text");
-        (self.process.wait().expect("it has ended").code(), said)
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "{what}: nothing within {WAIT_MAX:?}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits for a file that a command writes; returns its content.
+fn file(sandbox: &Sandbox, name: &str) -> String {
+    let whole = |text: &String| text.ends_with('\n');
+    let path = sandbox.join(name);
+    until(name, || fs::read_to_string(&path).ok().filter(whole))
 }
 
 #[test]
 fn commands_get_their_variables_and_no_secret() {
-    let start = "env >$D/new; echo \"$0 $1\" >>$D/new; mv $D/new $D/told; echo hello";
-    let mut agent = Agent::start("told", "100ms", start, "true");
-    let told = agent.file("told");
+    let script = "env >$D/new; echo \"$0 $1\" >>$D/new; mv $D/new $D/told; echo hello";
+    let sandbox = Sandbox::new("told");
+    let mut agent = start(&sandbox, "100ms", script, "true");
+    let told = file(&sandbox, "told");
     for line in [
         "PUTEX_KEY=web",
         "PUTEX_TOKEN=one",
@@ -110,7 +60,7 @@ fn commands_get_their_variables_and_no_secret() {
     );
     agent.signal(Signal::HUP);
     agent.signal(Signal::TERM);
-    let (status, said) = agent.end();
+    let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("putex: web: start: hello\n"), "{said}");
     assert!(said.contains("SIGHUP: nothing to reload"), "{said}");
@@ -120,32 +70,37 @@ fn commands_get_their_variables_and_no_secret() {
 #[test]
 fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
     let stop = "test -e $D/up || exit 0; sleep 600 & echo $! >$D/pid; wait";
-    let mut agent = Agent::start("hang", "200ms", "echo up >$D/up", stop);
-    agent.file("up");
+    let sandbox = Sandbox::new("hang");
+    let mut agent = start(&sandbox, "200ms", "echo up >$D/up", stop);
+    file(&sandbox, "up");
     agent.signal(Signal::TERM);
-    let (status, said) = agent.end();
+    let (status, said) = agent.wait_end();
     assert_eq!(status, Some(70), "{said}");
     assert!(said.contains("THE SERVICE MAY STILL RUN"), "{said}");
     assert!(!said.contains("the lock is released"), "{said}");
-    let pid = agent.file("pid").trim().parse().expect("a process number");
+    let pid = file(&sandbox, "pid")
+        .trim()
+        .parse()
+        .expect("a process number");
     let pid = Pid::from_raw(pid).expect("a process number");
-    until("the end of what stop started", || {
-        test_kill_process(pid).is_err().then_some(())
+    until_true("the end of what stop started", || {
+        test_kill_process(pid).is_err()
     });
 }
 
 #[test]
 fn a_log_that_is_not_read_loses_lines_and_stops_nothing() {
-    let start = "echo x >>$D/starts; seq 20000";
-    let mut agent = Agent::start("shout", "100ms", start, "true");
-    let starts = agent.folder.join("starts");
+    let script = "echo x >>$D/starts; seq 20000";
+    let sandbox = Sandbox::new("shout");
+    let mut agent = start(&sandbox, "100ms", script, "true");
+    let starts = sandbox.join("starts");
     // Each start writes far more than a pipe and the queue hold. Strokes go on.
-    until("ten starts", || {
-        let count = fs::read_to_string(&starts).ok()?.lines().count();
-        (count >= 10).then_some(())
+    until_true("ten starts", || {
+        let starts = fs::read_to_string(&starts);
+        starts.is_ok_and(|starts| starts.lines().count() >= 10)
     });
     agent.signal(Signal::TERM);
-    let (status, said) = agent.end();
+    let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "the lock was held and the service stopped");
     assert!(
         said.contains("log lines were dropped: the log was not read"),
@@ -164,11 +119,12 @@ fn a_refused_agent_ends_although_its_log_is_not_read() {
     rustix::fs::fcntl_setfl(&full, flags | OFlags::NONBLOCK).expect("it is open");
     while rustix::io::write(&full, &[b'x'; 4096]).is_ok() {}
     rustix::fs::fcntl_setfl(&full, flags).expect("it is open");
-    let mut refused = Command::new(env!("CARGO_BIN_EXE_putex"));
-    let refused = refused.args(["agent", "--no-such-flag"]).stderr(full);
-    let mut refused = refused.spawn().expect("it can be run");
-    let status = until("the end", || refused.try_wait().expect("it is a child"));
-    assert_eq!(status.code(), Some(64));
+    let sandbox = Sandbox::new("refused");
+    let mut refused = sandbox.putex();
+    refused.args(["agent", "--no-such-flag"]);
+    let refused = Agent::start_with_stderr(&mut refused, full);
+    let (status, _) = refused.expect("it can be run").wait_end();
+    assert_eq!(status, Some(64));
     drop(unread);
 }
 
@@ -176,7 +132,8 @@ fn a_refused_agent_ends_although_its_log_is_not_read() {
 fn a_failed_write_to_standard_output_is_no_success() {
     for verb in ["timing", "help", "--version"] {
         let full = fs::File::options().write(true).open("/dev/full");
-        let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+        let sandbox = Sandbox::new("full");
+        let mut putex = sandbox.putex();
         let putex = putex.arg(verb).stdout(full.expect("every host has it"));
         let status = putex.status().expect("it can be run");
         assert_eq!(status.code(), Some(71), "{verb}");

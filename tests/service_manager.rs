@@ -1,17 +1,16 @@
 //! What a service manager sees of an agent, and what `putex finish` does when one has
 //! ended: an agent on a directory, and a service that is a file.
 
-mod guards;
 mod small_host;
+mod support;
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use guards::guard_of;
 use putex::core::command::LockContext;
 use putex::core::guard::{Fence, Watch};
 use putex::core::timing::Timing;
@@ -22,19 +21,16 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use small_host::{Agent, Host, STOP, until, wait_for_end};
+use small_host::{Host, STOP, wait_for_end};
+use support::agent::Agent;
+use support::clock::{observe_for, until, until_true};
+use support::programs;
+use support::sandbox::Run;
 
 impl Host {
     fn finish(&self, stop: &str) -> (Option<i32>, String) {
-        let Output { status, stderr, .. } =
-            self.putex("finish", stop).output().expect("putex runs");
-        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
-    }
-}
-
-impl Agent {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+        let Run { status, said, .. } = self.sandbox.run(&mut self.putex("finish", stop));
+        (status, said)
     }
 }
 
@@ -43,15 +39,19 @@ impl Agent {
 fn of_another_store(host: &Host, verb: &str) -> Command {
     let mut command = host.putex(verb, "rm -f $D/other");
     command.args(["--start", "echo >$D/other", "--dir"]);
-    command.arg(host.folder.join("lock2"));
+    command.arg(host.sandbox.join("lock2"));
     command
+}
+
+fn signal(process: Pid, signal: Signal) {
+    kill_process(process, signal).expect("it runs");
 }
 
 /// Kills a guard before it can act, and its agent.
 fn kill_both(guard: Pid, agent: Agent) {
-    kill_process(guard, Signal::STOP).expect("it runs");
+    signal(guard, Signal::STOP);
     agent.kill();
-    kill_process(guard, Signal::KILL).expect("it runs");
+    signal(guard, Signal::KILL);
     wait_for_end(guard);
 }
 
@@ -84,9 +84,9 @@ impl Manager {
 
     fn is_silent_for(&self, time: Duration) -> bool {
         // What was sent before is not meant.
-        std::thread::sleep(Duration::from_millis(50));
+        observe_for(Duration::from_millis(50));
         while self.socket.recv(&mut [0; 1024]).is_ok() {}
-        std::thread::sleep(time);
+        observe_for(time);
         self.socket.recv(&mut [0; 1024]).is_err()
     }
 }
@@ -98,16 +98,16 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     command
         .env("NOTIFY_SOCKET", format!("@{}", manager.name))
         .env("WATCHDOG_USEC", "300000");
-    let agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    let agent = Agent::start(&mut command);
     manager.hear("READY=1");
     assert!(!host.is_up(), "standing by is not holding the lock");
     manager.hear("STATUS=active: the service runs here");
     assert!(host.is_up());
-    let given = fs::read_to_string(host.folder.join("env")).expect("start wrote it");
+    let given = fs::read_to_string(host.sandbox.join("env")).expect("start wrote it");
     for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {
         assert!(!given.contains(own), "{own} was given to start");
     }
-    let guards = format!("/proc/{}/environ", guard_of(&host.key));
+    let guards = format!("/proc/{}/environ", host.guard());
     let guards = fs::read(guards).expect("it is this user's");
     assert!(!String::from_utf8_lossy(&guards).contains("NOTIFY_SOCKET"));
     manager.hear("WATCHDOG=1");
@@ -126,7 +126,7 @@ fn an_agent_that_hangs_is_silent() {
     command
         .env("NOTIFY_SOCKET", format!("@{}", manager.name))
         .env("WATCHDOG_USEC", "150000");
-    let agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    let agent = Agent::start(&mut command);
     manager.hear("WATCHDOG=1");
     assert!(!manager.is_silent_for(Duration::from_millis(300)));
     agent.signal(Signal::STOP);
@@ -138,40 +138,39 @@ fn a_stop_that_fails_keeps_an_agent_from_being_ready() {
     let (host, manager) = (Host::new("unready"), Manager::listen("unready"));
     let mut command = host.putex("agent", "test -e $D/let");
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name));
-    let _agent = Agent(command.stderr(Stdio::null()).spawn().expect("it runs"));
+    let _agent = Agent::start(&mut command);
     manager.hear("STATUS=standby: stop failed");
-    fs::write(host.folder.join("let"), "").expect("the folder is there");
+    host.sandbox.file("let", "", 0o600);
     manager.hear("READY=1");
 }
 
 #[test]
 fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     let host = Host::new("fd");
-    let agent = host.putex("agent", STOP);
     // A shell gives the pipe that number; cat ends when nobody has it any more.
-    let mut shell = Command::new("/bin/sh");
+    let mut shell = host.sandbox.command("/bin/sh");
     shell.args([
         "-c",
         r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | timeout 20 cat"#,
     ]);
-    shell.arg("sh").arg(agent.get_program());
-    shell.args(agent.get_args()).env("D", &host.folder);
+    shell.arg("sh").arg(programs::putex());
+    shell
+        .args(host.words("agent", STOP))
+        .env("D", host.sandbox.text());
     let output = shell
         .stderr(Stdio::null())
         .output()
         .expect("the shell runs");
     assert_eq!(output.stdout, b"\n");
     assert!(output.status.success(), "somebody keeps it open");
-    let guard = guard_of(&host.key);
+    let guard = host.guard();
     let status = fs::read_to_string(format!("/proc/{guard}/status")).expect("it runs");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
     let parent: i32 = parent.and_then(|pid| pid.parse().ok()).expect("a parent");
     let parent = Pid::from_raw(parent).expect("a process");
-    kill_process(parent, Signal::TERM).expect("the agent runs");
+    signal(parent, Signal::TERM);
     let folder = format!("/proc/{guard}");
-    until("end of the guard", || {
-        fs::metadata(&folder).is_err().then_some(())
-    });
+    until_true("the end of the guard", || fs::metadata(&folder).is_err());
 }
 
 /// It does not go on with its stop: also where start was under way, which it has killed.
@@ -180,11 +179,11 @@ fn a_guard_that_has_stopped_the_service_ends() {
     for held in [false, true] {
         let host = Host::new(if held { "held" } else { "stopped" });
         if held {
-            fs::write(host.folder.join("hold"), "").expect("a file");
+            host.sandbox.file("hold", "", 0o600);
         }
         let agent = host.agent();
         host.wait_until_up();
-        let guard = guard_of(&host.key);
+        let guard = host.guard();
         agent.kill();
         wait_for_end(guard);
         assert!(!host.is_up(), "held: {held}");
@@ -203,7 +202,7 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     let (status, said) = host.finish("echo no >$D/stopped");
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("the guard sees to the service"), "{said}");
-    assert!(!host.folder.join("stopped").exists());
+    assert!(!host.has("stopped"));
     host.wait_until_down();
 }
 
@@ -212,7 +211,7 @@ fn finish_stops_what_agent_and_guard_left() {
     let host = Host::new("both");
     let agent = host.agent();
     host.wait_until_up();
-    kill_both(guard_of(&host.key), agent);
+    kill_both(host.guard(), agent);
     assert!(host.is_up(), "nobody stopped it");
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");
@@ -235,54 +234,50 @@ fn an_agent_of_another_store_is_no_life_of_this_one() {
     let host = Host::new("stores");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = guard_of(&host.key);
+    let guard = host.guard();
     agent.kill();
     let mut other = of_another_store(&host, "agent");
-    let other = Agent(other.stderr(Stdio::null()).spawn().expect("it runs"));
+    let other = Agent::start(&mut other);
     wait_for_end(guard);
     assert!(!host.is_up(), "its guard was taken away");
-    let other_is_up = || host.folder.join("other").exists().then_some(());
-    until("the other service", other_is_up);
-    let guard = guard_of(&host.key);
+    let other_is_up = || host.has("other");
+    until_true("the other service", other_is_up);
+    let guard = host.guard();
     let again = host.agent();
     host.wait_until_up();
     kill_both(guard, other);
-    let finish = of_another_store(&host, "finish").output();
-    let Output { status, stderr, .. } = finish.expect("putex runs");
-    let said = String::from_utf8_lossy(&stderr);
+    let finish = host.sandbox.run(&mut of_another_store(&host, "finish"));
+    let Run { status, said, .. } = finish;
     assert!(
-        status.success() && said.contains("stop succeeded"),
+        status == Some(0) && said.contains("stop succeeded"),
         "{said}"
     );
-    assert_eq!(other_is_up(), None);
+    assert!(!other_is_up());
     drop(again);
 }
 
 #[test]
 fn the_end_of_commands_is_heard_of_where_whoever_started_it_ignores_children() {
     let host = Host::new("children");
-    let finish = host.putex("finish", STOP);
-    let mut deaf = Command::new("env");
-    deaf.arg("--ignore-signal=CHLD").arg(finish.get_program());
-    let output = deaf.args(finish.get_args()).env("D", &host.folder).output();
-    let Output { status, stderr, .. } = output.expect("env can be run");
-    let said = String::from_utf8_lossy(&stderr);
-    assert_eq!(status.code(), Some(0), "{said}");
+    let mut deaf = host.sandbox.command("env");
+    deaf.arg("--ignore-signal=CHLD").arg(programs::putex());
+    deaf.args(host.words("finish", STOP))
+        .env("D", host.sandbox.text());
+    let Run { status, said, .. } = host.sandbox.run(&mut deaf);
+    assert_eq!(status, Some(0), "{said}");
 }
 
 #[test]
 fn a_log_file_that_others_write_too_keeps_every_line() {
     let host = Host::new("shared");
-    let putex = host.putex("finish", "echo said; true");
-    let status = Command::new("sh")
+    let mut shell = host.sandbox.command("sh");
+    shell
         .args(["-c", "( echo first; \"$@\"; echo last ) >$D/log 2>&1", "sh"])
-        .arg(putex.get_program())
-        .args(putex.get_args())
-        .env("D", &host.folder)
-        .status()
-        .expect("there is a shell");
-    assert!(status.success());
-    let log = fs::read_to_string(host.folder.join("log")).expect("it is text");
+        .arg(programs::putex())
+        .args(host.words("finish", "echo said; true"))
+        .env("D", host.sandbox.text());
+    assert_eq!(host.sandbox.run(&mut shell).status, Some(0));
+    let log = fs::read_to_string(host.sandbox.join("log")).expect("it is text");
     let lines: Vec<_> = log.lines().collect();
     let [first, said, succeeded, last] = lines[..] else {
         panic!("{log}");
@@ -302,8 +297,8 @@ fn a_log_file_that_others_write_too_keeps_every_line() {
 fn check_says_whether_the_options_are_right() {
     let host = Host::new("check");
     let said = |command: &mut Command| {
-        let Output { status, stdout, .. } = command.output().expect("putex runs");
-        (status.code(), String::from_utf8_lossy(&stdout).into_owned())
+        let Run { status, shown, .. } = host.sandbox.run(command);
+        (status, shown)
     };
     let right = format!("{}: the options are right\n", host.key);
     let (status, text) = said(&mut host.putex("check", STOP));
@@ -315,7 +310,7 @@ fn check_says_whether_the_options_are_right() {
         let quiet = said(host.putex("check", STOP).args(wrong).arg("-q"));
         assert_eq!(quiet, (Some(expected), String::new()));
     }
-    assert!(!host.folder.join("lock").exists(), "nothing is made");
+    assert!(!host.has("lock"), "nothing is made");
 }
 
 /// A guard of this test's own, under the name of one that is dead.
@@ -388,24 +383,20 @@ fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
     let host = Host::new("dying");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = Guard::instead_of(guard_of(&host.key), agent);
+    let guard = Guard::instead_of(host.guard(), agent);
     let mut start = Command::new("sleep").arg("100").spawn().expect("it runs");
     std::thread::scope(|scope| {
-        let mut next = host.logged_agent();
+        let mut next = host.agent();
         scope.spawn(|| guard.serve(&start));
-        until("adoption", || {
-            host.said("the service goes on").then_some(())
-        });
+        next.wait_for_any(&["the service goes on"]);
         next.signal(Signal::TERM);
         let beside = "stop failed: start had not ended when it began";
-        until("stop that does not count", || {
-            host.said(beside).then_some(())
-        });
-        assert!(!host.said("the service is down"));
-        kill_process(Pid::from_child(&start), Signal::KILL).expect("it runs");
-        let status = next.0.wait().expect("it ends");
-        assert!(host.said("the service is down"));
-        assert_eq!(status.code(), Some(0));
+        next.wait_for_any(&[beside]);
+        assert!(!next.log.text().contains("the service is down"));
+        signal(Pid::from_child(&start), Signal::KILL);
+        let (status, said) = next.wait_end();
+        assert!(said.contains("the service is down"));
+        assert_eq!(status, Some(0));
     });
     start.wait().expect("it was killed");
 }
@@ -415,15 +406,12 @@ fn an_agent_that_waits_for_the_guard_of_the_life_before_can_be_told_to_end() {
     let host = Host::new("waits");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = Guard::instead_of(guard_of(&host.key), agent);
-    let mut next = host.logged_agent();
+    let guard = Guard::instead_of(host.guard(), agent);
+    let mut next = host.agent();
     let _line = guard.be_at_it();
-    until("word of the guard", || {
-        host.said("previous life is stopping the service")
-            .then_some(())
-    });
+    next.wait_for_any(&["previous life is stopping the service"]);
     next.signal(Signal::TERM);
-    let status = next.0.wait().expect("it ends");
-    assert_eq!(status.code(), Some(70));
-    assert!(host.said("SIGTERM: ending; the guard of the previous life stops"));
+    let (status, said) = next.wait_end();
+    assert_eq!(status, Some(70));
+    assert!(said.contains("SIGTERM: ending; the guard of the previous life stops"));
 }

@@ -1,15 +1,17 @@
 //! What agent and guard lack, and what is sent to them, must not leave a service without
 //! either: an agent on a directory, and a service that is a file.
 
-mod guards;
 mod small_host;
+mod support;
 
 use std::fs::{self, OpenOptions};
 use std::process::Command;
 
-use guards::guard_of;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
-use small_host::{Agent, Host, STOP, until, wait_for_end};
+use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use small_host::{Host, STOP, wait_for_end};
+use support::agent::Agent;
+use support::clock::until_true;
+use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
 const NOT_HEEDED: [i32; 6] = [
@@ -26,7 +28,7 @@ fn no_signal_ends_a_guard() {
     let host = Host::new("signals");
     let agent = host.agent();
     host.wait_until_up();
-    let guard = guard_of(&host.key);
+    let guard = host.guard();
     // The last of those with a name says so too.
     let named = 1..libc::SIGSYS;
     for number in named.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
@@ -45,29 +47,30 @@ fn no_signal_ends_a_guard() {
 #[test]
 fn a_log_file_that_may_not_grow_ends_nobody() {
     let host = Host::new("limit");
-    let log = host.log();
-    let putex = host.putex("agent", STOP);
-    let mut agent = Command::new("/bin/sh");
+    let log = host.sandbox.join("log");
+    let mut agent = host.sandbox.command("/bin/sh");
     agent.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]);
-    agent.arg(putex.get_program()).args(putex.get_args());
+    agent.arg(programs::putex()).args(host.words("agent", STOP));
+    agent.env("D", host.sandbox.text());
     let file = OpenOptions::new().append(true).create(true).open(&log);
-    agent.stderr(file.expect("a file")).env("D", &host.folder);
-    let agent = Agent(agent.spawn().expect("there is a shell"));
+    let agent = Agent::start_with_stderr(&mut agent, file.expect("a file"));
+    let agent = agent.expect("there is a shell");
     host.wait_until_up();
-    let guard = guard_of(&host.key);
-    let say = || kill_process(Pid::from_child(&agent.0), Signal::HUP).expect("it lives");
+    let guard = host.guard();
+    let say = || agent.signal(Signal::HUP);
     // A shell counts in blocks of 512 or 1024 bytes. Each of these is logged.
-    until("full log", || {
+    until_true("a full log", || {
         say();
         let length = fs::metadata(&log).expect("it is there").len();
-        [512, 1024].contains(&length).then_some(())
+        [512, 1024].contains(&length)
     });
-    let started = fs::metadata(host.folder.join("env")).and_then(|file| file.modified());
+    let env = host.sandbox.join("env");
+    let started = fs::metadata(&env).and_then(|file| file.modified());
     let started = started.expect("start wrote it");
-    until("another start", || {
+    until_true("another start", || {
         say();
-        let file = fs::metadata(host.folder.join("env")).expect("it is there");
-        (file.modified().expect("a time") > started).then_some(())
+        let file = fs::metadata(&env).expect("it is there");
+        file.modified().expect("a time") > started
     });
     agent.kill();
     // It says that the agent is gone.
@@ -79,19 +82,18 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
 #[test]
 fn an_agent_without_descriptors_leaves_its_service_to_the_guard() {
     let host = Host::new("descriptors");
-    let mut agent = host.logged_agent();
+    let mut agent = host.agent();
     host.wait_until_up();
-    let guard = guard_of(&host.key);
+    let guard = host.guard();
     let few = Rlimit {
         current: Some(8),
         maximum: Some(8),
     };
-    let pid = Pid::from_child(&agent.0);
-    prlimit(Some(pid), Resource::Nofile, few).expect("it is this user's");
+    prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
     host.wait_until_down();
     wait_for_end(guard);
-    let status = agent.0.wait().expect("it ends");
-    assert_eq!(status.code(), Some(71));
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(71));
     let why = "stop could not be run: Too many open files (os error 24): it is left to the guard";
-    assert!(host.said(why), "{:?}", fs::read_to_string(host.log()));
+    assert!(said.contains(why), "{said}");
 }

@@ -1,63 +1,63 @@
 //! Which commands of an agent run in its control group.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::guards::guard_of;
-use super::{Room, until};
+use super::Room;
+use crate::support::agent;
+use crate::support::clock::{PATIENCE, now, until_true};
+use crate::support::sandbox::Sandbox;
 
 /// What each command says: its control group, in a file that is named after it.
 const WHERE: &str = "grep ^0:: /proc/self/cgroup >>$D/$0";
 
 /// An agent in the room, on a directory of its own.
-struct Agent {
-    folder: PathBuf,
+struct Agent<'a> {
+    sandbox: &'a Sandbox,
     command: Command,
-    process: Child,
-    key: String,
+    process: agent::Agent,
 }
 
-impl Agent {
+const KEY: &str = "web";
+
+impl Agent<'_> {
     /// Starts one. In the commands, `$D` is its directory. It is ill while a file of
     /// that name is there.
-    fn start(room: &Room, start: &str, stop: &str) -> Agent {
-        // Another test's would be taken for a life of this one.
-        let key = format!("web-{}", std::process::id());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_putex"));
+    fn start<'a>(room: &'a Room, start: &str, stop: &str) -> Agent<'a> {
+        let sandbox = &room.sandbox;
+        let mut command = sandbox.putex();
         command
-            .args(["agent", "--key", &key, "--token", "one"])
+            .args(["agent", "--key", KEY, "--token", "one"])
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
             .arg("--dir")
-            .arg(room.folder.join("lock"))
+            .arg(sandbox.join("lock"))
             .args(["--healthcheck", "test ! -e $D/ill"])
             .args(["--start", start])
             .args(["--stop", stop])
-            .env("D", &room.folder);
-        let process = command.spawn().expect("the agent runs");
+            .env("D", sandbox.text());
+        let process = agent::Agent::start(&mut command);
         Agent {
-            folder: room.folder.clone(),
+            sandbox,
             command,
             process,
-            key,
         }
     }
 
     /// Starts one whose stop does not stop its service, which is up then.
-    fn start_unstoppable(room: &Room) -> Agent {
+    fn start_unstoppable(room: &Room) -> Agent<'_> {
         let start = "test -e $D/pid || { setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/pid; }";
         let start = format!("{start}; {WHERE}");
         let agent = Agent::start(room, &start, "test ! -e $D/pid");
         assert_eq!(agent.after("start", 0, 1), [true]);
         // It is a shell until it becomes what it shall be.
-        until("the service", || agent.is_up());
+        until_true("the service", || agent.is_up());
         agent
     }
 
     fn is_up(&self) -> bool {
-        let pid = fs::read_to_string(self.folder.join("pid")).expect("its number");
+        let pid = fs::read_to_string(self.sandbox.join("pid")).expect("its number");
         let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
         words.is_ok_and(|words| words.contains("sleep"))
     }
@@ -65,36 +65,35 @@ impl Agent {
     /// Kills it, and starts it again at once.
     fn begin_another_life(&mut self) {
         self.signal(Signal::KILL);
-        self.process.wait().expect("it is a child");
-        self.process = self.command.spawn().expect("the agent runs");
+        self.process
+            .wait_exit(now() + PATIENCE)
+            .expect("it is killed");
+        self.process = agent::Agent::start(&mut self.command);
     }
 
     /// Returns of each run of a command whether it was in the control group.
     fn inside(&self, command: &str) -> Vec<bool> {
-        let said = fs::read_to_string(self.folder.join(command)).unwrap_or_default();
+        let said = fs::read_to_string(self.sandbox.join(command)).unwrap_or_default();
         said.lines().map(|line| line.contains("/putex-")).collect()
     }
 
     /// Waits for `count` runs of a command after those that there were; returns of
     /// each whether it was in the control group.
     fn after(&self, command: &str, were: usize, count: usize) -> Vec<bool> {
-        until(command, || self.inside(command).len() >= were + count);
+        until_true(command, || self.inside(command).len() >= were + count);
         self.inside(command)[were..were + count].to_vec()
     }
 
     fn touch(&self, name: &str) {
-        fs::write(self.folder.join(name), "").expect("a file");
+        self.sandbox.file(name, "", 0o600);
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
+        self.process.signal(signal);
     }
-}
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    fn guard(&self) -> Pid {
+        self.sandbox.guard(KEY)
     }
 }
 
@@ -118,7 +117,7 @@ fn a_start_that_leaves_nothing_inside_enters_once_in_a_term() {
     agent.touch("ill");
     agent.after("stop", stops, 1);
     let starts = agent.inside("start").len();
-    fs::remove_file(agent.folder.join("ill")).expect("it is there");
+    fs::remove_file(agent.sandbox.join("ill")).expect("it is there");
     assert_eq!(agent.after("start", starts, 3), [true, false, false]);
     let stops = agent.inside("stop");
     assert!(!stops.contains(&true), "{stops:?}");
@@ -141,12 +140,12 @@ fn a_service_that_died_is_started_inside_again() {
         &format!("{stop}; {WHERE}"),
     );
     assert_eq!(agent.after("start", 0, 3), [true, false, false]);
-    let pid = || fs::read_to_string(room.folder.join("pid")).expect("its number");
+    let pid = || fs::read_to_string(room.sandbox.join("pid")).expect("its number");
     let (first, starts) = (pid(), agent.inside("start").len());
     let number = first.trim().parse().expect("a number");
     let number = Pid::from_raw(number).expect("a number");
     kill_process(number, Signal::KILL).expect("it runs");
-    until("another service", || pid() != first);
+    until_true("another service", || pid() != first);
     let group = fs::read_to_string(format!("/proc/{}/cgroup", pid().trim()));
     let group = group.expect("it runs");
     assert!(group.contains("/putex-"), "{group}");
@@ -169,10 +168,10 @@ fn a_service_that_stop_cannot_stop_is_killed_although_the_guard_is_paused() {
         return;
     };
     let agent = Agent::start_unstoppable(&room);
-    let guard = guard_of(&agent.key);
+    let guard = agent.guard();
     kill_process(guard, Signal::STOP).expect("it runs");
     agent.signal(Signal::TERM);
-    until("the end of the service", || !agent.is_up());
+    until_true("the end of the service", || !agent.is_up());
     kill_process(guard, Signal::KILL).expect("it is stopped");
 }
 
@@ -189,9 +188,9 @@ fn a_service_of_a_life_before_is_killed_at_the_end_of_the_budget() {
     agent.begin_another_life();
     agent.after("start", agent.inside("start").len(), 1);
     // The one who knew the life before.
-    kill_process(guard_of(&agent.key), Signal::KILL).expect("it runs");
+    kill_process(agent.guard(), Signal::KILL).expect("it runs");
     agent.after("start", agent.inside("start").len(), 2);
     assert!(agent.is_up(), "it was adopted");
     agent.signal(Signal::KILL);
-    until("the end of the service", || !agent.is_up());
+    until_true("the end of the service", || !agent.is_up());
 }
