@@ -105,6 +105,8 @@ fn check_shows_where_each_setting_is_from() {
         ("tlsca", "/nowhere/ca  [NATS_CA]"),
         ("failures", "3  [default]"),
         ("drift", "1%  [default]"),
+        ("check-failures", "1  [default]"),
+        ("start-grace", "0  [default]"),
         ("realtime", "no  [default]"),
         ("healthcheck", "none  [default]"),
     ]);

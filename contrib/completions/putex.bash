@@ -30,8 +30,9 @@ _putex() {
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
-            --js-api-prefix | --bucket | --key | --token | --renewal | \
-            -r | --failures | -f | --confirmations | -c | --drift | \
+            --js-api-prefix | --bucket | --key | --token | \
+            --check-failures | --start-grace | --renewal | -r | \
+            --failures | -f | --confirmations | -c | --drift | \
             --replicas | --notify-fd)
             return ;;
     esac
@@ -42,8 +43,9 @@ _putex() {
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
                     --bucket --key --token --start --stop --healthcheck
-                    --last-resort --watchdog --realtime --replicas
-                    --allow-memory --notify-fd --syslog --verbose -v --quiet -q' ;;
+                    --check-failures --start-grace --last-resort --watchdog
+                    --realtime --replicas --allow-memory --notify-fd --syslog
+                    --verbose -v --quiet -q' ;;
         esac
         case $verb in
             agent | check | finish | timing)

@@ -66,6 +66,8 @@ complete -c putex -n '__putex_runs agent check finish' -l token -x -d 'who this 
 complete -c putex -n '__putex_runs agent check finish' -l start -x -a '(__fish_complete_command)' -d 'asserts that the service runs here'
 complete -c putex -n '__putex_runs agent check finish' -l stop -x -a '(__fish_complete_command)' -d 'asserts that the service does not run here'
 complete -c putex -n '__putex_runs agent check finish' -l healthcheck -x -a '(__fish_complete_command)' -d 'succeeds if the service is, or could be, fit here'
+complete -c putex -n '__putex_runs agent check finish' -l check-failures -x -d 'failing health checks in a row before the service moves'
+complete -c putex -n '__putex_runs agent check finish' -l start-grace -x -d 'after the first start of a term, failing health checks only warn for so long'
 complete -c putex -n '__putex_runs agent check finish' -l last-resort -x -a '(__fish_complete_command)' -d 'makes an end of a service that stop could not stop in time'
 complete -c putex -n '__putex_runs agent check finish' -l watchdog -r -F -d 'resets this host when all else fails; with :required never without'
 complete -c putex -n '__putex_runs agent check finish' -l realtime -d 'run before all that has no real-time priority, locked in memory'

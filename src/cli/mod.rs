@@ -27,6 +27,7 @@ mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use log::LevelFilter;
 
@@ -81,6 +82,11 @@ pub struct AgentArgs {
     pub token: String,
     /// The health check, a shell command.
     pub check: Option<String>,
+    /// The number of failing health checks in a row, while active, that moves the service.
+    pub check_failures: u32,
+    /// The time after the first start of a term in which a failing health check is only a
+    /// warning.
+    pub start_grace: Duration,
     /// The shell command that starts the service.
     pub start: String,
     /// The shell command that stops the service.

@@ -9,7 +9,9 @@ use log::LevelFilter;
 use super::access::{self, Access};
 use super::settings::{Fault, Faults, Precedence, Settings};
 use super::table::Name;
-use super::value::{count, descriptor, device, drift_ppm, duration, replicas};
+use super::value::{
+    check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
+};
 use super::{AgentArgs, Environment, Location, Refusal};
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 use crate::core::watchdog_timeout::wanted_timeout;
@@ -61,6 +63,8 @@ pub(super) fn resolve(
         required(&mut faults, Name::Stop),
     );
     let check = faults.text(Name::Healthcheck);
+    let check_failures = faults.parse(Name::CheckFailures, check_failures);
+    let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
     let replicas = faults.parse(Name::Replicas, replicas);
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
@@ -73,6 +77,8 @@ pub(super) fn resolve(
             key: key?,
             token: token?,
             check,
+            check_failures: check_failures.unwrap_or(1),
+            start_grace: start_grace.unwrap_or(Duration::ZERO),
             start: start?,
             stop: stop?,
             last_resort,

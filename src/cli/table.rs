@@ -52,6 +52,10 @@ pub enum Name {
     Start,
     /// `--stop`
     Stop,
+    /// `--check-failures`
+    CheckFailures,
+    /// `--start-grace`
+    StartGrace,
     /// `--last-resort`
     LastResort,
     /// `--watchdog`
@@ -288,6 +292,24 @@ pub const FLAGS: &[Flag] = &[
             "healthcheck",
             "command",
             "succeeds if the service is, or could be, fit here",
+        )
+    },
+    Flag {
+        default: "1",
+        ..flag(
+            Name::CheckFailures,
+            "check-failures",
+            "count",
+            "failing health checks in a row before the service moves",
+        )
+    },
+    Flag {
+        default: "0",
+        ..flag(
+            Name::StartGrace,
+            "start-grace",
+            "time",
+            "after the first start of a term, failing health checks only warn for so long",
         )
     },
     Flag {

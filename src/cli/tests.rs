@@ -196,6 +196,40 @@ fn times_have_units_and_bounds() {
 }
 
 #[test]
+fn a_service_is_given_time_to_become_fit() {
+    let args = agent(BASE);
+    assert_eq!((args.start_grace, args.check_failures), (Duration::ZERO, 1));
+    for (word, seconds) in [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("60m", 3600)] {
+        let args = agent(&format!("{BASE} --start-grace {word} --check-failures 100"));
+        let grace = Duration::from_secs(seconds);
+        assert_eq!(
+            (args.start_grace, args.check_failures),
+            (grace, 100),
+            "{word}"
+        );
+    }
+    for (line, says) in [
+        (
+            "--start-grace 30",
+            "30: is no time with a unit; write 500ms, 30s or 5m",
+        ),
+        ("--start-grace 61m", "61m: is longer than 60m"),
+        ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
+        ("--start-grace 1h", "1h: is no time with a unit"),
+        ("--start-grace=-1s", "-1s: is no time with a unit"),
+        ("--check-failures 0", "0: write 1 to 100"),
+        ("--check-failures 101", "101: write 1 to 100"),
+        ("--check-failures two", "two: is no whole number"),
+        ("--check-failures 4294967296", "4294967296: is too large"),
+    ] {
+        let (text, status) = refused(&format!("{BASE} {line}"));
+        assert_eq!(status, 64, "{line}");
+        let option = line.split([' ', '=']).next().expect("an option");
+        assert!(text.starts_with(&format!("{option}: {says}")), "{text}");
+    }
+}
+
+#[test]
 fn drift_is_a_percentage() {
     for (word, ppm) in [
         ("1", 10_000),

@@ -40,6 +40,26 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         .ok_or(TOO_LARGE)
 }
 
+/// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,
+/// `duration` milliseconds.
+pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
+    let grace = duration(text).map_err(|why| if why == NO_TIME { NO_GRACE } else { why })?;
+    if grace > Duration::ZERO && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NO_GRACE);
+    }
+    match grace <= GRACE_MAX {
+        true => Ok(grace),
+        false => Err("is longer than 60m"),
+    }
+}
+
+pub(super) fn check_failures(text: &str) -> Result<u32, &'static str> {
+    match count(text)? {
+        failures @ 1..=CHECK_FAILURES_MAX => Ok(failures),
+        _ => Err("write 1 to 100"),
+    }
+}
+
 pub(super) fn count(text: &str) -> Result<u32, &'static str> {
     u32::try_from(whole(text)?).map_err(|_| TOO_LARGE)
 }
@@ -59,9 +79,16 @@ pub(super) fn descriptor(text: &str) -> Result<i32, &'static str> {
     }
 }
 
+/// A health check that may fail for longer than this protects nothing.
+const GRACE_MAX: Duration = Duration::from_secs(3600);
+
+const CHECK_FAILURES_MAX: u32 = 100;
+
 const TOO_LARGE: &str = "is too large";
 
 const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of milliseconds";
+
+const NO_GRACE: &str = "is no time with a unit; write 500ms, 30s or 5m";
 
 const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
 

@@ -87,6 +87,8 @@ pub(super) fn asked(args: &AgentArgs) {
         assert!(!command.trim().is_empty());
     }
     assert!((1..=5).contains(&args.replicas));
+    assert!((1..=100).contains(&args.check_failures));
+    assert!(args.start_grace.as_secs() <= 3600);
     let t = args.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
@@ -116,6 +118,8 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
             t.drift_ppm() % 10_000
         ),
         format!("--replicas={}", args.replicas),
+        format!("--check-failures={}", args.check_failures),
+        format!("--start-grace={}ms", args.start_grace.as_millis()),
     ];
     words.extend(
         args.check

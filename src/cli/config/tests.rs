@@ -220,6 +220,9 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(args.timing.renewal().as_millis(), 500);
     assert_eq!(args.level, log::LevelFilter::Debug);
     assert!(args.realtime);
+    let of_checks = format!("{WHOLE}start-grace = 90s\ncheck-failures = 3\n");
+    let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
+    assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
     let args = beside(&text, "finish --bucket c", &[]).expect("fine");
     assert_eq!((args.bucket.as_str(), args.start.as_str()), ("c", "up"));
     assert_eq!(args.level, log::LevelFilter::Warn);
@@ -260,6 +263,11 @@ fn a_refusal_names_the_origin_of_the_value() {
     };
     for (text, says) in [
         ("replicas = 9", "replicas: 9: a bucket has 1 to 5 replicas"),
+        (
+            "start-grace = 90",
+            "start-grace: 90: is no time with a unit",
+        ),
+        ("check-failures = 0", "check-failures: 0: write 1 to 100"),
         ("renewal = 3s # R", "renewal: 3s # R: is no time; write"),
         ("failures = 1", "failures: 1 is less than 2"),
         ("bucket = a.b", "bucket: bucket \"a.b\": '.' is not"),
