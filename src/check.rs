@@ -11,7 +11,7 @@ use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::guard::look_at_device;
-use crate::nats::{Server, unknown_names};
+use crate::nats::{Server, unresolved_names};
 use crate::store::{OpenError, holder_in_words};
 use crate::sys;
 
@@ -53,7 +53,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     findings.shown = show::settings(args, endpoint.as_ref(), host);
     check_device(resolved.device.as_ref(), &mut findings);
     if let Some(Endpoint::Nats(servers)) = &endpoint {
-        match unknown_names(&servers.servers, sys::now().after(NAMES_MAX)) {
+        match unresolved_names(&servers.servers, sys::now().after(NAMES_MAX)) {
             Ok(unknown) => findings.warnings.extend(unknown),
             Err(error) => findings.warnings.push(format!("no names: {error}")),
         }
@@ -114,7 +114,7 @@ fn inspect_servers(
         let now = sys::now();
         let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
-        let found = match connect::nats_store(agent, alone).survey(deadline) {
+        let found = match connect::nats_store(agent, alone).inspect(deadline) {
             Ok(found) => found,
             Err(OpenError::Unreachable(why)) => {
                 unreachable.push(why);
@@ -150,7 +150,7 @@ fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &
     let outcome = match endpoint {
         Endpoint::Dir(base) => {
             connect::dir_store(agent, base)
-                .survey()
+                .inspect()
                 .map(|key_state| match key_state {
                     Some(key_state) => vec![holder_in_words(&agent.key, &key_state)],
                     None => vec![format!("bucket {}: does not exist yet", agent.bucket)],

@@ -19,7 +19,7 @@ use putex::core::time::Ms;
 use putex::exit::Exit;
 use putex::guard;
 use putex::log::{Destination, DirectLog, LogQueue};
-use putex::nats::secret;
+use putex::nats::file;
 use putex::sys;
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let environment = Environment {
         var: &variable,
         host: &sys::host_name(),
-        read: &secret::read_trusted,
+        read: &file::read_trusted,
     };
     match cli::parse(words, &environment) {
         Ok(Invocation::Print(text)) => print(&text, stderr),

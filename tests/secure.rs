@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use putex::core::event::Opened;
 use putex::core::time::Instant;
-use putex::nats::{Access, Client, Login, Server};
-use putex::store::nats::{NatsStore, Settings};
+use putex::nats::{Client, ConnectOptions, Login, Server};
+use putex::store::nats::{NatsSettings, NatsStore};
 use putex::store::{OpenError, Store as _};
 use putex::sys;
 
@@ -29,18 +29,18 @@ fn soon() -> Instant {
     sys::now().after(Duration::from_secs(5))
 }
 
-fn client(urls: &str, access: Access) -> Client {
+fn client(urls: &str, access: ConnectOptions) -> Client {
     let servers = Server::parse_list(urls).expect("URLs");
     Client::new(servers, access, "test".to_owned(), Duration::from_secs(2))
 }
 
 /// A store of the key `web` in the bucket `locks`.
-fn store(urls: &str, access: Access) -> NatsStore {
+fn store(urls: &str, access: ConnectOptions) -> NatsStore {
     store_at(urls, access, None)
 }
 
-fn store_at(urls: &str, access: Access, api: Option<&str>) -> NatsStore {
-    let settings = Settings {
+fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> NatsStore {
+    let settings = NatsSettings {
         bucket: "locks".to_owned(),
         key: "web".to_owned(),
         replicas: 1,
@@ -50,13 +50,13 @@ fn store_at(urls: &str, access: Access, api: Option<&str>) -> NatsStore {
     NatsStore::new(client(urls, access), settings)
 }
 
-fn open(urls: &str, access: Access) -> Result<Opened, OpenError> {
+fn open(urls: &str, access: ConnectOptions) -> Result<Opened, OpenError> {
     store(urls, access).open(soon())
 }
 
 /// Why no store came to be, as the agent would be told: with 77 and 78 in front for
 /// what ends it at its start.
-fn refusal(urls: &str, access: Access) -> String {
+fn refusal(urls: &str, access: ConnectOptions) -> String {
     let deadline = sys::now().after(Duration::from_millis(700));
     match store(urls, access).open(deadline) {
         Ok(opened) => panic!("{urls}: opened: {:?}", opened.remarks),
@@ -73,6 +73,6 @@ fn assert_says(text: &str, parts: &[&str]) {
     assert!(!text.contains('\n'), "{text:?}");
 }
 
-fn nobody() -> Access {
-    Access::from(Login::None)
+fn nobody() -> ConnectOptions {
+    ConnectOptions::from(Login::None)
 }

@@ -3,7 +3,7 @@
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
-//! | `putex-store` (`keeper`) | the store and its connection | poll(2) | answers, hints |
+//! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-child` (`children`) | the commands, the guard | poll(2) | their ends, its words |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP |
@@ -16,11 +16,11 @@ mod children;
 pub mod finish;
 mod handover;
 mod inbox;
-mod keeper;
 pub(crate) mod life;
 mod sentinel;
 pub mod service_manager;
 mod signals;
+mod store_thread;
 mod threads;
 mod watchdog;
 
@@ -35,11 +35,11 @@ use rustix::mm::MlockAllFlags;
 use self::children::Children;
 use self::handover::take_over;
 use self::inbox::{Inbox, inbox};
-use self::keeper::{Ask, Keeper};
 pub use self::life::Identity;
 use self::life::{Before, Life};
 use self::sentinel::Sentinel;
 use self::service_manager::ServiceManager;
+use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
 use self::watchdog::Watchdog;
 use crate::cgroup::{Cage, PREFIX};
@@ -150,7 +150,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
         fatal_log,
     )?;
     let pause = setup.config.timing.renewal() / 4;
-    let keeper = Keeper::start(setup.store, pause, post, threads)?;
+    let store = StoreHandle::start(setup.store, pause, post, threads)?;
     let notice = Notice {
         token: me.token.clone(),
         incarnation: me.incarnation.to_string(),
@@ -161,7 +161,7 @@ pub fn run(setup: Setup) -> io::Result<Exit> {
     let hands = Hands {
         watchdog,
         children,
-        keeper,
+        store,
         notice,
         service_manager: setup.service_manager,
         destination: setup.destination,
@@ -258,7 +258,7 @@ fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting:
         };
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
-            hands.keeper.opened();
+            hands.store.opened();
             for (level, text) in greeting.drain(..) {
                 log::log!(level, "{text}");
             }
@@ -318,7 +318,7 @@ fn next_event(
 struct Hands {
     watchdog: Arc<Watchdog>,
     children: Children,
-    keeper: Keeper,
+    store: StoreHandle,
     notice: Notice,
     service_manager: ServiceManager,
     destination: Destination,
@@ -332,9 +332,9 @@ impl Hands {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
             Effect::Read { deadline } => {
-                if !self.keeper.ask(Ask::Read { deadline }) {
+                if !self.store.send(StoreRequest::Read { deadline }) {
                     self.faults
-                        .push_back(Event::Read(Err(KEEPER_FULL.to_owned())));
+                        .push_back(Event::Read(Err(STORE_QUEUE_FULL.to_owned())));
                 }
             }
             Effect::Write {
@@ -342,17 +342,17 @@ impl Hands {
                 record,
                 deadline,
             } => {
-                if !self.keeper.ask(Ask::Write {
+                if !self.store.send(StoreRequest::Write {
                     expected,
                     record,
                     deadline,
                 }) {
-                    let unknown = Written::Unknown(KEEPER_FULL.to_owned());
+                    let unknown = Written::Unknown(STORE_QUEUE_FULL.to_owned());
                     self.faults.push_back(Event::Written(unknown));
                 }
             }
             // Best effort: it is asked for again while the twin lives.
-            Effect::Announce => drop(self.keeper.ask(Ask::Announce(self.notice.clone()))),
+            Effect::Announce => drop(self.store.send(StoreRequest::Announce(self.notice.clone()))),
             Effect::Run(run) => {
                 let command = run.command;
                 self.watchdog.arm(command, run.deadline);
@@ -386,7 +386,7 @@ impl Hands {
     }
 }
 
-const KEEPER_FULL: &str = "the store thread does not keep up";
+const STORE_QUEUE_FULL: &str = "the store thread does not keep up";
 
 fn say(level: Level, text: &str) {
     match level {

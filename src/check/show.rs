@@ -168,7 +168,7 @@ impl View<'_> {
     /// Returns the value of an option for servers, from the settings or from a context, and
     /// its origin.
     fn of_access(&self, flag: &Flag) -> Option<(String, String)> {
-        let nats::Access { login, tls, inbox } = &self.servers()?.access;
+        let nats::ConnectOptions { login, tls, inbox } = &self.servers()?.access;
         let path = |path: &std::path::Path| path.display().to_string();
         let file = |secret: &Secret| match secret {
             Secret::File(file) => Some(path(file)),

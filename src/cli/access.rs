@@ -33,7 +33,7 @@ pub struct Access {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ServerAccess {
     /// Login, TLS and the prefix for replies.
-    pub access: nats::Access,
+    pub access: nats::ConnectOptions,
     /// The subject prefix of the JetStream API, if it is not the default.
     pub api: Option<String>,
 }
@@ -44,7 +44,7 @@ impl Access {
     pub fn complete(self, context: Context) -> ServerAccess {
         let Context { access: from, .. } = context;
         let login = self.login.or(from.login).unwrap_or_default();
-        let mut access = nats::Access::from(login);
+        let mut access = nats::ConnectOptions::from(login);
         access.tls = Tls {
             ca: self.tls_ca.or(from.tls_ca),
             certificate: self.tls_certificate.or(from.tls_certificate),

@@ -8,7 +8,7 @@ use super::table::{FLAGS, Flag, Name};
 use super::{Refusal, clean};
 use crate::core::text::sanitize;
 use crate::exit::Exit;
-use crate::nats::secret::Trusted;
+use crate::nats::file::TrustedFile;
 
 /// The file that is read if no other is named.
 pub const DEFAULT: &str = "/etc/putex/putex.conf";
@@ -24,7 +24,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a file that other users must not be able to write; `None` if there is no such
 /// file.
-pub type ReadConfig<'a> = &'a dyn Fn(&Path) -> Result<Option<Trusted>, String>;
+pub type ReadConfig<'a> = &'a dyn Fn(&Path) -> Result<Option<TrustedFile>, String>;
 
 /// A line of the file that is a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) fn load(settings: &Settings, read: ReadConfig<'_>) -> Config {
 }
 
 /// Parses a file. Every faulty line is a fault of its own.
-pub(crate) fn parse_file(path: &Path, file: &Trusted) -> Config {
+pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
     let path = sanitize(&path.display().to_string());
     let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
     let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK);

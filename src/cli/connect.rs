@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::nats::{self, Client, Login, Server};
 use crate::store::Store;
 use crate::store::dir::{DirStore, default_base};
-use crate::store::nats::{NatsStore, Settings};
+use crate::store::nats::{NatsSettings, NatsStore};
 use crate::sys;
 
 /// The store that a location stands for.
@@ -29,7 +29,7 @@ pub struct Servers {
     /// Their addresses.
     pub servers: Vec<Server>,
     /// Login and TLS.
-    pub access: nats::Access,
+    pub access: nats::ConnectOptions,
     /// The subject prefix of the JetStream API, if it is not the default.
     pub api: Option<String>,
     /// The context that gave a part of these settings.
@@ -196,7 +196,7 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     // A connection that is used every R needs no pings before R is over.
     let quiet = args.timing.renewal() + args.timing.renewal() / 4;
     let client = Client::new(servers.servers, servers.access, name, quiet);
-    let settings = Settings {
+    let settings = NatsSettings {
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         replicas: args.replicas,

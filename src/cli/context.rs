@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Lookup;
 use super::access::{Access, api_of, valid_subject};
-use crate::nats::{Login, Secret, secret};
+use crate::nats::{Login, Secret, file};
 
 /// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
@@ -28,12 +28,12 @@ pub struct Context {
 pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
     let path = path_of(name, var)?;
     let shown = path.display();
-    let text = secret::read_public(&path)?;
+    let text = file::read_public(&path)?;
     let fields: Map<String, Value> = serde_json::from_str(&text)
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
     let context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
     if holds_secret(&context) {
-        secret::read_secret(&path)?;
+        file::read_secret(&path)?;
     }
     Ok(context)
 }

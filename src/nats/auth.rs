@@ -1,19 +1,19 @@
-//! Who we say we are, and where that is read from.
+//! Credentials, and the files that they are read from.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::nkey::Pair;
-use super::{calendar, letters, secret};
+use super::nkey::KeyPair;
+use super::{calendar, encoding, file};
 use crate::sys;
 
-/// What is sent to be let in. Closed on purpose: another way of proving oneself
-/// is another variant, and every `match` must then say what it does with it.
+/// The credentials of a CONNECT line. A closed enum on purpose: another kind of
+/// credentials is another variant, and every `match` must then handle it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing: the server asks for nothing, or knows us by other means.
+    /// None: the server requires none, or identifies the client by its certificate.
     #[default]
     None,
     /// A user name and its password.
@@ -25,21 +25,21 @@ pub enum Credentials {
     },
     /// A token.
     Token(String),
-    /// A key that the server knows.
-    Nkey(Pair),
-    /// A JWT that somebody signed whom the server knows, and the key it is for.
+    /// A key whose public part the server knows.
+    Nkey(KeyPair),
+    /// A JWT signed by an account of the server, and the key of its subject.
     Jwt {
         /// The JWT.
         jwt: String,
         /// The key.
-        pair: Pair,
+        pair: KeyPair,
     },
 }
 
-/// Where credentials are to be read from, at each connection.
+/// The source of the credentials, read at each connection.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
-    /// There are none.
+    /// No credentials.
     #[default]
     None,
     /// A user name and its password.
@@ -57,12 +57,12 @@ pub enum Login {
     Creds(PathBuf),
 }
 
-/// A word that nobody else may know.
+/// A password or a token.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// The word.
+    /// The secret itself.
     Given(String),
-    /// The file whose one line it is.
+    /// The file whose only line is the secret.
     File(PathBuf),
 }
 
@@ -70,17 +70,17 @@ impl Secret {
     fn read(&self) -> Result<String, String> {
         match self {
             Secret::Given(word) => Ok(word.clone()),
-            Secret::File(path) => secret::read_line(path),
+            Secret::File(path) => file::read_line(path),
         }
     }
 }
 
 impl Login {
-    /// Reads what there is to read, anew each time.
+    /// Reads the credentials from their files, at every call.
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why; nothing of what is in it.
+    /// Which file cannot be used, and why. The error contains nothing of the file.
     pub fn read(&self) -> Result<Credentials, String> {
         Ok(match self {
             Login::None => Credentials::None,
@@ -94,7 +94,7 @@ impl Login {
         })
     }
 
-    /// Returns whose login it is, as far as that is no secret.
+    /// Returns the part of the login that identifies its owner and is not secret.
     #[must_use]
     pub fn owner(&self) -> String {
         match self {
@@ -124,28 +124,27 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Reads the line of a file that begins with S, as seeds do. Others, such as the
-/// marks of a creds file, are passed over.
-fn nkey_file(path: &Path) -> Result<Pair, String> {
-    let text = secret::read_secret(path)?;
+/// Reads the first line of a file that begins with S, as seeds do. Other lines, such as
+/// the marks of a creds file, are skipped.
+fn nkey_file(path: &Path) -> Result<KeyPair, String> {
+    let text = file::read_secret(path)?;
     let mut lines = text.lines().map(str::trim);
     let seed = lines.find(|line| line.starts_with('S')).unwrap_or_default();
     let shown = path.display();
     if seed.is_empty() {
         return Err(format!("{shown}: no line of it is the seed of an nkey"));
     }
-    Pair::from_seed(seed).map_err(|why| format!("{shown}: not the seed of an nkey: {why}"))
+    KeyPair::from_seed(seed).map_err(|why| format!("{shown}: not the seed of an nkey: {why}"))
 }
 
-/// Reads what stands between the marks of a creds file: first the JWT, then the
-/// seed.
+/// Reads the two marked sections of a creds file: the JWT and the seed.
 fn creds_file(path: &Path) -> Result<Credentials, String> {
-    let text = secret::read_secret(path)?;
+    let text = file::read_secret(path)?;
     let refuse = |why: &str| format!("{}: not a creds file: {why}", path.display());
     let jwt = between(&text, "NATS USER JWT").ok_or_else(|| refuse("it has no NATS USER JWT"))?;
     let seed =
         between(&text, "USER NKEY SEED").ok_or_else(|| refuse("it has no USER NKEY SEED"))?;
-    let pair = Pair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;
+    let pair = KeyPair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;
     let claims = claims(jwt).ok_or_else(|| refuse("its JWT is damaged"))?;
     if claims["sub"].as_str() != Some(pair.public()) {
         return Err(refuse("its JWT is for another nkey than its seed"));
@@ -154,7 +153,7 @@ fn creds_file(path: &Path) -> Result<Credentials, String> {
     Ok(Credentials::Jwt { jwt, pair })
 }
 
-/// Returns the first line with anything in it behind the mark that begins `name`.
+/// Returns the first line that is not blank after the mark BEGIN `name`.
 fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let is_mark = |line: &str| line.starts_with("---");
     let mut lines = text.lines().map(str::trim);
@@ -163,21 +162,22 @@ fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     (!is_mark(line)).then_some(line)
 }
 
-/// Returns what a JWT claims. Its signature is for the server to judge.
+/// Returns the claims of a JWT. The server verifies its signature.
 fn claims(jwt: &str) -> Option<Value> {
     let mut parts = jwt.split('.');
     let (_, claims, _) = (parts.next()?, parts.next()?, parts.next()?);
-    let claims = letters::from_base64_url(claims)?;
+    let claims = encoding::from_base64_url(claims)?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;
     (parts.next().is_none() && claims.is_object()).then_some(claims)
 }
 
 impl Credentials {
-    /// Adds what goes into the CONNECT line. `nonce` is what the server wants signed.
+    /// Adds the credentials to the fields of CONNECT. `nonce` is the text that the server
+    /// wants signed.
     ///
     /// # Errors
     ///
-    /// When there is a key and nothing to sign.
+    /// When there is a key and no nonce.
     pub(super) fn add_to(
         &self,
         connect: &mut Map<String, Value>,
@@ -206,9 +206,9 @@ impl Credentials {
         Ok(())
     }
 
-    /// Returns what is known of why a server may have refused these, a blank or
-    /// something to add to a message.
-    pub(super) fn doubts(&self) -> String {
+    /// Returns a likely reason for which a server refused these credentials, as the end of
+    /// a message; empty when none is known.
+    pub(super) fn refusal_hint(&self) -> String {
         match self {
             Credentials::None => " (nothing was given to log in with)".to_owned(),
             Credentials::User { .. } | Credentials::Token(_) => String::new(),

@@ -1,37 +1,37 @@
-//! How a bucket's stream is set up: what is asked for when putex makes one, and
-//! whether one that exists can be trusted with a lock. Pure.
+//! The configuration of a bucket's stream: the one that putex creates, and the checks
+//! whether an existing one is safe for a lock. Pure.
 //!
-//! Servers before 2.12 ignore what they do not know without a word, so the
-//! judgement is always on what the server says that it has.
+//! Servers before 2.12 silently ignore unknown fields, so the checks always read the
+//! configuration that the server reports.
 
 use serde_json::{Value, json};
 
 use crate::core::text::sanitize;
 
-/// First version whose replicated compare-and-set has exactly one winner. Before
-/// it, six contenders were seen to win one revision together.
+/// First version whose replicated compare-and-set has exactly one winner. On older
+/// versions six contenders have won the same revision.
 const REPLICATED_CAS_SINCE: [u64; 3] = [2, 9, 21];
 
-/// A pre-release up to this version may have been cut before that repair.
+/// A pre-release up to this version may lack that fix.
 const PRERELEASES_DOUBTED_TO: [u64; 3] = [2, 10, 0];
 
-/// Smallest message size limit, in bytes, that a record surely fits in: about 600
-/// bytes of headers and a short token. Below it every write would be refused.
+/// Smallest limit of the message size, in bytes, that every record fits in: about 600
+/// bytes of headers and a short token. Below it the server refuses every write.
 const MESSAGE_BYTES_MIN: i64 = 1024;
 
-/// Where the bucket publishes again what it stored.
+/// The republish option: the server publishes each stored message again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Republish {
-    /// Which subjects.
+    /// The subjects of the stored messages.
     pub src: String,
-    /// To where.
+    /// The subject to publish to.
     pub dest: String,
 }
 
-/// A stream's configuration, as far as a lock depends on it.
+/// The part of a stream's configuration that a lock depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the server's; `check` says what each means.
-pub struct Config {
+pub struct StreamConfig {
     pub name: String,
     pub subjects: Vec<String>,
     pub retention: String,
@@ -62,19 +62,19 @@ pub struct Config {
     pub republish: Option<Republish>,
 }
 
-impl Config {
+impl StreamConfig {
     /// Reads the `config` of an answer.
     ///
     /// # Errors
     ///
-    /// What is missing or of an unexpected kind: what is not understood cannot be
-    /// trusted.
-    pub fn parse(value: &Value) -> Result<Config, String> {
+    /// Which field is missing or has an unexpected type: a configuration that is not
+    /// understood cannot be trusted.
+    pub fn parse(value: &Value) -> Result<StreamConfig, String> {
         let read = Reader(value);
         if !value.is_object() {
             return Err("config is missing".to_owned());
         }
-        Ok(Config {
+        Ok(StreamConfig {
             name: read.text("name", None)?,
             subjects: read.texts("subjects")?,
             retention: read.text("retention", None)?,
@@ -105,10 +105,10 @@ impl Config {
     }
 }
 
-/// Returns the body that asks a server to make `bucket`.
+/// Returns the body of the request to create `bucket`.
 ///
-/// Every field is known to 2.9.10 and accepted by 2.15.1, which refuses a request
-/// with a field that it does not know.
+/// Servers from 2.9.10 to 2.15.1 know every field; from 2.12 on they refuse a request
+/// with an unknown field.
 #[must_use]
 pub fn create(bucket: &str, replicas: u32) -> String {
     json!({
@@ -137,15 +137,15 @@ pub fn create(bucket: &str, replicas: u32) -> String {
     .to_string()
 }
 
-/// Judges a bucket by its configuration and the server's version. Returns what it
-/// lacks, one line each.
+/// Checks the configuration of a bucket and the server's version. Returns the
+/// shortcomings of a safe bucket, one line each.
 ///
 /// # Errors
 ///
-/// Everything that makes it unfit to hold a lock, on one line.
+/// All reasons for which the bucket is not safe for a lock, on one line.
 pub fn check(
     bucket: &str,
-    config: &Config,
+    config: &StreamConfig,
     version: &str,
     allow_memory: bool,
 ) -> Result<Vec<String>, String> {
@@ -161,12 +161,12 @@ pub fn check(
     Err(format!("bucket {bucket}: {}", faults.join("; ")))
 }
 
-/// Checks that compare-and-set has one winner with so many replicas on a server
+/// Checks that compare-and-set has one winner with this number of replicas on a server
 /// of this version.
 ///
 /// # Errors
 ///
-/// Why it may not.
+/// Why it may have several.
 pub fn check_replicas(replicas: i64, version: &str) -> Result<(), String> {
     if replicas <= 1 {
         return Ok(());
@@ -201,8 +201,8 @@ fn parse_version(version: &str) -> Option<([u64; 3], bool)> {
     parts.next().is_none().then_some((numbers, released))
 }
 
-/// What makes the bucket something else than the one home of its keys.
-fn origin_faults(bucket: &str, config: &Config) -> Vec<String> {
+/// Returns the options that let keys of the bucket live elsewhere, or come from elsewhere.
+fn origin_faults(bucket: &str, config: &StreamConfig) -> Vec<String> {
     let mut faults = Vec::new();
     let home = format!("$KV.{bucket}.>");
     if config.name != format!("KV_{bucket}") {
@@ -238,8 +238,8 @@ fn origin_faults(bucket: &str, config: &Config) -> Vec<String> {
     faults
 }
 
-/// What can make a stored record vanish.
-fn keeping_faults(config: &Config, allow_memory: bool) -> Vec<String> {
+/// Returns the options that can remove a stored record.
+fn keeping_faults(config: &StreamConfig, allow_memory: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if config.storage == "memory" && !allow_memory {
         faults.push(
@@ -288,8 +288,8 @@ fn keeping_faults(config: &Config, allow_memory: bool) -> Vec<String> {
     faults
 }
 
-/// What keeps a write from being stored and answered as it should.
-fn writing_faults(config: &Config) -> Vec<String> {
+/// Returns the options that break writes or their acknowledgements.
+fn writing_faults(config: &StreamConfig) -> Vec<String> {
     let mut faults = Vec::new();
     if config.persist_mode != "default" {
         faults.push(format!(
@@ -318,8 +318,8 @@ fn writing_faults(config: &Config) -> Vec<String> {
     faults
 }
 
-/// What a safe bucket lacks.
-fn remarks(bucket: &str, config: &Config) -> Vec<String> {
+/// Returns the shortcomings of a safe bucket.
+fn remarks(bucket: &str, config: &StreamConfig) -> Vec<String> {
     let hint = Republish {
         src: format!("$KV.{bucket}.>"),
         dest: format!("putex.hint.{bucket}.>"),
@@ -368,9 +368,9 @@ fn remarks(bucket: &str, config: &Config) -> Vec<String> {
     .collect()
 }
 
-/// Reads fields that may be absent but must not be of another kind. Texts are
-/// shown to people, and must not make lines of their own; nothing that is looked
-/// for in them has a control character or its stand-in.
+/// Reads fields that may be absent but must not have another type. Texts are shown to
+/// people and must not begin lines of their own; no text that they are compared with
+/// has a control character or its replacement.
 struct Reader<'a>(&'a Value);
 
 impl Reader<'_> {

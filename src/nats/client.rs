@@ -1,43 +1,42 @@
-//! A connection to one of several servers, and what is asked over it.
+//! A connection to one of several servers, with requests and subscriptions.
 //!
-//! The client connects when it is told to and never by itself: whoever learns
-//! from [`Event::Gone`] that a connection is over decides when to call
-//! [`Client::connect`] again, and subscribes anew.
+//! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
+//! when to call [`Client::connect`] again, and subscribes again.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::auth::{Credentials, Login};
+use super::backoff::{BACKOFF_MAX, Backoff, Rng};
 use super::decode::Message;
 use super::dial::Dialer;
 use super::info::ServerInfo;
-use super::link::{Hello, Link, OpenFault};
-use super::pace::{BACKOFF_MAX, Backoff, Dice};
+use super::link::{Handshake, HandshakeError, Link};
 use super::session::{Ended, Inbox, Session};
 use super::tls::Tls;
 use super::url::Server;
 use crate::core::time::Instant;
 use crate::sys;
 
-pub use super::session::{Event, RequestError, Sid};
+pub use super::session::{ClientEvent, RequestError, Sid};
 
-/// Longest that one server is tried for: a round trip around the world takes
-/// 0.3 s and a connection needs three of them.
+/// Longest attempt at one server: a round trip around the world takes 0.3 s and a
+/// connection needs three of them.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
-/// Shortest that one server is tried for while the caller's deadline allows it,
-/// however many others wait for their turn.
+/// Shortest attempt at one server that the caller's deadline permits, however many
+/// servers are still to be tried.
 const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
-/// Most servers that are learnt from INFO. Larger clusters exist, but nobody
-/// needs more places to go.
-const LEARNT_MAX: usize = 64;
+/// Most servers that are taken from INFO. Larger clusters exist, but a client needs no
+/// more alternatives.
+const DISCOVERED_MAX: usize = 64;
 
-/// Most servers whose failure is told in one error.
-const TOLD_MAX: usize = 4;
+/// Most failures in the text of one error.
+const FAILURES_SHOWN_MAX: usize = 4;
 
-/// Where replies are asked for unless another place is wanted.
+/// The default prefix of reply subjects.
 const INBOX: &str = "_INBOX";
 
 /// Why there is no connection.
@@ -45,27 +44,27 @@ const INBOX: &str = "_INBOX";
 pub enum ConnectError {
     /// When no server was reached, or none that answered properly, by the deadline.
     Unreachable(String),
-    /// When every server that was reached refused who we are.
+    /// When every server that was reached refused the credentials.
     Credentials(String),
-    /// When every server that was reached could not prove who it is, or we lack what
-    /// it takes to talk to it safely.
+    /// When every server that was reached failed to prove its identity, or a local file
+    /// that a safe connection needs is missing or unusable.
     Unsafe(String),
 }
 
-/// Who we are to the servers, and how they are talked to.
+/// Login, TLS and inbox of all connections of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// For servers whose URL has neither user nor token.
+pub struct ConnectOptions {
+    /// The login for servers whose URL has neither user nor token.
     pub login: Login,
-    /// Which TLS is wanted, whatever the URLs say.
+    /// The TLS options, which apply whatever the URLs say.
     pub tls: Tls,
-    /// The subject below which replies are asked for.
+    /// The prefix of reply subjects.
     pub inbox: String,
 }
 
-impl From<Login> for Access {
-    fn from(login: Login) -> Access {
-        Access {
+impl From<Login> for ConnectOptions {
+    fn from(login: Login) -> ConnectOptions {
+        ConnectOptions {
             login,
             tls: Tls::default(),
             inbox: INBOX.to_owned(),
@@ -85,36 +84,36 @@ impl fmt::Display for ConnectError {
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 #[derive(Debug)]
 pub struct Client {
-    /// What we were told of, in any order.
-    named: Vec<Server>,
-    /// What the last server to advertise others advertised, in any order.
-    learnt: Vec<Server>,
-    /// Which of both is tried next.
+    /// The servers that the client was made with, in random order.
+    configured: Vec<Server>,
+    /// The servers of the last advertisement, in random order.
+    discovered: Vec<Server>,
+    /// Index of the next server to try, in both lists.
     next: usize,
-    access: Access,
+    options: ConnectOptions,
     name: String,
     ping_after: Duration,
     dialer: Dialer,
-    dice: Dice,
+    rng: Rng,
     backoff: Backoff,
     session: Option<Session>,
-    /// The server of the session, or of the last one. What its URL says is also for
-    /// those that it advertises.
+    /// The server of the present or last session. The login and TLS of its URL apply to
+    /// the servers that it advertises.
     current: Option<Server>,
     /// Why there is no session.
     reason: String,
     last_sid: u64,
 }
 
-/// How one try of every server went.
+/// The result of one attempt at each server.
 struct Round {
     failures: Vec<String>,
-    /// How many spoke and refused who we are.
+    /// Servers that refused the credentials.
     refusals: usize,
-    /// How many did not prove who they are.
+    /// Servers that did not prove their identity.
     unproven: usize,
-    /// How many spoke and were of no use.
-    others: usize,
+    /// Servers that answered and cannot be used for another reason.
+    unfit: usize,
     /// Whether every server was tried.
     complete: bool,
 }
@@ -122,27 +121,27 @@ struct Round {
 impl Client {
     /// Makes a client that is not connected yet.
     ///
-    /// `name` is shown in the server's list of connections. `ping_after` is the silence
-    /// after which a waiting client asks the server for a sign of life; after twice
-    /// that the connection is over.
+    /// `name` appears in the server's list of connections. A waiting client sends PING
+    /// after `ping_after` without a byte from the server, and ends the connection after
+    /// twice that time.
     #[must_use]
     pub fn new(
         servers: Vec<Server>,
-        access: impl Into<Access>,
+        options: impl Into<ConnectOptions>,
         name: String,
         ping_after: Duration,
     ) -> Client {
-        let (mut dice, mut named) = (Dice::new(), servers);
-        dice.shuffle(&mut named);
+        let (mut rng, mut configured) = (Rng::new(), servers);
+        rng.shuffle(&mut configured);
         Client {
-            named,
-            learnt: Vec::new(),
+            configured,
+            discovered: Vec::new(),
             next: 0,
-            access: access.into(),
+            options: options.into(),
             name,
             ping_after,
             dialer: Dialer::default(),
-            dice,
+            rng,
             backoff: Backoff::new(),
             session: None,
             current: None,
@@ -151,15 +150,15 @@ impl Client {
         }
     }
 
-    /// Connects unless connected: tries one server after the other, and after
-    /// each round of all of them waits a little longer than before.
+    /// Connects unless connected: tries one server after the other, and pauses after each
+    /// round of all servers, each time longer.
     ///
     /// A new connection has no subscriptions.
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`]. What trying again does not change is told after the first
-    /// round, before the deadline.
+    /// See [`ConnectError`]. An error that another attempt cannot change is returned after
+    /// the first round, before the deadline.
     pub fn connect(&mut self, deadline: Instant) -> Result<(), ConnectError> {
         if self.session.is_some() {
             return Ok(());
@@ -180,14 +179,14 @@ impl Client {
             if !round.complete {
                 return Err(ConnectError::Unreachable(self.reason.clone()));
             }
-            self.backoff.failed(sys::now(), &mut self.dice);
+            self.backoff.failed(sys::now(), &mut self.rng);
             if let Some(error) = round.verdict() {
                 return Err(error);
             }
         }
     }
 
-    /// Connects unless connected, but tries every server once only.
+    /// Connects unless connected, with one attempt at each server.
     ///
     /// # Errors
     ///
@@ -204,34 +203,34 @@ impl Client {
         Err(round.verdict().unwrap_or(unreachable))
     }
 
-    /// Returns whether a connection is believed to stand.
+    /// Returns whether there is a connection that has not failed yet.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Returns what the connected server said of itself last.
+    /// Returns the last INFO of the connected server.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
         self.session.as_ref().map(|session| session.link().info())
     }
 
-    /// Returns what the server refused beside what was asked for, as far as it was heard.
+    /// Returns the refusals of the server that belonged to no request, as received so far.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn server_errors(&self) -> Vec<String> {
         let session = self.session.as_ref();
         session.map_or_else(Vec::new, |session| session.warned().to_vec())
     }
 
-    /// Subscribes, for as long as this connection stands. Whether the server
-    /// permits it is not known here; if it does not, a warning is logged.
+    /// Subscribes, for the life of this connection. A server that does not permit it
+    /// says so later; then a warning is logged.
     ///
     /// # Errors
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<Sid, RequestError> {
         let sid = self.next_sid();
-        self.ask(|session| session.subscribe(subject, sid))?;
+        self.with_session(|session| session.subscribe(subject, sid))?;
         Ok(sid)
     }
 
@@ -239,7 +238,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`RequestError`], which tells what may have happened all the same.
+    /// See [`RequestError`], which says whether the request may have had an effect.
     pub fn request(
         &mut self,
         subject: &str,
@@ -247,10 +246,10 @@ impl Client {
         payload: &[u8],
         deadline: Instant,
     ) -> Result<Message, RequestError> {
-        self.ask(|session| session.request(subject, headers, payload, deadline))
+        self.with_session(|session| session.request(subject, headers, payload, deadline))
     }
 
-    /// Sends a message and does not care what becomes of it.
+    /// Sends a message without waiting for a reply.
     ///
     /// # Errors
     ///
@@ -261,38 +260,38 @@ impl Client {
         headers: &[(&str, &str)],
         payload: &[u8],
     ) -> Result<(), RequestError> {
-        self.ask(|session| session.publish(subject, headers, payload))
+        self.with_session(|session| session.publish(subject, headers, payload))
     }
 
     /// Waits for a message, for `wake` to become readable, for `deadline`, or for
-    /// the end of the connection. `None` waits for ever. Messages that came during
+    /// the end of the connection. `None` waits for ever. Messages that arrived during
     /// a request are returned first.
     ///
-    /// A server that is about to shut down is left here, if there is another.
-    pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Event {
+    /// The call leaves a server that is about to shut down, if there is another.
+    pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> ClientEvent {
         loop {
             if let Some(reason) = self.leave_lame_duck() {
-                return Event::Gone(reason);
+                return ClientEvent::Gone(reason);
             }
             let Some(session) = &mut self.session else {
-                return Event::Gone(self.reason.clone());
+                return ClientEvent::Gone(self.reason.clone());
             };
             let event = session.wait(wake, deadline);
-            self.settle();
+            self.follow_session();
             match event {
-                Some(Event::Gone(_)) => return Event::Gone(self.reason.clone()),
+                Some(ClientEvent::Gone(_)) => return ClientEvent::Gone(self.reason.clone()),
                 Some(event) => return event,
                 None if deadline.is_some_and(|deadline| sys::now() >= deadline) => {
-                    return Event::Elapsed;
+                    return ClientEvent::Elapsed;
                 }
                 None => {}
             }
         }
     }
 
-    fn ask<T>(
+    fn with_session<T>(
         &mut self,
-        ask: impl FnOnce(&mut Session) -> Result<T, RequestError>,
+        call: impl FnOnce(&mut Session) -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
         let Some(session) = &mut self.session else {
             return Err(RequestError::NotSent(format!(
@@ -300,17 +299,17 @@ impl Client {
                 self.reason
             )));
         };
-        let outcome = ask(session);
-        self.settle();
+        let outcome = call(session);
+        self.follow_session();
         outcome
     }
 
-    /// Draws the conclusions from what happened to the session.
-    fn settle(&mut self) {
+    /// Takes over a changed INFO and the end of the session.
+    fn follow_session(&mut self) {
         let Some(session) = &mut self.session else {
             return;
         };
-        if session.take_news() {
+        if session.take_info_changed() {
             let info = session.link().info();
             let urls = info.connect_urls.clone();
             self.learn(&urls);
@@ -321,14 +320,18 @@ impl Client {
         }
     }
 
-    /// Ends the connection, so that another server is tried next; says whether there
-    /// is another. Without one nothing is ended.
+    /// Ends the connection, so that another server is tried next, and returns true.
+    /// Without another server it keeps the connection and returns false.
     pub fn leave(&mut self, reason: &str) -> bool {
         let Some(here) = self.server().map(|info| info.address.clone()) else {
             return false;
         };
         let elsewhere = |server: &Server| server.to_string() != here;
-        let another = self.named.iter().chain(&self.learnt).any(elsewhere);
+        let another = self
+            .configured
+            .iter()
+            .chain(&self.discovered)
+            .any(elsewhere);
         if another {
             self.end(reason);
         }
@@ -341,9 +344,9 @@ impl Client {
         };
         self.reason = format!("{}: {reason}", session.link().info().address);
         let now = sys::now();
-        // A server that takes connections and drops them must not be hammered.
+        // A server that accepts connections and drops them must not be flooded.
         match now.since(session.opened_at()) < BACKOFF_MAX {
-            true => self.backoff.failed(now, &mut self.dice),
+            true => self.backoff.failed(now, &mut self.rng),
             false => self.backoff.reset(),
         }
     }
@@ -354,8 +357,7 @@ impl Client {
             .then(|| self.reason.clone())
     }
 
-    /// Replaces what was learnt before. A server that advertises nobody says
-    /// nothing about the others.
+    /// Replaces the list of discovered servers. An empty advertisement changes nothing.
     fn learn(&mut self, urls: &[String]) {
         let Some(current) = self.current.as_ref().filter(|_| !urls.is_empty()) else {
             return;
@@ -363,10 +365,10 @@ impl Client {
         let parsed = urls.iter().filter_map(|url| current.advertised(url));
         let same =
             |one: &Server, other: &Server| (&one.host, one.port) == (&other.host, other.port);
-        let unknown = |server: &Server| !self.named.iter().any(|named| same(named, server));
-        self.learnt = parsed.filter(unknown).collect();
-        self.dice.shuffle(&mut self.learnt);
-        self.learnt.truncate(LEARNT_MAX);
+        let unknown = |server: &Server| !self.configured.iter().any(|named| same(named, server));
+        self.discovered = parsed.filter(unknown).collect();
+        self.rng.shuffle(&mut self.discovered);
+        self.discovered.truncate(DISCOVERED_MAX);
     }
 
     fn try_all(&mut self, deadline: Instant) -> Result<(), Round> {
@@ -374,10 +376,10 @@ impl Client {
             failures: Vec::new(),
             refusals: 0,
             unproven: 0,
-            others: 0,
+            unfit: 0,
             complete: false,
         };
-        let count = self.named.len() + self.learnt.len();
+        let count = self.configured.len() + self.discovered.len();
         for left in (1..=count).rev() {
             let now = sys::now();
             if now >= deadline {
@@ -385,7 +387,7 @@ impl Client {
             }
             let index = self.next % count;
             self.next = (index + 1) % count;
-            let mut both = self.named.iter().chain(&self.learnt);
+            let mut both = self.configured.iter().chain(&self.discovered);
             let Some(server) = both.nth(index).cloned() else {
                 continue;
             };
@@ -395,7 +397,7 @@ impl Client {
                 Ok(session) => {
                     self.session = Some(session);
                     self.current = Some(server);
-                    self.settle();
+                    self.follow_session();
                     return Ok(());
                 }
                 Err(fault) => round.note(&server, fault),
@@ -405,29 +407,29 @@ impl Client {
         Err(round)
     }
 
-    fn try_one(&mut self, server: &Server, deadline: Instant) -> Result<Session, OpenFault> {
-        let unreachable = |text: String| OpenFault::Unreachable(text);
+    fn try_one(&mut self, server: &Server, deadline: Instant) -> Result<Session, HandshakeError> {
+        let unreachable = |text: String| HandshakeError::Unreachable(text);
         let login = match server.login == Login::None {
-            true => &self.access.login,
+            true => &self.options.login,
             false => &server.login,
         };
         let credentials = login.read();
-        let credentials: Credentials = credentials.map_err(OpenFault::Unsafe)?;
+        let credentials: Credentials = credentials.map_err(HandshakeError::Unsafe)?;
         let sid = self.next_sid();
-        let inbox = Inbox::new(&self.access.inbox, sid);
+        let inbox = Inbox::new(&self.options.inbox, sid);
         let inbox = inbox.map_err(|error| unreachable(super::why(&error)))?;
         let mut first = Vec::new();
         inbox
             .subscribe(&mut first)
             .map_err(|error| unreachable(error.to_string()))?;
-        let hello = Hello {
+        let options = Handshake {
             credentials: &credentials,
-            tls: &self.access.tls,
+            tls: &self.options.tls,
             name: &self.name,
             first: &first,
             ping_after: self.ping_after,
         };
-        let link = Link::open(&mut self.dialer, server, &hello, deadline)?;
+        let link = Link::open(&mut self.dialer, server, &options, deadline)?;
         Ok(Session::new(link, inbox))
     }
 
@@ -438,32 +440,32 @@ impl Client {
 }
 
 impl Round {
-    fn note(&mut self, server: &Server, fault: OpenFault) {
+    fn note(&mut self, server: &Server, fault: HandshakeError) {
         let reason = match fault {
-            OpenFault::Credentials(text) => {
+            HandshakeError::Credentials(text) => {
                 self.refusals += 1;
                 text
             }
-            OpenFault::Unsafe(text) => {
+            HandshakeError::Unsafe(text) => {
                 self.unproven += 1;
                 text
             }
-            OpenFault::Unfit(text) => {
-                self.others += 1;
+            HandshakeError::Unfit(text) => {
+                self.unfit += 1;
                 text
             }
-            OpenFault::Unreachable(text) => text,
+            HandshakeError::Unreachable(text) => text,
         };
         self.failures.push(format!("{server}: {reason}"));
     }
 
-    /// Returns why trying again would change nothing, if it would not.
+    /// Returns the error that another attempt would not change, if there is one.
     fn verdict(&self) -> Option<ConnectError> {
         match self {
             Round {
                 complete: false, ..
             }
-            | Round { others: 1.., .. } => None,
+            | Round { unfit: 1.., .. } => None,
             Round { refusals: 1.., .. } => Some(ConnectError::Credentials(self.text())),
             Round { unproven: 1.., .. } => Some(ConnectError::Unsafe(self.text())),
             Round { .. } => None,
@@ -471,10 +473,10 @@ impl Round {
     }
 
     fn text(&self) -> String {
-        let told = self.failures.len().min(TOLD_MAX);
-        let mut text = self.failures[..told].join("; ");
-        match self.failures.len() - told {
-            0 if told == 0 => text.push_str("no server was tried"),
+        let shown = self.failures.len().min(FAILURES_SHOWN_MAX);
+        let mut text = self.failures[..shown].join("; ");
+        match self.failures.len() - shown {
+            0 if shown == 0 => text.push_str("no server was tried"),
             0 => {}
             more => text.push_str(&format!("; and {more} more")),
         }

@@ -1,17 +1,17 @@
-//! Bytes from the server to operations, whatever pieces they come in.
+//! Bytes from the server, in any pieces, to operations.
 //!
-//! The decoder holds at most one unfinished operation and what came with it in
-//! the same read. Anything larger than its limit is refused when its length is
-//! known, before room is made for it. After the first error it stays refused:
-//! nothing after it can be trusted to begin where an operation begins.
+//! The decoder holds at most one unfinished operation and the rest of one read. It
+//! refuses an operation above its limit as soon as it knows the length, before it
+//! allocates memory. After the first error it refuses all further bytes: they cannot
+//! be trusted to begin where an operation begins.
 
 use std::fmt;
 
 use super::headers::Headers;
 use crate::core::text::sanitize;
 
-/// Most bytes that may be fed at once, and so the size of one read. One page
-/// more or less makes no difference: replies are a few hundred bytes.
+/// Most bytes that may be fed at once, and the size of one read. Replies have a few
+/// hundred bytes.
 pub(crate) const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest INFO line, without its end. An entry of `connect_urls` takes some 25
@@ -23,36 +23,36 @@ pub(crate) const INFO_LINE_BYTES_MAX: usize = 64 * 1024;
 /// and adds a reply subject and the sizes.
 pub(crate) const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Largest header block and payload of one message together: what a server
-/// allows by default. What putex asks for is a few KiB.
+/// Largest header block and payload of one message together: the server's default
+/// limit. The messages of putex have a few KiB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Most bytes that the decoder ever holds: a whole message with its line end,
 /// and one read.
 pub(crate) const BUFFER_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 2 + READ_BYTES_MAX;
 
-/// Room that an empty decoder keeps; what a large message needed beyond it is
-/// given back.
+/// Capacity that an empty decoder keeps; the memory of a large message beyond it is
+/// freed.
 const IDLE_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
 
 const _: () = assert!(INFO_LINE_BYTES_MAX + 2 + READ_BYTES_MAX <= BUFFER_BYTES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= INFO_LINE_BYTES_MAX);
 
-/// A message as it was delivered.
+/// A delivered message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The subject it was published to.
+    /// The subject that it was published to.
     pub subject: String,
-    /// Where an answer is expected.
+    /// The subject for an answer.
     pub reply: Option<String>,
-    /// Its header block, empty when it has none.
+    /// Its header block; empty when it has none.
     pub headers: Headers,
-    /// Everything after the headers.
+    /// The bytes after the headers.
     pub payload: Vec<u8>,
 }
 
 impl Message {
-    /// Returns roughly the memory that it takes, in bytes.
+    /// Returns the approximate memory that it occupies, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let reply = self.reply.as_ref().map_or(0, String::len);
         let content = self.headers.block_bytes() + self.payload.len();
@@ -63,11 +63,11 @@ impl Message {
 /// One operation of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ServerOp {
-    /// `INFO <json>[ ]\r\n`, first of all and again at any time.
+    /// `INFO <json>[ ]\r\n`, the first operation, and again at any time.
     Info(String),
     /// `MSG <subject> <sid> [reply-to] <#bytes>\r\n[payload]\r\n`
     Msg {
-        /// Which subscription it is for: deliveries are told apart by this alone.
+        /// The subscription; it alone identifies the receiver of a delivery.
         sid: u64,
         /// The message, without headers.
         message: Message,
@@ -75,7 +75,7 @@ pub(crate) enum ServerOp {
     /// `HMSG <subject> <sid> [reply-to] <#header bytes> <#total bytes>\r\n`
     /// `[headers]\r\n\r\n[payload]\r\n`
     Hmsg {
-        /// Which subscription it is for.
+        /// The subscription.
         sid: u64,
         /// The message, with headers.
         message: Message,
@@ -90,18 +90,18 @@ pub(crate) enum ServerOp {
     Err(String),
 }
 
-/// The server sent what no NATS server sends.
+/// The server violated the NATS protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
-    /// When a line begins with no known word. Holds the beginning, made printable.
+    /// When a line begins with an unknown word. Holds its beginning, made printable.
     UnknownVerb(String),
     /// When a line is longer than its limit.
     LineTooLong,
     /// When a message is longer than [`MESSAGE_BYTES_MAX`].
     MessageTooLarge,
-    /// When an operation breaks its grammar. Holds what is wrong.
+    /// When an operation breaks its grammar. Holds the reason.
     Malformed(&'static str),
-    /// When more is fed than is taken out: a bug in putex, never the server's.
+    /// When more bytes are fed than [`READ_BYTES_MAX`] permits: a bug in putex.
     Overflow,
 }
 
@@ -122,13 +122,13 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// Collects bytes and gives out operations.
+/// Collects bytes and returns operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoder {
     buffer: Vec<u8>,
-    /// Where in `buffer` the unfinished operation begins.
+    /// Start of the unfinished operation in `buffer`.
     start: usize,
-    /// How far `buffer` was searched for a line end in vain.
+    /// End of the part of `buffer` that is known to have no line end.
     searched: usize,
     /// The message whose line has been read and whose body has not.
     body: Option<Body>,
@@ -152,7 +152,7 @@ enum Line {
 }
 
 impl Decoder {
-    /// Takes the next bytes of the stream.
+    /// Appends the next bytes of the stream.
     ///
     /// Call [`Decoder::next`] until it returns `None` before feeding again, and
     /// feed at most [`READ_BYTES_MAX`]: then it always fits.
@@ -193,12 +193,12 @@ impl Decoder {
         step.map_err(|error| self.die(error))
     }
 
-    /// Returns whether nothing was fed that was not returned.
+    /// Returns whether no bytes are left over.
     pub(super) fn is_blank(&self) -> bool {
         self.buffer.is_empty() && self.body.is_none()
     }
 
-    /// Returns how many bytes of memory the buffer takes.
+    /// Returns the capacity of the buffer in bytes.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held_bytes(&self) -> usize {
         self.buffer.capacity()
@@ -228,10 +228,10 @@ impl Decoder {
         }
     }
 
-    /// Returns where the first line ends, without and with its line end.
+    /// Returns the end of the first line, without and with its line end.
     fn find_line(&mut self) -> Result<Option<(usize, usize)>, ProtocolError> {
         let unread = &self.buffer[self.start..];
-        // Only INFO begins with this letter, so the limit is known at once.
+        // Only INFO begins with an I, so the limit is known from the first byte.
         let limit = match unread.first() {
             Some(b'I' | b'i') => INFO_LINE_BYTES_MAX,
             Some(_) | None => LINE_BYTES_MAX,
@@ -240,7 +240,7 @@ impl Decoder {
         let newline = self.buffer[from..].iter().position(|&byte| byte == b'\n');
         let Some(newline) = newline.map(|at| from + at) else {
             self.searched = self.buffer.len();
-            // One more byte may be the carriage return of a line that just fits.
+            // One more byte may be the carriage return of a line of the largest length.
             if unread.len() > limit + 1 {
                 return Err(ProtocolError::LineTooLong);
             }
@@ -254,7 +254,7 @@ impl Decoder {
         Ok(Some((self.start + length, newline + 1)))
     }
 
-    /// Gives the message out when all of it is here, else keeps `body` for later.
+    /// Returns the message once all of its bytes are here, else keeps `body`.
     fn finish(&mut self, body: Body) -> Result<Option<ServerOp>, ProtocolError> {
         let unread = &self.buffer[self.start..];
         if unread.len() < body.total_bytes + 2 {
@@ -356,8 +356,8 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
     let total_bytes = fits(total).ok_or(ProtocolError::MessageTooLarge)?;
     // Not larger than the total, which fits.
     let header_bytes = header.map(|header| fits(header).unwrap_or(0));
-    // Others choose the subject where a subscription has a wildcard: one that is
-    // not text must not cost the connection.
+    // With a wildcard subscription other clients choose the subject: a subject that
+    // is not text must not end the connection.
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     Ok(Body {
         sid,

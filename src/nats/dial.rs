@@ -1,9 +1,9 @@
 //! From a name to a connected socket, by a deadline.
 //!
-//! Looking a name up has no deadline of its own, so it is done on another
-//! thread, which is left to itself when the deadline comes first. The next try
-//! for the same name waits for the same thread: a dead name service costs one
-//! thread for each name and not one for each try.
+//! A lookup of a name has no deadline of its own, so another thread performs it and
+//! keeps running when the deadline passes first. The next attempt for the same name
+//! waits for the same thread: a dead name service costs one thread per name, not one
+//! per attempt.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -21,19 +21,19 @@ use super::why;
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Waker, Want};
 
-/// Most addresses of one name that are tried: each gets a share of the deadline,
-/// and a smaller share is of no use.
+/// Most addresses of one name that are tried: each gets a share of the time, and a
+/// smaller share is useless.
 const ADDRESSES_MAX: usize = 8;
 
-/// Most lookups that may be under way: what a dead name service can cost in
-/// threads, however many names a server advertises.
+/// Most lookups at a time. Bounds the threads that a dead name service can occupy,
+/// however many names a server advertises.
 const LOOKUPS_MAX: usize = 16;
 
-/// How long after its beginning a lookup's answer may be used. One that came too
-/// late for its try is there for the next, but not for one on another day.
+/// Greatest age of an answer, counted from the start of its lookup. An answer that was
+/// too late for its attempt serves the next one, but not an attempt much later.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Lookups that have not ended, one for each name at most.
+/// The lookups under way, at most one per name.
 #[derive(Debug, Default)]
 pub(super) struct Dialer {
     lookups: Vec<Lookup>,
@@ -48,11 +48,11 @@ struct Lookup {
 }
 
 impl Dialer {
-    /// Connects to the first address of `server` that takes the connection.
+    /// Connects to the first address of `server` that accepts the connection.
     ///
     /// # Errors
     ///
-    /// The reason, without the server's name, when none did by the deadline.
+    /// The reason, without the server's name, when none accepted by the deadline.
     pub(super) fn dial(
         &mut self,
         server: &Server,
@@ -92,7 +92,7 @@ impl Dialer {
             return Err(format!("its name was not looked up within {took}"));
         }
         let lookup = self.lookups.swap_remove(index);
-        // The thread sends before it wakes, so nothing to receive means that it died.
+        // The thread sends before it wakes: an empty channel means that it died.
         match lookup.answer.try_recv() {
             Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(error)) => Err(why(&error)),
@@ -100,7 +100,7 @@ impl Dialer {
         }
     }
 
-    /// Begins to look a name up, unless that is under way; returns which lookup it is.
+    /// Starts the lookup of a name unless it is under way; returns its index.
     fn begin(&mut self, host: &str) -> Result<usize, String> {
         let began = sys::now();
         let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
@@ -122,19 +122,19 @@ impl Dialer {
     }
 }
 
-/// Looks the names of servers up, all at once; says which have no address, and why.
+/// Looks up the names of all servers at once. Returns those without an address, and why.
 ///
 /// # Errors
 ///
-/// When the system has no timer to give.
-pub fn unknown_names(servers: &[Server], deadline: Instant) -> io::Result<Vec<String>> {
+/// When the system has no timer left.
+pub fn unresolved_names(servers: &[Server], deadline: Instant) -> io::Result<Vec<String>> {
     let (mut dialer, alarm) = (Dialer::default(), Alarm::new()?);
     let mut hosts: Vec<&str> = servers.iter().map(|server| server.host.as_str()).collect();
     hosts.retain(|host| host.parse::<IpAddr>().is_err());
     hosts.sort_unstable();
     hosts.dedup();
     for host in hosts.iter().take(LOOKUPS_MAX) {
-        // What cannot be begun is told below.
+        // The loop below reports a lookup that could not start.
         let _ = dialer.begin(host);
     }
     let mut unknown = Vec::new();
@@ -194,7 +194,7 @@ fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> Result<TcpS
     }
     let outcome = sockopt::socket_error(&stream).and_then(|outcome| outcome);
     outcome.map_err(|errno| why(&errno.into()))?;
-    // A port from which the kernel also takes our own can be connected to itself.
+    // A socket can connect to itself when the port is in the kernel's own range.
     if stream.local_addr().is_ok_and(|local| local == address) {
         return Err(why(&Errno::CONNREFUSED.into()));
     }
@@ -202,7 +202,7 @@ fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> Result<TcpS
     Ok(stream)
 }
 
-/// Begins to connect, without waiting.
+/// Starts to connect without waiting.
 fn start(address: SocketAddr) -> io::Result<TcpStream> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(refused.expect_err("nobody listens"), "connection refused");
     }
 
-    /// A lookup that ends when the test says so.
+    /// A lookup that ends when the test sends its answer.
     fn pending(host: &str) -> (Lookup, Sender<io::Result<Vec<IpAddr>>>) {
         let (sender, answer) = bounded(1);
         let done = Arc::new(Waker::new().expect("a descriptor"));

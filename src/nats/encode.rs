@@ -1,5 +1,5 @@
-//! Operations to bytes. What cannot be written safely is an error and writes
-//! nothing: no subject, name or value can begin another line.
+//! Operations to bytes. A subject, name or value that could begin another line is an
+//! error, and nothing is written.
 
 use std::fmt;
 
@@ -48,8 +48,8 @@ impl fmt::Display for EncodeError {
 
 /// `CONNECT <json>\r\n`
 ///
-/// `verbose` and `pedantic` are said to be false because a missing `verbose`
-/// means true to the server. `nonce` is what the server wants signed.
+/// `verbose` and `pedantic` are sent as false because the server takes a missing
+/// `verbose` for true. `nonce` is the text that the server wants signed.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ enum Wildcards {
 /// The server swallows a publish to a bad subject silently, so it is refused here.
 fn check_subject(subject: &str, wildcards: Wildcards) -> Result<(), EncodeError> {
     let refused = || EncodeError::Subject(subject.escape_debug().to_string());
-    let bad = |letter: char| letter.is_whitespace() || letter.is_control();
+    let bad = |c: char| c.is_whitespace() || c.is_control();
     if subject.chars().any(bad) {
         return Err(refused());
     }

@@ -13,15 +13,15 @@ use super::url::Server;
 pub(super) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
-/// What a script says and hears over one connection.
+/// One connection, as a script uses it.
 pub(crate) struct Peer {
     stream: TcpStream,
-    heard: Vec<u8>,
-    /// What the client calls its inbox subscription.
+    received: Vec<u8>,
+    /// The sid of the inbox subscription of the client.
     pub(super) inbox: String,
 }
 
-/// One frame of the client: its line in words, and its headers and payload.
+/// One frame of the client: the words of its line, and its headers and payload.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) words: Vec<String>,
@@ -38,13 +38,13 @@ impl Frame {
 type Script = Box<dyn FnOnce(&mut Peer) + Send>;
 
 /// A listener whose scripts run one after the other, one for each connection.
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     port: u16,
     thread: JoinHandle<()>,
 }
 
-impl Fake {
-    pub(crate) fn new(scripts: Vec<Script>) -> Fake {
+impl FakeServer {
+    pub(crate) fn new(scripts: Vec<Script>) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let thread = thread::spawn(move || {
@@ -55,17 +55,17 @@ impl Fake {
                 stream.set_nodelay(true).expect("an option");
                 script(&mut Peer {
                     stream,
-                    heard: Vec::new(),
+                    received: Vec::new(),
                     inbox: String::new(),
                 });
             }
         });
-        Fake { port, thread }
+        FakeServer { port, thread }
     }
 
     /// One connection, one script.
-    pub(crate) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> Fake {
-        Fake::new(vec![Box::new(script)])
+    pub(crate) fn once(script: impl FnOnce(&mut Peer) + Send + 'static) -> FakeServer {
+        FakeServer::new(vec![Box::new(script)])
     }
 
     pub(crate) fn server(&self) -> Server {
@@ -87,14 +87,14 @@ impl Fake {
 }
 
 impl Peer {
-    pub(super) fn say(&mut self, text: &str) {
+    pub(super) fn send(&mut self, text: &str) {
         self.stream
             .write_all(text.as_bytes())
             .expect("the client reads");
     }
 
-    /// Says it in pieces of `size` bytes, with pauses, so that they are read apart.
-    pub(super) fn say_slowly(&mut self, text: &str, size: usize) {
+    /// Sends it in pieces of `size` bytes, with pauses, so that they are read apart.
+    pub(super) fn send_slowly(&mut self, text: &str, size: usize) {
         for piece in text.as_bytes().chunks(size) {
             self.stream.write_all(piece).expect("the client reads");
             thread::sleep(Duration::from_millis(1));
@@ -109,10 +109,10 @@ impl Peer {
     }
 
     /// Sends INFO and answers the handshake. Returns its CONNECT line.
-    pub(crate) fn welcome(&mut self) -> String {
-        self.say(&format!("INFO {INFO} \r\n"));
+    pub(crate) fn accept_client(&mut self) -> String {
+        self.send(&format!("INFO {INFO} \r\n"));
         let connect = self.take_handshake();
-        self.say("PONG\r\n");
+        self.send("PONG\r\n");
         connect
     }
 
@@ -132,21 +132,21 @@ impl Peer {
 
     pub(super) fn frame(&mut self) -> Frame {
         let end = loop {
-            match self.heard.windows(2).position(|pair| pair == b"\r\n") {
+            match self.received.windows(2).position(|pair| pair == b"\r\n") {
                 Some(end) => break end,
-                None => assert!(self.hear(), "the client left"),
+                None => assert!(self.receive(), "the client left"),
             }
         };
-        let line = String::from_utf8(self.heard.drain(..end + 2).collect()).expect("text");
+        let line = String::from_utf8(self.received.drain(..end + 2).collect()).expect("text");
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let mut body = String::new();
         if words[0].ends_with("PUB") {
             let size: usize = words[words.len() - 1].parse().expect("a size");
-            while self.heard.len() < size + 2 {
-                assert!(self.hear(), "the client left");
+            while self.received.len() < size + 2 {
+                assert!(self.receive(), "the client left");
             }
-            body = String::from_utf8(self.heard.drain(..size).collect()).expect("text");
-            assert_eq!(self.heard.drain(..2).collect::<Vec<u8>>(), b"\r\n");
+            body = String::from_utf8(self.received.drain(..size).collect()).expect("text");
+            assert_eq!(self.received.drain(..2).collect::<Vec<u8>>(), b"\r\n");
         }
         Frame { words, body }
     }
@@ -155,13 +155,13 @@ impl Peer {
     pub(crate) fn answer(&mut self, payload: &str) {
         let frame = self.frame();
         let (reply, inbox, size) = (frame.reply(), &self.inbox, payload.len());
-        self.say(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
+        self.send(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
     }
 
     /// Waits until the client has closed the connection and returns what else it sent.
     pub(super) fn rest(&mut self) -> String {
-        while self.hear() {}
-        String::from_utf8_lossy(&self.heard).into_owned()
+        while self.receive() {}
+        String::from_utf8_lossy(&self.received).into_owned()
     }
 
     /// Ends the connection with a reset, which the drop of the peer then sends.
@@ -170,10 +170,10 @@ impl Peer {
         sockopt::set_socket_linger(&self.stream, linger).expect("an option");
     }
 
-    fn hear(&mut self) -> bool {
+    fn receive(&mut self) -> bool {
         let mut chunk = [0; 4096];
         let count = self.stream.read(&mut chunk).unwrap_or(0);
-        self.heard.extend_from_slice(&chunk[..count]);
+        self.received.extend_from_slice(&chunk[..count]);
         count > 0
     }
 }

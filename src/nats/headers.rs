@@ -1,22 +1,22 @@
 //! The header block of a message: a version line, perhaps with a status, then
 //! `Name: value` lines.
 //!
-//! The block is kept as it came and searched when asked, so that a block of many
-//! short lines costs no more memory than its bytes.
+//! The block is stored as received and searched on each lookup, so that a block of
+//! many short lines takes no more memory than its bytes.
 
 use std::fmt;
 
-/// What every header block begins with.
+/// The first bytes of every header block.
 const VERSION: &str = "NATS/1.0";
 
-/// The status of a message that reached nobody.
+/// The status of a request that no subscriber received.
 pub const NO_RESPONDERS: u16 = 503;
 
 /// `NATS/1.0[ <status>[ <description>]]\r\n[<name>: <value>\r\n]...\r\n`
 ///
-/// Names are case-sensitive, as they are for the server. Any client can publish
-/// any block, so nothing here is an error: a block without the version line has
-/// no status and no fields, and a line that is not a field is passed over.
+/// Names are case-sensitive, as on the server. Any client can publish any block, so
+/// no block is an error: a block without the version line has no status and no
+/// fields, and a line that is not a field is skipped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers {
     /// The whole block; empty when there is none or it has no version line.
@@ -24,7 +24,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Takes a block as it was received. Bytes that are not UTF-8 are replaced.
+    /// Stores a block as received. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn parse(block: &[u8]) -> Headers {
         if !block.starts_with(VERSION.as_bytes()) {
@@ -34,7 +34,7 @@ impl Headers {
         Headers { block }
     }
 
-    /// Returns the status, such as 503 or 404, where the version line has one.
+    /// Returns the status of the version line, such as 503 or 404.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         let word = self.version_rest().split([' ', '\t']).next()?;
@@ -44,7 +44,7 @@ impl Headers {
         word.parse().ok()
     }
 
-    /// Returns what follows the status, or a blank.
+    /// Returns the text after the status; empty when there is none.
     #[must_use]
     pub fn description(&self) -> &str {
         match self.status() {
@@ -61,7 +61,7 @@ impl Headers {
             .map(|field| field.1)
     }
 
-    /// Returns all fields in their order, repeated ones too.
+    /// Returns all fields in their order, including repeated ones.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.block.lines().skip(1).filter_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -81,7 +81,7 @@ impl Headers {
         self.block.len()
     }
 
-    /// Returns what follows the version in the first line.
+    /// Returns the rest of the first line after the version.
     fn version_rest(&self) -> &str {
         let line = self.block.lines().next().unwrap_or_default();
         trim(line.strip_prefix(VERSION).unwrap_or_default())
@@ -94,8 +94,8 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Removes what servers and clients put around names and values. A lone carriage
-/// return is part of a damaged line end.
+/// Removes the blanks that servers and clients put around names and values. A lone
+/// carriage return is part of a damaged line end.
 fn trim(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\r'])
 }

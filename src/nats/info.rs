@@ -1,20 +1,20 @@
-//! What a server says of itself.
+//! The INFO of a server.
 
 use serde_json::Value;
 
 use crate::core::text::sanitize;
 
-/// Largest payload that is assumed when a server names none: its own default.
+/// Largest payload assumed for a server that names none: the server's default.
 const PAYLOAD_BYTES_DEFAULT: usize = 1024 * 1024;
 
-/// The parts of INFO that matter here.
+/// The fields of INFO that this client uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Where we reached it, `host:port`.
+    /// Its address as this client reached it, `host:port`.
     pub address: String,
-    /// Its name; its identity when nobody named it.
+    /// Its name; its server id when it has no name.
     pub name: String,
-    /// Its version, such as `2.15.1`. Others of its cluster may have another.
+    /// Its version, such as `2.15.1`. Other servers of its cluster may differ.
     pub version: String,
     /// Its cluster's name, when it is in one.
     pub cluster: Option<String>,
@@ -24,27 +24,26 @@ pub struct ServerInfo {
     pub jetstream: bool,
     /// The level of the JetStream API, from 2.12 on.
     pub api_level: Option<u64>,
-    /// Largest header block and payload together that it takes, in bytes.
+    /// Largest size that it accepts for header block and payload together, in bytes.
     pub max_payload: usize,
     /// Other servers of its cluster, `host:port`.
     pub connect_urls: Vec<String>,
-    /// Whether it is about to shut down and wants its clients gone.
+    /// Whether it is about to shut down and asks its clients to leave.
     pub lame_duck: bool,
-    /// Whether it understands headers.
+    /// Whether it supports headers.
     pub headers: bool,
     /// Whether it refuses connections without credentials.
     pub auth_required: bool,
     /// Whether it refuses connections without TLS.
     pub tls_required: bool,
-    /// Whether it can do TLS.
+    /// Whether it supports TLS.
     pub tls_available: bool,
-    /// What it wants signed by those who have a key.
+    /// The text that a client with an nkey must sign.
     pub nonce: Option<String>,
 }
 
 impl ServerInfo {
-    /// Reads the JSON of an INFO. What is missing or of another type is taken to
-    /// be absent.
+    /// Reads the JSON of an INFO. A field of another type counts as absent.
     ///
     /// # Errors
     ///
@@ -54,7 +53,7 @@ impl ServerInfo {
         if !value.is_object() {
             return Err("INFO is not a JSON object");
         }
-        // These are logged, and must not make lines of their own.
+        // These texts are logged and must not begin lines of their own.
         let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
         let max_payload = value["max_payload"]

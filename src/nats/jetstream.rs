@@ -1,46 +1,45 @@
-//! The JSON of the few JetStream requests that are made, and of their answers.
-//! Pure: bytes in, values out.
+//! The JSON of the JetStream requests of this program and of their answers. Pure.
 //!
 //! | request | subject | body |
 //! |---|---|---|
-//! | what is this bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
-//! | make it | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
-//! | leader's last message of a key | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
-//! | the same from any replica | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
+//! | inspect a bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
+//! | create a bucket | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
+//! | read a key, from the leader | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
+//! | read a key, from any replica | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
-//! An error is told by its `err_code` and nothing else. Its text is shown to
-//! people, with one exception that nothing depends on: [`ApiError::revision`].
+//! Decisions depend on the `err_code` of an error only. Its text is for people, with one
+//! exception that no decision depends on: [`ApiError::revision`].
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::bucket::Config;
-use super::letters;
+use super::bucket::StreamConfig;
+use super::encoding;
 use crate::core::text::sanitize;
 
-/// `err_code`s that decide something.
+/// The `err_code`s that this program distinguishes.
 pub mod code {
-    /// The request was understood by nobody.
+    /// The request is malformed.
     pub const BAD_REQUEST: u64 = 10003;
     /// The leader is unknown, or the server is still starting.
     pub const UNAVAILABLE: u64 = 10008;
-    /// The server is out of memory, disk or streams.
+    /// The server has no memory, disk or streams left.
     pub const INSUFFICIENT_RESOURCES: u64 = 10023;
     /// The stream has no such message.
     pub const NO_MESSAGE: u64 = 10037;
     /// The account has no JetStream.
     pub const NOT_FOR_ACCOUNT: u64 = 10039;
-    /// The server is out of reserved storage.
+    /// The server has no reserved storage left.
     pub const STORAGE_EXCEEDED: u64 = 10047;
     /// The request has a field that the server does not know.
     pub const INVALID_JSON: u64 = 10025;
     /// The stream's configuration is refused.
     pub const INVALID_CONFIG: u64 = 10052;
-    /// The message is larger than the stream takes.
+    /// The message is larger than the stream permits.
     pub const MESSAGE_TOO_LARGE: u64 = 10054;
-    /// The stream exists and differs.
+    /// The stream exists with another configuration.
     pub const NAME_IN_USE: u64 = 10058;
     /// No such stream.
     pub const STREAM_NOT_FOUND: u64 = 10059;
@@ -50,11 +49,11 @@ pub mod code {
     pub const SUBJECTS_OVERLAP: u64 = 10065;
     /// Compare-and-set refused: the key stands at another revision.
     pub const WRONG_LAST: u64 = 10071;
-    /// More than one replica was asked of a server that stands alone.
+    /// More than one replica was requested from a server without a cluster.
     pub const NOT_CLUSTERED: u64 = 10074;
-    /// The store failed, or a limit of the stream was met.
+    /// The store failed, or the stream is at a limit.
     pub const STORE_FAILED: u64 = 10077;
-    /// The stream takes no messages any more.
+    /// The stream accepts no more messages.
     pub const SEALED: u64 = 10109;
     /// Another write of the same key is in flight; nothing is decided.
     pub const BUSY: u64 = 10164;
@@ -62,18 +61,18 @@ pub mod code {
     pub const TOO_MANY_REQUESTS: u64 = 10167;
 }
 
-/// An error that the server answered with.
+/// An error in an answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     /// One of [`code`], or another; 0 when the server gave none.
     pub err_code: u64,
-    /// The server's words, for people.
+    /// The server's text, for people.
     pub description: String,
 }
 
 impl ApiError {
-    /// Returns the revision that a refused compare-and-set names. It is the
-    /// answering server's opinion, found in the text, and may be stale: advice.
+    /// Returns the revision in the text of a refused compare-and-set. The answering
+    /// server may be stale, so this is only a hint.
     #[must_use]
     pub fn revision(&self) -> Option<u64> {
         if self.err_code != code::WRONG_LAST {
@@ -89,12 +88,12 @@ impl fmt::Display for ApiError {
     }
 }
 
-/// Why an answer gave nothing.
+/// Why an answer has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// When the server answered with an error.
     Api(ApiError),
-    /// When the answer is not what the server is known to send.
+    /// When the answer has an unknown form.
     Malformed(String),
 }
 
@@ -118,14 +117,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The creation time that 2.9 tells of a stream that it is still creating.
+/// The creation time that nats-server 2.9 reports while it creates a stream.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// What STREAM.INFO and STREAM.CREATE answer.
+/// The answer to STREAM.INFO and STREAM.CREATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// How the stream is set up, by the server's own account.
-    pub config: Config,
+    /// The configuration of the stream, as the server reports it.
+    pub config: StreamConfig,
     /// When it was created; compared for equality only.
     pub created: String,
     /// Sequence of the last message ever stored in it.
@@ -133,7 +132,7 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
-    /// Whether the server had finished making the stream when it answered.
+    /// Returns whether the server had finished creating the stream when it answered.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.created != NO_TIME
@@ -151,7 +150,7 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
         return Err(malformed("state.last_seq is missing"));
     };
     Ok(StreamInfo {
-        config: Config::parse(&value["config"]).map_err(Failure::Malformed)?,
+        config: StreamConfig::parse(&value["config"]).map_err(Failure::Malformed)?,
         created: text(&value, "created")?,
         last_seq,
     })
@@ -163,12 +162,12 @@ pub fn last_by_subject(subject: &str) -> String {
     serde_json::json!({ "last_by_subj": subject }).to_string()
 }
 
-/// One stored message, as MSG.GET answers it.
+/// One stored message, as MSG.GET returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its sequence in the stream.
     pub seq: u64,
-    /// The header block, `NATS/1.0` line and all; empty when it has none.
+    /// The header block with its `NATS/1.0` line; empty when the message has none.
     pub headers: Vec<u8>,
     /// The value.
     pub data: Vec<u8>,
@@ -194,7 +193,7 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
     };
     let bytes = |name: &str| match (&message[name], message[name].as_str()) {
         (Value::Null, _) => Ok(Vec::new()),
-        (_, Some(coded)) => letters::from_base64(coded).ok_or_else(|| malformed("damaged base64")),
+        (_, Some(coded)) => encoding::from_base64(coded).ok_or_else(|| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
     Ok(Some(Stored {
@@ -204,12 +203,12 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
     }))
 }
 
-/// What the server says to a write that it stored.
+/// The acknowledgement of a stored write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// The stream that stored it.
     pub stream: String,
-    /// The sequence that it got, never 0.
+    /// The sequence of the message, never 0.
     pub seq: u64,
 }
 
@@ -218,8 +217,8 @@ pub struct Ack {
 /// # Errors
 ///
 /// See [`Failure`]. An acknowledgement without a sequence, and one that calls the
-/// write a duplicate of an earlier one, are [`Failure::Malformed`]: neither says
-/// what became of this write.
+/// write a duplicate of an earlier one, are [`Failure::Malformed`]: neither proves
+/// that this write was stored.
 pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
     let value = answer(payload)?;
     let stream = text(&value, "stream")?;
@@ -232,7 +231,7 @@ pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
     }
 }
 
-/// Parses an answer and sorts out error replies.
+/// Parses an answer; an error reply becomes [`Failure::Api`].
 fn answer(payload: &[u8]) -> Result<Value, Failure> {
     let value: Value = match serde_json::from_slice(payload) {
         Ok(value) => value,

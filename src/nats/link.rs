@@ -1,41 +1,41 @@
 //! One connection: handshake, frames in and out, liveness.
 //!
-//! A link is opened once and dropped at its first failure, with all that was
-//! read and not yet decoded. Nothing here reconnects.
+//! A link is opened once and dropped at its first failure, together with its buffers.
+//! It never reconnects.
 
-mod opening;
+mod handshake;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::complaint::Complaint;
 use super::decode::{Decoder, Message, ProtocolError, READ_BYTES_MAX, ServerOp};
 use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
-use super::stream::{Stream, not_now};
-use super::tls::{TlsFault, Verdict};
+use super::server_error::ServerError;
+use super::stream::{Stream, would_block};
+use super::tls::{TlsError, Verdict};
 use super::url::Server;
 use super::why;
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
-pub(super) use opening::{Hello, OpenFault};
+pub(super) use handshake::{Handshake, HandshakeError};
 
-/// Longest that one frame may take to leave, whatever its caller's deadline. A
-/// frame is far smaller than a socket's buffer, so one that waits at all waits
-/// for a peer that has stopped reading.
+/// Longest time to send one frame, whatever its caller's deadline. A frame is far
+/// smaller than a socket's buffer, so a frame has to wait only when the peer does not
+/// read.
 pub(super) const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Most bytes that are read from a lost connection to learn why it was lost.
-const LAST_WORDS_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
+/// Most bytes that are read from a lost connection to find the reason of the loss.
+const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 
-/// Why a link is no more.
+/// Why a link was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) reason: String,
-    /// What TLS has to say about it.
+    /// The verdict of TLS, when TLS failed.
     verdict: Option<Verdict>,
 }
 
@@ -50,28 +50,28 @@ impl Lost {
     fn to(error: &io::Error) -> Lost {
         Lost {
             reason: why(error),
-            verdict: TlsFault::of(error).map(|fault| fault.verdict),
+            verdict: TlsError::of(error).map(|fault| fault.verdict),
         }
     }
 }
 
-/// Why a frame did not leave. The link must be dropped.
+/// Why a frame was not sent. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SendFault {
+pub(super) struct SendError {
     pub(super) reason: String,
-    /// Whether a part of it left.
+    /// Whether a part of it was sent.
     pub(super) begun: bool,
 }
 
-/// What [`Link::hear`] returns.
+/// The result of [`Link::receive`].
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// A message for this subscription.
     Message(u64, Message),
     /// The server's INFO changed.
     Info,
-    /// The server refused something and goes on.
-    Complaint(Complaint, String),
+    /// The server refused an operation and keeps the connection open.
+    Refusal(ServerError, String),
     /// The wake descriptor is readable.
     Woken,
     /// The deadline passed.
@@ -87,8 +87,8 @@ pub(super) struct Link {
     chunk: Box<[u8]>,
     info: ServerInfo,
     ping_after: Duration,
-    heard_at: Instant,
-    /// When the PING left that nothing was heard since.
+    received_at: Instant,
+    /// When the PING was sent that the server has not answered yet.
     pinged_at: Option<Instant>,
 }
 
@@ -99,14 +99,14 @@ enum Step {
 }
 
 impl Link {
-    /// Returns what the server last said of itself.
+    /// Returns the last INFO of the server.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
     }
 
-    /// Writes a whole frame. A part of a frame is worse than none, so after an
-    /// error the link must be dropped.
-    pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendFault> {
+    /// Sends a whole frame. After an error the link must be dropped, since a part of the
+    /// frame may have been sent.
+    pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
         let mut sent = 0;
         loop {
             let outcome = match &frame[sent..] {
@@ -120,24 +120,24 @@ impl Link {
                     sent += count;
                     continue;
                 }
-                Err(error) if !not_now(&error) => why(&error),
+                Err(error) if !would_block(&error) => why(&error),
                 Err(_) if self.wait_for_room(deadline) => continue,
                 Err(_) => "the server does not read".to_owned(),
             };
-            return Err(SendFault {
+            return Err(SendError {
                 reason,
                 begun: sent > 0,
             });
         }
     }
 
-    /// Returns what the server complained of before it closed the connection, as
-    /// far as it can still be read. The link must be dropped.
-    pub(super) fn last_words(&mut self) -> Option<String> {
-        let mut left = LAST_WORDS_BYTES_MAX;
+    /// Returns the `-ERR` that the server sent before it closed the connection, if it can
+    /// still be read. The link must be dropped.
+    pub(super) fn final_error(&mut self) -> Option<String> {
+        let mut left = FINAL_READ_BYTES_MAX;
         loop {
             match self.decoder.next() {
-                Ok(Some(ServerOp::Err(text))) if Complaint::of(&text).closes() => {
+                Ok(Some(ServerOp::Err(text))) if ServerError::of(&text).closes() => {
                     return Some(text);
                 }
                 Ok(Some(_)) => continue,
@@ -152,39 +152,38 @@ impl Link {
         }
     }
 
-    /// Returns the next thing that concerns anybody. PING is answered and PONG
-    /// noted on the way; silence is answered with a PING, and silence after that
-    /// with the end of the link.
-    pub(super) fn hear(
+    /// Returns the next message, INFO or refusal. Answers PING on the way. After
+    /// `ping_after` without a byte it sends PING; after as much again the link is lost.
+    pub(super) fn receive(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
-    ) -> Result<Heard, Lost> {
+    ) -> Result<Received, Lost> {
         loop {
             let alarm_at = self.alarm_at();
             let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
             match self.step(wake, Some(until))? {
-                Step::Woken => return Ok(Heard::Woken),
+                Step::Woken => return Ok(Received::Woken),
                 Step::Elapsed => self.check_alive(deadline)?,
                 Step::Op(ServerOp::Msg { sid, message } | ServerOp::Hmsg { sid, message }) => {
-                    return Ok(Heard::Message(sid, message));
+                    return Ok(Received::Message(sid, message));
                 }
                 Step::Op(ServerOp::Info(json)) => {
                     self.take_info(&json)?;
-                    return Ok(Heard::Info);
+                    return Ok(Received::Info);
                 }
                 Step::Op(ServerOp::Ping) => self.pong(deadline)?,
                 Step::Op(ServerOp::Pong | ServerOp::Ok) => {}
                 Step::Op(ServerOp::Err(text)) => {
-                    let complaint = Complaint::of(&text);
-                    if complaint.closes() {
-                        return Err(Lost::because(said(&text)));
+                    let server_error = ServerError::of(&text);
+                    if server_error.closes() {
+                        return Err(Lost::because(server_says(&text)));
                     }
-                    return Ok(Heard::Complaint(complaint, text));
+                    return Ok(Received::Refusal(server_error, text));
                 }
             }
             if deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                return Ok(Heard::Elapsed);
+                return Ok(Received::Elapsed);
             }
         }
     }
@@ -194,23 +193,23 @@ impl Link {
         self.decoder.held_bytes() + self.chunk.len()
     }
 
-    /// Returns one operation. Looks at the socket once even when the deadline has
-    /// passed: what has arrived has arrived.
+    /// Returns one operation. Polls the socket once even when the deadline has passed, so
+    /// that bytes that have arrived are used.
     fn step(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> Result<Step, Lost> {
-        let mut looked = false;
+        let mut polled = false;
         loop {
-            if let Some(op) = self.decoder.next().map_err(garbled)? {
+            if let Some(op) = self.decoder.next().map_err(not_nats)? {
                 return Ok(Step::Op(op));
             }
-            // A message that trickles in must not hold its reader up for ever.
-            if looked && deadline.is_some_and(|deadline| sys::now() >= deadline) {
+            // A message that arrives byte by byte must not extend the deadline.
+            if polled && deadline.is_some_and(|deadline| sys::now() >= deadline) {
                 return Ok(Step::Elapsed);
             }
-            looked = true;
+            polled = true;
             if self.stream.holds() {
                 self.read()?;
                 continue;
@@ -231,20 +230,20 @@ impl Link {
         }
     }
 
-    /// Reads once what has arrived and hands it to the decoder.
+    /// Reads the socket once and feeds the decoder.
     fn read(&mut self) -> Result<(), Lost> {
         match self.stream.read(&mut self.chunk) {
             Ok(0) => Err(Lost::because("the server closed the connection".to_owned())),
             Ok(count) => {
-                (self.heard_at, self.pinged_at) = (sys::now(), None);
-                self.decoder.feed(&self.chunk[..count]).map_err(garbled)
+                (self.received_at, self.pinged_at) = (sys::now(), None);
+                self.decoder.feed(&self.chunk[..count]).map_err(not_nats)
             }
-            Err(error) if not_now(&error) => Ok(()),
+            Err(error) if would_block(&error) => Ok(()),
             Err(error) => Err(Lost::to(&error)),
         }
     }
 
-    /// Returns false when the socket takes nothing until `deadline`.
+    /// Waits until the socket accepts bytes; returns false when it does not by `deadline`.
     fn wait_for_room(&self, deadline: Instant) -> bool {
         let now = sys::now();
         let until = deadline.min(now.after(WRITE_WAIT_MAX));
@@ -252,10 +251,10 @@ impl Link {
         now < until && matches!(self.alarm.wait([socket], Some(until)), Ok([true]))
     }
 
-    /// Returns when silence means something: a PING is due, or the link is dead.
+    /// Returns when the next step of the liveness check is due: PING, or the end of the link.
     fn alarm_at(&self) -> Instant {
         self.pinged_at
-            .unwrap_or(self.heard_at)
+            .unwrap_or(self.received_at)
             .after(self.ping_after)
     }
 
@@ -265,7 +264,7 @@ impl Link {
             return Ok(());
         }
         if self.pinged_at.is_some() {
-            let silence = Ms(now.since(self.heard_at));
+            let silence = Ms(now.since(self.received_at));
             return Err(Lost::because(format!("nothing was heard for {silence}")));
         }
         self.pinged_at = Some(now);
@@ -285,22 +284,25 @@ impl Link {
             deadline.map_or(limit, |deadline| deadline.min(limit)),
         );
         sent.map_err(|fault| {
-            Lost::because(self.last_words().map_or(fault.reason, |text| said(&text)))
+            Lost::because(
+                self.final_error()
+                    .map_or(fault.reason, |text| server_says(&text)),
+            )
         })
     }
 
     fn take_info(&mut self, json: &str) -> Result<(), Lost> {
         let info = ServerInfo::parse(json, &self.info.address);
-        self.info = info.map_err(|what| garbled(ProtocolError::Malformed(what)))?;
+        self.info = info.map_err(|what| not_nats(ProtocolError::Malformed(what)))?;
         Ok(())
     }
 }
 
-/// How a text of `-ERR` is reported.
-pub(super) fn said(text: &str) -> String {
+/// Formats the text of a `-ERR` for a message.
+pub(super) fn server_says(text: &str) -> String {
     format!("the server says: {text}")
 }
 
-fn garbled(error: ProtocolError) -> Lost {
+fn not_nats(error: ProtocolError) -> Lost {
     Lost::because(error.to_string())
 }

@@ -1,6 +1,6 @@
 //! The NATS client: the raw protocol, synchronous, owned by one thread.
 //!
-//! There is no reader thread, no writer thread and no lock. The owner of a
+//! The client has no reader thread, no writer thread and no lock. The owner of a
 //! [`Client`] waits with poll(2), and every wait has a deadline on the clock that
 //! counts suspend. A request is one write, one poll and one read.
 //!
@@ -8,50 +8,50 @@
 //! |---|---|
 //! | [`client`] | a connection to one of several servers, requests, hints |
 //! | `link` | one connection: handshake, frames in and out, liveness |
-//! | `session` | what belongs to one connection: inbox, subscriptions, queue |
-//! | `stream` | the connection's bytes, plain or with TLS in between |
-//! | [`tls`] | TLS without I/O: what is wanted, and what its failures mean |
+//! | `session` | the state of one connection: inbox, subscriptions, queue |
+//! | `stream` | the bytes of a connection, plain or inside TLS |
+//! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
 //! | `dial` | from a name to a connected socket, by a deadline |
-//! | `pace` | backoff and jitter |
-//! | `info` | what a server says of itself |
-//! | `complaint` | what a `-ERR` means |
+//! | `backoff` | the pause before the next attempt, with jitter |
+//! | `info` | the INFO of a server |
+//! | `server_error` | the meaning of a `-ERR` |
 //! | `decode` | bytes from the server, in any pieces, to operations |
-//! | `encode` | operations to bytes, with nothing injected |
+//! | `encode` | operations to bytes; no value can inject another line |
 //! | [`headers`] | the header block of a message |
 //! | [`jetstream`] | requests to JetStream and their answers, as JSON |
-//! | [`bucket`] | how a bucket is set up, and whether it can be trusted |
+//! | [`bucket`] | the configuration of a bucket, and whether it is safe for a lock |
 //! | [`url`] | the `--nats` list |
-//! | [`auth`] | who we say we are, and where that is read from |
-//! | [`nkey`] | NKeys: Ed25519 keys in letters |
-//! | [`secret`] | files with secrets and certificates |
-//! | `letters` | base64, base64url, base32 |
+//! | [`auth`] | credentials, and the files that they are read from |
+//! | [`nkey`] | NKeys: Ed25519 keys in base32 |
+//! | [`file`] | files with secrets and certificates: owner, mode, size |
+//! | `encoding` | base64, base64url, base32 |
 //! | `calendar` | dates in messages |
 //!
 //! # Invariants
 //!
-//! 1. Nothing that was written for one connection is sent on another: a
-//!    connection dies with its buffers.
-//! 2. A request that fails says whether it may have reached anybody; see
+//! 1. Bytes written for one connection are never sent on another: a connection is
+//!    dropped together with its buffers.
+//! 2. A failed request says whether the server may have received it; see
 //!    [`RequestError`].
 //! 3. No input of a server makes memory grow beyond the named limits.
-//! 4. No secret is in any text that this module makes, but for the CONNECT line.
+//! 4. Only the CONNECT line contains secrets; no message and no log line does.
 
 pub mod auth;
+mod backoff;
 pub mod bucket;
 mod calendar;
 pub mod client;
-mod complaint;
 pub(crate) mod decode;
 mod dial;
 pub(crate) mod encode;
+mod encoding;
+pub mod file;
 pub mod headers;
 mod info;
 pub mod jetstream;
-mod letters;
 mod link;
 pub mod nkey;
-mod pace;
-pub mod secret;
+mod server_error;
 mod session;
 mod stream;
 pub mod tls;
@@ -61,21 +61,21 @@ pub mod url;
 pub(crate) mod fake;
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Access, Client, ConnectError, Event, RequestError, Sid};
+pub use client::{Client, ClientEvent, ConnectError, ConnectOptions, RequestError, Sid};
 pub use decode::Message;
-pub use dial::unknown_names;
+pub use dial::unresolved_names;
 pub use headers::Headers;
 pub use info::ServerInfo;
 pub use tls::Tls;
 pub use url::{Server, UrlError};
 
-/// Writes an I/O error as the end of a message: lower case, no error number.
+/// Formats an I/O error as the end of a message: lower case, no error number.
 fn why(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_lowercase().chain(letters).collect(),
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
         None => "unknown error".to_owned(),
     }
 }

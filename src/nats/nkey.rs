@@ -1,13 +1,13 @@
-//! NKeys: Ed25519 keys in letters, as NATS writes them, and signing with them.
+//! NKeys: Ed25519 keys in base32, and signing with them.
 //!
-//! A key in letters is base32 of what it is for, its 32 bytes, and a CRC16 of
-//! both, low byte first. A seed has one letter more in front, S.
+//! The text of a key is the base32 of its kind, its 32 bytes, and a CRC16 of both,
+//! low byte first. A seed has one more prefix, S.
 
 use std::fmt;
 
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-use super::letters;
+use super::encoding;
 
 /// Marks a seed, in the upper five bits of the first byte.
 const SEED: u8 = 18 << 3;
@@ -17,22 +17,22 @@ const USER: u8 = 20 << 3;
 
 /// A user's key, public and private.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct KeyPair {
     seed: [u8; 32],
     public: String,
 }
 
-impl Pair {
+impl KeyPair {
     /// Reads a user's seed, which begins with SU.
     ///
     /// # Errors
     ///
-    /// Why it is none. The seed is not in it.
-    pub fn from_seed(text: &str) -> Result<Pair, &'static str> {
+    /// Why the text is not the seed of a user. The error does not contain the text.
+    pub fn from_seed(text: &str) -> Result<KeyPair, &'static str> {
         if !text.is_empty() && !text.starts_with('S') {
             return Err("it is not a seed, which begins with SU");
         }
-        let bytes = letters::from_base32(text).ok_or("it is not in base32")?;
+        let bytes = encoding::from_base32(text).ok_or("it is not in base32")?;
         let [first, second, key @ ..] = bytes.as_slice() else {
             return Err("it is too short");
         };
@@ -51,36 +51,36 @@ impl Pair {
         let seed: [u8; 32] = key.try_into().map_err(|_| "it is too short")?;
         let pair =
             Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| "it is no Ed25519 key")?;
-        let public = in_letters(USER, pair.public_key().as_ref());
-        Ok(Pair { seed, public })
+        let public = to_text(USER, pair.public_key().as_ref());
+        Ok(KeyPair { seed, public })
     }
 
-    /// Returns the public key in letters, which begin with U.
+    /// Returns the public key as text, which begins with U.
     #[must_use]
     pub fn public(&self) -> &str {
         &self.public
     }
 
-    /// Signs what the server wants signed; the signature is in base64url.
+    /// Signs the nonce of a server; returns the signature in base64url.
     pub(super) fn sign(&self, nonce: &str) -> Result<String, &'static str> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&self.seed);
         let pair = pair.map_err(|_| "it is no Ed25519 key")?;
         let signature = pair.sign(nonce.as_bytes());
-        Ok(letters::to_base64_url(signature.as_ref()))
+        Ok(encoding::to_base64_url(signature.as_ref()))
     }
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pair({})", self.public)
+        write!(f, "KeyPair({})", self.public)
     }
 }
 
-fn in_letters(kind: u8, key: &[u8]) -> String {
+fn to_text(kind: u8, key: &[u8]) -> String {
     let mut bytes = vec![kind];
     bytes.extend_from_slice(key);
     bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
-    letters::to_base32(&bytes)
+    encoding::to_base32(&bytes)
 }
 
 /// CRC-16/XMODEM.
@@ -113,22 +113,22 @@ mod tests {
         let mut bytes = vec![SEED | kind >> 5, kind << 3];
         bytes.extend_from_slice(&[7; 32]);
         bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
-        letters::to_base32(&bytes)
+        encoding::to_base32(&bytes)
     }
 
     #[test]
     fn a_seed_gives_its_public_key() {
-        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
+        let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
         assert_eq!(pair.public(), PUBLIC_TEXT);
         assert_eq!(crc16(b"123456789"), 0x31c3);
     }
 
     #[test]
     fn a_signature_can_be_verified() {
-        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
+        let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
         let signature = pair.sign("riH__bqO4wOcMYQ").expect("signed");
-        let signature = letters::from_base64_url(&signature).expect("base64url");
-        let public = letters::from_base32(pair.public()).expect("base32");
+        let signature = encoding::from_base64_url(&signature).expect("base64url");
+        let public = encoding::from_base32(pair.public()).expect("base32");
         let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);
         assert!(public.verify(b"riH__bqO4wOcMYQ", &signature).is_ok());
         assert!(public.verify(b"riH__bqO4wOcMYq", &signature).is_err());
@@ -145,15 +145,15 @@ mod tests {
             ("", "too short"),
             (&seed_of(0), "not of a user"),
         ] {
-            let refusal = Pair::from_seed(text).expect_err(text);
+            let refusal = KeyPair::from_seed(text).expect_err(text);
             assert!(refusal.contains(says), "{text}: {refusal}");
         }
-        assert!(Pair::from_seed(&seed_of(USER)).is_ok());
+        assert!(KeyPair::from_seed(&seed_of(USER)).is_ok());
     }
 
     #[test]
     fn a_seed_is_not_shown() {
-        let pair = Pair::from_seed(SEED_TEXT).expect("a seed");
-        assert_eq!(format!("{pair:?}"), format!("Pair({PUBLIC_TEXT})"));
+        let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
+        assert_eq!(format!("{pair:?}"), format!("KeyPair({PUBLIC_TEXT})"));
     }
 }

@@ -1,52 +1,52 @@
-//! What belongs to one connection: its inbox, its subscriptions, and the
-//! messages that came while a reply was waited for. It ends with its link.
+//! The state of one connection: its inbox, its subscriptions, and the messages that
+//! arrived during a request. It ends with its link.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::complaint::Complaint;
 use super::decode::Message;
 use super::encode::{self, EncodeError};
 use super::headers::NO_RESPONDERS;
-use super::link::{Heard, Link, Lost, SendFault, WRITE_WAIT_MAX, said};
+use super::link::{Link, Lost, Received, SendError, WRITE_WAIT_MAX, server_says};
+use super::server_error::ServerError;
 use crate::core::time::Instant;
 use crate::sys;
 
-/// Most messages that are kept while a reply is waited for. They are hints: the
-/// newest is worth as much as all of them.
+/// Most messages that are queued during a request. They are hints: the newest replaces
+/// all others.
 const QUEUE_MESSAGES_MAX: usize = 256;
 
-/// Most memory that these messages may take, in bytes: two of the largest.
+/// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Most complaints that are remembered so as not to be logged again. One more
-/// begins a new memory.
+/// Most texts of `-ERR` that are remembered so that each is logged once. One more text
+/// clears the memory.
 const WARNED_MAX: usize = 32;
 
-/// A subscription. Never given twice, not even to another connection.
+/// A subscription. Its number is unique among all connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sid(pub(super) u64);
 
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// When nothing left this host: not connected, no time left, or not a
-    /// subject. The request reached nobody.
+    /// When no byte left this host: not connected, no time left, or an invalid
+    /// subject. The request had no effect.
     NotSent(String),
-    /// When the server knows of nobody who listens. The request reached nobody.
+    /// When no subscriber exists for the subject. The request had no effect.
     NoResponders,
-    /// When the server does not permit it. The request reached nobody.
+    /// When the server does not permit it. The request had no effect.
     ///
-    /// The server names the subject and not the request: should it complain so
-    /// late that another request to the same subject waits by then, and should the
-    /// permission have been granted between the two, it is taken for the other's.
+    /// The server names the subject and not the request. A `-ERR` that arrives during
+    /// the next request to the same subject is taken for that one's, even if the
+    /// permission was granted between the two.
     Forbidden(String),
-    /// When the deadline passed. It may have been done, or be done later.
+    /// When the deadline passed. The request may have had an effect, or have it later.
     TimedOut,
-    /// When the connection ended after a part of it or all of it was sent. It may
-    /// have been done, or be done later.
+    /// When the connection ended after a part of the request or all of it was sent. The
+    /// request may have had an effect, or have it later.
     Lost(String),
 }
 
@@ -64,23 +64,23 @@ impl fmt::Display for RequestError {
 
 /// What ended a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ClientEvent {
     /// A message of a subscription arrived.
     Message {
-        /// Which subscription.
+        /// The subscription.
         sid: Sid,
         /// The message.
         message: Message,
     },
-    /// The wake descriptor is readable. Its owner makes it unreadable again.
+    /// The wake descriptor is readable. Its owner clears it.
     Woken,
     /// The deadline passed.
     Elapsed,
-    /// There is no connection, and why. Its subscriptions are gone with it.
+    /// The connection ended with its subscriptions; why.
     Gone(String),
 }
 
-/// Why a session is over.
+/// Why a session ended.
 pub(super) struct Ended(pub(super) String);
 
 #[derive(Debug)]
@@ -88,29 +88,29 @@ pub(super) struct Session {
     link: Link,
     inbox: Inbox,
     opened_at: Instant,
-    /// What came for subscriptions while a reply was waited for, oldest first.
+    /// Messages of subscriptions that arrived during a request, oldest first.
     queue: VecDeque<(Sid, Message)>,
     queue_bytes: usize,
-    /// Frames are built here. Empty between calls but for its capacity.
+    /// Buffer in which frames are built; cleared at each use.
     frame: Vec<u8>,
-    /// Why the link is not to be used any more.
+    /// Why the link must not be used any more.
     ended: Option<String>,
-    /// Whether the server's INFO changed since it was last asked for.
-    news: bool,
+    /// Whether the server's INFO changed since the last call of `take_info_changed`.
+    info_changed: bool,
     warned: Vec<String>,
 }
 
-/// Where replies come: one subscription, and a token for each request.
+/// The subscription for replies, with one subject for each request.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    /// `_INBOX.<random>.` or another beginning, private to one connection.
+    /// `_INBOX.<random>.`, or with another beginning; private to one connection.
     prefix: String,
     sid: u64,
     requests: u64,
 }
 
 impl Inbox {
-    /// Makes one below `subject` that nobody can guess.
+    /// Makes an inbox below `subject` with a random name.
     pub(super) fn new(subject: &str, sid: Sid) -> io::Result<Inbox> {
         let prefix = format!("{subject}.{:032x}.", sys::random()?);
         let sid = sid.0;
@@ -121,7 +121,7 @@ impl Inbox {
         })
     }
 
-    /// Writes its subscription.
+    /// Writes the SUB of the inbox.
     pub(super) fn subscribe(&self, frame: &mut Vec<u8>) -> Result<(), EncodeError> {
         encode::sub(frame, &format!("{}*", self.prefix), self.sid)
     }
@@ -142,7 +142,7 @@ impl Session {
             queue_bytes: 0,
             frame: Vec::new(),
             ended: None,
-            news: true,
+            info_changed: true,
             warned: Vec::new(),
         }
     }
@@ -155,14 +155,14 @@ impl Session {
         self.opened_at
     }
 
-    /// Returns why the session is over, once it is.
+    /// Returns why the session ended, once.
     pub(super) fn take_ended(&mut self) -> Option<Ended> {
         self.ended.take().map(Ended)
     }
 
     /// Returns true once after each INFO.
-    pub(super) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_info_changed(&mut self) -> bool {
+        std::mem::take(&mut self.info_changed)
     }
 
     /// See `Client::request`.
@@ -180,25 +180,25 @@ impl Session {
         self.put(subject, Some(&reply), headers, payload)?;
         self.send(deadline)?;
         loop {
-            match self.link.hear(None, Some(deadline)) {
-                Ok(Heard::Message(sid, message)) => {
+            match self.link.receive(None, Some(deadline)) {
+                Ok(Received::Message(sid, message)) => {
                     if sid != self.inbox.sid {
                         self.enqueue(Sid(sid), message);
                     } else if message.subject == reply {
                         return answer(message);
                     }
-                    // Else it is the late reply to an earlier request.
+                    // Else the message is the late reply to an earlier request.
                 }
-                Ok(Heard::Complaint(complaint, text)) => {
+                Ok(Received::Refusal(server_error, text)) => {
                     let names = |subject: &str| text.contains(&format!("\"{subject}\""));
                     let ours = names(subject) || names(&reply);
-                    if complaint == Complaint::PublishDenied && ours {
-                        return Err(RequestError::Forbidden(said(&text)));
+                    if server_error == ServerError::PublishDenied && ours {
+                        return Err(RequestError::Forbidden(server_says(&text)));
                     }
                     self.warn(text);
                 }
-                Ok(Heard::Info) => self.news = true,
-                Ok(Heard::Elapsed | Heard::Woken) => return Err(RequestError::TimedOut),
+                Ok(Received::Info) => self.info_changed = true,
+                Ok(Received::Elapsed | Received::Woken) => return Err(RequestError::TimedOut),
                 Err(Lost { reason, .. }) => {
                     self.ended = Some(reason.clone());
                     return Err(RequestError::Lost(reason));
@@ -229,52 +229,52 @@ impl Session {
         self.send(sys::now().after(WRITE_WAIT_MAX))
     }
 
-    /// Waits as `Client::wait` does, or until an INFO came: then there is no event.
+    /// Waits as `Client::wait` does; returns `None` when an INFO arrived.
     pub(super) fn wait(
         &mut self,
         wake: BorrowedFd<'_>,
         deadline: Option<Instant>,
-    ) -> Option<Event> {
+    ) -> Option<ClientEvent> {
         if let Some((sid, message)) = self.queue.pop_front() {
             self.queue_bytes -= message.weight();
-            return Some(Event::Message { sid, message });
+            return Some(ClientEvent::Message { sid, message });
         }
         loop {
-            match self.link.hear(Some(wake), deadline) {
-                Ok(Heard::Message(sid, message)) => {
+            match self.link.receive(Some(wake), deadline) {
+                Ok(Received::Message(sid, message)) => {
                     if sid != self.inbox.sid {
-                        return Some(Event::Message {
+                        return Some(ClientEvent::Message {
                             sid: Sid(sid),
                             message,
                         });
                     }
                 }
-                Ok(Heard::Complaint(_, text)) => self.warn(text),
-                Ok(Heard::Info) => {
-                    self.news = true;
+                Ok(Received::Refusal(_, text)) => self.warn(text),
+                Ok(Received::Info) => {
+                    self.info_changed = true;
                     return None;
                 }
-                Ok(Heard::Woken) => return Some(Event::Woken),
-                Ok(Heard::Elapsed) => return Some(Event::Elapsed),
+                Ok(Received::Woken) => return Some(ClientEvent::Woken),
+                Ok(Received::Elapsed) => return Some(ClientEvent::Elapsed),
                 Err(Lost { reason, .. }) => {
                     self.ended = Some(reason.clone());
-                    return Some(Event::Gone(reason));
+                    return Some(ClientEvent::Gone(reason));
                 }
             }
             if deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                return Some(Event::Elapsed);
+                return Some(ClientEvent::Elapsed);
             }
         }
     }
 
-    /// Returns how much memory can have grown: buffers and queue, in bytes.
+    /// Returns the memory of all buffers and of the queue, in bytes.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
         let slots = self.queue.capacity() * size_of::<(Sid, Message)>();
         self.link.held_bytes() + self.frame.capacity() + slots + self.queue_bytes
     }
 
-    /// Builds a frame. Nothing has left when this fails.
+    /// Builds a frame, without sending it.
     fn put(
         &mut self,
         subject: &str,
@@ -293,13 +293,16 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the frame. One of which a part has left ends the session, and so does
-    /// one that cannot leave.
+    /// Sends the frame. A failure ends the session, whether a part of the frame was sent or
+    /// nothing.
     fn send(&mut self, deadline: Instant) -> Result<(), RequestError> {
-        let Err(SendFault { reason, begun }) = self.link.send(&self.frame, deadline) else {
+        let Err(SendError { reason, begun }) = self.link.send(&self.frame, deadline) else {
             return Ok(());
         };
-        let reason = self.link.last_words().map_or(reason, |text| said(&text));
+        let reason = self
+            .link
+            .final_error()
+            .map_or(reason, |text| server_says(&text));
         self.ended = Some(reason.clone());
         Err(match begun {
             true => RequestError::Lost(reason),
@@ -318,17 +321,17 @@ impl Session {
         }
     }
 
-    /// Returns what the server refused beside what was asked for.
+    /// Returns the refusals of the server that belonged to no request.
     pub(super) fn warned(&self) -> &[String] {
         &self.warned
     }
 
-    /// Logs what the server refused, once for each text.
+    /// Logs a refusal of the server, once for each text.
     fn warn(&mut self, text: String) {
         if self.warned.contains(&text) {
             return;
         }
-        log::warn!("{}: {}", self.link.info().address, said(&text));
+        log::warn!("{}: {}", self.link.info().address, server_says(&text));
         if self.warned.len() == WARNED_MAX {
             self.warned.clear();
         }
@@ -336,7 +339,7 @@ impl Session {
     }
 }
 
-/// Tells a reply from the server's word that nobody listens.
+/// Returns the reply, or that no subscriber exists.
 fn answer(message: Message) -> Result<Message, RequestError> {
     match message.headers.status() {
         Some(NO_RESPONDERS) if message.payload.is_empty() => Err(RequestError::NoResponders),

@@ -1,14 +1,14 @@
-//! What a server's bytes travel in: a socket, plain or with TLS in between. Nothing
-//! waits here: what cannot be done now is `WouldBlock`, as it is for a socket.
+//! The byte stream to a server: a socket, plain or inside TLS. Nothing blocks here: an
+//! operation that would have to wait returns `WouldBlock`, as a socket does.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::tls::{Session, TlsFault};
+use super::tls::{Session, TlsError};
 use crate::sys::Want;
 
-/// Most bytes that are made one record of TLS.
+/// Most bytes that are put into one record of TLS.
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// A connection's bytes.
@@ -21,8 +21,8 @@ pub(super) struct Stream {
 #[derive(Debug)]
 struct Layer {
     session: Session,
-    /// Decrypted bytes that nobody has read yet.
-    held: usize,
+    /// Decrypted bytes that are not read yet.
+    plaintext: usize,
 }
 
 impl Stream {
@@ -30,86 +30,89 @@ impl Stream {
         Stream { tcp, tls: None }
     }
 
-    /// Puts TLS around all that follows. The handshake is still to come.
+    /// Encrypts all further bytes. The handshake follows.
     pub(super) fn begin_tls(&mut self, session: Session) {
-        self.tls = Some(Box::new(Layer { session, held: 0 }));
+        self.tls = Some(Box::new(Layer {
+            session,
+            plaintext: 0,
+        }));
     }
 
-    /// Takes one step of the handshake. Returns what must be waited for before the
-    /// next, `None` when it is done.
-    pub(super) fn shake_hands(&mut self) -> io::Result<Option<Want>> {
+    /// Performs one step of the handshake. Returns the readiness that the next step
+    /// needs, `None` when the handshake is complete.
+    pub(super) fn continue_handshake(&mut self) -> io::Result<Option<Want>> {
         let Some(layer) = &mut self.tls else {
             return Ok(None);
         };
-        match layer.give_out(&mut self.tcp) {
-            Err(error) if not_now(&error) => return Ok(Some(Want::Write)),
+        match layer.write_tls(&mut self.tcp) {
+            Err(error) if would_block(&error) => return Ok(Some(Want::Write)),
             outcome => outcome?,
         }
         if !layer.session.tls.is_handshaking() {
             return Ok(None);
         }
-        match layer.take_in(&mut self.tcp) {
+        match layer.read_tls(&mut self.tcp) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(Some(Want::Write)),
-            Err(error) if not_now(&error) => Ok(Some(Want::Read)),
+            Err(error) if would_block(&error) => Ok(Some(Want::Read)),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns whether TLS was begun.
+    /// Returns whether TLS was started.
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Returns whether the server asked for a client certificate that there is not.
-    pub(super) fn lacks_badge(&self) -> bool {
+    /// Returns whether the server requested a client certificate and none is configured.
+    pub(super) fn lacks_client_certificate(&self) -> bool {
         let layer = self.tls.as_ref();
-        layer.is_some_and(|layer| layer.session.lacks_badge())
+        layer.is_some_and(|layer| layer.session.lacks_client_certificate())
     }
 
-    /// Returns whether there is something to read that the socket does not know of.
+    /// Returns whether decrypted bytes wait, which poll(2) on the socket does not report.
     pub(super) fn holds(&self) -> bool {
-        self.tls.as_ref().is_some_and(|layer| layer.held > 0)
+        self.tls.as_ref().is_some_and(|layer| layer.plaintext > 0)
     }
 
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(layer) = &mut self.tls else {
             return self.tcp.read(bytes);
         };
-        if layer.held == 0 {
-            layer.take_in(&mut self.tcp)?;
+        if layer.plaintext == 0 {
+            layer.read_tls(&mut self.tcp)?;
         }
         match layer.session.tls.reader().read(bytes) {
             Ok(count) => {
-                layer.held = layer.held.saturating_sub(count);
+                layer.plaintext = layer.plaintext.saturating_sub(count);
                 Ok(count)
             }
-            // Frames tell where they end: a missing goodbye of TLS hides nothing.
+            // Frames carry their length, so a missing close_notify hides nothing.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes some of `bytes`, and says how many. With TLS, what was taken may not have
-    /// left before [`Stream::flush`] says so; nothing was taken when this fails.
+    /// Accepts some of `bytes` and returns how many. With TLS, accepted bytes may still
+    /// be buffered until [`Stream::flush`] succeeds. After an error none was accepted.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(layer) = &mut self.tls else {
             return self.tcp.write(bytes);
         };
-        layer.give_out(&mut self.tcp)?;
+        layer.write_tls(&mut self.tcp)?;
         let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
         let count = layer.session.tls.writer().write(record)?;
-        match layer.give_out(&mut self.tcp) {
-            Err(error) if !not_now(&error) => Err(error),
+        match layer.write_tls(&mut self.tcp) {
+            Err(error) if !would_block(&error) => Err(error),
             Ok(()) | Err(_) => Ok(count),
         }
     }
 
-    /// Hands what was taken to the kernel, all of it or `WouldBlock`.
+    /// Passes all accepted bytes to the kernel, or returns `WouldBlock`.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
-            Some(layer) => layer.give_out(&mut self.tcp),
+            Some(layer) => layer.write_tls(&mut self.tcp),
         }
     }
 
@@ -119,25 +122,25 @@ impl Stream {
 }
 
 impl Layer {
-    /// Decrypts what the socket has, once. Returns how much the socket had; 0 is its
-    /// end.
-    fn take_in(&mut self, tcp: &mut TcpStream) -> io::Result<usize> {
+    /// Reads the socket once and decrypts the bytes. Returns how many bytes were read; 0
+    /// means the end of the stream.
+    fn read_tls(&mut self, tcp: &mut TcpStream) -> io::Result<usize> {
         let count = self.session.tls.read_tls(tcp)?;
         let outcome = self.session.tls.process_new_packets();
-        // What TLS has to say for itself, such as why it ends, goes out as far as it
-        // can; the rest goes with the next frame.
-        let said = self.give_out(tcp);
+        // Messages of TLS itself, such as an alert, leave as far as possible now; the
+        // rest leaves with the next frame.
+        let written = self.write_tls(tcp);
         match outcome {
-            Ok(state) => self.held = state.plaintext_bytes_to_read(),
-            Err(error) => return Err(TlsFault::of_rustls(&error)),
+            Ok(state) => self.plaintext = state.plaintext_bytes_to_read(),
+            Err(error) => return Err(TlsError::of_rustls(&error)),
         }
-        match said {
-            Err(error) if !not_now(&error) && self.held == 0 => Err(error),
+        match written {
+            Err(error) if !would_block(&error) && self.plaintext == 0 => Err(error),
             Ok(()) | Err(_) => Ok(count),
         }
     }
 
-    fn give_out(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
+    fn write_tls(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
         while self.session.tls.wants_write() {
             if self.session.tls.write_tls(tcp)? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -147,8 +150,8 @@ impl Layer {
     }
 }
 
-/// Tells an operation that would have to wait, or was interrupted, from a failure.
-pub(super) fn not_now(error: &io::Error) -> bool {
+/// Returns whether an operation would have to wait or was interrupted.
+pub(super) fn would_block(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted

@@ -1,8 +1,8 @@
-//! TLS without I/O: what is wanted, the session that is made of it, and what its
-//! failures mean. Bytes go through it in `stream`.
+//! TLS without I/O: the options, the session that they configure, and the meaning of
+//! its failures. `stream` passes the bytes through the session.
 //!
-//! All files are read anew for each connection. Keys are not shared between
-//! connections: none is resumed.
+//! All files are read again for each connection. Sessions are not resumed, so that
+//! connections share no keys.
 
 use std::fmt;
 use std::io;
@@ -21,22 +21,22 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::{calendar, secret};
+use super::{calendar, file};
 use crate::core::text::sanitize;
 
-/// What TLS is wanted, and where its files are.
+/// The TLS options and their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who may sign a server's certificate; the system's roots when not given.
+    /// The authorities that may sign a server's certificate; `None` for those of the system.
     pub ca: Option<PathBuf>,
-    /// Our certificate, with those that lead to its root, and its key.
+    /// The client certificate with its chain, and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether TLS begins before the server has said anything.
+    /// Whether TLS starts before the server sends INFO.
     pub first: bool,
 }
 
 impl Tls {
-    /// Returns whether any of it was asked for: then no server is talked to without.
+    /// Returns whether any option is set: then a connection without TLS is refused.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self != Tls::default()
@@ -51,24 +51,24 @@ impl Tls {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| format!("{name}: no certificate can name that"))?;
         let provider = Arc::new(ring::default_provider());
-        let badge = self.badge(&provider)?;
-        let badge = badge.map(Arc::new);
-        let door = Arc::new(Door {
-            badge,
-            asked: AtomicBool::new(false),
+        let client_certificate = self.client_certificate(&provider)?;
+        let client_certificate = client_certificate.map(Arc::new);
+        let resolver = Arc::new(CertResolver {
+            client_certificate,
+            requested: AtomicBool::new(false),
         });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(self.roots()?)
-            .with_client_cert_resolver(Arc::<Door>::clone(&door));
+            .with_client_cert_resolver(Arc::<CertResolver>::clone(&resolver));
         config.resumption = Resumption::disabled();
         let tls = ClientConnection::new(Arc::new(config), name);
         let tls = tls.map_err(|error| error.to_string())?;
-        Ok(Session { tls, door })
+        Ok(Session { tls, resolver })
     }
 
-    /// Checks that the files can be used, as far as that is seen without a server.
+    /// Checks the files, as far as that is possible without a server.
     ///
     /// # Errors
     ///
@@ -93,18 +93,21 @@ impl Tls {
         Ok(roots)
     }
 
-    fn badge(&self, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, String> {
+    fn client_certificate(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Result<Option<CertifiedKey>, String> {
         let Some((certificate, key)) = &self.certificate else {
             return Ok(None);
         };
         let chain = certificates(certificate)?;
-        let text = secret::read_secret(key)?;
+        let text = file::read_secret(key)?;
         let shown = key.display();
         let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| {
             format!("{shown}: no private key in PEM, without a passphrase, is in it")
         })?;
         match CertifiedKey::from_der(chain, der, provider) {
-            Ok(badge) => Ok(Some(badge)),
+            Ok(client_certificate) => Ok(Some(client_certificate)),
             Err(Error::InconsistentKeys(_)) => Err(format!(
                 "{shown}: is not the key of {}",
                 certificate.display()
@@ -115,7 +118,7 @@ impl Tls {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = secret::read_public(path)?;
+    let text = file::read_public(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -126,87 +129,87 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// One connection's TLS.
+/// The TLS state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) tls: ClientConnection,
-    door: Arc<Door>,
+    resolver: Arc<CertResolver>,
 }
 
 impl Session {
-    /// Returns whether the server asked for a certificate that we do not have. It
-    /// may close the connection for that without a word that arrives.
-    pub(super) fn lacks_badge(&self) -> bool {
-        self.door.badge.is_none() && self.door.asked.load(Relaxed)
+    /// Returns whether the server requested a client certificate and none is configured.
+    /// A server may close the connection for that before its alert arrives.
+    pub(super) fn lacks_client_certificate(&self) -> bool {
+        self.resolver.client_certificate.is_none() && self.resolver.requested.load(Relaxed)
     }
 }
 
-/// What is shown when the server asks who we are.
+/// Answers the server's request for a client certificate, and records the request.
 #[derive(Debug)]
-struct Door {
-    badge: Option<Arc<CertifiedKey>>,
-    asked: AtomicBool,
+struct CertResolver {
+    client_certificate: Option<Arc<CertifiedKey>>,
+    requested: AtomicBool,
 }
 
-impl ResolvesClientCert for Door {
+impl ResolvesClientCert for CertResolver {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.asked.store(true, Relaxed);
-        self.badge.clone()
+        self.requested.store(true, Relaxed);
+        self.client_certificate.clone()
     }
 
     fn has_certs(&self) -> bool {
-        self.badge.is_some()
+        self.client_certificate.is_some()
     }
 }
 
-/// What a failure of TLS says about the two ends.
+/// What a failure of TLS proves about the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The server has not proved who it is, and will not until somebody changes
-    /// something: it must not be talked to.
+    /// The server did not prove its identity, and repeating does not change that: the
+    /// connection must not be used.
     Unproven,
-    /// The server does not accept our certificate.
+    /// The server refuses the client certificate.
     Refused,
-    /// Anything else, such as a certificate that is expired by a clock that may be
-    /// set yet.
+    /// Any other failure, such as a certificate that has expired by a clock that may not
+    /// be set yet.
     Broken,
 }
 
-/// A failure of TLS, in our words.
+/// A failure of TLS, with its text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TlsFault {
+pub(super) struct TlsError {
     pub(super) verdict: Verdict,
     text: String,
 }
 
-impl TlsFault {
-    /// Makes an I/O error of it, from which [`TlsFault::of`] gets it back.
+impl TlsError {
+    /// Wraps the error of rustls in an I/O error; [`TlsError::of`] unwraps it.
     pub(super) fn of_rustls(error: &Error) -> io::Error {
         io::Error::other(judge(error))
     }
 
-    /// Returns the failure of TLS that an I/O error is, if it is one.
-    pub(super) fn of(error: &io::Error) -> Option<&TlsFault> {
+    /// Returns the failure of TLS inside an I/O error, if there is one.
+    pub(super) fn of(error: &io::Error) -> Option<&TlsError> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl fmt::Display for TlsFault {
+impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for TlsFault {}
+impl std::error::Error for TlsError {}
 
 #[allow(
     clippy::wildcard_enum_match_arm,
-    reason = "rustls has dozens, and says them itself"
+    reason = "rustls has dozens, with texts of their own"
 )]
-fn judge(error: &Error) -> TlsFault {
+fn judge(error: &Error) -> TlsError {
     let (verdict, text) = match error {
         Error::InvalidCertificate(why) => return judge_certificate(why),
-        Error::AlertReceived(alert) => match badge_refused(*alert) {
+        Error::AlertReceived(alert) => match certificate_rejection(*alert) {
             Some(why) => (Verdict::Refused, why.to_owned()),
             None => (Verdict::Broken, format!("the server ended TLS: {alert:?}")),
         },
@@ -218,14 +221,14 @@ fn judge(error: &Error) -> TlsFault {
         ),
         other => (Verdict::Broken, format!("TLS: {other}")),
     };
-    TlsFault { verdict, text }
+    TlsError { verdict, text }
 }
 
-/// Tells why our certificate is refused, `None` if it is something else.
+/// Returns why the server refuses the client certificate; `None` for other alerts.
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn badge_refused(alert: AlertDescription) -> Option<&'static str> {
+fn certificate_rejection(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
-        AlertDescription::CertificateRequired => WANTS_BADGE,
+        AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
         AlertDescription::CertificateExpired => "it says that our certificate has expired",
         AlertDescription::CertificateRevoked => "it says that our certificate was revoked",
         AlertDescription::UnknownCA => "it does not trust who signed our certificate",
@@ -237,16 +240,17 @@ fn badge_refused(alert: AlertDescription) -> Option<&'static str> {
     })
 }
 
-/// What is said when we have no certificate and the server wants one.
-pub(super) const WANTS_BADGE: &str = "it wants a client certificate; set --tlscert and --tlskey";
+/// The text for a server that requires a client certificate when none is configured.
+pub(super) const CERTIFICATE_WANTED: &str =
+    "it wants a client certificate; set --tlscert and --tlskey";
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn judge_certificate(why: &CertificateError) -> TlsFault {
+fn judge_certificate(why: &CertificateError) -> TlsError {
     let moment = |time: &UnixTime| calendar::utc(time.as_secs());
-    // By the day: a reason that is new every second would be told every second.
+    // By the day: a text that changed every second would be logged every second.
     let day = |time: &UnixTime| calendar::day(time.as_secs());
     let (verdict, text) = match why {
-        // A bad signature is of another authority that has the name of a known one.
+        // A bad signature comes from another authority with the name of a trusted one.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => (
             Verdict::Unproven,
             "its certificate is signed by nobody who is trusted here; see --tlsca".to_owned(),
@@ -287,9 +291,9 @@ fn judge_certificate(why: &CertificateError) -> TlsFault {
             format!("its certificate is refused: {other}"),
         ),
     };
-    // Names in a certificate are the server's words, and must not make lines.
+    // The server chose the names in its certificate: they must not begin lines.
     let text = sanitize(&text);
-    TlsFault { verdict, text }
+    TlsError { verdict, text }
 }
 
 /// Returns the name in `DnsName("n1.example")` or `IpAddress(127.0.0.1)`.

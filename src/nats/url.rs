@@ -1,4 +1,4 @@
-//! The list of servers, as it is given on the command line.
+//! The list of servers as written on the command line.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -8,25 +8,25 @@ use super::auth::{Login, Secret};
 /// Port of a server that is named without one.
 pub const PORT_DEFAULT: u16 = 4222;
 
-/// One server: where it is, and who we are to it.
+/// One server: its address, and the login of its URL.
 ///
-/// Shown as `host:port`, never with user, password or token.
+/// Displayed as `host:port`, never with user, password or token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Server {
     /// A name or an address; an IPv6 address without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What its URL says of user, password or token.
+    /// The user, password or token in its URL.
     pub login: Login,
-    /// Whether its URL asks for TLS, and never less.
+    /// Whether its URL requires TLS.
     pub tls: bool,
-    /// Whom its certificate must name: the host of the URL, also for a server that
-    /// was learnt from that one. What a server says of others is not to be believed.
+    /// The name that its certificate must contain: the host of the URL, also for a server
+    /// that the server of that URL advertised. An advertised name proves nothing.
     pub tls_name: String,
 }
 
-/// Why a list of servers is refused. Holds nothing that may be a secret.
+/// Why a list of servers is refused. The text contains no part that may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError(String);
 
@@ -43,10 +43,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When one of them is none.
+    /// When an entry is not the address of a server.
     pub fn parse_list(list: &str) -> Result<Vec<Server>, UrlError> {
-        // A comma or an @ in the wrong place can leave a piece of a password
-        // where a host should be, so entries are then told by their number alone.
+        // A comma or an @ in the wrong place can put a part of a password where the
+        // host belongs, so the error then names the entry by its number alone.
         let secret = list.contains('@');
         let entries: Vec<&str> = list.split(',').map(str::trim).collect();
         let one = |(index, entry): (usize, &&str)| {
@@ -61,8 +61,8 @@ impl Server {
         entries.iter().enumerate().map(one).collect()
     }
 
-    /// Reads an entry of `connect_urls` of this server, `host:port`. `None` when it is
-    /// none. All but the place is as the URL has it by which this one was reached.
+    /// Reads an entry of `connect_urls` of this server, `host:port`; `None` when it is
+    /// malformed. Login and TLS are those of the URL of this server.
     pub(crate) fn advertised(&self, text: &str) -> Option<Server> {
         let (host, port) = parse_host_port(text).ok()?;
         Some(Server {
@@ -88,7 +88,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// A forgotten `@host` puts the password where the port should be.
+/// A forgotten `@host` puts the password where the port belongs.
 fn without_port(entry: &str) -> &str {
     let from = entry.find("://").map_or(0, |at| at + 3);
     let to = entry[from..].find(':').map_or(entry.len(), |at| from + at);

@@ -32,7 +32,7 @@
 //! [`Marker`]: crate::core::record::KeyValue::Marker
 
 mod folder;
-mod place;
+mod permissions;
 pub(crate) mod text;
 
 use std::ffi::{CStr, OsStr};
@@ -44,7 +44,7 @@ use std::time::Duration;
 use rustix::fs::inotify::{ReadFlags, Reader};
 use rustix::io::Errno;
 
-use self::folder::{EPOCH, Fault, Folder};
+use self::folder::{EPOCH, Folder, FolderError};
 use self::text::Names;
 use super::{OpenError, Store, Watched};
 use crate::core::event::{Notice, Opened, Written};
@@ -116,25 +116,25 @@ impl DirStore {
     /// # Errors
     ///
     /// Why an agent could not use it.
-    pub fn survey(&self) -> Result<Option<KeyState>, OpenError> {
-        Folder::look(&self.base, &self.bucket, &self.names)
+    pub fn inspect(&self) -> Result<Option<KeyState>, OpenError> {
+        Folder::inspect(&self.base, &self.bucket, &self.names)
     }
 
     /// Returns the folder, or that there is none.
-    fn folder(&self) -> Result<&Folder, Fault> {
-        let lost = || Fault::Gone("the folder is not open".to_owned());
+    fn folder(&self) -> Result<&Folder, FolderError> {
+        let lost = || FolderError::Gone("the folder is not open".to_owned());
         self.folder.as_ref().ok_or_else(lost)
     }
 
     /// Keeps in mind that the folder is lost, if that is what `fault` says.
-    fn note(&mut self, fault: &Fault) {
-        if let Fault::Gone(text) = fault {
+    fn note_loss(&mut self, fault: &FolderError) {
+        if let FolderError::Gone(text) = fault {
             self.lost = Some(text.clone());
         }
     }
 
     /// Returns what the events that were taken so far come to, if anything.
-    fn news(&mut self) -> Option<Watched> {
+    fn next_event(&mut self) -> Option<Watched> {
         if let Some(text) = &self.lost {
             return Some(Watched::Gone(text.clone()));
         }
@@ -158,7 +158,7 @@ impl DirStore {
     }
 
     /// Takes events from the kernel, as many as one read gives.
-    fn take_events(&mut self) -> Result<(), Fault> {
+    fn take_events(&mut self) -> Result<(), FolderError> {
         let folder = self.folder()?;
         let Some(queue) = &folder.inotify else {
             return Ok(());
@@ -168,7 +168,9 @@ impl DirStore {
         let mut events = Reader::new(queue, &mut buffer);
         loop {
             match events.next() {
-                Ok(event) if event.events().intersects(over()) => return Err(folder.over()),
+                Ok(event) if event.events().intersects(watch_ended()) => {
+                    return Err(folder.watch_ended());
+                }
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
                     (changed, verify) = (true, true);
                 }
@@ -193,7 +195,7 @@ impl DirStore {
 }
 
 /// The events after which the kernel tells nothing more, or of another place.
-fn over() -> ReadFlags {
+fn watch_ended() -> ReadFlags {
     ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED
 }
 
@@ -218,7 +220,7 @@ impl Store for DirStore {
                 Ok(key_state)
             }
             Err(fault) => {
-                self.note(&fault);
+                self.note_loss(&fault);
                 Err(fault.to_string())
             }
         }
@@ -235,7 +237,7 @@ impl Store for DirStore {
             }
             Ok(other) => other,
             Err(fault) => {
-                self.note(&fault);
+                self.note_loss(&fault);
                 Written::Denied(fault.to_string())
             }
         }
@@ -253,11 +255,11 @@ impl Store for DirStore {
 
     fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched {
         if let Err(fault) = self.folder().and_then(Folder::verify) {
-            self.note(&fault);
+            self.note_loss(&fault);
         }
         loop {
-            if let Some(news) = self.news() {
-                return news;
+            if let Some(event) = self.next_event() {
+                return event;
             }
             let waited = match self.folder() {
                 Ok(folder) => folder.wait(wake, deadline),

@@ -22,8 +22,8 @@
 //!    which a write that reached no stream is known at once.
 
 pub(crate) mod answer;
-mod opening;
-mod survey;
+mod inspect;
+mod open;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{KeyState, Record, Revision};
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, Event, Message, RequestError, Sid};
+use crate::nats::{Client, ClientEvent, Message, RequestError, Sid};
 use crate::store::{OpenError, Store, Watched};
 use crate::sys;
 
@@ -51,7 +51,7 @@ const API: &str = "$JS.API";
 
 /// Which key of which bucket, and what a bucket may be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct NatsSettings {
     /// Name of the bucket.
     pub bucket: String,
     /// Name of the key.
@@ -67,7 +67,7 @@ pub struct Settings {
 /// One key of a bucket on a NATS server.
 pub struct NatsStore {
     client: Client,
-    settings: Settings,
+    settings: NatsSettings,
     /// `KV_<bucket>`.
     stream: String,
     /// `$JS.API`, or where that of another domain or account is found.
@@ -75,7 +75,7 @@ pub struct NatsStore {
     /// `$KV.<bucket>.<key>`.
     subject: String,
     /// The subscriptions of the present connection.
-    ears: Option<Ears>,
+    subscriptions: Option<Subscriptions>,
     /// What is known of the bucket since it was opened.
     bucket: Option<Bucket>,
     /// Why the bucket must be opened again.
@@ -91,7 +91,7 @@ pub struct NatsStore {
 }
 
 /// The subscriptions of one connection.
-struct Ears {
+struct Subscriptions {
     hint: Sid,
     twin: Sid,
 }
@@ -104,7 +104,7 @@ struct Bucket {
 }
 
 /// Why a direct read gave nothing.
-enum Silence {
+enum DirectReadError {
     /// There was no answer.
     Request(RequestError),
     /// There was, and it said nothing.
@@ -139,14 +139,14 @@ impl Expected {
 impl NatsStore {
     /// Returns a store that is not open yet.
     #[must_use]
-    pub fn new(client: Client, settings: Settings) -> NatsStore {
+    pub fn new(client: Client, settings: NatsSettings) -> NatsStore {
         NatsStore {
             stream: format!("KV_{}", settings.bucket),
             subject: format!("$KV.{}.{}", settings.bucket, settings.key),
             api: settings.api.clone().unwrap_or_else(|| API.to_owned()),
             client,
             settings,
-            ears: None,
+            subscriptions: None,
             bucket: None,
             gone: None,
             denied: Vec::new(),
@@ -158,39 +158,41 @@ impl NatsStore {
 
     /// Reads a key from the stream's leader; from any replica when this user may
     /// not ask the leader.
-    fn leader(&mut self, subject: &str, deadline: Instant) -> Result<KeyState, OpenError> {
+    fn read_leader(&mut self, subject: &str, deadline: Instant) -> Result<KeyState, OpenError> {
         let body = jetstream::last_by_subject(subject);
-        let answer = match self.ask("STREAM.MSG.GET", body.as_bytes(), deadline) {
+        let answer = match self.api_request("STREAM.MSG.GET", body.as_bytes(), deadline) {
             Err(OpenError::Credentials(text)) if self.may_read_directly() => {
-                self.denied(format!("{text}; any replica is read instead"));
-                return self.direct(subject, deadline).map_err(|error| match error {
-                    Silence::Request(error) => self.unanswered(subject, &error),
-                    Silence::Answer(text) => OpenError::Unreachable(text),
-                });
+                self.warn_once(format!("{text}; any replica is read instead"));
+                return self
+                    .read_replica(subject, deadline)
+                    .map_err(|error| match error {
+                        DirectReadError::Request(error) => self.request_error(subject, &error),
+                        DirectReadError::Answer(text) => OpenError::Unreachable(text),
+                    });
             }
             answer => answer?,
         };
         match jetstream::stored(&answer, subject) {
             Ok(stored) => Ok(answer::leader(stored)),
-            Err(failure) => Err(self.refused(subject, &failure)),
+            Err(failure) => Err(self.api_error(subject, &failure)),
         }
     }
 
     fn info(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, OpenError> {
-        let answer = self.ask("STREAM.INFO", b"", deadline)?;
+        let answer = self.api_request("STREAM.INFO", b"", deadline)?;
         Ok(jetstream::stream_info(&answer))
     }
 
     /// Makes one request of the API about the stream.
-    fn ask(&mut self, what: &str, body: &[u8], by: Instant) -> Result<Vec<u8>, OpenError> {
+    fn api_request(&mut self, what: &str, body: &[u8], by: Instant) -> Result<Vec<u8>, OpenError> {
         let subject = format!("{}.{what}.{}", self.api, self.stream);
         match self.client.request(&subject, &[], body, by) {
             Ok(reply) => Ok(reply.payload),
-            Err(error) => Err(self.unanswered(&subject, &error)),
+            Err(error) => Err(self.request_error(&subject, &error)),
         }
     }
 
-    fn unanswered(&self, subject: &str, error: &RequestError) -> OpenError {
+    fn request_error(&self, subject: &str, error: &RequestError) -> OpenError {
         match error {
             RequestError::Forbidden(_) => OpenError::Credentials(format!("{subject}: {error}")),
             RequestError::NoResponders => OpenError::Unreachable(self.no_jetstream()),
@@ -214,7 +216,7 @@ impl NatsStore {
     }
 
     /// Sorts an error of the API into what trying again can change and what not.
-    fn refused(&self, what: &str, failure: &Failure) -> OpenError {
+    fn api_error(&self, what: &str, failure: &Failure) -> OpenError {
         let text = format!("{what}: {}: {failure}", self.stream);
         match failure.err_code() {
             code::NOT_FOR_ACCOUNT
@@ -236,21 +238,21 @@ impl NatsStore {
     ) -> Result<Vec<u8>, RequestError> {
         let expected = Expected::new(expected, &self.stream);
         let headers = [&expected.headers()[..], headers].concat();
-        let place = self.place(subject);
+        let place = self.publish_subject(subject);
         let reply = self.client.request(&place, &headers, payload, deadline)?;
         Ok(reply.payload)
     }
 
     /// Returns where a write of a key is sent: to the key, or through the other API
     /// to where the bucket is.
-    fn place(&self, subject: &str) -> String {
+    fn publish_subject(&self, subject: &str) -> String {
         match self.settings.api {
             None => subject.to_owned(),
             Some(_) => format!("{}.{subject}", self.api),
         }
     }
 
-    fn judge(&self, subject: &str, sent: Result<Vec<u8>, RequestError>) -> Written {
+    fn write_outcome(&self, subject: &str, sent: Result<Vec<u8>, RequestError>) -> Written {
         let replicated = self.bucket.as_ref().is_none_or(|bucket| bucket.replicated);
         match sent {
             Ok(answer) => answer::written(&self.stream, replicated, &answer),
@@ -259,7 +261,7 @@ impl NatsStore {
     }
 
     /// Says, once, that a way to read is denied and another is taken.
-    fn denied(&mut self, text: String) {
+    fn warn_once(&mut self, text: String) {
         if !self.denied.contains(&text) {
             log::warn!("{text}");
             self.denied.push(text);
@@ -273,14 +275,18 @@ impl NatsStore {
     }
 
     /// Reads a key from any replica.
-    fn direct(&mut self, subject: &str, deadline: Instant) -> Result<KeyState, Silence> {
+    fn read_replica(
+        &mut self,
+        subject: &str,
+        deadline: Instant,
+    ) -> Result<KeyState, DirectReadError> {
         let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
         let reply = self
             .client
             .request(&api, &[], b"", deadline)
-            .map_err(Silence::Request)?;
+            .map_err(DirectReadError::Request)?;
         answer::direct(&reply.headers, &reply.payload, &self.stream, subject)
-            .map_err(Silence::Answer)
+            .map_err(DirectReadError::Answer)
     }
 
     /// Reads the key from any replica, and from the leader when that is silent.
@@ -290,20 +296,20 @@ impl NatsStore {
             let now = sys::now();
             // 2.9 does not answer for a stream that is gone, and a hung replica never.
             let half = now.after(deadline.since(now) / 2);
-            match self.direct(&subject, half) {
+            match self.read_replica(&subject, half) {
                 Ok(key_state) => return Ok(key_state),
-                Err(Silence::Request(RequestError::TimedOut)) => {}
-                Err(Silence::Request(error @ RequestError::Forbidden(_))) => {
-                    self.denied(format!("{subject}: {error}; the leader is read instead"));
+                Err(DirectReadError::Request(RequestError::TimedOut)) => {}
+                Err(DirectReadError::Request(error @ RequestError::Forbidden(_))) => {
+                    self.warn_once(format!("{subject}: {error}; the leader is read instead"));
                     if let Some(bucket) = &mut self.bucket {
                         bucket.allow_direct = false;
                     }
                 }
-                Err(Silence::Request(error)) => return Err(format!("{subject}: {error}")),
-                Err(Silence::Answer(text)) => return Err(text),
+                Err(DirectReadError::Request(error)) => return Err(format!("{subject}: {error}")),
+                Err(DirectReadError::Answer(text)) => return Err(text),
             }
         }
-        self.leader(&subject, deadline)
+        self.read_leader(&subject, deadline)
             .map_err(|error| error.to_string())
     }
 
@@ -331,7 +337,7 @@ impl NatsStore {
     }
 
     /// Returns why nothing may be asked of the store as it is.
-    fn closed(&self) -> Option<String> {
+    fn why_closed(&self) -> Option<String> {
         match (&self.gone, &self.bucket) {
             (Some(gone), _) => Some(gone.clone()),
             (None, None) => Some("the store is not open".to_owned()),
@@ -342,7 +348,7 @@ impl NatsStore {
     /// Returns what a message means, `None` when nothing.
     /// A server that is cut off from its cluster keeps the connection but answers
     /// nothing that matters: another may do better.
-    fn judge_server(&mut self, answered: bool) {
+    fn note_answer(&mut self, answered: bool) {
         let now = sys::now();
         if answered {
             self.unanswered_since = None;
@@ -352,13 +358,13 @@ impl NatsStore {
         }
     }
 
-    fn heard(&self, sid: Sid, message: &Message) -> Option<Watched> {
-        let ears = self.ears.as_ref()?;
-        if sid == ears.hint {
+    fn interpret(&self, sid: Sid, message: &Message) -> Option<Watched> {
+        let subscriptions = self.subscriptions.as_ref()?;
+        if sid == subscriptions.hint {
             let revision = answer::hint(&message.headers, &self.stream, &self.subject)?;
             return (revision > self.seen).then_some(Watched::Hint(Some(revision)));
         }
-        if sid != ears.twin {
+        if sid != subscriptions.twin {
             return None;
         }
         let notice = answer::notice(&message.headers, &message.payload)?;
@@ -381,12 +387,12 @@ impl Store for NatsStore {
             Ok(opened) => self.seen = opened.key_state.revision,
             Err(_) => self.bucket = None,
         }
-        self.judge_server(!matches!(opened, Err(OpenError::Unreachable(_))));
+        self.note_answer(!matches!(opened, Err(OpenError::Unreachable(_))));
         opened
     }
 
     fn read(&mut self, deadline: Instant) -> Result<KeyState, String> {
-        if let Some(text) = self.closed() {
+        if let Some(text) = self.why_closed() {
             return Err(text);
         }
         let key_state = self.read_now(deadline);
@@ -394,12 +400,12 @@ impl Store for NatsStore {
             Ok(key_state) => self.seen = key_state.revision,
             Err(_) => self.follow_up(deadline),
         }
-        self.judge_server(key_state.is_ok());
+        self.note_answer(key_state.is_ok());
         key_state.map_err(|text| self.gone.clone().unwrap_or(text))
     }
 
     fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {
-        if let Some(text) = self.closed() {
+        if let Some(text) = self.why_closed() {
             return Written::Unknown(format!("nothing sent: {text}"));
         }
         let subject = self.subject.clone();
@@ -411,11 +417,11 @@ impl Store for NatsStore {
         let token = record.token.as_bytes();
         let sent = self.compare_and_set(&subject, expected, &headers, token, deadline);
         let reached_nobody = matches!(sent, Err(RequestError::NoResponders));
-        let written = self.judge(&subject, sent);
+        let written = self.write_outcome(&subject, sent);
         if let Written::Stored(revision) = written {
             self.seen = revision;
         }
-        self.judge_server(!matches!(written, Written::Unknown(_)));
+        self.note_answer(!matches!(written, Written::Unknown(_)));
         if reached_nobody {
             self.follow_up(deadline);
             if let Some(gone) = &self.gone {
@@ -426,7 +432,7 @@ impl Store for NatsStore {
     }
 
     fn announce(&mut self, notice: &Notice) {
-        let Settings { bucket, key, .. } = &self.settings;
+        let NatsSettings { bucket, key, .. } = &self.settings;
         let headers = answer::notice_headers(notice);
         let headers: Vec<_> = headers
             .iter()
@@ -440,19 +446,19 @@ impl Store for NatsStore {
     }
 
     fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched {
-        if let Some(text) = self.closed() {
+        if let Some(text) = self.why_closed() {
             return Watched::Gone(text);
         }
         loop {
             match self.client.wait(wake, deadline) {
-                Event::Message { sid, message } => {
-                    if let Some(watched) = self.heard(sid, &message) {
+                ClientEvent::Message { sid, message } => {
+                    if let Some(watched) = self.interpret(sid, &message) {
                         return watched;
                     }
                 }
-                Event::Woken => return Watched::Woken,
-                Event::Elapsed => return Watched::Elapsed,
-                Event::Gone(text) => return Watched::Gone(text),
+                ClientEvent::Woken => return Watched::Woken,
+                ClientEvent::Elapsed => return Watched::Elapsed,
+                ClientEvent::Gone(text) => return Watched::Gone(text),
             }
         }
     }

@@ -101,39 +101,39 @@ fn next_at(lines: &mut BufReader<ChildStdout>) -> Option<u64> {
 #[test]
 fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
     const KILLS: u64 = 100;
-    let (mut base, mut told, mut begun, mut leftovers) = (Base::new(), 0, 0, 0);
+    let (mut base, mut reported, mut begun, mut leftovers) = (Base::new(), 0, 0, 0);
     for kill_number in 0..KILLS {
         if kill_number % 4 == 0 {
-            (base, told) = (Base::new(), 0);
+            (base, reported) = (Base::new(), 0);
         }
         let (child, mut lines) = start(&base, "cas");
-        let dice = sys::random().expect("random");
+        let random = sys::random().expect("random");
         // Half of them once they write, half while they start and open.
-        let mut last = told;
+        let mut last = reported;
         for _ in 0..(if kill_number % 2 == 0 {
             0
         } else {
-            dice % 20 + 1
+            random % 20 + 1
         }) {
             last = next_at(&mut lines).expect("a line of the child");
         }
         let spread = if kill_number % 2 == 0 { 6000 } else { 400 };
-        let pause = Duration::from_micros((dice >> 64) as u64 % spread);
+        let pause = Duration::from_micros((random >> 64) as u64 % spread);
         thread::sleep(pause);
         drop(child);
         while let Some(at) = next_at(&mut lines) {
             last = at;
         }
         leftovers += u64::from(base.file("new").exists());
-        begun += u64::from(last > told);
+        begun += u64::from(last > reported);
         let mut store = base.store("web");
         let opened = store.open(soon()).expect("it opens after a kill");
         let at = opened.key_state.revision;
-        assert!(at.0 >= last, "told that {last} was stored, found {at}");
+        assert!(at.0 >= last, "{last} was reported as stored, found {at}");
         assert!(opened.last >= at);
         assert_ne!(opened.key_state.found, KeyValue::Marker);
-        told = stored(&mut store, at, &plain("beta")).0;
-        assert!(told > at.0);
+        reported = stored(&mut store, at, &plain("beta")).0;
+        assert!(reported > at.0);
     }
     println!("{KILLS} kills: {begun} of a writing child, {leftovers} left a file half made");
 }

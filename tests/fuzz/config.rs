@@ -6,7 +6,7 @@ use super::line::{asked, environment, refused};
 use crate::cli::config::{Config, Entry, LINE_BYTES_MAX, parse_file};
 use crate::cli::table::{FLAGS, Flag};
 use crate::cli::{self, Environment, Invocation};
-use crate::nats::secret::Trusted;
+use crate::nats::file::TrustedFile;
 
 const PATH: &str = "/etc/putex/db.conf";
 
@@ -55,7 +55,7 @@ const NATS: cli::table::Name = cli::table::Name::Nats;
 
 fn read(data: &[u8], others_read: bool) -> Config {
     let bytes = data.to_vec();
-    parse_file(Path::new(PATH), &Trusted { bytes, others_read })
+    parse_file(Path::new(PATH), &TrustedFile { bytes, others_read })
 }
 
 fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
@@ -69,7 +69,7 @@ fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
 fn made_of_it(data: &[u8], found: &Config) -> bool {
     let file = |_: &Path| {
         let (bytes, others_read) = (data.to_vec(), false);
-        Ok(Some(Trusted { bytes, others_read }))
+        Ok(Some(TrustedFile { bytes, others_read }))
     };
     let environment = Environment {
         read: &file,

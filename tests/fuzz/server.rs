@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::assert_one_line;
 use crate::core::event::Written;
 use crate::core::record::{KeyValue, Revision};
-use crate::nats::bucket::{self, Config};
+use crate::nats::bucket::{self, StreamConfig};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Server, ServerInfo};
 use crate::store::nats::answer;
@@ -231,7 +231,7 @@ fn judged(info: &StreamInfo) {
 }
 
 /// Returns the `config` that a server tells.
-fn config(config: &Config) -> Value {
+fn config(config: &StreamConfig) -> Value {
     let there = |yes: bool| {
         if yes {
             json!({"name": "x"})

@@ -196,8 +196,8 @@ fn a_server_that_hangs_is_left_for_another() {
         }
         let mut store = cluster.store("locks", "web");
         let opened = open(&mut store);
-        let survey = cluster.store("other", "web").survey(soon());
-        let remarks = survey.expect("there are servers enough").remarks;
+        let inspection = cluster.store("other", "web").inspect(soon());
+        let remarks = inspection.expect("there are servers enough").remarks;
         let last = remarks.last().expect("of the bucket");
         assert!(last.ends_with("an agent would make it, with replicas: 3"));
         let mut revision = write(&mut store, Revision(0), "a");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use putex::core::time;
 use putex::nats::{Client, Login, Secret, url};
-use putex::store::nats::{NatsStore, Settings};
+use putex::store::nats::{NatsSettings, NatsStore};
 use putex::sys;
 use serde_json::Value;
 
@@ -205,8 +205,8 @@ fn spawn(binary: &Path, folder: &Path) -> Child {
         .expect("nats-server starts")
 }
 
-pub(crate) fn settings(bucket: &str, key: &str) -> Settings {
-    Settings {
+pub(crate) fn settings(bucket: &str, key: &str) -> NatsSettings {
+    NatsSettings {
         bucket: bucket.to_owned(),
         key: key.to_owned(),
         replicas: 1,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, thread};
 
-use putex::nats::{Access, Event, Login, Secret};
+use putex::nats::{ClientEvent, ConnectOptions, Login, Secret};
 use putex::store::{Store as _, Watched};
 use putex::sys::{self, Waker};
 
@@ -14,11 +14,11 @@ use super::jwt::{Key, Kind, account, creds, operator};
 use super::place::{Agent, Folder, Server, nats_server, write_secret};
 use super::{assert_says, client, nobody, open, refusal, soon, store, store_at};
 
-fn by(login: Login) -> Access {
-    Access::from(login)
+fn by(login: Login) -> ConnectOptions {
+    ConnectOptions::from(login)
 }
 
-fn user(name: &str, password: PathBuf) -> Access {
+fn user(name: &str, password: PathBuf) -> ConnectOptions {
     by(Login::User {
         name: name.to_owned(),
         password: Secret::File(password),
@@ -360,5 +360,5 @@ fn replies_are_asked_for_where_it_is_wanted() {
         waker.as_fd(),
         Some(sys::now().after(Duration::from_millis(50))),
     );
-    assert_eq!(quiet, Event::Elapsed);
+    assert_eq!(quiet, ClientEvent::Elapsed);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use putex::nats::{Access, Login, Secret};
+use putex::nats::{ConnectOptions, Login, Secret};
 use putex::sys;
 
 use super::place::{Agent, Server, nats_server};
@@ -109,13 +109,13 @@ fn a_right_that_is_missing_is_named() {
         .map(|user| (user, agent(&server, user, keys[user])))
         .chain([(maker, makes)])
         .collect();
-    let noisy = Access::from(Login::User {
+    let noisy = ConnectOptions::from(Login::User {
         name: format!("u{made}"),
         password: Secret::Given("p".to_owned()),
     });
     let mut noisy = client(
         &server.url("nats", "127.0.0.1"),
-        Access {
+        ConnectOptions {
             inbox: "_INBOX.agent".to_owned(),
             ..noisy
         },

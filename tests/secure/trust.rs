@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
-use putex::nats::{Access, Event};
+use putex::nats::{ClientEvent, ConnectOptions};
 use putex::store::Store as _;
 use putex::sys::{self, Waker};
 
@@ -47,19 +47,19 @@ impl Office {
     }
 
     /// Access for whoever trusts this authority.
-    fn access(&self) -> Access {
+    fn access(&self) -> ConnectOptions {
         trusting(&self.ca)
     }
 }
 
-fn trusting(ca: &Path) -> Access {
+fn trusting(ca: &Path) -> ConnectOptions {
     let mut access = nobody();
     access.tls.ca = Some(ca.to_owned());
     access
 }
 
 /// Writes and reads once.
-fn use_store(urls: &str, access: Access) {
+fn use_store(urls: &str, access: ConnectOptions) {
     let mut store = store(urls, access);
     let opened = store.open(soon()).expect("opened");
     let record = Record {
@@ -178,7 +178,7 @@ fn both_ends_may_have_to_prove_themselves() {
         .badge(&office.folder, "server", &["localhost"]);
     let server = Server::start(&binary, &badge.verifying_server(&office.ca));
     let url = server.url("tls", "localhost");
-    let with = |tls| Access { tls, ..nobody() };
+    let with = |tls| ConnectOptions { tls, ..nobody() };
     let mut tls = office.access().tls;
     let text = refusal(&url, with(tls.clone()));
     assert_says(
@@ -264,7 +264,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         assert!(knows(&client), "{:?}", client.server());
         first.kill();
         let gone = client.wait(waker.as_fd(), Some(soon()));
-        assert!(matches!(gone, Event::Gone(_)), "{gone:?}");
+        assert!(matches!(gone, ClientEvent::Gone(_)), "{gone:?}");
         let again = client.connect(sys::now().after(Duration::from_secs(1)));
         assert_eq!(again.is_ok(), fine, "{names:?}: {again:?}");
         match again {
@@ -326,11 +326,11 @@ fn much_goes_through_tls_as_it_does_without() {
             // What lies decrypted must not lie there until the next PING.
             let limit = sys::now().after(BEFORE_PING);
             match client.wait(waker.as_fd(), Some(limit)) {
-                Event::Message { sid: to, message } => {
+                ClientEvent::Message { sid: to, message } => {
                     assert_eq!((to, message.subject), (sid, format!("big.{turn}")));
                     assert!(message.payload == payload, "{size} bytes came back changed");
                 }
-                other @ (Event::Woken | Event::Elapsed | Event::Gone(_)) => {
+                other @ (ClientEvent::Woken | ClientEvent::Elapsed | ClientEvent::Gone(_)) => {
                     panic!("{size}: {other:?}")
                 }
             }

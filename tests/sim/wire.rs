@@ -1,4 +1,4 @@
-//! The store thread of an agent and its connection: what `src/agent/keeper.rs` does,
+//! The store thread of an agent and its connection: what `src/agent/store_thread.rs` does,
 //! and what becomes of a request on its way.
 //!
 //! Whether a request is lost, late, or answered with less than the truth is drawn

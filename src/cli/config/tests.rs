@@ -7,7 +7,7 @@ const PATH: &str = "/etc/putex/db.conf";
 fn file(bytes: &[u8]) -> Config {
     let bytes = bytes.to_vec();
     let others_read = false;
-    parse_file(Path::new(PATH), &Trusted { bytes, others_read })
+    parse_file(Path::new(PATH), &TrustedFile { bytes, others_read })
 }
 
 /// Returns the value of a key in a file without faults.
@@ -183,7 +183,7 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
     };
     let read = |path: &Path| {
         let here = path == Path::new(DEFAULT) || path == Path::new(PATH);
-        Ok(here.then(|| Trusted {
+        Ok(here.then(|| TrustedFile {
             bytes: text.as_bytes().to_vec(),
             others_read: true,
         }))

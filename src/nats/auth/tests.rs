@@ -31,7 +31,7 @@ impl Drop for File {
 fn jwt(claims: &str) -> String {
     format!(
         "eyJ0eXAiOiJKV1QifQ.{}.c2ln",
-        letters::to_base64_url(claims.as_bytes())
+        encoding::to_base64_url(claims.as_bytes())
     )
 }
 
@@ -61,10 +61,10 @@ fn a_creds_file_is_a_jwt_and_its_key() {
     assert_eq!(sent["sig"].as_str().map(str::len), Some(86));
     assert!(sent.get("nkey").is_none() && sent.get("user").is_none());
     assert!(connect(&credentials, None).is_err());
-    let doubts = credentials.doubts();
+    let refusal_hint = credentials.refusal_hint();
     assert!(
-        doubts.contains("expired at 1970-01-01 00:00:17 UTC"),
-        "{doubts}"
+        refusal_hint.contains("expired at 1970-01-01 00:00:17 UTC"),
+        "{refusal_hint}"
     );
 }
 
@@ -120,7 +120,7 @@ fn damaged_files_are_refused_without_showing_them() {
             "{refusal}"
         );
     }
-    let file = File::new("none", "hello\n");
+    let file = File::new("none", "options\n");
     let refusal = Login::Nkey(file.0.clone()).read().expect_err("no seed");
     assert!(
         refusal.ends_with("no line of it is the seed of an nkey"),
@@ -138,12 +138,12 @@ fn no_secret_is_shown() {
     for login in [user, Login::Token(word())] {
         let credentials = login.read().expect("nothing to read");
         assert!(!format!("{login:?} {login:#?} {credentials:?}").contains("secret"));
-        assert!(!credentials.doubts().contains("secret"));
+        assert!(!credentials.refusal_hint().contains("secret"));
     }
-    let pair = Pair::from_seed(SEED).expect("a seed");
+    let pair = KeyPair::from_seed(SEED).expect("a seed");
     let jwt = Credentials::Jwt {
         jwt: "secret".to_owned(),
         pair,
     };
-    assert!(!format!("{jwt:?}{}", jwt.doubts()).contains("secret"));
+    assert!(!format!("{jwt:?}{}", jwt.refusal_hint()).contains("secret"));
 }

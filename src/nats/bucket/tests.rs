@@ -14,7 +14,7 @@ fn config(info: &str) -> Value {
 }
 
 fn judge(bucket: &str, config: &Value, version: &str) -> Result<Vec<String>, String> {
-    check(bucket, &Config::parse(config)?, version, false)
+    check(bucket, &StreamConfig::parse(config)?, version, false)
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn all_faults_are_told_at_once() {
 fn memory_is_taken_when_allowed_and_remarked_upon() {
     let mut value = config(V15);
     value["storage"] = json!("memory");
-    let config = Config::parse(&value).expect("parsed");
+    let config = StreamConfig::parse(&value).expect("parsed");
     let remarks = check("locks", &config, "2.15.1", true).expect("allowed");
     assert_eq!(remarks.len(), 1, "{remarks:?}");
     assert!(remarks[0].contains("storage memory"), "{remarks:?}");
@@ -183,7 +183,7 @@ fn what_is_not_understood_is_not_trusted() {
         let refused = judge("locks", &config, "2.15.1").expect_err(field);
         assert!(refused.contains(field), "{field}: {refused}");
     }
-    assert!(Config::parse(&Value::Null).is_err());
+    assert!(StreamConfig::parse(&Value::Null).is_err());
 }
 
 #[test]

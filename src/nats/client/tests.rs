@@ -7,7 +7,7 @@ use crossbeam_channel::bounded;
 
 use super::*;
 use crate::nats::decode::BUFFER_BYTES_MAX;
-use crate::nats::fake::{Fake, INFO, Peer};
+use crate::nats::fake::{FakeServer, INFO, Peer};
 use crate::sys::Waker;
 
 mod servers;
@@ -23,7 +23,7 @@ fn client_of(servers: Vec<Server>, ping_after: Duration) -> Client {
 }
 
 /// A client connected to the one server.
-fn connected(fake: &Fake) -> Client {
+fn connected(fake: &FakeServer) -> Client {
     let mut client = client_of(vec![fake.server()], PING_AFTER);
     client.connect(in_ms(5000)).expect("the script lets us in");
     client
@@ -33,15 +33,17 @@ fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
     client.request("$KV.b.k", &[("A", "b")], b"v1", in_ms(ms))
 }
 
-fn wait(client: &mut Client, ms: u64) -> Event {
+fn wait(client: &mut Client, ms: u64) -> ClientEvent {
     let waker = Waker::new().expect("a descriptor");
     client.wait(waker.as_fd(), Some(in_ms(ms)))
 }
 
-fn gone(event: &Event) -> &str {
+fn gone(event: &ClientEvent) -> &str {
     match event {
-        Event::Gone(reason) => reason,
-        Event::Message { .. } | Event::Woken | Event::Elapsed => panic!("not gone: {event:?}"),
+        ClientEvent::Gone(reason) => reason,
+        ClientEvent::Message { .. } | ClientEvent::Woken | ClientEvent::Elapsed => {
+            panic!("not gone: {event:?}")
+        }
     }
 }
 
@@ -54,8 +56,8 @@ fn lost(outcome: Result<Message, RequestError>) -> String {
 
 #[test]
 fn request_and_reply() {
-    let fake = Fake::once(|peer| {
-        let connect = peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        let connect = peer.accept_client();
         for part in [
             "\"verbose\":false",
             "\"no_responders\":true",
@@ -67,7 +69,7 @@ fn request_and_reply() {
         assert_eq!(frame.words[..2], ["HPUB", "$KV.b.k"]);
         assert_eq!(frame.body, "NATS/1.0\r\nA: b\r\n\r\nv1");
         let reply = frame.reply().to_owned();
-        peer.say_slowly(
+        peer.send_slowly(
             &format!("HMSG {reply} 1 18 20\r\nNATS/1.0\r\nC: d\r\n\r\nhi\r\n"),
             3,
         );
@@ -88,16 +90,16 @@ fn request_and_reply() {
 
 #[test]
 fn what_comes_between_request_and_reply() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         assert_eq!(peer.frame().words, ["SUB", "hint.>", "2"]);
         let reply = peer.frame().reply().to_owned();
-        peer.say("PING\r\nMSG hint.a 2 1\r\nx\r\n+OK\r\nPONG\r\n");
+        peer.send("PING\r\nMSG hint.a 2 1\r\nx\r\n+OK\r\nPONG\r\n");
         assert_eq!(peer.frame().words, ["PONG"]);
         let info = INFO.replace("65536", "99");
-        peer.say(&format!("INFO {info}\r\n-ERR 'Invalid Subject'\r\n"));
-        peer.say("-ERR 'Permissions Violation for Publish to \"other\"'\r\n");
-        peer.say(&format!(
+        peer.send(&format!("INFO {info}\r\n-ERR 'Invalid Subject'\r\n"));
+        peer.send("-ERR 'Permissions Violation for Publish to \"other\"'\r\n");
+        peer.send(&format!(
             "MSG {reply}0 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
         ));
         peer.rest();
@@ -106,11 +108,11 @@ fn what_comes_between_request_and_reply() {
     let sid = client.subscribe("hint.>").expect("connected");
     assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"hi");
     assert_eq!(client.server().expect("connected").max_payload, 99);
-    let Event::Message { sid: to, message } = wait(&mut client, 5000) else {
+    let ClientEvent::Message { sid: to, message } = wait(&mut client, 5000) else {
         panic!("no message");
     };
     assert_eq!((to, message.subject.as_str()), (sid, "hint.a"));
-    assert_eq!(wait(&mut client, 10), Event::Elapsed);
+    assert_eq!(wait(&mut client, 10), ClientEvent::Elapsed);
     let large = client.request("a", &[], &[b'x'; 100], in_ms(100));
     assert!(matches!(large, Err(RequestError::NotSent(_))), "{large:?}");
     let bad = client.request("a b", &[], b"", in_ms(100));
@@ -128,16 +130,16 @@ fn what_comes_between_request_and_reply() {
 
 #[test]
 fn nobody_listens_and_nobody_may() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         let reply = peer.frame().reply().to_owned();
-        peer.say(&format!("HMSG {reply} 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"));
+        peer.send(&format!("HMSG {reply} 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"));
         let reply = peer.frame().reply().to_owned();
-        peer.say(&format!(
+        peer.send(&format!(
             "HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not Found\r\n\r\n\r\n"
         ));
         peer.frame();
-        peer.say("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
+        peer.send("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
         peer.answer("still here");
     });
     let mut client = connected(&fake);
@@ -158,12 +160,12 @@ fn nobody_listens_and_nobody_may() {
 
 #[test]
 fn silence_until_the_deadline_then_a_late_reply() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         let late = peer.frame().reply().to_owned();
         let frame = peer.frame();
-        peer.say(&format!("MSG {late} 1 4\r\nlate\r\n"));
-        peer.say(&format!("MSG {} 1 6\r\ntimely\r\n", frame.reply()));
+        peer.send(&format!("MSG {late} 1 4\r\nlate\r\n"));
+        peer.send(&format!("MSG {} 1 6\r\ntimely\r\n", frame.reply()));
     });
     let mut client = connected(&fake);
     let began = sys::now();
@@ -187,15 +189,15 @@ fn silence_until_the_deadline_then_a_late_reply() {
 
 #[test]
 fn chatter_does_not_outlast_the_deadline() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         let reply = peer.frame().reply().to_owned();
-        peer.say(&format!("MSG {reply} 1 1000000\r\n"));
+        peer.send(&format!("MSG {reply} 1 1000000\r\n"));
         peer.trickle();
     });
     let mut client = connected(&fake);
     assert_eq!(request(&mut client, 40), Err(RequestError::TimedOut));
-    assert_eq!(wait(&mut client, 40), Event::Elapsed);
+    assert_eq!(wait(&mut client, 40), ClientEvent::Elapsed);
     drop(client);
     fake.finish();
 }
@@ -205,9 +207,9 @@ fn the_connection_ends_in_a_request() {
     let scripts: [fn(&mut Peer); 5] = [
         |_| {},
         Peer::reset,
-        |peer| peer.say("-ERR 'Stale Connection'\r\n"),
-        |peer| peer.say("MSG _INBOX"),
-        |peer| peer.say("HTTP/1.1 400\r\n"),
+        |peer| peer.send("-ERR 'Stale Connection'\r\n"),
+        |peer| peer.send("MSG _INBOX"),
+        |peer| peer.send("HTTP/1.1 400\r\n"),
     ];
     let reasons = [
         "the server closed the connection",
@@ -217,8 +219,8 @@ fn the_connection_ends_in_a_request() {
         "not the NATS protocol: a line begins with 'HTTP/1.1 400'",
     ];
     for (script, reason) in scripts.into_iter().zip(reasons) {
-        let fake = Fake::once(move |peer| {
-            peer.welcome();
+        let fake = FakeServer::once(move |peer| {
+            peer.accept_client();
             peer.frame();
             script(peer);
         });
@@ -234,9 +236,9 @@ fn the_connection_ends_in_a_request() {
 
 #[test]
 fn the_connection_ends_in_a_wait() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
-        peer.say("-ERR 'User Authentication Expired'\r\n");
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        peer.send("-ERR 'User Authentication Expired'\r\n");
     });
     let mut client = connected(&fake);
     let event = wait(&mut client, 5000);
@@ -249,17 +251,23 @@ fn the_connection_ends_in_a_wait() {
 
 #[test]
 fn wake_deadline_and_publish() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         assert_eq!(peer.frame().words, ["PUB", "putex.notice", "2"]);
     });
     let mut client = connected(&fake);
     let waker = Waker::new().expect("a descriptor");
-    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), Event::Elapsed);
+    assert_eq!(
+        client.wait(waker.as_fd(), Some(in_ms(5))),
+        ClientEvent::Elapsed
+    );
     waker.wake();
-    assert_eq!(client.wait(waker.as_fd(), None), Event::Woken);
+    assert_eq!(client.wait(waker.as_fd(), None), ClientEvent::Woken);
     waker.clear();
-    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), Event::Elapsed);
+    assert_eq!(
+        client.wait(waker.as_fd(), Some(in_ms(5))),
+        ClientEvent::Elapsed
+    );
     client
         .publish("putex.notice", &[], b"hi")
         .expect("connected");
@@ -268,10 +276,10 @@ fn wake_deadline_and_publish() {
 
 #[test]
 fn a_silent_server_is_asked_and_then_left() {
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         assert_eq!(peer.frame().words, ["PING"]);
-        peer.say("PONG\r\n");
+        peer.send("PONG\r\n");
         assert_eq!(peer.frame().words, ["PING"]);
         assert!(peer.rest().is_empty());
     });
@@ -292,22 +300,22 @@ fn a_silent_server_is_asked_and_then_left() {
 #[test]
 fn nothing_is_carried_over_to_the_next_connection() {
     let first = |peer: &mut Peer| {
-        peer.welcome();
+        peer.accept_client();
         peer.frame();
         peer.frame();
-        peer.say("MSG hint.a 2 1\r\nx\r\nMSG hint.a 2 100\r\nunfinished");
+        peer.send("MSG hint.a 2 1\r\nx\r\nMSG hint.a 2 100\r\nunfinished");
     };
     let second = |peer: &mut Peer| {
-        peer.welcome();
+        peer.accept_client();
         assert!(peer.rest().is_empty());
     };
-    let fake = Fake::new(vec![Box::new(first), Box::new(second)]);
+    let fake = FakeServer::new(vec![Box::new(first), Box::new(second)]);
     let mut client = connected(&fake);
     client.subscribe("hint.>").expect("connected");
     lost(request(&mut client, 5000));
     assert!(request(&mut client, 5000).is_err());
     client.connect(in_ms(5000)).expect("let in again");
-    assert_eq!(wait(&mut client, 20), Event::Elapsed);
+    assert_eq!(wait(&mut client, 20), ClientEvent::Elapsed);
     drop(client);
     fake.finish();
 }
@@ -315,10 +323,10 @@ fn nothing_is_carried_over_to_the_next_connection() {
 #[test]
 fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
     let (done, wait) = bounded::<()>(0);
-    let fake = Fake::once(move |peer| {
-        peer.say(&format!("INFO {}\r\n", INFO.replace("65536", "100000000")));
+    let fake = FakeServer::once(move |peer| {
+        peer.send(&format!("INFO {}\r\n", INFO.replace("65536", "100000000")));
         peer.take_handshake();
-        peer.say("PONG\r\n");
+        peer.send("PONG\r\n");
         let _ = wait.recv();
     });
     let mut client = connected(&fake);
@@ -335,14 +343,14 @@ fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
 #[test]
 fn memory_does_not_grow() {
     const ROUNDS: usize = 3000;
-    let fake = Fake::once(|peer| {
-        peer.welcome();
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
         for round in 0..ROUNDS {
             let frame = peer.frame();
             let size = if round % 500 == 0 { 900_000 } else { 50 };
             let hint = format!("MSG hint.a 2 {size}\r\n{}\r\n", "x".repeat(size));
             let reply = frame.reply();
-            peer.say(&format!(
+            peer.send(&format!(
                 "{hint}MSG {reply}x 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
             ));
         }
@@ -357,7 +365,7 @@ fn memory_does_not_grow() {
     }
     assert!(most < BUFFER_BYTES_MAX + 3 * 1024 * 1024, "{most}");
     let mut hints = 0;
-    while wait(&mut client, 5) != Event::Elapsed {
+    while wait(&mut client, 5) != ClientEvent::Elapsed {
         hints += 1;
     }
     assert!((2..=256).contains(&hints), "{hints}");

@@ -42,26 +42,26 @@ impl Ends {
             tls: server,
             tcp: far,
         };
-        while ends.stream.shake_hands().expect("agreed").is_some() {
+        while ends.stream.continue_handshake().expect("agreed").is_some() {
             ends.serve();
         }
         ends
     }
 
-    /// Lets the server read and write what it can, and returns what it heard.
+    /// Lets the server read and write what it can, and returns what it received.
     fn serve(&mut self) -> Vec<u8> {
         while matches!(self.tls.read_tls(&mut self.tcp), Ok(1..)) {
             self.tls.process_new_packets().expect("well formed");
         }
         while self.tls.wants_write() && self.tls.write_tls(&mut self.tcp).is_ok() {}
-        let mut heard = Vec::new();
-        let _ = self.tls.reader().read_to_end(&mut heard);
-        heard
+        let mut received = Vec::new();
+        let _ = self.tls.reader().read_to_end(&mut received);
+        received
     }
 
-    /// Writes all of a frame as a link does, and returns what the server heard.
+    /// Writes all of a frame as a link does, and returns what the server received.
     fn carry(&mut self, frame: &[u8]) -> (Vec<u8>, usize) {
-        let (mut sent, mut heard, mut waits) = (0, Vec::new(), 0);
+        let (mut sent, mut received, mut waits) = (0, Vec::new(), 0);
         loop {
             let outcome = match &frame[sent..] {
                 [] => self.stream.flush().map(|()| 0),
@@ -70,19 +70,19 @@ impl Ends {
             match outcome {
                 Ok(0) => break,
                 Ok(count) => sent += count,
-                Err(error) if not_now(&error) => {
+                Err(error) if would_block(&error) => {
                     waits += 1;
-                    heard.extend(self.serve());
+                    received.extend(self.serve());
                 }
                 Err(error) => panic!("{error}"),
             }
         }
         // What has left is on its way.
         let end = sys::now().after(Duration::from_secs(2));
-        while heard.len() < frame.len() && sys::now() < end {
-            heard.extend(self.serve());
+        while received.len() < frame.len() && sys::now() < end {
+            received.extend(self.serve());
         }
-        (heard, waits)
+        (received, waits)
     }
 }
 
@@ -121,8 +121,8 @@ fn a_frame_has_left_when_it_is_flushed_and_not_before() {
     let large = (280_000..300_000).step_by(1000);
     for size in small.into_iter().chain(large) {
         let frame: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
-        let (heard, waits) = ends.carry(&frame);
-        assert!(heard == frame, "{} of {size} bytes came", heard.len());
+        let (received, waits) = ends.carry(&frame);
+        assert!(received == frame, "{} of {size} bytes came", received.len());
         assert!(waits > 0 || size < 280_000, "{size} bytes went out at once");
     }
 }
@@ -133,15 +133,15 @@ fn what_is_decrypted_is_held_until_it_is_read() {
     ends.tls.writer().write_all(b"INFO {}\r\n").expect("room");
     ends.serve();
     let mut byte = [0];
-    let mut heard = Vec::new();
-    while heard.len() < 9 {
-        assert_eq!(ends.stream.holds(), !heard.is_empty());
+    let mut received = Vec::new();
+    while received.len() < 9 {
+        assert_eq!(ends.stream.holds(), !received.is_empty());
         match ends.stream.read(&mut byte) {
-            Ok(count) => heard.extend_from_slice(&byte[..count]),
-            Err(error) => assert!(not_now(&error), "{error}"),
+            Ok(count) => received.extend_from_slice(&byte[..count]),
+            Err(error) => assert!(would_block(&error), "{error}"),
         }
     }
-    assert_eq!(heard, b"INFO {}\r\n");
+    assert_eq!(received, b"INFO {}\r\n");
     assert!(!ends.stream.holds());
 }
 
@@ -159,7 +159,7 @@ fn the_end_is_an_end_with_or_without_a_goodbye() {
         drop(tcp);
         let end = loop {
             match stream.read(&mut [0; 8]) {
-                Err(error) if not_now(&error) => {}
+                Err(error) if would_block(&error) => {}
                 outcome => break outcome.expect("an end"),
             }
         };
@@ -173,9 +173,9 @@ fn bytes_that_are_not_tls_are_a_failure_of_it() {
     ends.tcp.write_all(b"-ERR 'no'\r\n").expect("room");
     let error = loop {
         match ends.stream.read(&mut [0; 64]) {
-            Err(error) if not_now(&error) => {}
+            Err(error) if would_block(&error) => {}
             outcome => break outcome.expect_err("not TLS"),
         }
     };
-    assert!(TlsFault::of(&error).is_some(), "{error}");
+    assert!(TlsError::of(&error).is_some(), "{error}");
 }

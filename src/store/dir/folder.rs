@@ -4,7 +4,7 @@
 //! that is moved away or replaced in between is never written to by mistake for
 //! the other.
 
-mod look;
+mod inspect;
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -18,7 +18,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::place::{check_names, open_private};
+use super::permissions::{check_names, open_private};
 use super::text::{self, Names};
 use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
@@ -38,7 +38,7 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 const LOCK_POLL: Duration = Duration::from_millis(1);
 /// Why the folder did not do what it was asked for. Nothing was stored.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum FolderError {
     /// The folder is not the one that was opened, or is no more.
     Gone(String),
     /// A file, or the folder, is not as this program leaves it.
@@ -49,19 +49,21 @@ pub(super) enum Fault {
     Failed(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FolderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Fault::Gone(text) | Fault::Damaged(text) | Fault::Busy(text) | Fault::Failed(text)) =
-            self;
+        let (FolderError::Gone(text)
+        | FolderError::Damaged(text)
+        | FolderError::Busy(text)
+        | FolderError::Failed(text)) = self;
         f.write_str(text)
     }
 }
 
-impl From<Fault> for OpenError {
-    fn from(fault: Fault) -> OpenError {
+impl From<FolderError> for OpenError {
+    fn from(fault: FolderError) -> OpenError {
         match fault {
-            Fault::Damaged(text) => OpenError::Unsafe(text),
-            Fault::Gone(text) | Fault::Busy(text) | Fault::Failed(text) => {
+            FolderError::Damaged(text) => OpenError::Unsafe(text),
+            FolderError::Gone(text) | FolderError::Busy(text) | FolderError::Failed(text) => {
                 OpenError::Unreachable(text)
             }
         }
@@ -87,9 +89,9 @@ pub(super) struct Folder {
 
 /// The lock, until dropped. Unlocked and not only closed: a child that is between
 /// fork and exec still has the descriptor.
-struct Held<'a>(&'a File);
+struct LockGuard<'a>(&'a File);
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         // Cannot fail on a lock that is held; the kernel drops it at exit anyhow.
         let _ = self.0.unlock();
@@ -122,7 +124,7 @@ impl Folder {
             alarm,
         };
         let mut remarks = Vec::new();
-        let held = folder.hold(deadline)?;
+        let held = folder.lock(deadline)?;
         let epoch = match folder.file(EPOCH)? {
             Some(body) => body,
             None => {
@@ -159,7 +161,7 @@ impl Folder {
     }
 
     /// Writes the sequence and then the epoch, which makes the bucket complete.
-    fn create(&self) -> Result<String, Fault> {
+    fn create(&self) -> Result<String, FolderError> {
         let failed = |error: io::Error| self.failed("list", "", &error);
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
@@ -175,17 +177,17 @@ impl Folder {
         if self.file(SEQUENCE)?.is_none() {
             self.replace(SEQUENCE, "sequence 0")?;
         }
-        let random = |error: io::Error| Fault::Failed(format!("no random number: {error}"));
+        let random = |error: io::Error| FolderError::Failed(format!("no random number: {error}"));
         let id = sys::random().map_err(random)?;
         let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
         self.replace(EPOCH, &body)?;
-        self.settle()?;
+        self.sync()?;
         Ok(body)
     }
 
     /// Returns the random id, and all else that the epoch file says.
-    fn epoch_parts(&self) -> Result<(&str, &str), Fault> {
+    fn epoch_parts(&self) -> Result<(&str, &str), FolderError> {
         let parts = self.epoch.strip_prefix("epoch ");
         parts
             .and_then(|rest| rest.split_once('\n'))
@@ -226,17 +228,17 @@ impl Folder {
     }
 
     /// Waits for the lock of the whole bucket.
-    fn hold(&self, deadline: Instant) -> Result<Held<'_>, Fault> {
+    fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, FolderError> {
         loop {
             let free = match self.dir.try_lock() {
-                Ok(()) => Some(Held(&self.dir)),
+                Ok(()) => Some(LockGuard(&self.dir)),
                 Err(TryLockError::WouldBlock) => None,
                 Err(TryLockError::Error(error)) => return Err(self.failed("lock", "", &error)),
             };
             let now = sys::now();
             if now >= deadline {
                 let path = self.path.display();
-                return Err(Fault::Busy(format!(
+                return Err(FolderError::Busy(format!(
                     "the lock of {path} was not had in time"
                 )));
             }
@@ -254,9 +256,9 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`Fault::Gone`] when not.
-    pub(super) fn verify(&self) -> Result<(), Fault> {
-        let gone = |what: &str| Err(Fault::Gone(format!("{} {what}", self.path.display())));
+    /// [`FolderError::Gone`] when not.
+    pub(super) fn verify(&self) -> Result<(), FolderError> {
+        let gone = |what: &str| Err(FolderError::Gone(format!("{} {what}", self.path.display())));
         let here = self
             .dir
             .metadata()
@@ -271,13 +273,13 @@ impl Folder {
             Ok(Some(body)) if body == self.epoch => Ok(()),
             Ok(Some(_)) => gone("has another epoch"),
             Ok(None) => gone("has lost its epoch"),
-            Err(Fault::Damaged(text)) => Err(Fault::Gone(text)),
+            Err(FolderError::Damaged(text)) => Err(FolderError::Gone(text)),
             Err(other) => Err(other),
         }
     }
 
     /// Returns what stands under the key, and the bucket's highest revision.
-    pub(super) fn state(&self, names: &Names) -> Result<(KeyState, Revision), Fault> {
+    pub(super) fn state(&self, names: &Names) -> Result<(KeyState, Revision), FolderError> {
         // The sequence last: without the lock it may only be too new.
         let key_state = self.key_state(names)?;
         let Some(body) = self.file(SEQUENCE)? else {
@@ -294,7 +296,7 @@ impl Folder {
         Ok((key_state, Revision(last)))
     }
 
-    fn key_state(&self, names: &Names) -> Result<KeyState, Fault> {
+    fn key_state(&self, names: &Names) -> Result<KeyState, FolderError> {
         if let Some(key_state) = self.record(names)? {
             return Ok(key_state);
         }
@@ -317,7 +319,7 @@ impl Folder {
         }
     }
 
-    fn record(&self, names: &Names) -> Result<Option<KeyState>, Fault> {
+    fn record(&self, names: &Names) -> Result<Option<KeyState>, FolderError> {
         let Some(body) = self.file(&names.record)? else {
             return Ok(None);
         };
@@ -337,8 +339,8 @@ impl Folder {
         expected: Revision,
         record: &Record,
         deadline: Instant,
-    ) -> Result<Written, Fault> {
-        let _held = self.hold(deadline)?;
+    ) -> Result<Written, FolderError> {
+        let _held = self.lock(deadline)?;
         self.verify()?;
         let (key_state, last) = self.state(names)?;
         if key_state.revision != expected {
@@ -362,7 +364,7 @@ impl Folder {
         if matches!(self.file(&names.first), Ok(None)) {
             let _ = self.replace(&names.first, &format!("first {next}"));
         }
-        match self.settle() {
+        match self.sync() {
             Ok(()) => Ok(Written::Stored(Revision(next))),
             Err(fault) => Ok(Written::Unknown(fault.to_string())),
         }
@@ -374,14 +376,14 @@ impl Folder {
         names: &Names,
         body: &str,
         deadline: Instant,
-    ) -> Result<(), Fault> {
-        let _held = self.hold(deadline)?;
+    ) -> Result<(), FolderError> {
+        let _held = self.lock(deadline)?;
         self.verify()?;
         self.replace(&names.notice, body)
     }
 
     /// Returns the body of a file, `None` when there is no such file.
-    pub(super) fn file(&self, name: &str) -> Result<Option<String>, Fault> {
+    pub(super) fn file(&self, name: &str) -> Result<Option<String>, FolderError> {
         let fd = match rustix::fs::openat(&self.dir, name, flags(), Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
@@ -400,18 +402,18 @@ impl Folder {
     }
 
     /// Replaces a file by another with this body, at one instant.
-    fn replace(&self, name: &str, body: &str) -> Result<(), Fault> {
+    fn replace(&self, name: &str, body: &str) -> Result<(), FolderError> {
         self.prepare(name, body)?;
         let published = self.publish(name);
         published.map_err(|error| self.failed("write", name, &error.into()))
     }
 
     /// Writes what is to become `name`. Needs the lock, as there is one place for it.
-    fn prepare(&self, name: &str, body: &str) -> Result<(), Fault> {
+    fn prepare(&self, name: &str, body: &str) -> Result<(), FolderError> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.path.join(name));
-            return Err(Fault::Failed(format!(
+            return Err(FolderError::Failed(format!(
                 "cannot write {}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}",
                 path.display()
             )));
@@ -437,19 +439,19 @@ impl Folder {
 
     /// Makes the renames survive a power cut. Only the terms depend on it: of the
     /// processes that could hold the lock, none survives one.
-    fn settle(&self) -> Result<(), Fault> {
+    fn sync(&self) -> Result<(), FolderError> {
         let synced = self.dir.sync_all();
         synced.map_err(|error| self.failed("sync", "", &error))
     }
 
     /// Returns the fault that doing `what` to the file `name` failed; the folder
     /// itself has a blank name.
-    pub(super) fn failed(&self, what: &str, name: &str, error: &io::Error) -> Fault {
-        Fault::Failed(format!("cannot {what} {}: {error}", self.file_path(name)))
+    pub(super) fn failed(&self, what: &str, name: &str, error: &io::Error) -> FolderError {
+        FolderError::Failed(format!("cannot {what} {}: {error}", self.file_path(name)))
     }
 
-    fn damaged(&self, name: &str, what: &str) -> Fault {
-        Fault::Damaged(format!("{} {what}", self.file_path(name)))
+    fn damaged(&self, name: &str, what: &str) -> FolderError {
+        FolderError::Damaged(format!("{} {what}", self.file_path(name)))
     }
 
     fn file_path(&self, name: &str) -> String {
@@ -461,9 +463,9 @@ impl Folder {
     }
 
     /// Returns the fault that the kernel has said the folder is no more.
-    pub(super) fn over(&self) -> Fault {
+    pub(super) fn watch_ended(&self) -> FolderError {
         let path = self.path.display();
-        Fault::Gone(format!("{path} was moved, removed or unmounted"))
+        FolderError::Gone(format!("{path} was moved, removed or unmounted"))
     }
 }
 

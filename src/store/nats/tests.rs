@@ -1,5 +1,5 @@
 use super::*;
-use crate::nats::fake::Fake;
+use crate::nats::fake::FakeServer;
 use crate::nats::{Login, bucket};
 
 #[test]
@@ -19,8 +19,8 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
 /// Asks scripted servers for the bucket, which answer that in turn.
 fn find_or_make(answers: [&str; 3]) -> Result<bool, OpenError> {
     let answers = answers.map(str::to_owned);
-    let fake = Fake::once(move |peer| {
-        peer.welcome();
+    let fake = FakeServer::once(move |peer| {
+        peer.accept_client();
         for answer in answers {
             peer.answer(&answer);
         }
@@ -28,7 +28,7 @@ fn find_or_make(answers: [&str; 3]) -> Result<bool, OpenError> {
     let patience = Duration::from_secs(5);
     let name = "test".to_owned();
     let client = Client::new(vec![fake.server()], Login::None, name, patience);
-    let settings = Settings {
+    let settings = NatsSettings {
         bucket: "locks".to_owned(),
         key: "web".to_owned(),
         replicas: 1,

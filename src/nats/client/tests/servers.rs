@@ -8,15 +8,15 @@ use crate::nats::auth::Secret;
 #[test]
 fn wrong_password() {
     let refuse = |peer: &mut Peer| {
-        peer.say(&format!(
+        peer.send(&format!(
             "INFO {}\r\n",
             INFO.replace('}', ",\"auth_required\":true}")
         ));
         let connect = peer.take_handshake();
         assert!(connect.contains("\"user\":\"u\"") && connect.contains("\"pass\":\"wrong\""));
-        peer.say("-ERR 'Authorization Violation'\r\n");
+        peer.send("-ERR 'Authorization Violation'\r\n");
     };
-    let fake = Fake::once(refuse);
+    let fake = FakeServer::once(refuse);
     let mut client = client_of(vec![fake.server_as("u:wrong@")], PING_AFTER);
     let began = sys::now();
     let Err(ConnectError::Credentials(text)) = client.connect(in_ms(5000)) else {
@@ -36,8 +36,8 @@ fn wrong_password() {
 
 #[test]
 fn the_fallback_is_for_servers_without_credentials() {
-    let fake = Fake::once(|peer| {
-        assert!(peer.welcome().contains("\"auth_token\":\"t\""));
+    let fake = FakeServer::once(|peer| {
+        assert!(peer.accept_client().contains("\"auth_token\":\"t\""));
     });
     let token = Login::Token(Secret::Given("t".to_owned()));
     let mut client = Client::new(vec![fake.server()], token, "test".to_owned(), PING_AFTER);
@@ -65,7 +65,7 @@ fn servers_of_no_use() {
         ("", "the server closed the connection"),
     ];
     for (greeting, reason) in cases {
-        let fake = Fake::once(move |peer| peer.say(greeting));
+        let fake = FakeServer::once(move |peer| peer.send(greeting));
         let mut client = client_of(vec![fake.server()], PING_AFTER);
         // One round and no more: the next would be refused.
         let round = client.try_all(in_ms(5000)).expect_err("of no use");
@@ -76,10 +76,10 @@ fn servers_of_no_use() {
 
 #[test]
 fn a_refused_inbox_is_a_matter_of_credentials() {
-    let fake = Fake::once(|peer| {
-        peer.say(&format!("INFO {INFO}\r\n"));
+    let fake = FakeServer::once(|peer| {
+        peer.send(&format!("INFO {INFO}\r\n"));
         peer.take_handshake();
-        peer.say("-ERR 'Permissions Violation for Subscription to \"_INBOX.x.*\"'\r\nPONG\r\n");
+        peer.send("-ERR 'Permissions Violation for Subscription to \"_INBOX.x.*\"'\r\nPONG\r\n");
     });
     let mut client = client_of(vec![fake.server()], PING_AFTER);
     let refused = client.connect(in_ms(5000));
@@ -121,10 +121,10 @@ fn one_dead_server_of_two_costs_nothing() {
     let port = dead.local_addr().expect("bound").port();
     drop(dead);
     let script = |peer: &mut Peer| {
-        peer.welcome();
+        peer.accept_client();
         peer.answer("ok");
     };
-    let fake = Fake::new(vec![Box::new(script), Box::new(script)]);
+    let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
     let mut servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
     servers.push(fake.server());
     let mut client = client_of(servers, PING_AFTER);
@@ -138,20 +138,20 @@ fn one_dead_server_of_two_costs_nothing() {
 
 #[test]
 fn a_lame_duck_is_left_for_an_advertised_server() {
-    let other = Fake::once(|peer| {
+    let other = FakeServer::once(|peer| {
         assert!(
-            peer.welcome().contains("\"user\":\"u\""),
+            peer.accept_client().contains("\"user\":\"u\""),
             "credentials go along"
         );
         peer.answer("other");
     });
     let address = other.server().to_string();
-    let lame = Fake::once(move |peer| {
-        peer.welcome();
+    let lame = FakeServer::once(move |peer| {
+        peer.accept_client();
         let reply = peer.frame().reply().to_owned();
         let more = format!(",\"ldm\":true,\"connect_urls\":[\"{address}\"]}}");
-        peer.say(&format!("INFO {}\r\n", INFO.replace('}', &more)));
-        peer.say(&format!("MSG {reply} 1 4\r\nlame\r\n"));
+        peer.send(&format!("INFO {}\r\n", INFO.replace('}', &more)));
+        peer.send(&format!("MSG {reply} 1 4\r\nlame\r\n"));
         assert!(peer.rest().is_empty());
     });
     let mut client = client_of(vec![lame.server_as("u:p@")], PING_AFTER);
@@ -173,9 +173,9 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
 #[test]
 fn a_server_that_drops_everybody_is_not_hammered() {
     let script = |peer: &mut Peer| {
-        peer.welcome();
+        peer.accept_client();
     };
-    let fake = Fake::new(
+    let fake = FakeServer::new(
         vec![Box::new(script); 4]
             .into_iter()
             .map(|s| s as _)

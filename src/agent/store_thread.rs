@@ -1,5 +1,5 @@
-//! The store thread: owns the store, opens it again when it is gone, answers the
-//! pump's requests one by one, and passes hints on.
+//! The store thread owns the store. It opens the store, opens it again after a loss,
+//! answers the pump's requests one by one, and forwards hints.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,11 +17,11 @@ use crate::log::panic_if_asked;
 use crate::store::{OpenError, Store, Watched};
 use crate::sys::{self, Alarm, Waker, Want};
 
-/// The pump asks for one read or write at a time; announcements come beside them.
-const ASKS_MAX: usize = 4;
+/// The pump has at most one read or write outstanding; announcements come beside it.
+const REQUESTS_MAX: usize = 4;
 
-/// How long one attempt to open the store may take. Nothing else can be done in
-/// it, and the next attempt may find another server.
+/// Longest that one attempt to open the store may take. The thread does nothing else
+/// meanwhile, and the next attempt may reach another server.
 const OPEN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Shortest pause between two attempts to open the store.
@@ -30,15 +30,15 @@ const REOPEN_AFTER_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between two attempts to open the store.
 const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
-/// What the pump asks of the store thread, and of which opening: the pump forgets
-/// what it asked when the store was closed, so nothing of then is performed.
-struct Asked {
-    ask: Ask,
-    opening: u64,
+/// A request with the generation of the open store that it was made for. The pump forgets
+/// its requests when the store closes, so a request of an older generation is dropped.
+struct Queued {
+    request: StoreRequest,
+    generation: u64,
 }
 
-/// What the pump asks of the store thread.
-pub(super) enum Ask {
+/// A request of the pump to the store thread.
+pub(super) enum StoreRequest {
     Read {
         deadline: Instant,
     },
@@ -50,17 +50,17 @@ pub(super) enum Ask {
     Announce(Notice),
 }
 
-/// The pump's end of the store thread.
-pub(super) struct Keeper {
-    asks: Sender<Asked>,
+/// The pump's handle to the store thread.
+pub(super) struct StoreHandle {
+    requests: Sender<Queued>,
     waker: Arc<Waker>,
-    /// How often the pump was told that the store is open.
-    opening: u64,
+    /// How many times the store was reported open to the pump.
+    generation: u64,
 }
 
-impl Keeper {
+impl StoreHandle {
     /// Starts the thread, which opens the store at once. `pause` is the time
-    /// between two attempts.
+    /// between two attempts to open it.
     ///
     /// # Errors
     ///
@@ -70,61 +70,67 @@ impl Keeper {
         pause: Duration,
         post: Post,
         threads: Threads,
-    ) -> io::Result<Keeper> {
-        let (asks, asked) = bounded(ASKS_MAX);
+    ) -> io::Result<StoreHandle> {
+        let (requests, queue) = bounded(REQUESTS_MAX);
         let waker = Arc::new(Waker::new()?);
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
-        let shop = Shop {
+        let thread = StoreThread {
             store,
-            asked,
-            opening: 0,
+            queue,
+            generation: 0,
             waker: Arc::clone(&waker),
             alarm: Alarm::new()?,
             post,
             pause,
         };
-        threads.start("putex-store", move || shop.serve())?;
-        Ok(Keeper {
-            asks,
+        threads.start("putex-store", move || thread.serve())?;
+        Ok(StoreHandle {
+            requests,
             waker,
-            opening: 0,
+            generation: 0,
         })
     }
 
-    /// The pump is about to learn that the store is open, or open again.
+    /// Counts a generation: the pump is about to handle that the store is open.
     pub(super) fn opened(&mut self) {
-        self.opening += 1;
+        self.generation += 1;
     }
 
-    /// Asks without waiting; says whether there was room.
-    pub(super) fn ask(&self, ask: Ask) -> bool {
-        let opening = self.opening;
-        let room = self.asks.try_send(Asked { ask, opening }).is_ok();
+    /// Queues a request without waiting; returns whether the queue had room.
+    pub(super) fn send(&self, request: StoreRequest) -> bool {
+        let generation = self.generation;
+        let room = self
+            .requests
+            .try_send(Queued {
+                request,
+                generation,
+            })
+            .is_ok();
         self.waker.wake();
         room
     }
 }
 
-struct Shop {
+struct StoreThread {
     store: Box<dyn Store>,
-    asked: Receiver<Asked>,
-    /// How often the pump was told that the store is open.
-    opening: u64,
+    queue: Receiver<Queued>,
+    /// How many times the store was reported open to the pump.
+    generation: u64,
     waker: Arc<Waker>,
     alarm: Alarm,
     post: Post,
     pause: Duration,
 }
 
-impl Shop {
-    /// Opens, serves until the store is gone, and over again, until the agent ends.
+impl StoreThread {
+    /// Opens the store, serves it until it is lost, and repeats until the agent ends.
     fn serve(mut self) {
-        let mut told = None;
+        let mut reported = None;
         loop {
             let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
                 Ok(opened) => {
-                    told = None;
-                    self.opening += 1;
+                    reported = None;
+                    self.generation += 1;
                     let gone = self
                         .post
                         .tell(Event::Opened(opened))
@@ -143,18 +149,22 @@ impl Shop {
                 }
                 Err(OpenError::Unsafe(why)) => Some(Event::Rejected(Rejection::Unsafe(why))),
             };
-            if failed.is_some() && failed != told {
-                told = failed;
-                if told.clone().and_then(|event| self.report(event)).is_none() {
+            if failed.is_some() && failed != reported {
+                reported = failed;
+                if reported
+                    .clone()
+                    .and_then(|event| self.report(event))
+                    .is_none()
+                {
                     return;
                 }
             }
-            self.rest();
+            self.pause();
         }
     }
 
-    /// Passes a failure to open on. The pump says that an open store was lost; that
-    /// it stays out of reach is said here, once for each new reason.
+    /// Reports a failed attempt to open. The pump logs the loss of an open store; this
+    /// function logs why it cannot be opened again, once for each new reason.
     fn report(&self, failed: Event) -> Option<()> {
         if let Event::Closed(why) = &failed {
             log::warn!("store out of reach: {why}");
@@ -162,8 +172,8 @@ impl Shop {
         self.post.tell(failed)
     }
 
-    /// Serves an open store until it is gone; returns why, `None` when the agent
-    /// has ended.
+    /// Serves an open store until it is lost and returns the reason; `None` when the
+    /// agent has ended.
     fn serve_open(&mut self) -> Option<String> {
         loop {
             self.answer()?;
@@ -180,18 +190,22 @@ impl Shop {
     }
 
     fn answer(&mut self) -> Option<()> {
-        while let Ok(Asked { ask, opening }) = self.asked.try_recv() {
-            if opening != self.opening {
+        while let Ok(Queued {
+            request,
+            generation,
+        }) = self.queue.try_recv()
+        {
+            if generation != self.generation {
                 continue;
             }
-            let event = match ask {
-                Ask::Read { deadline } => Event::Read(self.store.read(deadline)),
-                Ask::Write {
+            let event = match request {
+                StoreRequest::Read { deadline } => Event::Read(self.store.read(deadline)),
+                StoreRequest::Write {
                     expected,
                     record,
                     deadline,
                 } => Event::Written(self.store.write(expected, &record, deadline)),
-                Ask::Announce(notice) => {
+                StoreRequest::Announce(notice) => {
                     self.store.announce(&notice);
                     continue;
                 }
@@ -201,11 +215,11 @@ impl Shop {
         Some(())
     }
 
-    /// Pauses between two attempts to open. A request that crossed the closing on
-    /// its way here ends the pause early; it is dropped at the next opening.
-    fn rest(&self) {
+    /// Pauses between two attempts to open. A request that was sent before the pump
+    /// learned of the loss ends the pause early; the next generation drops it.
+    fn pause(&self) {
         let until = sys::now().after(self.pause);
-        // An early end of the rest does no harm, nor does a kernel that refuses it.
+        // A pause that ends early, or that the kernel refuses, does no harm.
         let fds = [(self.waker.as_fd(), Want::Read)];
         let waited = self.alarm.wait(fds, Some(until));
         if waited.is_ok_and(|[woken]| woken) {

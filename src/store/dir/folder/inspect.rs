@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{EPOCH, Folder};
 use crate::core::record::KeyState;
 use crate::store::OpenError;
-use crate::store::dir::place::{check_names, find_private};
+use crate::store::dir::permissions::{check_names, find_private};
 use crate::store::dir::text::Names;
 use crate::sys::Alarm;
 
@@ -16,7 +16,7 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Folder::open`].
-    pub(in crate::store::dir) fn look(
+    pub(in crate::store::dir) fn inspect(
         base: &Path,
         bucket: &str,
         names: &Names,

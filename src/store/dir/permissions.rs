@@ -99,16 +99,16 @@ fn check_base(base: &Path) -> Result<u32, OpenError> {
     let at = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
     let me = rustix::process::geteuid().as_raw();
     let (mode, owner) = (at.mode() & 0o7777, at.uid());
-    let show = base.display();
+    let shown = base.display();
     if owner != me && owner != 0 {
         return Err(OpenError::Unsafe(format!(
-            "{show} belongs to user {owner}, who could replace what is in it"
+            "{shown} belongs to user {owner}, who could replace what is in it"
         )));
     }
     // In a sticky folder nobody can replace what is mine.
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {
         return Err(OpenError::Unsafe(format!(
-            "{show} is writable by others (mode {mode:04o}), who could replace what is in it"
+            "{shown} is writable by others (mode {mode:04o}), who could replace what is in it"
         )));
     }
     Ok(me)
@@ -116,14 +116,14 @@ fn check_base(base: &Path) -> Result<u32, OpenError> {
 
 /// Opens a folder that is there, when nobody but its owner, `me`, can write to it.
 fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
-    let show = path.display();
-    let distrust = |what: String| Err(OpenError::Unsafe(format!("{show} {what}")));
+    let shown = path.display();
+    let refuse = |what: String| Err(OpenError::Unsafe(format!("{shown} {what}")));
     let at = fs::symlink_metadata(path).map_err(|error| refused("check", path, &error))?;
     if at.file_type().is_symlink() {
-        return distrust("is a symbolic link, not a folder".to_owned());
+        return refuse("is a symbolic link, not a folder".to_owned());
     }
     if !at.is_dir() {
-        return distrust("is not a folder".to_owned());
+        return refuse("is not a folder".to_owned());
     }
     let folder = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let opened = fs::OpenOptions::new()
@@ -137,19 +137,19 @@ fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
         .map_err(|error| refused("check", path, &error))?;
     let (mode, owner) = (at.mode() & 0o7777, at.uid());
     if owner != me {
-        return distrust(format!(
+        return refuse(format!(
             "belongs to user {owner}, not to user {me} (mode {mode:04o})"
         ));
     }
     if mode & 0o022 != 0 {
-        return distrust(format!("is writable by group or others (mode {mode:04o})"));
+        return refuse(format!("is writable by group or others (mode {mode:04o})"));
     }
     let system =
         rustix::fs::fstatfs(&dir).map_err(|error| refused("check", path, &error.into()))?;
     // The numbers have 32 bits; the type they come in has a sign on some machines.
     let number = system.f_type as u64 & 0xffff_ffff;
     if SHARED_FILE_SYSTEMS.contains(&number) {
-        return distrust(format!(
+        return refuse(format!(
             "is on a file system that other hosts share (type {number:#x}); this store is for one"
         ));
     }

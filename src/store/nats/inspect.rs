@@ -1,8 +1,8 @@
 //! Looking without touching: what `putex check --connect` asks the servers. Nothing is
 //! made, nothing is written.
 
-use super::opening::whom;
-use super::{NatsStore, Settings};
+use super::open::describe_server;
+use super::{NatsSettings, NatsStore};
 use crate::core::time::Instant;
 use crate::nats::RequestError;
 use crate::nats::jetstream::code;
@@ -14,7 +14,7 @@ const NO_REQUEST: &[u8] = b"?";
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct Inspection {
     /// How things stand, a line each.
     pub remarks: Vec<String>,
     /// What an agent would warn of, a line each.
@@ -31,56 +31,60 @@ impl NatsStore {
     /// # Errors
     ///
     /// Why an agent could not.
-    pub fn survey(&mut self, deadline: Instant) -> Result<Survey, OpenError> {
+    pub fn inspect(&mut self, deadline: Instant) -> Result<Inspection, OpenError> {
         name::valid_bucket(&self.settings.bucket).map_err(OpenError::Unsafe)?;
         name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
         self.client.connect_once(deadline)?;
-        let mut survey = Survey::default();
-        survey.remarks.extend(self.client.server().map(whom));
-        self.listen()?;
+        let mut inspect = Inspection::default();
+        inspect
+            .remarks
+            .extend(self.client.server().map(describe_server));
+        self.subscribe_key()?;
         match self.info(deadline)? {
             Ok(info) => {
                 let bucket = &self.settings.bucket;
                 let fit = format!("bucket {bucket}: exists and is fit for a lock");
-                survey.warnings.extend(self.take(&info)?);
-                survey.remarks.push(fit);
+                inspect.warnings.extend(self.accept_bucket(&info)?);
+                inspect.remarks.push(fit);
                 let holder = self.read_all(deadline)?;
-                survey.remarks.push(holder);
+                inspect.remarks.push(holder);
             }
             Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => {
                 self.may_be_made()?;
                 // An agent asks for them, and hears it then.
                 self.has_servers_enough()?;
                 self.is_permitted_to_make(deadline)?;
-                let Settings {
+                let NatsSettings {
                     bucket, replicas, ..
                 } = &self.settings;
-                survey.remarks.push(format!(
+                inspect.remarks.push(format!(
                     "bucket {bucket}: does not exist; an agent would make it, with replicas: \
                      {replicas}"
                 ));
             }
-            Err(failure) => return Err(self.refused("bucket", &failure)),
+            Err(failure) => return Err(self.api_error("bucket", &failure)),
         }
         // Both were sent before what has been answered meanwhile.
-        let complaints = self.client.complaints();
-        survey.warnings.extend(complaints.into_iter().map(|text| {
-            let text = super::answer::printable(&text);
-            format!("the server says: {text}")
-        }));
-        survey.warnings.append(&mut self.denied);
-        survey.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
-        Ok(survey)
+        let server_errors = self.client.server_errors();
+        inspect
+            .warnings
+            .extend(server_errors.into_iter().map(|text| {
+                let text = super::answer::printable(&text);
+                format!("the server says: {text}")
+            }));
+        inspect.warnings.append(&mut self.denied);
+        inspect.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
+        Ok(inspect)
     }
 
     /// Reads all that an agent reads, in every way that it may; returns who holds the
     /// lock.
     fn read_all(&mut self, deadline: Instant) -> Result<String, OpenError> {
         let subject = self.subject.clone();
-        let key_state = self.leader(&subject, deadline)?;
+        let key_state = self.read_leader(&subject, deadline)?;
         self.read_now(deadline).map_err(OpenError::Unreachable)?;
         let epoch = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
-        self.leader(&epoch, deadline)?;
+        self.read_leader(&epoch, deadline)?;
         Ok(holder_in_words(&self.settings.key, &key_state))
     }
 
@@ -90,7 +94,7 @@ impl NatsStore {
         match asked {
             // That it was no request is not the question.
             Ok(_) => Ok(()),
-            Err(error @ RequestError::Forbidden(_)) => Err(self.unanswered(&subject, &error)),
+            Err(error @ RequestError::Forbidden(_)) => Err(self.request_error(&subject, &error)),
             Err(error) => Err(OpenError::Unreachable(format!("{subject}: {error}"))),
         }
     }

@@ -1,5 +1,5 @@
-//! Files with secrets and certificates, read anew for each connection, so that one
-//! that was replaced is used without a restart; and files that nobody else may write.
+//! Files with secrets and certificates, and configuration files. They are read again for
+//! each connection, so that a replaced file takes effect without a restart.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,29 +11,29 @@ use rustix::io::Errno;
 use super::why;
 use crate::sys;
 
-/// Most bytes that are read of a file. A bundle of all public roots has 250 KB.
+/// Largest file that is read, in bytes. A bundle of all public roots has 250 KB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What others must not be permitted to do with a secret: nobody but its owner may
-/// write it, and nobody but its owner and its group may read it.
+/// Mode bits that a secret must not have: only the owner may write the file, only the
+/// owner and the group may read it.
 const REFUSED_MODE: RawMode = 0o027;
 
-/// Permits others to write.
+/// Mode bits that let users other than the owner write.
 const OTHERS_WRITE: RawMode = 0o022;
 
-/// Permits who is neither owner nor of its group to read.
+/// Mode bit that lets users outside of the group read.
 const OTHERS_READ: RawMode = 0o004;
 
-/// A file that nobody can have written but its owner, who is root or this user.
+/// The content of a file that only its owner can write; the owner is root or this user.
 #[derive(Debug, Default)]
-pub struct Trusted {
-    /// What is in it.
+pub struct TrustedFile {
+    /// The content.
     pub bytes: Vec<u8>,
-    /// Whether more than its owner and its group can read it.
+    /// Whether users outside of its group can read it.
     pub others_read: bool,
 }
 
-/// Reads a file that others must not be able to read.
+/// Reads a file that only its owner and its group can read.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub fn read_secret(path: &Path) -> Result<String, String> {
     read(path, true)
 }
 
-/// Reads a file that everybody may read.
+/// Reads a file whatever its mode is.
 ///
 /// # Errors
 ///
@@ -51,18 +51,18 @@ pub fn read_public(path: &Path) -> Result<String, String> {
     read(path, false)
 }
 
-/// Reads a file that is acted upon, and so must be nobody else's. `None` when there
-/// is none.
+/// Reads a file that this program obeys, so that only root or this user may write it.
+/// `None` when the file does not exist.
 ///
 /// # Errors
 ///
 /// Which file, and why it cannot be used.
-pub fn read_trusted(path: &Path) -> Result<Option<Trusted>, String> {
+pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let shown = path.display();
     let (file, stat) = match open(path) {
         Ok(both) => both,
-        Err(OpenFault::Missing(_)) => return Ok(None),
-        Err(OpenFault::Unfit(why)) => return Err(why),
+        Err(FileError::Missing(_)) => return Ok(None),
+        Err(FileError::Unfit(why)) => return Err(why),
     };
     let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
     if owner != 0 && owner != sys::user_id() {
@@ -78,30 +78,30 @@ pub fn read_trusted(path: &Path) -> Result<Option<Trusted>, String> {
     }
     let others_read = mode & OTHERS_READ != 0;
     let bytes = read_bytes(path, file)?;
-    Ok(Some(Trusted { bytes, others_read }))
+    Ok(Some(TrustedFile { bytes, others_read }))
 }
 
 /// Why a file was not opened.
-enum OpenFault {
-    /// There is none.
+enum FileError {
+    /// The file does not exist.
     Missing(String),
-    /// There is one that cannot be used.
+    /// The file cannot be used.
     Unfit(String),
 }
 
-fn open(path: &Path) -> Result<(File, Stat), OpenFault> {
+fn open(path: &Path) -> Result<(File, Stat), FileError> {
     let shown = path.display();
-    // A pipe must not hang who reads it.
+    // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let said = |errno: Errno| format!("{shown}: {}", why(&errno.into()));
+    let describe = |errno: Errno| format!("{shown}: {}", why(&errno.into()));
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => OpenFault::Missing(said(errno)),
-        _ => OpenFault::Unfit(said(errno)),
+        Errno::NOENT => FileError::Missing(describe(errno)),
+        _ => FileError::Unfit(describe(errno)),
     })?;
-    let stat = rustix::fs::fstat(&file).map_err(|errno| OpenFault::Unfit(said(errno)))?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| FileError::Unfit(describe(errno)))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         let text = format!("{shown}: is not a regular file");
-        return Err(OpenFault::Unfit(text));
+        return Err(FileError::Unfit(text));
     }
     Ok((File::from(file), stat))
 }
@@ -121,7 +121,7 @@ fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
 fn read(path: &Path, secret: bool) -> Result<String, String> {
     let shown = path.display();
     let opened = open(path);
-    let (file, stat) = opened.map_err(|(OpenFault::Missing(why) | OpenFault::Unfit(why))| why)?;
+    let (file, stat) = opened.map_err(|(FileError::Missing(why) | FileError::Unfit(why))| why)?;
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! How soon to try again.
+//! The pause before the next attempt to connect.
 
 use std::io;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::core::time::Instant;
 use crate::sys::{self, Alarm};
 
-/// Wait after the first failed round of all servers. Shorter than an election,
-/// long enough that thousands of agents do not use up a server that comes back.
+/// Pause after the first failed round of all servers. Shorter than an election, long
+/// enough that thousands of agents do not overload a server that returns.
 pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 
-/// Longest wait between two rounds: what a returned server may stay unnoticed
-/// for. Also how long a connection must last to have been a good one.
+/// Longest pause between two rounds, so the longest time until a returned server is
+/// noticed. A connection that lasts as long resets the backoff.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// A doubling wait with jitter.
+/// A pause that doubles, with jitter.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Duration,
@@ -29,27 +29,27 @@ impl Backoff {
         }
     }
 
-    /// Notes a failure: the next try comes after half of the present wait to all
-    /// of it, and the wait doubles.
-    pub(super) fn failed(&mut self, now: Instant, dice: &mut Dice) {
+    /// Notes a failure: the next attempt is due after half of the present pause or up to
+    /// all of it, and the pause doubles.
+    pub(super) fn failed(&mut self, now: Instant, rng: &mut Rng) {
         let half = self.wait / 2;
         let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
-        let jitter = Duration::from_nanos(dice.below(nanos.saturating_add(1)));
+        let jitter = Duration::from_nanos(rng.below(nanos.saturating_add(1)));
         self.not_before = Some(now.after(half + jitter));
         self.wait = (self.wait * 2).min(BACKOFF_MAX);
     }
 
-    /// Notes a good connection that ended: the next try comes at once.
+    /// Notes the end of a good connection: the next attempt is due at once.
     pub(super) fn reset(&mut self) {
         *self = Backoff::new();
     }
 
-    /// Waits until the next try is due and returns true, or until `deadline`, if
-    /// that is earlier, and returns false.
+    /// Waits until the next attempt is due and returns true, or until an earlier
+    /// `deadline` and returns false.
     ///
     /// # Errors
     ///
-    /// When the system has no descriptor to give: a next try would have none either.
+    /// When the system has no descriptor left: another attempt would have none either.
     pub(super) fn pass(&mut self, deadline: Instant) -> io::Result<bool> {
         let Some(due) = self.not_before else {
             return Ok(true);
@@ -62,25 +62,25 @@ impl Backoff {
     }
 }
 
-/// A random number generator for things that nobody gains by guessing: the order
-/// of servers and the jitter.
+/// A random number generator for numbers that need not be secret: the order of the
+/// servers and the jitter.
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
-    /// Seeds it from the kernel, or from the clock when the kernel has nothing.
-    pub(super) fn new() -> Dice {
+impl Rng {
+    /// Seeds the generator from the kernel, or from the clock when that fails.
+    pub(super) fn new() -> Rng {
         let clock = sys::now().since_boot().as_nanos();
-        Dice::seeded(sys::random().unwrap_or(clock))
+        Rng::seeded(sys::random().unwrap_or(clock))
     }
 
-    pub(super) fn seeded(seed: u128) -> Dice {
+    pub(super) fn seeded(seed: u128) -> Rng {
         let [low, high] = [seed, seed >> 64].map(|half| half & u128::from(u64::MAX));
         // Zero would stay zero.
-        Dice(u64::try_from(low ^ high).unwrap_or(1).max(1))
+        Rng(u64::try_from(low ^ high).unwrap_or(1).max(1))
     }
 
-    /// Returns a number from 0 to `limit` - 1, and 0 for no limit at all.
+    /// Returns a number from 0 to `limit` - 1; 0 when `limit` is 0.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         // xorshift64, Marsaglia 2003.
         self.0 ^= self.0 << 13;
@@ -89,7 +89,7 @@ impl Dice {
         self.0.checked_rem(limit).unwrap_or(0)
     }
 
-    /// Puts the items in any order (Fisher and Yates).
+    /// Puts the items in a random order (Fisher and Yates).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(u64::try_from(last + 1).unwrap_or(u64::MAX));
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_limit_with_jitter() {
-        let (mut backoff, mut dice) = (Backoff::new(), Dice::seeded(7));
+        let (mut backoff, mut rng) = (Backoff::new(), Rng::seeded(7));
         let now = sys::now();
         let mut expected = BACKOFF_MIN;
         for _ in 0..12 {
-            backoff.failed(now, &mut dice);
+            backoff.failed(now, &mut rng);
             let wait = backoff.not_before.expect("failed").since(now);
             assert!(
                 wait >= expected / 2 && wait <= expected,
@@ -125,15 +125,15 @@ mod tests {
     }
 
     #[test]
-    fn dice_reach_everything() {
-        let mut dice = Dice::seeded(0);
+    fn random_numbers_reach_everything() {
+        let mut rng = Rng::seeded(0);
         let mut seen = [0u32; 6];
         for _ in 0..600 {
-            seen[usize::try_from(dice.below(6)).expect("small")] += 1;
+            seen[usize::try_from(rng.below(6)).expect("small")] += 1;
         }
         assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
         let mut items: Vec<u8> = (0..20).collect();
-        dice.shuffle(&mut items);
+        rng.shuffle(&mut items);
         assert_ne!(items, (0..20).collect::<Vec<u8>>());
         items.sort_unstable();
         assert_eq!(items, (0..20).collect::<Vec<u8>>());

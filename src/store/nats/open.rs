@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Bucket, Ears, NatsStore, Settings, answer};
+use super::{Bucket, NatsSettings, NatsStore, Subscriptions, answer};
 use crate::core::event::{Opened, Written};
 use crate::core::record::{BucketId, KeyValue, Record, Revision};
 use crate::core::time::Instant;
@@ -18,7 +18,7 @@ const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
 /// How often a bucket that is just being made is looked at: making one takes a
 /// server a few milliseconds.
-const MAKING_LOOK_EVERY: Duration = Duration::from_millis(5);
+const CREATION_POLL: Duration = Duration::from_millis(5);
 
 impl NatsStore {
     /// Opens step by step; the caller takes back what a failed step left.
@@ -27,18 +27,23 @@ impl NatsStore {
         name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
         self.connect(deadline)?;
         let (info, made) = self.find_or_make(deadline)?;
-        let lacks = self.take(&info)?;
+        let lacks = self.accept_bucket(&info)?;
         let (bucket, config) = (&self.settings.bucket, &info.config);
-        let mut remarks: Vec<String> = self.client.server().map(whom).into_iter().collect();
+        let mut remarks: Vec<String> = self
+            .client
+            .server()
+            .map(describe_server)
+            .into_iter()
+            .collect();
         if made {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(lacks);
         let (epoch, written) = self.epoch(deadline)?;
-        self.listen()?;
+        self.subscribe_key()?;
         // Read after subscribing, so that a change in between is not missed.
         let subject = self.subject.clone();
-        let key_state = self.leader(&subject, deadline)?;
+        let key_state = self.read_leader(&subject, deadline)?;
         Ok(Opened {
             bucket: BucketId {
                 epoch,
@@ -53,7 +58,7 @@ impl NatsStore {
     }
 
     /// Takes a bucket that is fit for a lock; returns what it lacks.
-    pub(super) fn take(&mut self, info: &StreamInfo) -> Result<Vec<String>, OpenError> {
+    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<Vec<String>, OpenError> {
         let (bucket, config) = (&self.settings.bucket, &info.config);
         let version = self.version();
         let mut lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
@@ -80,16 +85,16 @@ impl NatsStore {
 
     fn connect(&mut self, deadline: Instant) -> Result<(), OpenError> {
         if !self.client.is_connected() {
-            self.ears = None;
+            self.subscriptions = None;
         }
         Ok(self.client.connect(deadline)?)
     }
 
-    pub(super) fn listen(&mut self) -> Result<(), OpenError> {
-        if self.ears.is_some() {
+    pub(super) fn subscribe_key(&mut self) -> Result<(), OpenError> {
+        if self.subscriptions.is_some() {
             return Ok(());
         }
-        let Settings { bucket, key, .. } = &self.settings;
+        let NatsSettings { bucket, key, .. } = &self.settings;
         let lost = |error| OpenError::Unreachable(format!("subscribe: {error}"));
         let hint = self
             .client
@@ -99,7 +104,7 @@ impl NatsStore {
             .client
             .subscribe(&format!("putex.twin.{bucket}.{key}"))
             .map_err(lost)?;
-        self.ears = Some(Ears { hint, twin });
+        self.subscriptions = Some(Subscriptions { hint, twin });
         Ok(())
     }
 
@@ -114,8 +119,8 @@ impl NatsStore {
         let made = self.make(deadline)?;
         match (self.find(deadline)?, made) {
             (Ok(info), made) => Ok((info, made.is_ok())),
-            (Err(_), Err(failure)) => Err(self.refused("creating the bucket", &failure)),
-            (Err(failure), Ok(())) => Err(self.refused("bucket", &failure)),
+            (Err(_), Err(failure)) => Err(self.api_error("creating the bucket", &failure)),
+            (Err(failure), Ok(())) => Err(self.api_error("bucket", &failure)),
         }
     }
 
@@ -126,7 +131,7 @@ impl NatsStore {
                 // Somebody else is making it: its time of creation comes last.
                 Ok(info) if !info.is_made() => self.pause(deadline)?,
                 Err(failure) if failure.err_code() != code::STREAM_NOT_FOUND => {
-                    return Err(self.refused("bucket", &failure));
+                    return Err(self.api_error("bucket", &failure));
                 }
                 found => return Ok(found),
             }
@@ -134,7 +139,7 @@ impl NatsStore {
     }
 
     fn pause(&self, deadline: Instant) -> Result<(), OpenError> {
-        let until = sys::now().after(MAKING_LOOK_EVERY).min(deadline);
+        let until = sys::now().after(CREATION_POLL).min(deadline);
         match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
             Ok([]) if sys::now() < deadline => Ok(()),
             Ok([]) => Err(OpenError::Unreachable(format!(
@@ -147,7 +152,7 @@ impl NatsStore {
 
     /// Checks that a bucket with as many replicas as wanted would be fit for a lock.
     pub(super) fn may_be_made(&self) -> Result<(), OpenError> {
-        let Settings {
+        let NatsSettings {
             bucket, replicas, ..
         } = &self.settings;
         bucket::check_replicas(i64::from(*replicas), self.version())
@@ -157,7 +162,7 @@ impl NatsStore {
     /// Checks that there are servers for as many replicas as wanted. A server that answers
     /// for JetStream itself and has no cluster makes one copy.
     pub(super) fn has_servers_enough(&self) -> Result<(), OpenError> {
-        let Settings {
+        let NatsSettings {
             bucket,
             replicas,
             api,
@@ -178,18 +183,18 @@ impl NatsStore {
     /// Asks the server to make the bucket; returns its refusal where somebody else may have
     /// been faster.
     fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, OpenError> {
-        let Settings {
+        let NatsSettings {
             bucket, replicas, ..
         } = &self.settings;
         self.may_be_made()?;
         let body = bucket::create(bucket, *replicas);
-        let answer = self.ask("STREAM.CREATE", body.as_bytes(), deadline)?;
+        let answer = self.api_request("STREAM.CREATE", body.as_bytes(), deadline)?;
         match jetstream::stream_info(&answer) {
             Ok(_) => Ok(Ok(())),
             Err(failure) => match failure.err_code() {
                 // The second is what nats-server 2.9 says while it makes that very stream.
                 code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Err(failure)),
-                _ => Err(self.refused("creating the bucket", &failure)),
+                _ => Err(self.api_error("creating the bucket", &failure)),
             },
         }
     }
@@ -199,7 +204,7 @@ impl NatsStore {
         let subject = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
         let mut lost = 0;
         while lost < EPOCH_ATTEMPTS_MAX {
-            let key_state = self.leader(&subject, deadline)?;
+            let key_state = self.read_leader(&subject, deadline)?;
             if let KeyValue::Record(Record { token, .. }) = key_state.found
                 && !token.trim().is_empty()
             {
@@ -217,11 +222,11 @@ impl NatsStore {
                     continue;
                 }
                 Err(error @ RequestError::Forbidden(_)) => {
-                    return Err(self.unanswered(&subject, error));
+                    return Err(self.request_error(&subject, error));
                 }
                 Ok(_) | Err(_) => {}
             }
-            match self.judge(&subject, sent) {
+            match self.write_outcome(&subject, sent) {
                 Written::Stored(revision) => return Ok((id, revision)),
                 Written::Moved(_) => lost += 1,
                 Written::Denied(text) | Written::Unknown(text) => {
@@ -247,7 +252,7 @@ impl From<ConnectError> for OpenError {
     }
 }
 
-pub(super) fn whom(server: &ServerInfo) -> String {
+pub(super) fn describe_server(server: &ServerInfo) -> String {
     let ServerInfo {
         address,
         version,

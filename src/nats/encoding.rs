@@ -1,5 +1,5 @@
-//! Bytes as letters, in the ways that NATS has: base64 in answers, base64url in
-//! signatures and JWTs, base32 in keys. Pure.
+//! The text encodings of NATS: base64 in answers, base64url in signatures and JWTs,
+//! base32 in keys. Pure.
 
 /// RFC 4648 base32.
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -21,18 +21,18 @@ pub(super) fn from_base64(coded: &str) -> Option<Vec<u8>> {
         b'+' => Some(62),
         b'/' => Some(63),
         b'-' | b'_' => None,
-        _ => place(BASE64_URL, byte),
+        _ => digit(BASE64_URL, byte),
     })
 }
 
 /// Decodes base64url without padding; `None` when it is anything else.
 pub(super) fn from_base64_url(coded: &str) -> Option<Vec<u8>> {
-    unpack(coded.as_bytes(), 6, |byte| place(BASE64_URL, byte))
+    unpack(coded.as_bytes(), 6, |byte| digit(BASE64_URL, byte))
 }
 
 /// Decodes base32 without padding; `None` when it is anything else.
 pub(super) fn from_base32(coded: &str) -> Option<Vec<u8>> {
-    unpack(coded.as_bytes(), 5, |byte| place(BASE32, byte))
+    unpack(coded.as_bytes(), 5, |byte| digit(BASE32, byte))
 }
 
 /// Encodes as base64url without padding.
@@ -45,18 +45,19 @@ pub(super) fn to_base32(bytes: &[u8]) -> String {
     pack(bytes, 5, BASE32)
 }
 
-fn place(alphabet: &[u8], letter: u8) -> Option<u8> {
-    let place = alphabet.iter().position(|known| *known == letter)?;
-    u8::try_from(place).ok()
+/// Returns the value of a digit.
+fn digit(alphabet: &[u8], byte: u8) -> Option<u8> {
+    let value = alphabet.iter().position(|known| *known == byte)?;
+    u8::try_from(value).ok()
 }
 
-/// Puts letters of `width` bits each together. Bits that fill no byte must be zero,
-/// so that nothing has two spellings.
-fn unpack(letters: &[u8], width: u32, value: impl Fn(u8) -> Option<u8>) -> Option<Vec<u8>> {
+/// Joins digits of `width` bits each to bytes. The bits that are left over must be zero,
+/// so that every value has one encoding.
+fn unpack(digits: &[u8], width: u32, value: impl Fn(u8) -> Option<u8>) -> Option<Vec<u8>> {
     let (mut bits, mut held) = (0u32, 0u32);
-    let mut out = Vec::with_capacity(letters.len());
-    for letter in letters {
-        bits = (bits << width | u32::from(value(*letter)?)) & 0x3fff;
+    let mut out = Vec::with_capacity(digits.len());
+    for digit in digits {
+        bits = (bits << width | u32::from(value(*digit)?)) & 0x3fff;
         held += width;
         if held >= 8 {
             held -= 8;
@@ -69,9 +70,9 @@ fn unpack(letters: &[u8], width: u32, value: impl Fn(u8) -> Option<u8>) -> Optio
 
 fn pack(bytes: &[u8], width: u32, alphabet: &[u8]) -> String {
     let mut out = String::new();
-    let mut letter = |bits: u32| {
-        let place = (bits & ((1 << width) - 1)) as usize;
-        out.push(char::from(alphabet[place]));
+    let mut push_digit = |bits: u32| {
+        let value = (bits & ((1 << width) - 1)) as usize;
+        out.push(char::from(alphabet[value]));
     };
     let (mut bits, mut held) = (0u32, 0u32);
     for byte in bytes {
@@ -79,11 +80,11 @@ fn pack(bytes: &[u8], width: u32, alphabet: &[u8]) -> String {
         held += 8;
         while held >= width {
             held -= width;
-            letter(bits >> held);
+            push_digit(bits >> held);
         }
     }
     if held > 0 {
-        letter(bits << (width - held));
+        push_digit(bits << (width - held));
     }
     out
 }
