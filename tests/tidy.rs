@@ -4,6 +4,8 @@
 
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
