@@ -23,7 +23,7 @@
 //! | [`url`] | the `--nats` list |
 //! | [`auth`] | credentials, and the files that they are read from |
 //! | [`nkey`] | NKeys: Ed25519 keys in base32 |
-//! | [`file`] | files with secrets and certificates: owner, mode, size |
+//! | [`mod@file`] | files with secrets and certificates: owner, mode, size |
 //! | `encoding` | base64, base64url, base32 |
 //! | `calendar` | dates in messages |
 //!

@@ -8,9 +8,6 @@ use super::{Source, for_tests, report, sources};
 /// An import that closes a circle, and the reason that it stays: from, to, reason.
 type Exception = (&'static str, &'static str, &'static str);
 
-/// Exceptions between the top-level rooms of `src`.
-const OF_THE_PROGRAM: &[Exception] = &[];
-
 /// Exceptions between the rooms of `src/core`.
 const OF_THE_CORE: &[Exception] = &[(
     "guard",
@@ -191,12 +188,51 @@ fn no_circle_of_imports_between_the_rooms() {
     let graph = imports(&sources("src"), &[]);
     assert!(graph.len() > 8, "{graph:?}");
     assert!(graph["cli"].contains("core") && graph["check"].contains("cli"));
-    let of_core: Vec<_> = graph["core"]
-        .iter()
-        .map(|room| format!("core -> {room}"))
-        .collect();
-    report(&of_core);
-    report(&circles(graph, OF_THE_PROGRAM));
+    report(&circles(graph, &[]));
+}
+
+/// Returns the rooms in the table of `src/lib.rs`, from the first to the last.
+fn reading_order() -> Vec<String> {
+    let files = sources("src");
+    let text = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
+    let rows = text
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | [`"));
+    rows.map(|row| row.split('`').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_rooms_stand_in_their_reading_order() {
+    let order = reading_order();
+    let graph = imports(&sources("src"), &[]);
+    let mut listed = order.clone();
+    listed.sort();
+    assert!(
+        listed.iter().eq(graph.keys()),
+        "left: lib.rs; right: src\n{listed:?}\n{graph:?}"
+    );
+    let at = |room: &str| order.iter().position(|listed| listed == room);
+    let mut found = Vec::new();
+    for (room, rooms) in &graph {
+        let below = rooms.iter().filter(|other| at(other) > at(room));
+        found.extend(below.map(|other| format!("{room} imports from {other}, a room below it")));
+    }
+    report(&found);
+}
+
+#[test]
+fn the_files_that_hold_the_invariants_exist() {
+    let files = sources("src");
+    let text = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
+    let named = text.text.split('`').filter(|word| word.starts_with("src/"));
+    let named: Vec<_> = named.map(str::to_owned).collect();
+    assert_eq!(named.len(), 11, "{named:?}");
+    let missing = named
+        .into_iter()
+        .filter(|path| files.iter().all(|file| file.path != *path));
+    report(&missing.collect::<Vec<_>>());
 }
 
 #[test]

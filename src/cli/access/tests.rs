@@ -35,7 +35,7 @@ fn user(name: &str, password: Secret) -> Option<Login> {
     Some(Login::User { name, password })
 }
 
-fn word(text: &str) -> Secret {
+fn given(text: &str) -> Secret {
     Secret::Given(text.to_owned())
 }
 
@@ -45,7 +45,7 @@ fn one_login_is_selected() {
     assert_eq!(login("--user u --password-file p", &[]), user("u", file()));
     assert_eq!(
         login("--user u", &["NATS_PASSWORD=x"]),
-        user("u", word("x"))
+        user("u", given("x"))
     );
     assert_eq!(
         login("--auth-token-file p", &[]),
@@ -79,10 +79,10 @@ fn options_come_before_the_environment() {
         "NATS_USER=u",
         "NATS_PASSWORD=x",
     ];
-    assert_eq!(login("", &all), user("u", word("x")));
+    assert_eq!(login("", &all), user("u", given("x")));
     assert_eq!(login("", &all[..3]), Some(Login::Creds("c".into())));
     assert_eq!(login("", &all[..2]), Some(Login::Nkey("n".into())));
-    assert_eq!(login("", &all[..1]), Some(Login::Token(word("t"))));
+    assert_eq!(login("", &all[..1]), Some(Login::Token(given("t"))));
     assert_eq!(login("", &["NATS_USER=", "NATS_PASSWORD=x"]), None);
     assert_eq!(login("--nkey f", &all), Some(Login::Nkey("f".into())));
     let env = ["NATS_CA=a", "NATS_CERT=b", "NATS_KEY=c"];
