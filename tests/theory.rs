@@ -93,7 +93,7 @@ fn the_record_has_the_headers_that_are_written() {
 #[test]
 fn the_subjects_are_those_that_are_used() {
     let page = section(&page(), "THE BUCKET");
-    let source = [read("src/store/nats.rs"), read("src/store/nats/opening.rs")].concat();
+    let source = [read("src/store/nats.rs"), read("src/store/nats/open.rs")].concat();
     for word in ["putex.epoch", "putex.hint.", "putex.twin."] {
         assert!(page.contains(word), "{word} in the page");
         assert!(source.contains(word), "{word} in the program");
