@@ -33,6 +33,7 @@ const REPLACED: &[Replaced] = &[
     ("", "keeper", Coined, "store_thread"),
     ("", "Shop", Coined, "StoreThread"),
     ("", "lived_as", Coined, "is_predecessor"),
+    ("src", "journal", Function, "log::queue"),
     ("", "voice", Coined, "log::direct"),
     ("src", "sink", Name, "log::direct"),
     ("", "Sink", Type, "log::direct"),
@@ -97,8 +98,11 @@ fn defines(line: &str, name: &str, form: Form) -> bool {
             return false;
         }
         let keyword = before.split_whitespace().next_back().unwrap_or_default();
-        // A field or a parameter has its type behind it; `::` is a path.
-        let is_typed = form == Name && after.starts_with(':') && !after.starts_with("::");
+        // A field or a parameter has its type behind it, as a variable may have; `::` is a
+        // path.
+        let is_variable = ["let", "mut"].contains(&keyword);
+        let is_typed = after.starts_with(':') && !after.starts_with("::") && !is_variable;
+        let is_typed = is_typed && form == Name;
         KEYWORDS.contains(&keyword) && before.ends_with(' ') || is_typed
     })
 }
@@ -188,7 +192,7 @@ fn a_replaced_name_is_found() {
     all.sort_by_key(|line| line.rsplit(": ").next().map(str::to_lowercase));
     assert_eq!(all, found.map(|line| format!("src/x.rs:{line}")));
     // Plain words are free in comments, for variables, and outside of their rooms.
-    let text = "// Verb, bite\nlet told = take(reach, blame::X, \"Nest\");\nmod verbs;\n";
+    let text = "// Verb, bite\nlet bite: T = take(reach, blame::X, \"Nest\");\nmod verbs;\n";
     assert_eq!(lines("src/x.rs", text), [""; 0]);
     assert_eq!(lines("tests/x.rs", "fn bite() {}"), [""; 0]);
 }
