@@ -5,19 +5,22 @@
 
 #[path = "config/run.rs"]
 mod run;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read as _;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::table::{FLAGS, Flag, Name};
 use putex::store::dir::default_base;
 
-use run::{Folder, Run, WAIT_MAX, command};
+use run::{Run, command};
+use rustix::process::Signal;
+use support::agent::Agent;
+use support::clock::{until, until_true};
+use support::folder::Folder;
+use support::sandbox::Sandbox;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,19 +80,13 @@ fn the_example_of_the_file_has_every_key() {
     assert_eq!(keys, known, "left: the example; right: the program");
 }
 
-/// Returns a token that no other agent of this host has. An agent with the same token
-/// would be taken for an instance of the same agent.
-fn own_token(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
-}
-
 const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
 
 #[test]
 fn check_shows_where_each_setting_is_from() {
     let folder = Folder::new("origins");
     let text = format!("{WHOLE}nats = 127.0.0.1:1\nbucket = locks\nrenewal = 4s\nsyslog = yes\n");
-    let path = folder.file("db.conf", &text, 0o644);
+    let path = folder.put("db.conf", &text, 0o644);
     let line = |line: u32, value: &str| format!("{value}  [{path}:{line}]");
     let words = ["check", "--config", &path, "--bucket", "b2", "--token", "t"];
     let run = Run::of(&words, &[("NATS_CA", "/nowhere/ca"), ("NATS_URL", "")]);
@@ -129,7 +126,7 @@ fn check_shows_where_each_setting_is_from() {
     let nothing = (Some(0), String::new(), String::new());
     assert_eq!((quiet.status, quiet.shown, quiet.said), nothing);
     let text = format!("{WHOLE}quiet = yes\n");
-    let path = folder.file("quiet.conf", &text, 0o644);
+    let path = folder.put("quiet.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     run.shows(&[("quiet", &format!("yes  [{path}:4]"))]);
     let run = Run::of(&["check", "--config", &path, "-v"], &[]);
@@ -147,9 +144,9 @@ fn a_context_is_an_origin_too() {
     let folder = Folder::new("context");
     let json = r#"{"url": "nats://u:hunter2@127.0.0.1:1", "user": "me", "password": "hunter2",
         "inbox_prefix": "_INBOX.me", "jetstream_domain": "hub"}"#;
-    let context = folder.file("prod.json", json, 0o600);
+    let context = folder.put("prod.json", json, 0o600);
     let text = format!("{WHOLE}context = {context}\n");
-    let path = folder.file("db.conf", &text, 0o644);
+    let path = folder.put("db.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     let from = |value: &str| format!("{value}  [context {context}]");
@@ -168,8 +165,8 @@ fn a_context_is_an_origin_too() {
 #[test]
 fn no_secret_is_shown() {
     let folder = Folder::new("secrets");
-    let secret = folder.file("password", "hunter2\n", 0o600);
-    let damaged = folder.file("damaged", "SUhunter2\n", 0o600);
+    let secret = folder.put("password", "hunter2\n", 0o600);
+    let damaged = folder.put("damaged", "SUhunter2\n", 0o600);
     let urls = [
         "nats://u:hunter2@127.0.0.1:1",
         "nats://hunter2@127.0.0.1:1,tls://a:hunter2@127.0.0.1:2",
@@ -182,7 +179,7 @@ fn no_secret_is_shown() {
     for url in urls {
         let text = format!("{WHOLE}nats = {url}\n");
         for mode in [0o600, 0o644] {
-            let path = folder.file("db.conf", &text, mode);
+            let path = folder.put("db.conf", &text, mode);
             for subcommand in ["check", "agent"] {
                 // With a file without faults, an agent would run.
                 if subcommand == "check" || mode == 0o644 {
@@ -190,10 +187,10 @@ fn no_secret_is_shown() {
                 }
             }
         }
-        let path = folder.file("db.conf", WHOLE, 0o644);
+        let path = folder.put("db.conf", WHOLE, 0o644);
         runs.push(Run::of(&["check", "--config", &path], &[("NATS_URL", url)]));
     }
-    let path = folder.file("db.conf", &format!("{WHOLE}nats = 127.0.0.1:1"), 0o644);
+    let path = folder.put("db.conf", &format!("{WHOLE}nats = 127.0.0.1:1"), 0o644);
     for (words, variable) in [
         (vec![], ("NATS_TOKEN", "hunter2")),
         (vec!["--user", "u"], ("NATS_PASSWORD", "hunter2")),
@@ -216,13 +213,13 @@ fn no_secret_is_shown() {
 #[test]
 fn check_reports_every_fault_and_an_agent_the_first() {
     let folder = Folder::new("several");
-    let open = folder.file("open.nk", "SU\n", 0o644);
+    let open = folder.put("open.nk", "SU\n", 0o644);
     let text = format!(
         "key = web\nstrat = up\nstop = down\nnats = 127.0.0.1:1\nreplicas = 9\n\
          nkey = {open}\nstop = again\nfailures = 1\nrealtime = maybe\n\
          watchdog = /nowhere/watchdog:required\ntlsca = /nowhere/ca\n"
     );
-    let path = folder.file("db.conf", &text, 0o644);
+    let path = folder.put("db.conf", &text, 0o644);
     let says = [
         format!("{path}:2: strat: no such key; see putex.conf(5)"),
         format!("{path}:7: stop: stands in line 3 already"),
@@ -252,9 +249,9 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     // The lack of a device that is not required is only a warning.
     let text = format!(
         "{WHOLE}dir = {}/lock\nwatchdog = /dev/null/x\n",
-        folder.0.display()
+        folder.display()
     );
-    let path = folder.file("db.conf", &text, 0o644);
+    let path = folder.put("db.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(
@@ -262,10 +259,10 @@ fn check_reports_every_fault_and_an_agent_the_first() {
             .starts_with("putex: warning: watchdog /dev/null/x: "),
         "{run:?}"
     );
-    assert!(!folder.0.join("lock").exists(), "something was made");
+    assert!(!folder.join("lock").exists(), "something was made");
     // So is an unknown host name: the longest label has 63 letters.
     let name = "x".repeat(64);
-    let path = folder.file("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
+    let path = folder.put("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
     let run = Run::of(&["check", "--config", &path, "-q"], &[]);
     assert_eq!((run.status, run.shown.as_str()), (Some(0), ""), "{run:?}");
     assert!(
@@ -277,14 +274,14 @@ fn check_reports_every_fault_and_an_agent_the_first() {
 #[test]
 fn a_file_that_others_could_write_runs_nothing() {
     let folder = Folder::new("modes");
-    let ran = folder.0.join("ran");
+    let ran = folder.join("ran");
     let text = format!(
         "key = web\ndir = {}/lock\nstart = true\nstop = touch {}\n",
-        folder.0.display(),
+        folder.display(),
         ran.display()
     );
     for mode in [0o646, 0o664, 0o602] {
-        let path = folder.file("db.conf", &text, mode);
+        let path = folder.put("db.conf", &text, mode);
         let says = format!("putex: --config: {path}: has mode {mode:04o}: others can write it");
         for subcommand in ["agent", "finish", "check"] {
             let run = Run::of(&[subcommand, "--config", &path], &[]);
@@ -293,7 +290,7 @@ fn a_file_that_others_could_write_runs_nothing() {
             assert_eq!(run.said.lines().count(), 1, "{run:?}");
         }
     }
-    let path = folder.file("db.conf", &text, 0o600);
+    let path = folder.put("db.conf", &text, 0o600);
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
         let run = Run::of(&["agent", "--config", &path], &[]);
@@ -318,18 +315,18 @@ fn a_file_that_others_could_write_runs_nothing() {
 #[test]
 fn finish_stops_the_service_whatever_else_is_wrong() {
     let folder = Folder::new("finish");
-    let (here, token) = (folder.0.display(), own_token("finish"));
+    let (here, token) = (folder.display(), folder.name());
     let text = format!(
         "key = web\ndir = {here}/lock\ntoken = {token}\nstart = false\n\
          stop = echo down >>{here}/down\nreplicas = 9\nbogus = x\n"
     );
-    let path = folder.file("db.conf", &text, 0o600);
+    let path = folder.put("db.conf", &text, 0o600);
     let run = Run::of(&["finish", "--config", &path], &[]);
     assert_eq!(run.status, Some(0), "{run:?}");
     for says in ["db.conf:7: bogus: no such key", "db.conf:6: replicas: 9: "] {
         assert!(run.said.contains(says), "{run:?}");
     }
-    let down = fs::read_to_string(folder.0.join("down"));
+    let down = fs::read_to_string(folder.join("down"));
     assert_eq!(down.unwrap(), "down\n", "{run:?}");
     let run = Run::of(&["agent", "--config", &path], &[]);
     assert_eq!(run.status, Some(78), "{run:?}");
@@ -338,33 +335,24 @@ fn finish_stops_the_service_whatever_else_is_wrong() {
 #[test]
 fn an_agent_runs_what_the_file_says_to_the_letter() {
     let folder = Folder::new("runs");
-    let (here, token) = (folder.0.display(), own_token("runs"));
+    let (here, token) = (folder.display(), folder.name());
     let text = format!(
         "# an agent\n\nkey = web\n dir =  {here}/lock \ntoken = {token}\nrenewal = 500ms\n\
          confirmations = 1\nstart = x='a = \"#b\" # c'; echo \"$x\" >{here}/up # up\n\
          stop = rm -f {here}/up; echo $PUTEX_KEY >{here}/down\n"
     );
-    let path = folder.file("db.conf", &text, 0o600);
-    let mut agent = command(&["--config", &path], &[]);
-    let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
-    let up = folder.0.join("up");
-    let end = Instant::now() + WAIT_MAX;
-    let written = loop {
-        match fs::read_to_string(&up) {
-            Ok(text) if text.ends_with('\n') => break Some(text),
-            _ if Instant::now() > end => break None,
-            _ => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let path = folder.put("db.conf", &text, 0o600);
+    let sandbox = Sandbox::new("runs");
+    let mut agent = Agent::start(&mut command(&sandbox, &["--config", &path], &[]));
+    let whole = |text: &String| text.ends_with('\n');
+    let up = folder.join("up");
+    let written = until("up", || fs::read_to_string(&up).ok().filter(whole));
     let check = Run::of(&["check", "--config", &path], &[]);
-    let pid = rustix::process::Pid::from_child(&agent);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let mut said = String::new();
-    let mut stderr = agent.stderr.take().unwrap();
-    stderr.read_to_string(&mut said).unwrap();
-    assert!(agent.wait().unwrap().success(), "{said}");
-    assert_eq!(written.as_deref(), Some("a = \"#b\" # c\n"), "{said}");
-    assert_eq!(fs::read_to_string(folder.0.join("down")).unwrap(), "web\n");
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(written, "a = \"#b\" # c\n", "{said}");
+    assert_eq!(fs::read_to_string(folder.join("down")).unwrap(), "web\n");
     assert_eq!(check.status, Some(0), "{check:?}");
     let held = format!("\nkey web: the lock is held by {token}, revision ");
     assert!(check.shown.contains(&held), "{check:?}");
@@ -374,8 +362,8 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
 fn the_examples_of_the_file_are_right() {
     let folder = Folder::new("examples");
     let example = read("contrib/putex.conf");
-    let path = folder.file("shared.conf", &example, 0o644);
-    let lock = folder.0.join("lock").display().to_string();
+    let path = folder.put("shared.conf", &example, 0o644);
+    let lock = folder.join("lock").display().to_string();
     let words = ["check", "--config", &path, "--dir", &lock, "--key", "k"];
     let run = Run::of(
         &[&words[..], &["--start", "up", "--stop", "down"]].concat(),
@@ -398,7 +386,7 @@ fn the_examples_of_the_file_are_right() {
             fits.then(|| format!("{key} = {value}\n"))
         })
         .collect();
-    let path = folder.file("whole.conf", &whole, 0o644);
+    let path = folder.put("whole.conf", &whole, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     assert!(run.shown.ends_with("\ndb: the options are right\n"));
@@ -416,7 +404,7 @@ fn the_examples_of_the_file_are_right() {
         "n1.example,tls://n2.example,tls://n3.example",
         "127.0.0.1:1",
     );
-    let path = folder.file("page.conf", &text, 0o644);
+    let path = folder.put("page.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!(
         run.said,
@@ -427,18 +415,12 @@ fn the_examples_of_the_file_are_right() {
 
 /// Runs an agent until its first stop, which creates the file `down`; returns its log.
 fn log_of_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> String {
-    let mut agent = command(words, variables);
-    let mut agent = agent.stderr(Stdio::piped()).spawn().unwrap();
-    let end = Instant::now() + WAIT_MAX;
-    while !down.exists() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let pid = rustix::process::Pid::from_child(&agent);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let mut said = String::new();
-    let mut stderr = agent.stderr.take().unwrap();
-    stderr.read_to_string(&mut said).unwrap();
-    assert!(agent.wait().unwrap().success() && down.exists(), "{said}");
+    let sandbox = Sandbox::new("down");
+    let mut agent = Agent::start(&mut command(&sandbox, words, variables));
+    until_true("down", || down.exists());
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert!(status == Some(0) && down.exists(), "{said}");
     fs::remove_file(down).unwrap();
     said
 }
@@ -446,13 +428,13 @@ fn log_of_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> Stri
 #[test]
 fn a_lock_in_the_default_directory_is_warned_of() {
     let folder = Folder::new("default-dir");
-    let (here, token) = (folder.0.display().to_string(), own_token("default-dir"));
-    let down = folder.0.join("down");
+    let (here, token) = (folder.display().to_string(), folder.name());
+    let down = folder.join("down");
     let text = format!(
         "key = web\nbucket = {token}\ntoken = {token}\nstart = true\n\
          stop = touch {here}/down\nrenewal = 100ms\n"
     );
-    let path = folder.file("db.conf", &text, 0o600);
+    let path = folder.put("db.conf", &text, 0o600);
     let variables = [("XDG_RUNTIME_DIR", &*here), ("NATS_URL", "")];
     let uid = rustix::process::geteuid().as_raw();
     let base = default_base(uid, Some(here.as_ref()), Path::new("/tmp"));
@@ -467,7 +449,6 @@ fn a_lock_in_the_default_directory_is_warned_of() {
         (Some(0), format!("putex: {says}"))
     );
     let said = log_of_agent(&["--config", &path, "-q"], &variables, &down);
-    let _ = fs::remove_dir_all(base.join(&token));
     // The lines after it are about the end of the agent.
     assert!(said.starts_with(&format!("putex: web: {says}")), "{said}");
     // A directory that was named needs no warning.

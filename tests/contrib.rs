@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use putex::cli::table::FLAGS;
+use support::programs;
+use support::sandbox::Sandbox;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -140,18 +144,17 @@ fn sources_of_s6_rc_are_whole() {
 
 #[test]
 fn runit_runs_an_agent_that_is_killed_and_goes_on() {
-    let Some(runsv) = std::env::var_os("RUNSV") else {
-        assert!(!is_required(), "RUNSV is not set");
-        println!("skipped: no runsv: RUNSV is not set");
+    let Some(runsv) = programs::runsv() else {
         return;
     };
-    let path = Path::new(&runsv).parent().unwrap().display().to_string();
+    let path = runsv.parent().unwrap().display().to_string();
     let path = format!("{path}:{}", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new(root().join("tests/managers/run"))
+    let sandbox = Sandbox::new("runit");
+    let output = sandbox
+        .command(root().join("tests/managers/run"))
         .arg("runit")
         .env("PATH", path)
-        .env("PUTEX_UNDER_TEST", env!("CARGO_BIN_EXE_putex"))
-        .stdin(Stdio::null())
+        .env("PUTEX_UNDER_TEST", programs::putex())
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);

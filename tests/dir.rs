@@ -6,6 +6,7 @@
 mod contract;
 #[path = "dir/killed.rs"]
 mod killed;
+mod support;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -14,7 +15,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -24,21 +25,19 @@ use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
 use putex::store::{OpenError, Store, Watched};
 use putex::sys::{Waker, now};
+use support::clock::observe_for;
+use support::folder::Folder;
 
-/// A folder of one test's own, removed with all that is in it.
-struct Base(PathBuf);
+/// The base folder of a store.
+struct Base(Folder);
 
 impl Base {
     fn new() -> Base {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (pid, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(format!("putex-test-{pid}-{next}"));
-        fs::create_dir(&path).expect("a folder");
-        Base(path)
+        Base(Folder::new("base"))
     }
 
     fn store(&self, key: &str) -> DirStore {
-        DirStore::new(self.0.clone(), "b", key)
+        DirStore::new(self.0.to_path_buf(), "b", key)
     }
 
     fn open(&self, key: &str) -> Box<dyn Store> {
@@ -47,12 +46,6 @@ impl Base {
 
     fn file(&self, name: &str) -> PathBuf {
         self.0.join("b").join(name)
-    }
-}
-
-impl Drop for Base {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -74,7 +67,7 @@ fn denied(written: Written) -> String {
 #[test]
 fn a_folder_keeps_the_contract() {
     let base = Base::new();
-    contract::all(&|bucket, key| Box::new(DirStore::new(base.0.clone(), bucket, key)));
+    contract::all(&|bucket, key| Box::new(DirStore::new(base.0.to_path_buf(), bucket, key)));
 }
 
 #[test]
@@ -216,7 +209,7 @@ fn a_full_disk_denies_the_write_and_keeps_the_record() {
     let mut mount = Command::new("mount");
     let mounted = mount
         .args(options)
-        .arg(&base.0)
+        .arg(&*base.0)
         .stderr(Stdio::null())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
@@ -224,7 +217,7 @@ fn a_full_disk_denies_the_write_and_keeps_the_record() {
         return;
     }
     let result = thread::scope(|scope| scope.spawn(|| fill_and_write(&base)).join());
-    let unmounted = Command::new("umount").arg(&base.0).status();
+    let unmounted = Command::new("umount").arg(&*base.0).status();
     assert!(unmounted.expect("umount").success());
     result.expect("on the full disk");
 }
@@ -280,10 +273,10 @@ fn a_folder_that_others_can_write_is_refused() {
     }
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("to change it");
     drop(base.open("web"));
-    fs::set_permissions(&base.0, Permissions::from_mode(0o777)).expect("to change it");
+    fs::set_permissions(&*base.0, Permissions::from_mode(0o777)).expect("to change it");
     assert!(unsafe_reason(&mut base.store("web")).contains("0777"));
     if rustix::process::geteuid().is_root() {
-        fs::set_permissions(&base.0, Permissions::from_mode(0o700)).expect("to change it");
+        fs::set_permissions(&*base.0, Permissions::from_mode(0o700)).expect("to change it");
         std::os::unix::fs::chown(&folder, Some(1), None).expect("to give it away");
         assert!(unsafe_reason(&mut base.store("web")).contains("belongs to user 1"));
     }
@@ -292,9 +285,9 @@ fn a_folder_that_others_can_write_is_refused() {
 #[test]
 fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
     let (base, elsewhere) = (Base::new(), Base::new());
-    symlink(&elsewhere.0, base.0.join("b")).expect("a link");
+    symlink(&*elsewhere.0, base.0.join("b")).expect("a link");
     assert!(unsafe_reason(&mut base.store("web")).contains("symbolic link"));
-    assert_eq!(fs::read_dir(&elsewhere.0).expect("it is there").count(), 0);
+    assert_eq!(fs::read_dir(&*elsewhere.0).expect("it is there").count(), 0);
     fs::remove_file(base.0.join("b")).expect("to remove it");
     fs::write(base.0.join("b"), "").expect("a file");
     assert!(unsafe_reason(&mut base.store("web")).contains("is not a folder"));
@@ -306,7 +299,7 @@ fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
 fn names_that_lead_elsewhere_are_refused_or_escaped() {
     let base = Base::new();
     for bucket in ["", ".", "..", "a/b", "/", "ä"] {
-        unsafe_reason(&mut DirStore::new(base.0.clone(), bucket, "web"));
+        unsafe_reason(&mut DirStore::new(base.0.to_path_buf(), bucket, "web"));
     }
     unsafe_reason(&mut base.store(&"k".repeat(250)));
     let mut store = base.open("../../web");
@@ -354,7 +347,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
                     }
                 }
             });
-            thread::sleep(Duration::from_millis(20));
+            observe_for(Duration::from_millis(20));
             harm(&base);
             watch.join().expect("the watcher")
         });

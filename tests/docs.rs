@@ -5,17 +5,18 @@
 
 #[path = "docs/mdoc.rs"]
 mod mdoc;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Subcommand};
 use putex::exit::Exit;
 
 use mdoc::{flags_of, items, names, read, root, section, spellings};
+use support::sandbox::Sandbox;
 
 const README_LINES_MAX: usize = 100;
 
@@ -281,11 +282,8 @@ fn gather(folder: &Path, into: &mut String) {
 
 #[test]
 fn the_page_calculates_as_the_program_does() {
-    let output = Command::new(env!("CARGO_BIN_EXE_putex"))
-        .arg("timing")
-        .output()
-        .unwrap();
-    let report = String::from_utf8(output.stdout).unwrap();
+    let sandbox = Sandbox::new("timing");
+    let report = sandbox.run(sandbox.putex().arg("timing")).shown;
     let page = read("man/putex.7");
     for (row, head) in [
         ("T = F*R", "T = F \\(mu R Bq "),

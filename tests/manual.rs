@@ -7,21 +7,24 @@
 
 #[path = "docs/mdoc.rs"]
 mod mdoc;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use putex::cli::help::help;
 use putex::cli::table::Subcommand;
 use putex::cli::topics::{PAGES, TOPICS};
 
 use mdoc::{root, run_tool};
+use support::sandbox::Sandbox;
 
 const COLUMNS_MAX: usize = 78;
 
 fn putex(words: &[&str]) -> Output {
-    let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+    let sandbox = Sandbox::new("manual");
+    let mut putex = sandbox.putex();
     putex.args(words).output().unwrap()
 }
 
@@ -171,7 +174,8 @@ fn an_unknown_topic_is_refused_in_a_line() {
 fn a_reader_that_goes_away_ends_it_quietly() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut putex = Command::new(env!("CARGO_BIN_EXE_putex"));
+    let sandbox = Sandbox::new("manual");
+    let mut putex = sandbox.putex();
     let putex = putex.args(["help", "agent"]).stdout(writer);
     let output = putex.stderr(Stdio::piped()).spawn().unwrap();
     let output = output.wait_with_output().unwrap();

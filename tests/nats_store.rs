@@ -8,6 +8,7 @@ mod contract;
 mod opening;
 #[path = "nats_store/server.rs"]
 mod server;
+mod support;
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -20,7 +21,9 @@ use putex::store::nats::NatsStore;
 use putex::store::{Store, Watched};
 use putex::sys::{self, Waker};
 
-use server::{Server, old_config, on_servers, soon};
+use server::{old_config, on_servers, soon};
+use support::clock::observe_for;
+use support::server::Server;
 
 /// How long nothing must happen to be believed that nothing does.
 const QUIET: Duration = Duration::from_millis(100);
@@ -59,7 +62,7 @@ fn assert_quiet(store: &mut NatsStore) {
 #[test]
 fn every_story_of_a_store_holds() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         contract::all(&|bucket, key| Box::new(server.store(bucket, key)));
     });
 }
@@ -67,7 +70,7 @@ fn every_story_of_a_store_holds() {
 #[test]
 fn a_loser_is_told_where_the_key_stands() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut store, _) = open(&server, "locks");
         let first = write(&mut store, Revision(0), "a");
         let second = write(&mut store, first, "a");
@@ -91,7 +94,7 @@ fn a_loser_is_told_where_the_key_stands() {
 #[test]
 fn marks_of_deletion_are_told_from_absence() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut admin = server.admin();
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let (mut store, _) = open(&server, "locks");
@@ -128,7 +131,7 @@ fn marks_of_deletion_are_told_from_absence() {
 #[test]
 fn a_deleted_bucket_is_noticed_and_not_made_again() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut admin = server.admin();
         let gone = "the bucket KV_locks does not exist any more";
         for by_write in [false, true] {
@@ -162,7 +165,7 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
 #[test]
 fn a_bucket_deleted_and_made_anew_is_another() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut a, before) = open(&server, "locks");
         let revision = write(&mut a, Revision(0), "a");
         server.admin().stream("DELETE", "locks", "");
@@ -181,7 +184,7 @@ fn a_bucket_deleted_and_made_anew_is_another() {
 #[test]
 fn a_bucket_in_memory_is_another_after_its_server_ended() {
     on_servers(|binary| {
-        let mut server = Server::start(binary);
+        let mut server = Server::start(binary, "");
         let mut config = old_config("locks");
         config["storage"] = "memory".into();
         server
@@ -193,7 +196,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         let before = store.open(soon()).expect("opened");
         write(&mut store, Revision(0), "a");
         server.kill();
-        server.restart();
+        server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened again");
         assert_ne!(before.bucket.epoch, after.bucket.epoch);
         assert_eq!(after.key_state.found, KeyValue::Absent);
@@ -203,12 +206,12 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
 #[test]
 fn an_older_copy_of_the_store_shows_in_the_last_revision() {
     on_servers(|binary| {
-        let mut server = Server::start(binary);
+        let mut server = Server::start(binary, "");
         let (mut store, before) = open(&server, "locks");
         let early = write(&mut store, Revision(0), "a");
         server.kill();
-        server.copy_store("js", "copy");
-        server.restart();
+        let copy = server.copy_store().expect("there is room");
+        server.restart().expect("it starts");
         let mut revision = store.open(soon()).expect("opened").key_state.revision;
         for _ in 0..5 {
             revision = write(&mut store, revision, "a");
@@ -216,8 +219,8 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         let last = store.open(soon()).expect("opened").last;
         assert_eq!(last, revision);
         server.kill();
-        server.copy_store("copy", "js");
-        server.restart();
+        server.restore_store(&copy).expect("there is room");
+        server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened");
         assert_eq!(after.bucket, before.bucket, "nothing else shows it");
         assert_eq!((after.last, after.key_state.revision), (early, early));
@@ -227,7 +230,7 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
 #[test]
 fn a_lost_link_is_told_and_nothing_is_sent_later() {
     on_servers(|binary| {
-        let mut server = Server::start(binary);
+        let mut server = Server::start(binary, "");
         let (mut store, _) = open(&server, "locks");
         let revision = write(&mut store, Revision(0), "a");
         server.kill();
@@ -236,7 +239,7 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
         assert!(store.read(soon()).is_err());
         let watched = watch(&mut store, soon());
         assert!(matches!(watched, Watched::Gone(_)), "{watched:?}");
-        server.restart();
+        server.restart().expect("it starts");
         // Not before the bucket was looked at again.
         let written = store.write(revision, &plain("b"), soon());
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
@@ -250,7 +253,7 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
 #[test]
 fn a_full_or_sealed_bucket_denies() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut admin = server.admin();
         let mut config = old_config("locks");
         config["max_msgs"] = 1.into();
@@ -274,7 +277,7 @@ fn a_full_or_sealed_bucket_denies() {
 #[test]
 fn a_hint_names_what_was_stored_and_nothing_else() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         let revision = write(&mut a, Revision(0), "a");
@@ -314,7 +317,7 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
 #[test]
 fn a_twin_is_heard_and_oneself_is_not() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         let notice = |incarnation: &str| Notice {
@@ -338,7 +341,7 @@ fn a_twin_is_heard_and_oneself_is_not() {
 #[test]
 fn of_two_stores_that_open_again_each_hears_a_hint_once() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         b.open(soon()).expect("opened again on the same link");
@@ -351,12 +354,12 @@ fn of_two_stores_that_open_again_each_hears_a_hint_once() {
 #[test]
 fn a_watch_hears_a_write_while_it_waits() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         thread::scope(|scope| {
             let watching = scope.spawn(move || watch(&mut b, soon()));
-            thread::sleep(QUIET);
+            observe_for(QUIET);
             let revision = write(&mut a, Revision(0), "a");
             assert_eq!(
                 watching.join().expect("joined"),

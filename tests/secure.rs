@@ -1,6 +1,8 @@
 //! TLS and credentials, on real servers: who is let in, who is not, and that it is
 //! said why.
 
+#[path = "secure/agent.rs"]
+mod agent;
 #[path = "secure/check.rs"]
 mod check;
 #[path = "secure/jwt.rs"]
@@ -9,10 +11,9 @@ mod jwt;
 mod login;
 #[path = "secure/pki.rs"]
 mod pki;
-#[path = "secure/place.rs"]
-mod place;
 #[path = "secure/rights.rs"]
 mod rights;
+mod support;
 #[path = "secure/trust.rs"]
 mod trust;
 

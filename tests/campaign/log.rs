@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use super::service::CHATTER_LINE;
 use crate::support::clock::{ms, now};
+use crate::support::log::Tap;
 
-/// How often a reader that does not read, or has nothing to, looks again.
+/// How often a reader that has nothing to read looks again.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What is counted: how it is called, and what the line has in it.
@@ -54,7 +54,7 @@ struct Inner {
     /// The least time that was left when a service was down.
     left: Mutex<Option<Duration>>,
     /// Whether what the agents say is read.
-    reading: AtomicBool,
+    tap: Tap,
 }
 
 impl Log {
@@ -68,26 +68,14 @@ impl Log {
             file: Mutex::new(file),
             counts: Mutex::default(),
             left: Mutex::default(),
-            reading: AtomicBool::new(true),
+            tap: Tap::new(),
         })))
     }
 
     /// Takes in what comes out of a pipe, unless told not to read.
     pub(crate) fn read_pipe(&self, pipe: impl Read + Send + 'static) {
         let log = self.clone();
-        thread::spawn(move || {
-            let (mut reader, mut line) = (BufReader::new(pipe), Vec::new());
-            loop {
-                while !log.0.reading.load(Ordering::Relaxed) {
-                    thread::sleep(LOOK);
-                }
-                line.clear();
-                if !reader.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
-                    return;
-                }
-                log.take(&line);
-            }
-        });
+        self.0.tap.read(pipe, move |line| log.take(line));
     }
 
     /// Takes in what is written into a file, until there is another file of its name.
@@ -112,7 +100,7 @@ impl Log {
 
     /// Reads on, or does not.
     pub(crate) fn set_reading(&self, reading: bool) {
-        self.0.reading.store(reading, Ordering::Relaxed);
+        self.0.tap.set_reading(reading);
     }
 
     /// Writes a line of the campaign's own.

@@ -29,7 +29,7 @@ fn start(base: &Base, what: &str) -> (Kid, BufReader<ChildStdout>) {
     let mut child = Command::new(program)
         .args(["killed::child", "--exact", "--nocapture"])
         .env(CHILD, what)
-        .env(CHILD_BASE, &base.0)
+        .env(CHILD_BASE, &*base.0)
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");

@@ -2,7 +2,6 @@
 //! is elected. Takes half a minute, so only with PUTEX_SLOW_TESTS=1.
 
 use std::env;
-use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
@@ -14,8 +13,11 @@ use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{OpenError, Store, Watched};
 use putex::sys::{self, Waker};
+use rustix::process::Signal;
 
-use crate::server::{self, Server, on_servers, soon};
+use crate::server::{self, on_servers, soon};
+use crate::support::clock::observe_for;
+use crate::support::server::Server;
 use crate::{plain, write};
 
 /// How long a cluster may take to start or to elect: 9 s at the most are known.
@@ -27,34 +29,14 @@ struct Cluster(Vec<Server>);
 
 impl Cluster {
     fn start(binary: &Path) -> Cluster {
-        let free: Vec<_> = (0..3)
-            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-            .collect();
-        let ports: Vec<_> = free
-            .iter()
-            .map(|one| one.local_addr().expect("an address").port())
-            .collect();
-        drop(free);
-        let routes: Vec<_> = ports
-            .iter()
-            .map(|port| format!("nats://127.0.0.1:{port}"))
-            .collect();
-        let start = |(number, port): (usize, &u16)| {
-            let lines = format!(
-                "server_name: s{number}\njetstream {{ store_dir: \"FOLDER/js\" }}\n\
-                 cluster {{ name: C, listen: \"127.0.0.1:{port}\", routes: [{}] }}\n",
-                routes.join(", ")
-            );
-            Server::start_with(binary, &lines)
-        };
-        Cluster(ports.iter().enumerate().map(start).collect())
+        Cluster(Server::start_cluster(binary).expect("the cluster has a leader"))
     }
 
     fn client(&self) -> Client {
         let urls: Vec<_> = self
             .0
             .iter()
-            .map(|one| format!("127.0.0.1:{}", one.port))
+            .map(|one| format!("127.0.0.1:{}", one.port()))
             .collect();
         let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
         let ping_after = Duration::from_millis(500);
@@ -75,7 +57,7 @@ fn open(store: &mut NatsStore) -> Opened {
             Ok(opened) => return opened,
             Err(OpenError::Unreachable(text)) => {
                 assert!(begin.elapsed() < ELECTION_MAX, "{text}");
-                thread::sleep(TRY_EVERY);
+                observe_for(TRY_EVERY);
             }
             Err(error) => panic!("{error:?}"),
         }
@@ -162,7 +144,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
                 written @ (Written::Moved(_) | Written::Denied(_)) => panic!("{written:?}"),
             }
             assert!(begin.elapsed() < ELECTION_MAX, "no leader");
-            thread::sleep(TRY_EVERY);
+            observe_for(TRY_EVERY);
             // The link may have led to the server that was killed.
             if store
                 .read(soon())
@@ -201,9 +183,9 @@ fn a_server_that_hangs_is_left_for_another() {
         let last = remarks.last().expect("of the bucket");
         assert!(last.ends_with("an agent would make it, with replicas: 3"));
         let mut revision = write(&mut store, Revision(0), "a");
-        let here = |server: &&Server| opened.remarks[0].contains(&format!(":{}:", server.port));
+        let here = |server: &&Server| opened.remarks[0].contains(&format!(":{}:", server.port()));
         let hung = cluster.0.iter().find(here).expect("one of them");
-        hung.signal("STOP");
+        hung.signal(Signal::STOP);
         let begin = Instant::now();
         let waker = Waker::new().expect("a descriptor");
         loop {
@@ -221,6 +203,6 @@ fn a_server_that_hangs_is_left_for_another() {
         }
         println!("stored again after {:?}", begin.elapsed());
         assert_eq!(open(&mut store).key_state.revision, revision);
-        hung.signal("CONT");
+        hung.signal(Signal::CONT);
     });
 }

@@ -10,7 +10,8 @@ use putex::store::nats::NatsStore;
 use putex::store::{OpenError, Store};
 use serde_json::{Value, json};
 
-use crate::server::{self, Server, old_config, on_servers, soon};
+use crate::server::{self, old_config, on_servers, soon};
+use crate::support::server::Server;
 use crate::{open, plain, write};
 
 fn refusal(store: &mut NatsStore) -> String {
@@ -24,7 +25,7 @@ fn refusal(store: &mut NatsStore) -> String {
 #[test]
 fn a_new_bucket_is_made_as_asked() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (_, first) = open(&server, "locks");
         let info = server.admin().stream("INFO", "locks", "");
         let expected = json!({
@@ -41,7 +42,7 @@ fn a_new_bucket_is_made_as_asked() {
             panic!("{:?}", first.remarks)
         };
         assert!(
-            server_line.contains(&format!("nats-server {}", server.version)),
+            server_line.contains(&format!("nats-server {}", server.version())),
             "{server_line}"
         );
         assert_eq!(made, "bucket locks: did not exist and was created");
@@ -60,7 +61,7 @@ fn a_new_bucket_is_made_as_asked() {
 fn many_that_open_at_once_agree_on_the_epoch() {
     on_servers(|binary| {
         const RACERS: usize = 8;
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         for round in 0..5 {
             let (bucket, start) = (format!("race{round}"), Barrier::new(RACERS));
             let opened: Vec<_> = thread::scope(|scope| {
@@ -86,7 +87,7 @@ fn many_that_open_at_once_agree_on_the_epoch() {
 #[test]
 fn a_bucket_that_differs_and_is_made_at_the_same_time_is_taken() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         for round in 0..10 {
             let (bucket, start) = (format!("race{round}"), Barrier::new(2));
             thread::scope(|scope| {
@@ -107,7 +108,7 @@ fn a_bucket_that_differs_and_is_made_at_the_same_time_is_taken() {
 #[test]
 fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut admin = server.admin();
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let seq = admin.put("$KV.locks.web", &[], "old-agent");
@@ -136,7 +137,7 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
 #[test]
 fn a_damaged_epoch_is_written_anew() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let (mut store, before) = open(&server, "locks");
         let mut admin = server.admin();
         for headers in [&[("KV-Operation", "DEL")][..], &[]] {
@@ -153,7 +154,7 @@ fn a_damaged_epoch_is_written_anew() {
 #[test]
 fn every_unsafe_bucket_is_refused_with_its_reason() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut admin = server.admin();
         admin.stream("CREATE", "origin", &old_config("origin").to_string());
         let cases = [
@@ -245,7 +246,7 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
 #[test]
 fn more_than_one_replica_needs_a_cluster_of_new_servers() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut settings = server::settings("locks", "web");
         settings.replicas = 3;
         let mut store = NatsStore::new(server.client(None), settings.clone());
@@ -277,7 +278,7 @@ fn more_than_one_replica_needs_a_cluster_of_new_servers() {
 #[test]
 fn a_bucket_in_memory_is_taken_when_allowed() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         let mut config = old_config("locks");
         config["storage"] = Value::from("memory");
         server
@@ -299,7 +300,7 @@ fn a_bucket_in_memory_is_taken_when_allowed() {
 #[test]
 fn names_that_would_change_a_subject_are_refused() {
     on_servers(|binary| {
-        let server = Server::start(binary);
+        let server = Server::start(binary, "");
         for (bucket, key) in [
             ("a.b", "web"),
             (">", "web"),
@@ -332,7 +333,7 @@ jetstream { store_dir: "FOLDER/js" }
 "#;
 
 fn with_accounts(binary: &Path) -> Server {
-    Server::start_with(binary, ACCOUNTS)
+    Server::start(binary, ACCOUNTS)
 }
 
 #[test]
@@ -396,7 +397,7 @@ fn a_user_of_one_key_needs_no_more_than_that() {
 #[test]
 fn a_server_or_an_account_without_jetstream_is_named() {
     on_servers(|binary| {
-        let server = Server::start_with(binary, "");
+        let server = Server::start_without_jetstream(binary);
         let error = server.store("locks", "web").open(soon());
         let Err(OpenError::Unreachable(text)) = error else {
             panic!("{error:?}")

@@ -1,28 +1,29 @@
 //! `putex check --connect`: what it says of servers, and that it leaves no trace there.
 
-use std::env;
 use std::fs;
 use std::path::Path;
 
-use super::place::{Agent, Folder, Server, free_port, nats_server, putex};
+use super::agent::Agent;
 use super::{assert_says, client, nobody, open, soon};
+use crate::support::folder::Folder;
+use crate::support::programs::{nats_server, nats_servers};
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::{Server, free_port};
 
-/// What a run came to: the status, stdout, and stderr.
-type Run = (Option<i32>, String, String);
-
-/// Checks an agent of the key `web` in the bucket locks.
-fn check(words: &[&str]) -> Run {
-    let mut command = putex();
+/// Checks an agent of the key `web` in the bucket locks; returns the status, stdout, and
+/// stderr.
+fn check(words: &[&str]) -> (Option<i32>, String, String) {
+    let sandbox = Sandbox::new("check");
+    let mut command = sandbox.putex();
     let usual = ["check", "--bucket", "locks", "--key", "web", "--token", "t"];
     let commands = ["--start", "false", "--stop", "false", "--connect"];
-    let output = command.args(usual).args(commands).args(words).output();
-    let output = output.expect("putex runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    let run = sandbox.run(command.args(usual).args(commands).args(words));
+    let Run {
+        status,
+        shown,
+        said,
+    } = run;
+    (status, shown, said)
 }
 
 /// Returns all streams of the server.
@@ -39,14 +40,9 @@ fn streams(server: &Server, user: &str) -> String {
     streams.to_string()
 }
 
-fn servers() -> Vec<std::path::PathBuf> {
-    let old = env::var_os("NATS_SERVER_OLD").map(std::path::PathBuf::from);
-    nats_server().into_iter().chain(old).collect()
-}
-
 #[test]
 fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
-    for binary in servers() {
+    for binary in nats_servers() {
         let server = Server::start(&binary, "");
         let url = server.url("nats", "127.0.0.1");
         let (status, shown, said) = check(&["--nats", &url]);
@@ -55,12 +51,18 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
             shown.lines().rev().nth(1).expect("a line"),
             &["bucket locks: does not exist; an agent would make it, with replicas: 1"],
         );
-        assert!(shown.contains(&format!("server 127.0.0.1:{}: nats-server 2.", server.port)));
+        assert!(shown.contains(&format!(
+            "server 127.0.0.1:{}: nats-server 2.",
+            server.port()
+        )));
         assert_eq!(streams(&server, "127.0.0.1"), "[]", "{}", binary.display());
         // Copies that an agent could not have made, which ends it too.
         let (status, _, said) = check(&["--nats", &url, "--replicas", "3"]);
         assert_eq!(status, Some(78), "{said}");
-        let alone = format!("num_replicas 3: server 127.0.0.1:{} is in no", server.port);
+        let alone = format!(
+            "num_replicas 3: server 127.0.0.1:{} is in no",
+            server.port()
+        );
         let old = "num_replicas 3: on nats-server 2.9";
         assert!(said.contains(&alone) || said.contains(old), "{said}");
         assert_says(said.trim_end(), &["putex: bucket locks: num_replicas 3: "]);
@@ -135,7 +137,7 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     let lines = "authorization { user: u, password: s3cr3t }\n";
     let server = Server::start(&binary, lines);
     let url = |login: &str| server.url("nats", &format!("{login}127.0.0.1"));
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let password = folder.secret("password", "s3cr3t").display().to_string();
     let wrong = folder.secret("wrong", "hunter2").display().to_string();
     let nobody_there = format!("127.0.0.1:{}", free_port());
@@ -242,7 +244,7 @@ fn a_right_that_is_missing_is_told() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/nats/agent.conf");
     let shipped = fs::read_to_string(path).expect("a file");
     let (names, users) = users(&shipped);
-    for binary in servers() {
+    for binary in nats_servers() {
         let lines = format!(
             "accounts {{ PUTEX {{ jetstream: enabled, users: [\n{users}\
              {{ user: admin, password: p }}] }} }}\n"

@@ -1,18 +1,22 @@
 //! Who we say we are: passwords, tokens, nkeys, JWTs, and files that change.
 
+use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{fs, thread};
 
 use putex::nats::{ClientEvent, ConnectOptions, Login, Secret};
 use putex::store::{Store as _, Watched};
 use putex::sys::{self, Waker};
 
+use super::agent::Agent;
 use super::jwt::{Key, Kind, account, creds, operator};
-use super::place::{Agent, Folder, Server, nats_server, write_secret};
 use super::{assert_says, client, nobody, open, refusal, soon, store, store_at};
+use crate::support::clock::observe_for;
+use crate::support::folder::{Folder, write_secret};
+use crate::support::programs::nats_server;
+use crate::support::server::Server;
 
 fn by(login: Login) -> ConnectOptions {
     ConnectOptions::from(login)
@@ -59,7 +63,7 @@ impl Realm {
     fn revoke(&mut self, users: &[&Key]) {
         let jwt = account(&self.operator, &self.account, users, true);
         let now = preload(&self.account, &jwt);
-        self.server.restart(&self.preload, &now);
+        self.server.reconfigure(&self.preload, &now);
         self.preload = now;
     }
 
@@ -75,7 +79,7 @@ fn preload(account: &Key, jwt: &str) -> String {
 #[test]
 fn a_password_is_read_from_its_file_at_each_connection() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let password = folder.secret("password", "right\n");
     let lines = |word: &str| format!("authorization {{ user: u, password: {word} }}\n");
     let mut server = Server::start(&binary, &lines("right"));
@@ -83,7 +87,7 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     let mut one = store(&url, user("u", password.clone()));
     one.open(soon()).expect("opened");
     write_secret(&password, "new\n");
-    server.restart(&lines("right"), &lines("new"));
+    server.reconfigure(&lines("right"), &lines("new"));
     one.open(soon()).expect("opened with the new password");
     let old = folder.secret("old", "right\n");
     let text = refusal(&url, user("u", old));
@@ -98,13 +102,13 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     );
     // A URL's own user comes first.
     let own = url.replace("127", "u:new@127");
-    open(&own, user("x", folder.path("none"))).expect("opened by the URL's user");
+    open(&own, user("x", folder.join("none"))).expect("opened by the URL's user");
 }
 
 #[test]
 fn a_token_is_read_from_its_file() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let server = Server::start(&binary, "authorization { token: s3cr3t }\n");
     let url = server.url("nats", "127.0.0.1");
     let token = |text| by(Login::Token(Secret::File(folder.secret("token", text))));
@@ -116,7 +120,7 @@ fn a_token_is_read_from_its_file() {
 #[test]
 fn an_nkey_signs() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let (known, unknown) = (Key::new(Kind::User), Key::new(Kind::User));
     let lines = format!(
         "authorization {{ users [ {{ nkey: {} }} ] }}\n",
@@ -143,7 +147,7 @@ fn an_nkey_signs() {
 #[test]
 fn a_jwt_is_good_until_it_expires_or_is_revoked() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let mut realm = Realm::new(&binary);
     let own = Key::new(Kind::User);
     let now = sys::wall_clock().expect("a clock");
@@ -168,7 +172,7 @@ fn a_jwt_is_good_until_it_expires_or_is_revoked() {
 #[test]
 fn a_creds_file_that_was_replaced_is_used_at_the_next_connection() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let realm = Realm::new(&binary);
     let (first, second) = (Key::new(Kind::User), Key::new(Kind::User));
     let now = sys::wall_clock().expect("a clock");
@@ -188,7 +192,7 @@ fn a_creds_file_that_was_replaced_is_used_at_the_next_connection() {
 #[test]
 fn an_agent_rides_out_a_revocation() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let mut realm = Realm::new(&binary);
     let (first, second) = (Key::new(Kind::User), Key::new(Kind::User));
     let file = folder.secret("web.creds", &creds(&realm.account, &first, None));
@@ -217,7 +221,7 @@ fn an_agent_rides_out_a_revocation() {
 
 #[test]
 fn files_that_others_can_read_are_refused() {
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let realm = Key::new(Kind::Account);
     let good = creds(&realm, &Key::new(Kind::User), None);
     let file = folder.secret("web.creds", &good);
@@ -238,7 +242,7 @@ fn files_that_others_can_read_are_refused() {
 #[test]
 fn a_context_of_the_nats_command_is_used() {
     let Some(binary) = nats_server() else { return };
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let known = Key::new(Kind::User);
     let lines = format!(
         "authorization {{ users [ {{ nkey: {} }} ] }}\n",
@@ -250,7 +254,7 @@ fn a_context_of_the_nats_command_is_used() {
         r#"{{"url":"{}","nkey":"$KEYS/seed","user":"","token":"","socks_proxy":""}}"#,
         server.url("nats", "127.0.0.1")
     );
-    let home = folder.path("");
+    let home = folder.to_owned();
     fs::create_dir_all(home.join("nats/context")).expect("a folder");
     fs::write(home.join("nats/context/prod.json"), json).expect("written");
     let (home, slash) = (home.display().to_string(), "nats/context/prod.json");
@@ -279,7 +283,7 @@ fn no_secret_gets_out_of_the_agent() {
     let Some(binary) = nats_server() else { return };
     let server = Server::start(&binary, "authorization { user: u, password: s3cr3t }\n");
     let url = server.url("nats", "127.0.0.1");
-    let folder = Folder::new();
+    let folder = Folder::new("secure");
     let seed = folder.secret("s3cr3t-seed", "none").display().to_string();
     let environment = [
         ("NATS_URL", &*url.replace("127", "u:s3cr3t@127")),
@@ -296,7 +300,7 @@ fn no_secret_gets_out_of_the_agent() {
     // start is env(1): its output goes into the log.
     agent.await_line("start: SEEN=by start");
     agent.await_line("the service runs here");
-    thread::sleep(Duration::from_millis(200));
+    observe_for(Duration::from_millis(200));
     assert!(!agent.heard().contains("s3cr3t"), "{}", agent.heard());
     for file in ["cmdline", "comm"] {
         let shown = fs::read(format!("/proc/{}/{file}", agent.pid())).expect("its words");
@@ -307,7 +311,7 @@ fn no_secret_gets_out_of_the_agent() {
 #[test]
 fn a_domain_is_reached_by_its_name() {
     let Some(binary) = nats_server() else { return };
-    let lines = "jetstream { store_dir: \"STORE\", domain: hub }\n";
+    let lines = "jetstream { store_dir: \"FOLDER/js\", domain: hub }\n";
     let server = Server::start(&binary, lines);
     let url = server.url("nats", "127.0.0.1");
     let mut there = store_at(&url, nobody(), Some("$JS.hub.API"));

@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
 
-use crate::place::{Folder, write_secret};
+use crate::support::folder::{Folder, write_secret};
 
 /// Who signs certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -29,7 +29,7 @@ impl Authority {
 
     /// Writes its own certificate into `folder`.
     pub(crate) fn file(&self, folder: &Folder, name: &str) -> PathBuf {
-        let path = folder.path(name);
+        let path = folder.join(name);
         fs::write(&path, self.0.pem()).expect("written");
         path
     }
@@ -51,8 +51,8 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("signed");
         let badge = Badge {
-            certificate: folder.path(&format!("{file}.pem")),
-            key: folder.path(&format!("{file}.key")),
+            certificate: folder.join(format!("{file}.pem")),
+            key: folder.join(format!("{file}.key")),
         };
         fs::write(&badge.certificate, certificate.pem()).expect("written");
         write_secret(&badge.key, &key.serialize_pem());

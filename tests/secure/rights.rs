@@ -6,10 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use putex::nats::{ConnectOptions, Login, Secret};
-use putex::sys;
 
-use super::place::{Agent, Server, nats_server};
+use super::agent::Agent;
 use super::{client, soon};
+use crate::support::clock::{now, wait_until};
+use crate::support::programs::nats_server;
+use crate::support::server::Server;
 
 /// Which of them is to publish to a twin: that is not missed before there is one.
 const TO_TWIN: usize = 5;
@@ -41,7 +43,7 @@ fn server(binary: &Path, permissions: &[String]) -> Server {
 /// token.
 fn agent(server: &Server, user: usize, key: &str) -> Agent {
     let url = server.url("nats", &format!("u{user}:p@127.0.0.1"));
-    let token = format!("{}-{}-{user}", std::process::id(), server.port);
+    let token = format!("{}-{}-{user}", std::process::id(), server.port());
     let inbox = "_INBOX.agent";
     let arguments = ["--nats", &url, "--token", &token, "--inbox-prefix", inbox];
     Agent::start(key, &arguments, &[])
@@ -129,16 +131,12 @@ fn a_right_that_is_missing_is_named() {
             right if user == TO_TWIN => {
                 let twin = self::agent(&server, user, keys[user]);
                 agent.await_line("the service runs here");
-                let end = sys::now().after(Duration::from_secs(8));
-                let named = || {
-                    [&agent, &twin]
-                        .iter()
-                        .any(|agent| agent.heard().contains(&what))
-                };
-                while !named() && sys::now() < end {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                assert!(named(), "{right}\n{}\n{}", agent.heard(), twin.heard());
+                let agents = [&agent, &twin];
+                let named = || agents.iter().any(|agent| agent.heard().contains(&what));
+                let end = now() + Duration::from_secs(8);
+                let seen = wait_until(end, || named().then_some(()));
+                let heard = || format!("{}\n{}", agent.heard(), twin.heard());
+                assert!(seen.is_some(), "{right}\n{}", heard());
             }
             _ => agent.await_line(&what),
         }

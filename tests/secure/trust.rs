@@ -13,9 +13,13 @@ use putex::nats::{ClientEvent, ConnectOptions};
 use putex::store::Store as _;
 use putex::sys::{self, Waker};
 
+use super::agent::Agent;
 use super::pki::Authority;
-use super::place::{Agent, Folder, Server, free_port, nats_server};
 use super::{assert_says, client, nobody, open, refusal, soon, store};
+use crate::support::clock::observe_for;
+use crate::support::folder::Folder;
+use crate::support::programs::nats_server;
+use crate::support::server::{Server, free_ports};
 
 /// Less than the silence after which a client of these tests sends a PING.
 const BEFORE_PING: Duration = Duration::from_millis(1500);
@@ -29,7 +33,7 @@ struct Office {
 
 impl Office {
     fn new() -> Office {
-        let folder = Folder::new();
+        let folder = Folder::new("secure");
         let authority = Authority::new("putex test authority");
         let ca = authority.file(&folder, "ca.pem");
         Office {
@@ -144,7 +148,7 @@ fn an_expired_certificate_is_waited_out() {
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
     let says = "store out of reach: localhost:";
     agent.await_line(says);
-    thread::sleep(Duration::from_millis(2500));
+    observe_for(Duration::from_millis(2500));
     let heard = agent.heard();
     assert_eq!(heard.matches(says).count(), 1, "{heard}");
     assert!(agent.runs());
@@ -226,12 +230,12 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
     let Some(binary) = nats_server() else { return };
     let office = Office::new();
     for (names, fine) in [(["localhost", "n1"], true), (["127.0.0.1", "n2"], false)] {
-        let routes = [free_port(), free_port()];
+        let routes: [u16; 2] = free_ports();
         let lines = |own: usize, tls: &str| {
             let [listen, other] = [routes[own], routes[1 - own]];
             format!(
                 "{tls}server_name: n{own}\ncluster {{ name: c, listen: \"127.0.0.1:{listen}\", \
-                 routes: [\"nats://127.0.0.1:{other}\"] }}\njetstream {{ store_dir: \"STORE\" }}\n"
+                 routes: [\"nats://127.0.0.1:{other}\"] }}\n"
             )
         };
         let known = office
@@ -247,7 +251,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         let mut client = client(&first.url("tls", "localhost"), office.access());
         client.connect(soon()).expect("connected");
         let waker = Waker::new().expect("a descriptor");
-        let place = format!("127.0.0.1:{}", second.port);
+        let place = format!("127.0.0.1:{}", second.port());
         // It is told of the second server when the two have found each other.
         let end = soon();
         let knows = |client: &putex::nats::Client| {
@@ -289,11 +293,11 @@ fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
             let info = "INFO {\"headers\":true,\"tls_required\":true}\r\n";
             let record = [&[22, 3, 3, 64, 0][..], &[2, 0, 63, 0]].concat();
             let begun = stream.write_all(info.as_bytes());
-            thread::sleep(Duration::from_millis(50));
+            observe_for(Duration::from_millis(50));
             let mut alive = begun.and_then(|()| stream.write_all(&record)).is_ok();
             while alive {
                 alive = stream.write_all(&[0]).is_ok();
-                thread::sleep(Duration::from_millis(5));
+                observe_for(Duration::from_millis(5));
             }
         }
     });
@@ -341,7 +345,7 @@ fn much_goes_through_tls_as_it_does_without() {
 #[test]
 fn the_agent_trusts_whom_the_system_trusts() {
     let Some(binary) = nats_server() else { return };
-    let (office, nothing) = (Office::new(), Folder::new());
+    let (office, nothing) = (Office::new(), Folder::new("secure"));
     let server = Server::start(&binary, &office.tls(&["localhost"]));
     let url = server.url("tls", "localhost");
     let ca = office.ca.display().to_string();
@@ -369,6 +373,7 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
         office.ca.display().to_string(),
         stranger.ca.display().to_string(),
     );
+    let missing = office.folder.join("none").display().to_string();
     for (url, ca, status, says) in [
         (
             server.url("tls", "localhost"),
@@ -385,7 +390,7 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
         (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
         (
             server.url("tls", "localhost"),
-            "/nonexistent",
+            &*missing,
             78,
             "no such file or directory",
         ),
@@ -416,13 +421,13 @@ fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     let badge = office
         .authority
         .badge(&office.folder, "server2", &["elsewhere"]);
-    server.restart(&lines, &badge.server(""));
+    server.reconfigure(&lines, &badge.server(""));
     let says = "its certificate is not for localhost but for elsewhere";
     agent.await_line(says);
-    thread::sleep(Duration::from_millis(1500));
+    observe_for(Duration::from_millis(1500));
     let heard = agent.heard();
     assert_eq!(heard.matches(says).count(), 1, "{heard}");
-    server.restart(&badge.server(""), &lines);
+    server.reconfigure(&badge.server(""), &lines);
     agent.await_line("store open again");
     assert!(open(&url, office.access()).is_ok());
 }
