@@ -296,6 +296,33 @@ fn is_head(words: &str) -> bool {
     })
 }
 
+/// A program that is launched elsewhere could outlive its test, and leave files behind.
+#[test]
+fn tests_launch_programs_and_make_folders_only_in_their_support() {
+    let mut files = sources("tests");
+    files.extend(sources("benches"));
+    files.retain(|file| !file.path.starts_with("tests/support/"));
+    let mut found = Vec::new();
+    // These stand in quotes, also here: in two parts.
+    for word in [
+        concat!("CARGO_BIN", "_EXE_putex"),
+        concat!("\"NATS", "_SERVER"),
+    ] {
+        for file in files.iter().filter(|file| file.text.contains(word)) {
+            found.push(format!("{}: {word}", file.path));
+        }
+    }
+    report(&found);
+    // A campaign keeps its folder after a finding; the fuzz targets are part of the crate.
+    let own = [
+        "tests/campaign.rs",
+        "tests/campaign/cage.rs",
+        "tests/fuzz/files.rs",
+    ];
+    files.retain(|file| !own.contains(&&*file.path));
+    forbid(&files, &["temp_dir()"]);
+}
+
 /// A fault that stands nowhere any more proves nothing.
 #[test]
 fn every_planted_fault_has_its_line_in_the_core() {

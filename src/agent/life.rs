@@ -267,17 +267,29 @@ mod tests {
         name.path(base)
     }
 
-    fn folder(name: &str) -> PathBuf {
-        let name = format!("putex-life-{}-{name}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        folder
+    /// A folder that is removed when it is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let name = format!("putex-life-{}-{name}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).expect("the temporary folder can be written");
+            Folder(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 
     #[test]
     fn the_next_life_learns_of_the_one_before_when_that_is_dead() {
-        let path = path(&folder("next"), ["p", "b", "a/b", "host.1"]);
+        let folder = Folder::new("next");
+        let path = path(&folder.0, ["p", "b", "a/b", "host.1"]);
         let (first, before) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         assert_eq!(before, Before::default());
         first.write(Some("guard-1")).expect("there is room");
@@ -291,7 +303,8 @@ mod tests {
 
     #[test]
     fn a_life_that_ended_with_the_service_down_leaves_nothing_to_look_after() {
-        let path = path(&folder("clean"), ["p", "b", "k", "t"]);
+        let folder = Folder::new("clean");
+        let path = path(&folder.0, ["p", "b", "k", "t"]);
         let (first, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         first.write(Some("guard-1")).expect("there is room");
         first.leave_nothing().expect("it can be cut");
@@ -302,7 +315,8 @@ mod tests {
 
     #[test]
     fn a_life_begins_when_those_who_need_the_one_before_dead_have_done() {
-        let path = path(&folder("dead"), ["p", "b", "k", "t"]);
+        let folder = Folder::new("dead");
+        let path = path(&folder.0, ["p", "b", "k", "t"]);
         let (life, _) = Life::begin(&path, Incarnation(1), "boot").expect("it is the first");
         assert!(trace(&path).expect("there is a file").is_none(), "it lives");
         drop(life);
@@ -321,14 +335,16 @@ mod tests {
 
     #[test]
     fn whether_an_agent_lives_is_not_guessed() {
-        let taken = folder("taken").join("file");
+        let folder = Folder::new("taken");
+        let taken = folder.0.join("file");
         fs::write(&taken, "").expect("there is room");
         trace(&taken.join("t")).expect_err("there can be no file");
     }
 
     #[test]
     fn a_life_of_another_boot_proves_nothing() {
-        let path = path(&folder("boot"), ["p", "b", "k", "t"]);
+        let folder = Folder::new("boot");
+        let path = path(&folder.0, ["p", "b", "k", "t"]);
         drop(Life::begin(&path, Incarnation(1), "boot-1").expect("it is the first"));
         let (_, before) = Life::begin(&path, Incarnation(2), "boot-2").expect("it is free");
         assert_eq!(before, Before::default());
@@ -336,7 +352,8 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_short_proves_nothing() {
-        let path = path(&folder("cut"), ["p", "b", "k", "t"]);
+        let folder = Folder::new("cut");
+        let path = path(&folder.0, ["p", "b", "k", "t"]);
         drop(Life::begin(&path, Incarnation(1), "boot").expect("it is the first"));
         let text = fs::read_to_string(&path).expect("it is there");
         for length in 0..text.len() {

@@ -1,0 +1,75 @@
+//! The sandbox of the tests: an agent in it leaves nothing anywhere else, and nothing of it
+//! is left when the sandbox is gone.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use putex::store::dir::default_base;
+use support::agent::Agent;
+use support::clock::until_true;
+use support::folder::Folder;
+use support::process::lives;
+use support::sandbox::{Sandbox, is_tight};
+
+/// Returns the paths below `folder` that have `part` in them.
+fn find(folder: &Path, part: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.path()) {
+        let shown = path.display().to_string();
+        found.extend(shown.contains(part).then_some(shown));
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(find(&path, part));
+        }
+    }
+    found
+}
+
+#[test]
+fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
+    if !is_tight() {
+        return;
+    }
+    let sandbox = Sandbox::new("kept");
+    // No other file of this host has that in its name.
+    let token = format!("token-of-{}", sandbox.name());
+    let mut command = sandbox.putex();
+    command
+        .args(["agent", "--key", "web", "--token", &token, "-r", "100ms"])
+        .arg("--dir")
+        .arg(sandbox.join("lock"))
+        .args(["--start", "echo up >$D/up", "--stop", "rm -f $D/up"])
+        .env("D", sandbox.text());
+    let agent = Agent::start(&mut command);
+    until_true("an active agent", || sandbox.join("up").exists());
+    let kept = find(&sandbox.join("run"), "/putex/");
+    assert!(!kept.is_empty(), "the agent's own files are elsewhere");
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+    let temp = sandbox.parent().expect("a folder is in another one");
+    let uid = rustix::process::geteuid().as_raw();
+    for variable in [runtime.as_deref(), None] {
+        let base = default_base(uid, variable, temp);
+        assert_eq!(find(&base, &token), [""; 0], "{}", base.display());
+    }
+
+    let processes = sandbox.processes();
+    assert!(processes.contains(&agent.id()) && processes.len() > 1);
+    let folder = sandbox.to_owned();
+    drop(agent);
+    drop(sandbox);
+    assert!(!folder.exists());
+    let left: Vec<_> = processes.into_iter().filter(|pid| lives(*pid)).collect();
+    assert_eq!(left, [0; 0], "processes");
+}
+
+#[test]
+fn a_folder_is_removed_with_all_that_is_in_it() {
+    let folder = Folder::new("removed");
+    folder.subfolder("one/two");
+    folder.secret("one/three", "text");
+    let path = folder.to_owned();
+    drop(folder);
+    assert!(!path.exists());
+}
