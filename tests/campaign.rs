@@ -21,7 +21,7 @@
 //! and faults are kept in a folder that is named. It is 2 when the campaign itself failed,
 //! and 64 when the arguments make no sense.
 //!
-//! Everything is in namespaces of its own ([`cage`]), connected by [`wires`], which also
+//! Everything is in namespaces of its own ([`namespaces`]), connected by [`wires`], which also
 //! are what delays, loses, doubles and cuts. The [`course`] is rounds of [`faults`] drawn
 //! from the seed, each followed by a time in which all has to be well again. Whether
 //! services overlap is judged by the rig's observer, which asks the kernel every 2 ms, and
@@ -39,16 +39,12 @@
 mod rig;
 mod support;
 
-#[path = "campaign/cage.rs"]
-mod cage;
 #[path = "campaign/clock.rs"]
 mod clock;
 #[path = "campaign/course.rs"]
 mod course;
 #[path = "campaign/cure.rs"]
 mod cure;
-#[path = "campaign/dice.rs"]
-mod dice;
 #[path = "campaign/faults.rs"]
 mod faults;
 #[path = "campaign/health.rs"]
@@ -57,16 +53,20 @@ mod health;
 mod host;
 #[path = "campaign/log.rs"]
 mod log;
+#[path = "campaign/namespaces.rs"]
+mod namespaces;
 #[path = "campaign/place.rs"]
 mod place;
+#[path = "campaign/rng.rs"]
+mod rng;
 #[path = "campaign/server.rs"]
 mod server;
 #[path = "campaign/service.rs"]
 mod service;
 #[path = "campaign/tap.rs"]
 mod tap;
-#[path = "campaign/town.rs"]
-mod town;
+#[path = "campaign/testbed.rs"]
+mod testbed;
 #[path = "campaign/verdict.rs"]
 mod verdict;
 #[path = "campaign/wires.rs"]
@@ -84,7 +84,7 @@ use rig::setting::Setting;
 use rig::timing::Timing;
 use support::clock::now;
 use support::programs::{putex, putex_020};
-use town::Town;
+use testbed::Testbed;
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -94,8 +94,8 @@ fn main() -> ExitCode {
         return service::play(role, flags.first().map_or("", String::as_str));
     }
     let ended = match role {
-        cage::INIT => cage::init(flags),
-        cage::INSIDE => inside(flags),
+        namespaces::INIT => namespaces::init(flags),
+        namespaces::INSIDE => inside(flags),
         _ => begin(&words),
     };
     ended.unwrap_or_else(|why| {
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Looks whether all is there, and goes into the cage.
+/// Looks whether all is there, and goes into the namespaces.
 fn begin(flags: &[String]) -> Result<ExitCode, String> {
     let order = match parse(flags) {
         Ok(order) => order,
@@ -113,7 +113,7 @@ fn begin(flags: &[String]) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(64));
         }
     };
-    if let Some(what) = cage::missing() {
+    if let Some(what) = namespaces::missing() {
         return Err(what);
     }
     if order.agent.old && putex_020().is_none() {
@@ -128,31 +128,31 @@ fn begin(flags: &[String]) -> Result<ExitCode, String> {
     }
     println!("campaign: seed {}", order.seed);
     let wall = clock::wall_offset();
-    let ended = cage::enter(&flags, &order.agent.binary);
+    let ended = namespaces::enter(&flags, &order.agent.binary);
     if order.extras.step_max > 0 {
         clock::put_back(wall)?;
     }
     ended
 }
 
-/// Runs the campaign, inside the cage.
+/// Runs the campaign, in the namespaces.
 fn inside(flags: &[String]) -> Result<ExitCode, String> {
     let mut order = parse(flags)?;
-    order.agent.binary = env::var_os(cage::AGENT)
-        .ok_or("the cage names no agent")?
+    order.agent.binary = env::var_os(namespaces::AGENT)
+        .ok_or("the environment names no agent")?
         .into();
     let setting = Setting::new(order.timing.r).ok_or("no nats-server")?;
     let folder = env::temp_dir();
-    let found = Town::found(
+    let found = Testbed::prepare(
         order.seed,
         order.timing,
         &order.agent,
         &setting.server,
         &folder,
     );
-    let mut town = found?;
-    let course = course::run(&order, &mut town, &folder)?;
-    let clean = verdict::judge(&order, &course, &town, &folder);
+    let mut testbed = found?;
+    let course = course::run(&order, &mut testbed, &folder)?;
+    let clean = verdict::judge(&order, &course, &testbed, &folder);
     Ok(ExitCode::from(u8::from(!clean)))
 }
 

@@ -1,5 +1,5 @@
-//! The sandbox of the tests: an agent in it leaves nothing anywhere else, and nothing of it
-//! is left when the sandbox is gone.
+//! The sandbox of the tests: its agent leaves no file elsewhere, and neither files nor
+//! processes are left when the sandbox is gone.
 
 mod support;
 
@@ -35,13 +35,8 @@ fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
     let sandbox = Sandbox::new("kept");
     // No other file of this host has that in its name.
     let token = format!("token-of-{}", sandbox.name());
-    let mut command = sandbox.putex();
-    command
-        .args(["agent", "--key", "web", "--token", &token, "-r", "100ms"])
-        .arg("--dir")
-        .arg(sandbox.join("lock"))
-        .args(["--start", "echo up >$D/up", "--stop", "rm -f $D/up"])
-        .env("D", sandbox.text());
+    let mut command = sandbox.agent("echo up >$D/up", "rm -f $D/up");
+    command.args(["--token", &token, "-r", "100ms"]);
     let agent = Agent::start(&mut command);
     until_true("an active agent", || sandbox.join("up").exists());
     let kept = find(&sandbox.join("run"), "/putex/");

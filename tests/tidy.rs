@@ -316,7 +316,7 @@ fn tests_launch_programs_and_make_folders_only_in_their_support() {
     // A campaign keeps its folder after a finding; the fuzz targets are part of the crate.
     let own = [
         "tests/campaign.rs",
-        "tests/campaign/cage.rs",
+        "tests/campaign/namespaces.rs",
         "tests/fuzz/files.rs",
     ];
     files.retain(|file| !own.contains(&&*file.path));

@@ -38,14 +38,10 @@ const WITH_DEADLINES: [&str; 3] = [waits::MAIN, "putex-store", "putex-watch"];
 /// Starts an agent of a directory, and waits until it is active.
 fn start(sandbox: &Sandbox) -> Agent {
     let (start, up) = ("echo up >$D/up", sandbox.join("up"));
-    let mut command = sandbox.putex();
+    let mut command = sandbox.agent(start, "true");
     command
-        .args(["agent", "--key", "web", "--token", "one", "-c", "1"])
-        .args(["-r", &R.as_millis().to_string()])
-        .arg("--dir")
-        .arg(sandbox.join("lock"))
-        .args(["--healthcheck", "true", "--start", start, "--stop", "true"])
-        .env("D", sandbox.text());
+        .args(["-c", "1", "-r", &R.as_millis().to_string()])
+        .args(["--healthcheck", "true"]);
     let agent = Agent::start(&mut command);
     until_true("an active agent", || up.exists());
     agent

@@ -93,11 +93,11 @@ fn stop(
         let until = if killed { given_up } else { deadline };
         let [says, _] = alarm.wait([output, (exit, Want::Read)], Some(until))?;
         if says {
-            stage.pass_on(&mut |command, line| log.command_output(command, line, sys::now()));
+            stage.pass_on(&mut |command, line| log.command_output(command, line));
         }
         if stage.has_ended() {
             return Ok(stage.reap(killed, &mut |command, line| {
-                log.command_output(command, line, sys::now())
+                log.command_output(command, line)
             }));
         }
         if killed && sys::now() >= given_up {

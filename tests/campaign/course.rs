@@ -11,11 +11,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::dice::Dice;
 use super::faults::{Extras, Fault, plan};
 use super::health::{self, Health};
 use super::host::Agent;
-use super::town::Town;
+use super::rng::Rng;
+use super::testbed::Testbed;
 use crate::rig::timing::Timing;
 use crate::support::clock::{At, ms, now};
 
@@ -69,29 +69,29 @@ pub(crate) struct Course {
     pub(crate) violations: Vec<String>,
 }
 
-/// Runs a campaign in the town; `Err` when the rig failed.
-pub(crate) fn run(order: &Order, town: &mut Town, folder: &Path) -> Result<Course, String> {
+/// Runs a campaign in the testbed; `Err` when the rig failed.
+pub(crate) fn run(order: &Order, testbed: &mut Testbed, folder: &Path) -> Result<Course, String> {
     let mut course = Course::default();
-    town.step_max = order.extras.step_max;
-    for server in &mut town.servers {
+    testbed.step_max = order.extras.step_max;
+    for server in &mut testbed.servers {
         server.start()?;
     }
     health::make_bucket(ELECTION_MAX)
         .map_err(|why| format!("{why}; the servers' logs are in {}", folder.display()))?;
     let began = now();
     let health = Health::watch();
-    for host in &mut town.hosts {
+    for host in &mut testbed.hosts {
         host.start_after(Duration::ZERO);
     }
-    course.let_recover(order, town, &health, began)?;
+    course.let_recover(order, testbed, &health, began)?;
     while now() - began < order.length {
         course.rounds += 1;
-        let mut dice = Dice::new(order.seed, course.rounds);
-        let faults = plan(&mut dice, order.timing, order.extras);
-        let calm_at = course.play(town, faults)?;
-        course.let_recover(order, town, &health, calm_at)?;
-        if dice.chance(PROBES) {
-            course.probe(order, town)?;
+        let mut rng = Rng::new(order.seed, course.rounds);
+        let faults = plan(&mut rng, order.timing, order.extras);
+        let calm_at = course.play(testbed, faults)?;
+        course.let_recover(order, testbed, &health, calm_at)?;
+        if rng.chance(PROBES) {
+            course.probe(order, testbed)?;
         }
     }
     Ok(course)
@@ -99,20 +99,20 @@ pub(crate) fn run(order: &Order, town: &mut Town, folder: &Path) -> Result<Cours
 
 impl Course {
     /// Plays a round; returns when its last fault was over.
-    fn play(&mut self, town: &mut Town, mut faults: Vec<Fault>) -> Result<At, String> {
+    fn play(&mut self, testbed: &mut Testbed, mut faults: Vec<Fault>) -> Result<At, String> {
         let began = now();
         faults.sort_by_key(|fault| fault.from);
-        let (mut rest, before) = (faults.into_iter().peekable(), town.happened.len());
-        while rest.peek().is_some() || !town.is_calm() {
+        let (mut rest, before) = (faults.into_iter().peekable(), testbed.happened.len());
+        while rest.peek().is_some() || !testbed.is_calm() {
             while let Some(fault) = rest.next_if(|fault| now() - began >= fault.from) {
-                if !town.begin(&fault)? {
+                if !testbed.begin(&fault)? {
                     self.left_out += 1;
                 }
             }
-            town.tend()?;
+            testbed.tend()?;
             thread::sleep(TICK);
         }
-        let kinds: Vec<String> = town.happened[before..]
+        let kinds: Vec<String> = testbed.happened[before..]
             .iter()
             .map(|fault| {
                 format!(
@@ -122,7 +122,7 @@ impl Course {
                 )
             })
             .collect();
-        let overlap = ms(town.observer.overlap());
+        let overlap = ms(testbed.observer.overlap());
         println!(
             "round {}, {:.1} s: {}; overlap so far {overlap:.1} ms",
             self.rounds,
@@ -136,23 +136,25 @@ impl Course {
     fn let_recover(
         &mut self,
         order: &Order,
-        town: &mut Town,
+        testbed: &mut Testbed,
         health: &Health,
         calm_at: At,
     ) -> Result<(), String> {
         let mut helped = false;
         // A look that began a moment after the last fault saw nothing of it.
-        while !(town.agents_are_up() && health.is_well_since(calm_at)) {
-            town.tend()?;
+        while !(testbed.agents_are_up() && health.is_well_since(calm_at)) {
+            testbed.tend()?;
             thread::sleep(TICK);
             let waited = now() - calm_at;
             if waited > HELP_AFTER && !helped {
                 helped = true;
                 self.helped += 1;
-                town.servers
+                testbed
+                    .servers
                     .iter_mut()
                     .for_each(super::server::Server::kill);
-                town.servers
+                testbed
+                    .servers
                     .iter_mut()
                     .try_for_each(super::server::Server::start)?;
             }
@@ -163,10 +165,10 @@ impl Course {
         let from = now();
         self.longest_recovery = self.longest_recovery.max(from - calm_at);
         let patience = rejoin_max(order.timing) * 3;
-        self.wait_for_one(town, from, patience)?;
+        self.wait_for_one(testbed, from, patience)?;
         let rest = order.timing.r * 2 + Duration::from_secs(1);
-        tend_until(town, now() + rest)?;
-        self.wait_for_one(town, now(), patience)?;
+        tend_until(testbed, now() + rest)?;
+        self.wait_for_one(testbed, now(), patience)?;
         self.windows.push(Window {
             from,
             to: now(),
@@ -178,15 +180,15 @@ impl Course {
     /// Waits until exactly one service runs.
     fn wait_for_one(
         &mut self,
-        town: &mut Town,
+        testbed: &mut Testbed,
         from: At,
         patience: Duration,
     ) -> Result<(), String> {
-        while town.observer.only_active().is_none() {
-            town.tend()?;
+        while testbed.observer.only_active().is_none() {
+            testbed.tend()?;
             thread::sleep(TICK);
             if now() - from > patience {
-                let active = town.observer.active();
+                let active = testbed.observer.active();
                 let at = now().as_secs_f64();
                 self.violations.push(format!(
                     "{at:.1} s: services ran on hosts {active:?} for {patience:?}, not on exactly \
@@ -199,39 +201,39 @@ impl Course {
     }
 
     /// Crashes the host of the service although all is well, and waits for the next.
-    fn probe(&mut self, order: &Order, town: &mut Town) -> Result<(), String> {
-        let Some(active) = town.observer.only_active() else {
+    fn probe(&mut self, order: &Order, testbed: &mut Testbed) -> Result<(), String> {
+        let Some(active) = testbed.observer.only_active() else {
             return Ok(());
         };
         let at = now();
-        town.hosts[active].crash()?;
+        testbed.hosts[active].crash()?;
         let patience = at + rejoin_max(order.timing) * 3;
-        let next = |town: &Town| {
-            let ups = town.observer.ups_since(at);
+        let next = |testbed: &Testbed| {
+            let ups = testbed.observer.ups_since(at);
             ups.iter()
                 .find(|(_, host)| *host != active)
                 .map(|(at, _)| *at)
         };
-        while next(town).is_none() && now() < patience {
-            town.tend()?;
+        while next(testbed).is_none() && now() < patience {
+            testbed.tend()?;
             thread::sleep(TICK);
         }
-        match next(town) {
+        match next(testbed) {
             Some(up_at) => self.probes.push((at, up_at)),
             None => self.violations.push(format!(
                 "{:.1} s: nobody took over from host {active}, which crashed when all was well",
                 at.as_secs_f64()
             )),
         }
-        let pause = town.hosts[active].pause();
-        town.hosts[active].start_after(pause);
+        let pause = testbed.hosts[active].pause();
+        testbed.hosts[active].start_after(pause);
         Ok(())
     }
 }
 
-fn tend_until(town: &mut Town, deadline: At) -> Result<(), String> {
+fn tend_until(testbed: &mut Testbed, deadline: At) -> Result<(), String> {
     while now() < deadline {
-        town.tend()?;
+        testbed.tend()?;
         thread::sleep(TICK);
     }
     Ok(())

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::clock::step_clock;
-use super::dice::Dice;
 use super::faults::{Blow, Fault, Harm, Kind, Target, Trouble};
 use super::place::{HOSTS, Node, SERVERS};
+use super::rng::Rng;
 use super::service::Flaw;
-use super::town::Town;
+use super::testbed::Testbed;
 use super::wires::Line;
 use crate::support::process;
 
@@ -36,7 +36,7 @@ pub(crate) enum Cure {
     Nothing,
 }
 
-impl Town {
+impl Testbed {
     /// Does a fault to `target`, the `at`th that happened. Returns what ends it and after
     /// how long; `None` when it cannot be done now.
     pub(crate) fn inflict(
@@ -68,9 +68,9 @@ impl Town {
                 Cure::FreeHostDisk(number)
             }
             Kind::ClockStep => {
-                let mut dice = fault.dice.clone();
-                let step = i64::try_from(1 + dice.below(self.step_max)).unwrap_or(1);
-                let step = if dice.chance(0.5) { step } else { -step };
+                let mut rng = fault.rng.clone();
+                let step = i64::try_from(1 + rng.below(self.step_max)).unwrap_or(1);
+                let step = if rng.chance(0.5) { step } else { -step };
                 step_clock(step)?;
                 Cure::StepClock(-step)
             }
@@ -139,9 +139,9 @@ impl Town {
 
     /// Does something to the cables of `node`.
     fn trouble(&mut self, trouble: Trouble, fault: &Fault, node: Node, at: usize) -> Cure {
-        let mut dice = fault.dice.clone();
-        let line = line(trouble, &mut dice, self.timing.r);
-        let ways = ways(trouble, &mut dice, node);
+        let mut rng = fault.rng.clone();
+        let line = line(trouble, &mut rng, self.timing.r);
+        let ways = ways(trouble, &mut rng, node);
         let lines = ways.into_iter().map(|(from, to)| (from, to, line));
         self.effects.insert(at, lines.collect());
         self.rewire();
@@ -179,41 +179,41 @@ impl Town {
     }
 }
 
-fn line(trouble: Trouble, dice: &mut Dice, r: Duration) -> Line {
+fn line(trouble: Trouble, rng: &mut Rng, r: Duration) -> Line {
     let cut = Line {
         cut: true,
         ..Line::default()
     };
-    let part = |dice: &mut Dice| dice.between(Duration::from_millis(1), r.mul_f64(0.4));
+    let part = |rng: &mut Rng| rng.between(Duration::from_millis(1), r.mul_f64(0.4));
     match trouble {
         Trouble::Cut | Trouble::OneWay | Trouble::Split => cut,
         Trouble::Delay => Line {
-            delay: part(dice),
-            jitter: part(dice),
+            delay: part(rng),
+            jitter: part(rng),
             ..Line::default()
         },
         Trouble::Loss => Line {
-            loss: 0.02 + 0.4 * dice.share(),
+            loss: 0.02 + 0.4 * rng.share(),
             ..Line::default()
         },
         Trouble::Twice => Line {
-            twice: 0.05 + 0.5 * dice.share(),
+            twice: 0.05 + 0.5 * rng.share(),
             ..Line::default()
         },
         Trouble::Overtake => Line {
-            delay: dice.between(Duration::from_millis(2), Duration::from_millis(60)),
-            overtake: 0.2 + 0.6 * dice.share(),
+            delay: rng.between(Duration::from_millis(2), Duration::from_millis(60)),
+            overtake: 0.2 + 0.6 * rng.share(),
             ..Line::default()
         },
     }
 }
 
 /// Returns the directions that a fault at `node` has.
-fn ways(trouble: Trouble, dice: &mut Dice, node: Node) -> Vec<(Node, Node)> {
+fn ways(trouble: Trouble, rng: &mut Rng, node: Node) -> Vec<(Node, Node)> {
     let pairs = || Node::all().flat_map(|from| Node::all().map(move |to| (from, to)));
     let touched = |from: Node, to: Node| from != to && (from == node || to == node);
     if trouble == Trouble::Split {
-        let sides: Vec<bool> = (0..SERVERS + HOSTS).map(|_| dice.chance(0.5)).collect();
+        let sides: Vec<bool> = (0..SERVERS + HOSTS).map(|_| rng.chance(0.5)).collect();
         let apart = |from: Node, to: Node| sides[from.number()] != sides[to.number()];
         return pairs().filter(|(from, to)| apart(*from, *to)).collect();
     }
@@ -222,13 +222,13 @@ fn ways(trouble: Trouble, dice: &mut Dice, node: Node) -> Vec<(Node, Node)> {
         return both;
     }
     // Deaf, dumb, or one of both to a single other node.
-    let (dumb, single) = (dice.chance(0.5), dice.chance(0.4));
+    let (dumb, single) = (rng.chance(0.5), rng.chance(0.4));
     let mut ways: Vec<_> = both
         .into_iter()
         .filter(|(from, _)| (*from == node) == dumb)
         .collect();
     if single {
-        let one = dice.pick(&ways);
+        let one = rng.pick(&ways);
         ways = vec![one];
     }
     ways

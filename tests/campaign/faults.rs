@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::dice::Dice;
 use super::place::{HOSTS, Node, SERVERS};
+use super::rng::Rng;
 use super::service::Flaw;
 use crate::rig::timing::Timing;
 
@@ -105,7 +105,7 @@ pub(crate) struct Fault {
     pub(crate) from: Duration,
     pub(crate) length: Duration,
     /// What else is random about it.
-    pub(crate) dice: Dice,
+    pub(crate) rng: Rng,
 }
 
 /// What may be drawn beside the usual.
@@ -135,26 +135,26 @@ impl Target {
 }
 
 /// Returns the faults of one round.
-pub(crate) fn plan(dice: &mut Dice, timing: Timing, extras: Extras) -> Vec<Fault> {
+pub(crate) fn plan(rng: &mut Rng, timing: Timing, extras: Extras) -> Vec<Fault> {
     // Single faults are some: what they find is easy to understand.
     let window = timing.takeover() + WINDOW;
     let most = FAULTS_MAX + usize::try_from(window.as_millis() / ONE_MORE.as_millis()).unwrap_or(0);
-    let count = if dice.chance(0.2) {
+    let count = if rng.chance(0.2) {
         1
     } else {
-        2 + dice.below(most - 1)
+        2 + rng.below(most - 1)
     };
     let mut faults = Vec::new();
     for _ in 0..count {
-        let kind = draw(dice, extras);
+        let kind = draw(rng, extras);
         let fault = Fault {
             kind,
-            target: aim(dice, kind),
-            from: dice.between(Duration::ZERO, window),
-            length: length(dice, timing, kind),
-            dice: Dice::new(dice.next(), 0),
+            target: aim(rng, kind),
+            from: rng.between(Duration::ZERO, window),
+            length: length(rng, timing, kind),
+            rng: Rng::new(rng.next(), 0),
         };
-        faults.extend(occasion(dice, timing, &fault));
+        faults.extend(occasion(rng, timing, &fault));
         faults.push(fault);
     }
     faults
@@ -162,7 +162,7 @@ pub(crate) fn plan(dice: &mut Dice, timing: Timing, extras: Extras) -> Vec<Fault
 
 /// Returns what makes a fault matter that shows nothing alone, on the same host: something
 /// to stop for where stop fails, and a life to write down where the disk is full.
-fn occasion(dice: &mut Dice, timing: Timing, fault: &Fault) -> Option<Fault> {
+fn occasion(rng: &mut Rng, timing: Timing, fault: &Fault) -> Option<Fault> {
     let causes: &[Kind] = match fault.kind {
         Kind::Command(Flaw::StopFails | Flaw::StopHangs) => &[
             Kind::Network(Trouble::Cut),
@@ -187,30 +187,30 @@ fn occasion(dice: &mut Dice, timing: Timing, fault: &Fault) -> Option<Fault> {
     };
     // Begun at once, it meets the host that was active when the other began.
     Some(Fault {
-        kind: dice.pick(causes),
+        kind: rng.pick(causes),
         target: fault.target,
         from: fault.from,
-        length: timing.takeover() + dice.between(Duration::ZERO, timing.lock_time()),
-        dice: Dice::new(dice.next(), 0),
+        length: timing.takeover() + rng.between(Duration::ZERO, timing.lock_time()),
+        rng: Rng::new(rng.next(), 0),
     })
 }
 
-fn draw(dice: &mut Dice, extras: Extras) -> Kind {
-    if extras.unguarded && dice.chance(0.15) {
+fn draw(rng: &mut Rng, extras: Extras) -> Kind {
+    if extras.unguarded && rng.chance(0.15) {
         return Kind::Process(Blow::BothKilled);
     }
-    if extras.step_max > 0 && dice.chance(0.1) {
+    if extras.step_max > 0 && rng.chance(0.1) {
         return Kind::ClockStep;
     }
     let tickets = |(kind, weight): &(Kind, usize)| std::iter::repeat_n(*kind, *weight);
     let tickets: Vec<Kind> = WEIGHTS.iter().flat_map(tickets).collect();
-    dice.pick(&tickets)
+    rng.pick(&tickets)
 }
 
-fn aim(dice: &mut Dice, kind: Kind) -> Target {
+fn aim(rng: &mut Rng, kind: Kind) -> Target {
     let server = match kind {
         Kind::Server(_) => true,
-        Kind::Network(_) => dice.chance(0.4),
+        Kind::Network(_) => rng.chance(0.4),
         Kind::Process(_)
         | Kind::HostCrashed
         | Kind::HostPaused
@@ -220,10 +220,10 @@ fn aim(dice: &mut Dice, kind: Kind) -> Target {
         | Kind::ClockStep => false,
     };
     if server {
-        return Target::Server(dice.below(SERVERS));
+        return Target::Server(rng.below(SERVERS));
     }
-    let host = dice.below(HOSTS);
-    if dice.chance(0.6) {
+    let host = rng.below(HOSTS);
+    if rng.chance(0.6) {
         Target::Active(host)
     } else {
         Target::Host(host)
@@ -232,16 +232,16 @@ fn aim(dice: &mut Dice, kind: Kind) -> Target {
 
 /// Returns a length: short against R, about as long as a lock is valid, or long. What has
 /// to fill up first is never short.
-fn length(dice: &mut Dice, timing: Timing, kind: Kind) -> Duration {
+fn length(rng: &mut Rng, timing: Timing, kind: Kind) -> Duration {
     let takeover = timing.takeover();
     if matches!(kind, Kind::LogUnread | Kind::HostDiskFull) {
-        return dice.between(takeover, takeover * 2 + WINDOW);
+        return rng.between(takeover, takeover * 2 + WINDOW);
     }
-    match dice.below(5) {
-        0 => dice.between(Duration::from_millis(20), timing.r),
-        1 => dice.between(timing.r, timing.lock_time()),
-        2 | 3 => dice.between(timing.lock_time(), takeover.mul_f64(1.3)),
-        _ => dice.between(takeover, takeover + Duration::from_secs(6)),
+    match rng.below(5) {
+        0 => rng.between(Duration::from_millis(20), timing.r),
+        1 => rng.between(timing.r, timing.lock_time()),
+        2 | 3 => rng.between(timing.lock_time(), takeover.mul_f64(1.3)),
+        _ => rng.between(takeover, takeover + Duration::from_secs(6)),
     }
 }
 

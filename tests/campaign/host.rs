@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::cage;
-use super::dice::Dice;
 use super::log::Log;
+use super::namespaces;
 use super::place::{Node, SERVERS};
+use super::rng::Rng;
 use super::server::{PORT, fill};
 use super::service::{Flaw, Service};
 use crate::rig::host::KEY;
@@ -57,7 +57,7 @@ pub(crate) struct Host {
     started_at: At,
     /// When the supervisor starts the agent; `None` when it does not.
     start_at: Option<At>,
-    dice: Dice,
+    rng: Rng,
     log: Log,
     pub(crate) starts: usize,
 }
@@ -69,7 +69,7 @@ impl Host {
         agent: Agent,
         timing: Timing,
         folder: &Path,
-        dice: Dice,
+        rng: Rng,
     ) -> Result<Host, String> {
         let node = Node::host(number);
         let folder = folder.join(node.name());
@@ -85,10 +85,10 @@ impl Host {
             running: None,
             started_at: now(),
             start_at: None,
-            dice,
+            rng,
             starts: 0,
         };
-        cage::mount_disk(&host.disk(), DISK_MEGABYTES)?;
+        namespaces::mount_disk(&host.disk(), DISK_MEGABYTES)?;
         host.make_run()?;
         Ok(host)
     }
@@ -159,10 +159,10 @@ impl Host {
     /// Returns after how long the agent is started again.
     pub(crate) fn pause(&mut self) -> Duration {
         let lock = self.timing.lock_time();
-        if self.dice.chance(AT_ONCE) {
-            return self.dice.between(Duration::ZERO, Duration::from_millis(30));
+        if self.rng.chance(AT_ONCE) {
+            return self.rng.between(Duration::ZERO, Duration::from_millis(30));
         }
-        self.dice
+        self.rng
             .between(Duration::ZERO, lock + Duration::from_secs(1))
     }
 
@@ -181,7 +181,7 @@ impl Host {
         use std::os::unix::process::CommandExt;
         command.process_group(0);
         let file = self.disk().join("log");
-        let mut on_disk = self.dice.chance(LOG_IN_FILE);
+        let mut on_disk = self.rng.chance(LOG_IN_FILE);
         if on_disk {
             match fs::File::create(&file) {
                 Ok(file) => command.stderr(file),

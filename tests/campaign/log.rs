@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use super::service::CHATTER_LINE;
 use crate::support::clock::{ms, now};
-use crate::support::log::Tap;
+use crate::support::log::PipeReader;
 
 /// How often a reader that has nothing to read looks again.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What is counted: how it is called, and what the line has in it.
-pub(crate) const COUNTED: [(&str, &str); 12] = [
+pub(crate) const COUNTED: [(&str, &str); 11] = [
     ("adoptions", "taking -> active: adopted as revision"),
     (
         "guard: agent gone, service stopped",
@@ -36,7 +36,6 @@ pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("service may still run", "MAY STILL RUN"),
     ("woken late", "woke "),
     ("log lines dropped and counted", "log lines were dropped"),
-    ("output left out", "lines of output were left out"),
     (
         "agents that cannot be adopted from",
         "a restarted agent will not know this one",
@@ -55,7 +54,7 @@ struct Inner {
     /// The least time that was left when a service was down.
     left: Mutex<Option<Duration>>,
     /// Whether what the agents say is read.
-    tap: Tap,
+    reader: PipeReader,
 }
 
 impl Log {
@@ -69,14 +68,14 @@ impl Log {
             file: Mutex::new(file),
             counts: Mutex::default(),
             left: Mutex::default(),
-            tap: Tap::new(),
+            reader: PipeReader::new(),
         })))
     }
 
     /// Takes in what comes out of a pipe, unless told not to read.
     pub(crate) fn read_pipe(&self, pipe: impl Read + Send + 'static) {
         let log = self.clone();
-        self.0.tap.read(pipe, move |line| log.take(line));
+        self.0.reader.read(pipe, move |line| log.take(line));
     }
 
     /// Takes in what is written into a file, until there is another file of its name.
@@ -101,7 +100,7 @@ impl Log {
 
     /// Reads on, or does not.
     pub(crate) fn set_reading(&self, reading: bool) {
-        self.0.tap.set_reading(reading);
+        self.0.reader.set_reading(reading);
     }
 
     /// Writes a line of the campaign's own.

@@ -1,6 +1,6 @@
 //! The nodes of the network: where each is and what it is called.
 
-use super::cage::run;
+use super::namespaces::run;
 use super::wires::{Wires, card, device};
 
 /// How many servers there are.
@@ -57,7 +57,7 @@ impl Node {
 }
 
 /// Gives every node its namespace and the end of its cable there.
-pub(crate) fn furnish(wires: &Wires) -> Result<(), String> {
+pub(crate) fn connect(wires: &Wires) -> Result<(), String> {
     for node in Node::all().chain([Node::campaign()]) {
         let (cable, name) = (device(node.number()), node.name());
         run(

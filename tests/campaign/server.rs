@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use super::cage;
+use super::namespaces;
 use super::place::{Node, SERVERS};
 use crate::support::server;
 
@@ -31,7 +31,7 @@ impl Server {
     pub(crate) fn prepare(node: Node, binary: &Path, folder: &Path) -> Result<Server, String> {
         let home = folder.join(node.name());
         let disk = home.join("disk");
-        cage::mount_disk(&disk, DISK_MEGABYTES)?;
+        namespaces::mount_disk(&disk, DISK_MEGABYTES)?;
         let routes: Vec<String> = (0..SERVERS)
             .map(|other| format!("\"nats://{}:{ROUTE_PORT}\"", Node::server(other).address()))
             .collect();

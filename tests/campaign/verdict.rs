@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::course::{Course, Order, rejoin_max, takeover_max};
-use super::town::{Happened, Town};
+use super::testbed::{Happened, Testbed};
 use crate::support::clock::{At, ms};
 
 /// So many spans of overlap are described.
@@ -31,18 +31,18 @@ struct Gap {
 }
 
 /// Prints the report of a campaign and returns whether all holds.
-pub(crate) fn judge(order: &Order, course: &Course, town: &Town, folder: &Path) -> bool {
-    let (changes, last) = town.observer.history();
+pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &Path) -> bool {
+    let (changes, last) = testbed.observer.history();
     let spans = spans(&changes, last);
     let mut wrong = course.violations.clone();
-    let mut text = head(order, course, town, &spans);
-    count_faults(&mut text, course, town);
-    count_agents(&mut text, town);
-    let overlap = judge_overlap(&mut text, order, town, &spans);
+    let mut text = head(order, course, testbed, &spans);
+    count_faults(&mut text, course, testbed);
+    count_agents(&mut text, testbed);
+    let overlap = judge_overlap(&mut text, order, testbed, &spans);
     if !overlap.is_zero() {
         wrong.push(format!("overlap {:.1} ms", ms(overlap)));
     }
-    judge_gaps(&mut text, &mut wrong, order, course, town, &spans);
+    judge_gaps(&mut text, &mut wrong, order, course, testbed, &spans);
     for why in &wrong {
         let _ = writeln!(text, "  VIOLATED: {why}");
     }
@@ -57,7 +57,7 @@ pub(crate) fn judge(order: &Order, course: &Course, town: &Town, folder: &Path) 
     );
     print!("{text}");
     let _ = fs::write(folder.join("report"), &text);
-    let _ = fs::write(folder.join("faults"), list(&town.happened));
+    let _ = fs::write(folder.join("faults"), list(&testbed.happened));
     let _ = fs::write(folder.join("services"), list_spans(&spans));
     wrong.is_empty()
 }
@@ -72,7 +72,7 @@ fn spans(changes: &[(At, u32)], last: At) -> Vec<Span> {
     changes.iter().zip(ends).map(span).collect()
 }
 
-fn head(order: &Order, course: &Course, town: &Town, spans: &[Span]) -> String {
+fn head(order: &Order, course: &Course, testbed: &Testbed, spans: &[Span]) -> String {
     let timing = order.timing;
     let observed = spans
         .last()
@@ -82,7 +82,7 @@ fn head(order: &Order, course: &Course, town: &Town, spans: &[Span]) -> String {
     } else {
         "putex"
     };
-    let counts = town.wires.counts();
+    let counts = testbed.wires.counts();
     let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     format!(
         "campaign: {which}, seed {}, R {:?} F {} C {}\n  \
@@ -94,7 +94,7 @@ fn head(order: &Order, course: &Course, town: &Town, spans: &[Span]) -> String {
         timing.c,
         observed.as_secs_f64(),
         course.rounds,
-        ms(town.observer.longest_gap()),
+        ms(testbed.observer.longest_gap()),
         load(&counts.passed),
         load(&counts.dropped),
         load(&counts.doubled),
@@ -102,14 +102,14 @@ fn head(order: &Order, course: &Course, town: &Town, spans: &[Span]) -> String {
     )
 }
 
-fn count_faults(text: &mut String, course: &Course, town: &Town) {
+fn count_faults(text: &mut String, course: &Course, testbed: &Testbed) {
     let mut kinds: BTreeMap<_, (usize, Duration)> = BTreeMap::new();
-    for fault in &town.happened {
+    for fault in &testbed.happened {
         let (count, time) = kinds.entry(fault.kind).or_default();
         *count += 1;
         *time += fault.to.map_or(Duration::ZERO, |to| to - fault.from);
     }
-    let all = town.happened.len();
+    let all = testbed.happened.len();
     let _ = writeln!(
         text,
         "  faults: {all}, and {} that could not be then",
@@ -126,20 +126,20 @@ fn count_faults(text: &mut String, course: &Course, town: &Town) {
         text,
         "  servers that ended by themselves {}, cluster helped up {} times, longest recovery of \
          the cluster {:.1} s",
-        town.servers_lost,
+        testbed.servers_lost,
         course.helped,
         course.longest_recovery.as_secs_f64()
     );
 }
 
-fn count_agents(text: &mut String, town: &Town) {
+fn count_agents(text: &mut String, testbed: &Testbed) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for host in &town.hosts {
+    for host in &testbed.hosts {
         for (name, count) in host.log().counts() {
             *counts.entry(name).or_default() += count;
         }
     }
-    let starts: usize = town.hosts.iter().map(|host| host.starts).sum();
+    let starts: usize = testbed.hosts.iter().map(|host| host.starts).sum();
     let _ = writeln!(
         text,
         "  agents started {starts} times; they and their guards said:"
@@ -148,7 +148,10 @@ fn count_agents(text: &mut String, town: &Town) {
         let count = counts.get(name).copied().unwrap_or(0);
         let _ = writeln!(text, "    {count:4}  {name}");
     }
-    let left = town.hosts.iter().filter_map(|host| host.log().least_left());
+    let left = testbed
+        .hosts
+        .iter()
+        .filter_map(|host| host.log().least_left());
     if let Some(left) = left.min() {
         let _ = writeln!(
             text,
@@ -159,19 +162,19 @@ fn count_agents(text: &mut String, town: &Town) {
     let _ = writeln!(
         text,
         "  failovers to another host: {}",
-        town.observer.flaps()
+        testbed.observer.flaps()
     );
 }
 
 /// Judges from what was observed, and compares with what the services did themselves.
-fn judge_overlap(text: &mut String, order: &Order, town: &Town, spans: &[Span]) -> Duration {
+fn judge_overlap(text: &mut String, order: &Order, testbed: &Testbed, spans: &[Span]) -> Duration {
     let double: Vec<&Span> = spans
         .iter()
         .filter(|span| span.set.count_ones() > 1)
         .collect();
     let seen: Duration = double.iter().map(|span| span.to - span.from).sum();
-    let own = own_overlap(town);
-    let lives: usize = town
+    let own = own_overlap(testbed);
+    let lives: usize = testbed
         .hosts
         .iter()
         .map(|host| host.service.lives().len())
@@ -183,7 +186,7 @@ fn judge_overlap(text: &mut String, order: &Order, town: &Town, spans: &[Span]) 
         double.len(),
         ms(own)
     );
-    if let Some(least) = least_after_last_resort(town) {
+    if let Some(least) = least_after_last_resort(testbed) {
         let _ = writeln!(
             text,
             "  least time from a service's end by its last resort to the next start: {least:.1} ms"
@@ -201,10 +204,10 @@ fn judge_overlap(text: &mut String, order: &Order, town: &Town, spans: &[Span]) 
         let near = |fault: &&Happened| {
             fault.from <= span.to && fault.to.is_none_or(|to| to + around >= span.from)
         };
-        for fault in town.happened.iter().filter(near) {
+        for fault in testbed.happened.iter().filter(near) {
             let _ = writeln!(text, "      {}", line(fault));
         }
-        for (number, host) in town.hosts.iter().enumerate() {
+        for (number, host) in testbed.hosts.iter().enumerate() {
             for note in host.service.journal() {
                 let at = note.split(' ').next().and_then(|at| at.parse::<f64>().ok());
                 if at.is_some_and(|at| at >= from - ms(around) && at <= to + 100.0) {
@@ -217,8 +220,8 @@ fn judge_overlap(text: &mut String, order: &Order, town: &Town, spans: &[Span]) 
 }
 
 /// Returns in milliseconds how soon after a last resort a service was started elsewhere.
-fn least_after_last_resort(town: &Town) -> Option<f64> {
-    let lines = town.hosts.iter().flat_map(|host| host.service.journal());
+fn least_after_last_resort(testbed: &Testbed) -> Option<f64> {
+    let lines = testbed.hosts.iter().flat_map(|host| host.service.journal());
     let mut all: Vec<(f64, bool)> = lines
         .filter_map(|line| {
             let (at, what) = line.split_once(' ')?;
@@ -233,8 +236,12 @@ fn least_after_last_resort(town: &Town) -> Option<f64> {
 }
 
 /// Returns for how long services of two hosts lived at once, by their own words.
-fn own_overlap(town: &Town) -> Duration {
-    let lives: Vec<_> = town.hosts.iter().map(|host| host.service.lives()).collect();
+fn own_overlap(testbed: &Testbed) -> Duration {
+    let lives: Vec<_> = testbed
+        .hosts
+        .iter()
+        .map(|host| host.service.lives())
+        .collect();
     let mut sum = Duration::ZERO;
     for (number, ours) in lives.iter().enumerate() {
         for theirs in lives[number + 1..].iter().flatten() {
@@ -253,11 +260,11 @@ fn judge_gaps(
     wrong: &mut Vec<String>,
     order: &Order,
     course: &Course,
-    town: &Town,
+    testbed: &Testbed,
     spans: &[Span],
 ) {
-    let (timing, start) = (order.timing, longest_start(town));
-    let late = town.observer.longest_gap();
+    let (timing, start) = (order.timing, longest_start(testbed));
+    let late = testbed.observer.longest_gap();
     let takeover = takeover_max(timing) + start + late;
     let rejoin = rejoin_max(timing) + start + late;
     let (mut later, mut first) = (Vec::new(), Vec::new());
@@ -339,8 +346,8 @@ fn put_gaps(text: &mut String, wrong: &mut Vec<String>, name: &str, gaps: &[Gap]
 }
 
 /// Returns the longest start, from its first step to a service that is seen.
-fn longest_start(town: &Town) -> Duration {
-    let journals = town.hosts.iter().flat_map(|host| host.service.journal());
+fn longest_start(testbed: &Testbed) -> Duration {
+    let journals = testbed.hosts.iter().flat_map(|host| host.service.journal());
     let took = journals.filter_map(|line| {
         let took = line.split("started in ").nth(1)?;
         took.split(' ').next()?.parse::<f64>().ok()

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::dice::Dice;
+use super::rng::Rng;
 use super::tap;
 use crate::support::clock::{At, now};
 
@@ -87,7 +87,7 @@ struct Switch {
 #[derive(Debug)]
 struct Rules {
     lines: Vec<Vec<Line>>,
-    dice: Dice,
+    rng: Rng,
 }
 
 /// A frame that waits for its time.
@@ -110,7 +110,7 @@ pub(crate) fn card(node: usize) -> String {
 
 impl Wires {
     /// Makes `count` cables, whose devices are in this network namespace.
-    pub(crate) fn make(count: usize, dice: Dice) -> Result<Wires, String> {
+    pub(crate) fn make(count: usize, rng: Rng) -> Result<Wires, String> {
         assert!(count <= NODES_MAX, "no more than {NODES_MAX} nodes");
         let cable = |node| tap::make(&device(node));
         let cables: Result<Vec<File>, _> = (0..count).map(cable).collect();
@@ -119,7 +119,7 @@ impl Wires {
             cables,
             rules: Mutex::new(Rules {
                 lines: vec![vec![Line::default(); count]; count],
-                dice,
+                rng,
             }),
             late: Mutex::default(),
             later: Condvar::new(),
@@ -179,12 +179,12 @@ impl Switch {
         let (copies, delays) = {
             let mut rules = self.rules.lock().expect("nobody panics with it");
             let line = rules.lines[from][to];
-            let dice = &mut rules.dice;
-            if line.cut || dice.chance(line.loss) {
+            let rng = &mut rules.rng;
+            if line.cut || rng.chance(line.loss) {
                 (0, [Duration::ZERO; 2])
             } else {
-                let copies = 1 + usize::from(dice.chance(line.twice));
-                (copies, [(); 2].map(|()| delay(line, dice)))
+                let copies = 1 + usize::from(rng.chance(line.twice));
+                (copies, [(); 2].map(|()| delay(line, rng)))
             }
         };
         let counts = &self.counts;
@@ -241,9 +241,9 @@ impl Switch {
     }
 }
 
-fn delay(line: Line, dice: &mut Dice) -> Duration {
-    if line.delay.is_zero() && line.jitter.is_zero() || dice.chance(line.overtake) {
+fn delay(line: Line, rng: &mut Rng) -> Duration {
+    if line.delay.is_zero() && line.jitter.is_zero() || rng.chance(line.overtake) {
         return Duration::ZERO;
     }
-    line.delay + line.jitter.mul_f64(dice.share())
+    line.delay + line.jitter.mul_f64(rng.share())
 }

@@ -20,23 +20,15 @@ struct Agent<'a> {
     process: agent::Agent,
 }
 
-const KEY: &str = "web";
-
 impl Agent<'_> {
     /// Starts one. In the commands, `$D` is its directory. It is ill while a file of
     /// that name is there.
     fn start<'a>(room: &'a Room, start: &str, stop: &str) -> Agent<'a> {
         let sandbox = &room.sandbox;
-        let mut command = sandbox.putex();
+        let mut command = sandbox.agent(start, stop);
         command
-            .args(["agent", "--key", KEY, "--token", "one"])
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
-            .arg("--dir")
-            .arg(sandbox.join("lock"))
-            .args(["--healthcheck", "test ! -e $D/ill"])
-            .args(["--start", start])
-            .args(["--stop", stop])
-            .env("D", sandbox.text());
+            .args(["--healthcheck", "test ! -e $D/ill"]);
         let process = agent::Agent::start(&mut command);
         Agent {
             sandbox,
@@ -93,7 +85,7 @@ impl Agent<'_> {
     }
 
     fn guard(&self) -> Pid {
-        self.sandbox.guard(KEY)
+        self.sandbox.guard("web")
     }
 }
 

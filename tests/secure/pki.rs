@@ -13,7 +13,7 @@ use crate::support::folder::{Folder, write_secret};
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as files.
-pub(crate) struct Badge {
+pub(crate) struct CertificateFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
@@ -35,32 +35,37 @@ impl Authority {
     }
 
     /// Certifies that the holder of a new key is called any of `names`.
-    pub(crate) fn badge(&self, folder: &Folder, file: &str, names: &[&str]) -> Badge {
+    pub(crate) fn certify(&self, folder: &Folder, file: &str, names: &[&str]) -> CertificateFiles {
         self.sign(folder, file, params(names))
     }
 
     /// The same, but for 2020 only.
-    pub(crate) fn old_badge(&self, folder: &Folder, file: &str, names: &[&str]) -> Badge {
+    pub(crate) fn certify_expired(
+        &self,
+        folder: &Folder,
+        file: &str,
+        names: &[&str],
+    ) -> CertificateFiles {
         let mut params = params(names);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2020, 12, 31);
         self.sign(folder, file, params)
     }
 
-    fn sign(&self, folder: &Folder, file: &str, params: CertificateParams) -> Badge {
+    fn sign(&self, folder: &Folder, file: &str, params: CertificateParams) -> CertificateFiles {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("signed");
-        let badge = Badge {
+        let files = CertificateFiles {
             certificate: folder.join(format!("{file}.pem")),
             key: folder.join(format!("{file}.key")),
         };
-        fs::write(&badge.certificate, certificate.pem()).expect("written");
-        write_secret(&badge.key, &key.serialize_pem());
-        badge
+        fs::write(&files.certificate, certificate.pem()).expect("written");
+        write_secret(&files.key, &key.serialize_pem());
+        files
     }
 }
 
-impl Badge {
+impl CertificateFiles {
     /// What a server's configuration says of its TLS; `more` follows.
     pub(crate) fn server(&self, more: &str) -> String {
         let (certificate, key) = (self.certificate.display(), self.key.display());

@@ -25,18 +25,18 @@ use crate::support::server::{Server, free_ports};
 const BEFORE_PING: Duration = Duration::from_millis(1500);
 
 /// An authority, its file, and a folder for what it signs.
-struct Office {
+struct TestCa {
     folder: Folder,
     authority: Authority,
     ca: std::path::PathBuf,
 }
 
-impl Office {
-    fn new() -> Office {
+impl TestCa {
+    fn new() -> TestCa {
         let folder = Folder::new("secure");
         let authority = Authority::new("putex test authority");
         let ca = authority.file(&folder, "ca.pem");
-        Office {
+        TestCa {
             folder,
             authority,
             ca,
@@ -46,7 +46,7 @@ impl Office {
     /// The lines of a server that is called `names`.
     fn tls(&self, names: &[&str]) -> String {
         self.authority
-            .badge(&self.folder, "server", names)
+            .certify(&self.folder, "server", names)
             .server("")
     }
 
@@ -82,41 +82,41 @@ fn use_store(urls: &str, access: ConnectOptions) {
 #[test]
 fn a_server_that_proves_its_name_is_used() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
-    let server = Server::start(&binary, &office.tls(&["localhost", "127.0.0.1"]));
-    use_store(&server.url("tls", "localhost"), office.access());
+    let ours = TestCa::new();
+    let server = Server::start(&binary, &ours.tls(&["localhost", "127.0.0.1"]));
+    use_store(&server.url("tls", "localhost"), ours.access());
     // An address is a name too, and a server that insists on TLS gets it.
-    use_store(&server.url("tls", "127.0.0.1"), office.access());
-    use_store(&server.url("nats", "localhost"), office.access());
+    use_store(&server.url("tls", "127.0.0.1"), ours.access());
+    use_store(&server.url("nats", "localhost"), ours.access());
 }
 
 #[test]
 fn tls_may_come_first() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
-    let badge = office
+    let ours = TestCa::new();
+    let files = ours
         .authority
-        .badge(&office.folder, "server", &["localhost"]);
-    let first = Server::start(&binary, &badge.server("handshake_first: true"));
-    let auto = Server::start(&binary, &badge.server("handshake_first: auto"));
-    let classic = Server::start(&binary, &badge.server(""));
-    let mut access = office.access();
+        .certify(&ours.folder, "server", &["localhost"]);
+    let first = Server::start(&binary, &files.server("handshake_first: true"));
+    let auto = Server::start(&binary, &files.server("handshake_first: auto"));
+    let classic = Server::start(&binary, &files.server(""));
+    let mut access = ours.access();
     access.tls.first = true;
     use_store(&first.url("tls", "localhost"), access.clone());
     use_store(&auto.url("tls", "localhost"), access.clone());
-    use_store(&auto.url("tls", "localhost"), office.access());
+    use_store(&auto.url("tls", "localhost"), ours.access());
     let text = refusal(&classic.url("tls", "localhost"), access);
     assert_says(&text, &["78 ", "it does not answer with TLS", "--tlsfirst"]);
-    let text = refusal(&first.url("tls", "localhost"), office.access());
+    let text = refusal(&first.url("tls", "localhost"), ours.access());
     assert_says(&text, &["it sent no INFO", "needs --tlsfirst"]);
 }
 
 #[test]
 fn a_server_that_is_somebody_else_is_not_used() {
     let Some(binary) = nats_server() else { return };
-    let (office, stranger) = (Office::new(), Office::new());
-    let server = Server::start(&binary, &office.tls(&["localhost", "n1.example"]));
-    let text = refusal(&server.url("tls", "127.0.0.1"), office.access());
+    let (ours, stranger) = (TestCa::new(), TestCa::new());
+    let server = Server::start(&binary, &ours.tls(&["localhost", "n1.example"]));
+    let text = refusal(&server.url("tls", "127.0.0.1"), ours.access());
     let says = ["its certificate is not for 127.0.0.1 but for", "n1.example"];
     assert_says(&text, &["78 127.0.0.1:", says[0], says[1]]);
     let text = refusal(&server.url("tls", "localhost"), stranger.access());
@@ -125,25 +125,25 @@ fn a_server_that_is_somebody_else_is_not_used() {
         &["78 ", "signed by nobody who is trusted here; see --tlsca"],
     );
     // By nats:// the server chooses TLS, and its name is checked all the same.
-    let text = refusal(&server.url("nats", "127.0.0.1"), office.access());
+    let text = refusal(&server.url("nats", "127.0.0.1"), ours.access());
     assert_says(&text, &["78 ", says[0]]);
 }
 
 #[test]
 fn an_expired_certificate_is_waited_out() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
-    let badge = office
+    let ours = TestCa::new();
+    let files = ours
         .authority
-        .old_badge(&office.folder, "old", &["localhost"]);
-    let server = Server::start(&binary, &badge.server(""));
-    let text = refusal(&server.url("tls", "localhost"), office.access());
+        .certify_expired(&ours.folder, "old", &["localhost"]);
+    let server = Server::start(&binary, &files.server(""));
+    let text = refusal(&server.url("tls", "localhost"), ours.access());
     assert!(text.starts_with("localhost:"), "{text}");
     assert_says(
         &text,
         &["its certificate expired at 2020-12-31 00:00:00 UTC; it is 20"],
     );
-    let ca = office.ca.display().to_string();
+    let ca = ours.ca.display().to_string();
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
     let says = "store out of reach: localhost:";
@@ -157,18 +157,18 @@ fn an_expired_certificate_is_waited_out() {
 #[test]
 fn nobody_is_talked_to_in_the_clear_who_should_not_be() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
+    let ours = TestCa::new();
     let plain = Server::start(&binary, "");
     let says = ["78 ", "it has no TLS, and is not talked to without"];
     let text = refusal(&plain.url("tls", "localhost"), nobody());
     assert_says(&text, &says);
-    let text = refusal(&plain.url("nats", "localhost"), office.access());
+    let text = refusal(&plain.url("nats", "localhost"), ours.access());
     assert_says(&text, &says);
     // A server of both kinds gets what the URL says.
-    let lines = format!("{}allow_non_tls: true\n", office.tls(&["localhost"]));
+    let lines = format!("{}allow_non_tls: true\n", ours.tls(&["localhost"]));
     let both = Server::start(&binary, &lines);
-    use_store(&both.url("tls", "localhost"), office.access());
-    let text = refusal(&both.url("tls", "127.0.0.1"), office.access());
+    use_store(&both.url("tls", "localhost"), ours.access());
+    let text = refusal(&both.url("tls", "127.0.0.1"), ours.access());
     assert_says(&text, &["78 ", "its certificate is not for 127.0.0.1"]);
     use_store(&both.url("nats", "127.0.0.1"), nobody());
 }
@@ -176,14 +176,14 @@ fn nobody_is_talked_to_in_the_clear_who_should_not_be() {
 #[test]
 fn both_ends_may_have_to_prove_themselves() {
     let Some(binary) = nats_server() else { return };
-    let (office, stranger) = (Office::new(), Office::new());
-    let badge = office
+    let (ours, stranger) = (TestCa::new(), TestCa::new());
+    let files = ours
         .authority
-        .badge(&office.folder, "server", &["localhost"]);
-    let server = Server::start(&binary, &badge.verifying_server(&office.ca));
+        .certify(&ours.folder, "server", &["localhost"]);
+    let server = Server::start(&binary, &files.verifying_server(&ours.ca));
     let url = server.url("tls", "localhost");
     let with = |tls| ConnectOptions { tls, ..nobody() };
-    let mut tls = office.access().tls;
+    let mut tls = ours.access().tls;
     let text = refusal(&url, with(tls.clone()));
     assert_says(
         &text,
@@ -192,11 +192,11 @@ fn both_ends_may_have_to_prove_themselves() {
             "it wants a client certificate; set --tlscert and --tlskey",
         ],
     );
-    tls.certificate = office.authority.badge(&office.folder, "own", &["a"]).pair();
+    tls.certificate = ours.authority.certify(&ours.folder, "own", &["a"]).pair();
     use_store(&url, with(tls.clone()));
     tls.first = true;
-    let first = badge
-        .verifying_server(&office.ca)
+    let first = files
+        .verifying_server(&ours.ca)
         .replace("verify:", "handshake_first: true, verify:");
     let first = Server::start(&binary, &first);
     use_store(&first.url("tls", "localhost"), with(tls.clone()));
@@ -206,19 +206,19 @@ fn both_ends_may_have_to_prove_themselves() {
     tls.first = false;
     tls.certificate = stranger
         .authority
-        .badge(&stranger.folder, "own", &["a"])
+        .certify(&stranger.folder, "own", &["a"])
         .pair();
     let text = refusal(&url, with(tls.clone()));
     assert_says(&text, &["77 ", "our certificate"]);
-    tls.certificate = office
+    tls.certificate = ours
         .authority
-        .old_badge(&office.folder, "old", &["a"])
+        .certify_expired(&ours.folder, "old", &["a"])
         .pair();
     let text = refusal(&url, with(tls.clone()));
     assert_says(&text, &["77 ", "our certificate"]);
     let (one, two) = (
-        office.authority.badge(&office.folder, "one", &["a"]),
-        office.authority.badge(&office.folder, "two", &["a"]),
+        ours.authority.certify(&ours.folder, "one", &["a"]),
+        ours.authority.certify(&ours.folder, "two", &["a"]),
     );
     tls.certificate = Some((one.certificate, two.key));
     let text = refusal(&url, with(tls));
@@ -228,7 +228,7 @@ fn both_ends_may_have_to_prove_themselves() {
 #[test]
 fn an_advertised_server_needs_the_name_that_the_user_gave() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
+    let ours = TestCa::new();
     for (names, fine) in [(["localhost", "n1"], true), (["127.0.0.1", "n2"], false)] {
         let routes: [u16; 2] = free_ports();
         let lines = |own: usize, tls: &str| {
@@ -238,17 +238,17 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
                  routes: [\"nats://127.0.0.1:{other}\"] }}\n"
             )
         };
-        let known = office
+        let known = ours
             .authority
-            .badge(&office.folder, "known", &["localhost"])
+            .certify(&ours.folder, "known", &["localhost"])
             .server("");
-        let other = office
+        let other = ours
             .authority
-            .badge(&office.folder, "other", &names)
+            .certify(&ours.folder, "other", &names)
             .server("");
         let mut first = Server::start(&binary, &lines(0, &known));
         let second = Server::start(&binary, &lines(1, &other));
-        let mut client = client(&first.url("tls", "localhost"), office.access());
+        let mut client = client(&first.url("tls", "localhost"), ours.access());
         client.connect(soon()).expect("connected");
         let waker = Waker::new().expect("a descriptor");
         let place = format!("127.0.0.1:{}", second.port());
@@ -283,7 +283,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
 
 #[test]
 fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
-    let office = Office::new();
+    let ours = TestCa::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     // It says INFO, and then one byte now and then of a record that never ends.
@@ -302,7 +302,7 @@ fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
         }
     });
     let began = sys::now();
-    let mut client = client(&format!("tls://localhost:{port}"), office.access());
+    let mut client = client(&format!("tls://localhost:{port}"), ours.access());
     let error = client.connect(began.after(Duration::from_millis(300)));
     let took = sys::now().since(began);
     assert!(took < Duration::from_millis(450), "{took:?}");
@@ -313,9 +313,9 @@ fn a_server_that_hangs_in_the_handshake_costs_no_more_than_its_time() {
 #[test]
 fn much_goes_through_tls_as_it_does_without() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
-    let server = Server::start(&binary, &office.tls(&["localhost"]));
-    let mut client = client(&server.url("tls", "localhost"), office.access());
+    let ours = TestCa::new();
+    let server = Server::start(&binary, &ours.tls(&["localhost"]));
+    let mut client = client(&server.url("tls", "localhost"), ours.access());
     client.connect(soon()).expect("connected");
     let sid = client.subscribe("big.*").expect("subscribed");
     let waker = Waker::new().expect("a descriptor");
@@ -345,10 +345,10 @@ fn much_goes_through_tls_as_it_does_without() {
 #[test]
 fn the_agent_trusts_whom_the_system_trusts() {
     let Some(binary) = nats_server() else { return };
-    let (office, nothing) = (Office::new(), Folder::new("secure"));
-    let server = Server::start(&binary, &office.tls(&["localhost"]));
+    let (ours, nothing) = (TestCa::new(), Folder::new("secure"));
+    let server = Server::start(&binary, &ours.tls(&["localhost"]));
     let url = server.url("tls", "localhost");
-    let ca = office.ca.display().to_string();
+    let ca = ours.ca.display().to_string();
     let roots = nothing.secret("empty.pem", "").display().to_string();
     let trusted = Agent::start("web", &["--nats", &url], &[("SSL_CERT_FILE", &ca)]);
     trusted.await_open();
@@ -366,14 +366,14 @@ fn the_agent_trusts_whom_the_system_trusts() {
 #[test]
 fn the_agent_ends_when_only_a_person_can_mend_it() {
     let Some(binary) = nats_server() else { return };
-    let (office, stranger) = (Office::new(), Office::new());
-    let server = Server::start(&binary, &office.tls(&["localhost"]));
+    let (ours, stranger) = (TestCa::new(), TestCa::new());
+    let server = Server::start(&binary, &ours.tls(&["localhost"]));
     let plain = Server::start(&binary, "");
     let (ca, other) = (
-        office.ca.display().to_string(),
+        ours.ca.display().to_string(),
         stranger.ca.display().to_string(),
     );
-    let missing = office.folder.join("none").display().to_string();
+    let missing = ours.folder.join("none").display().to_string();
     for (url, ca, status, says) in [
         (
             server.url("tls", "localhost"),
@@ -411,23 +411,23 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
 #[test]
 fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     let Some(binary) = nats_server() else { return };
-    let office = Office::new();
-    let lines = office.tls(&["localhost"]);
+    let ours = TestCa::new();
+    let lines = ours.tls(&["localhost"]);
     let mut server = Server::start(&binary, &lines);
-    let ca = office.ca.display().to_string();
+    let ca = ours.ca.display().to_string();
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
     agent.await_open();
-    let badge = office
+    let files = ours
         .authority
-        .badge(&office.folder, "server2", &["elsewhere"]);
-    server.reconfigure(&lines, &badge.server(""));
+        .certify(&ours.folder, "server2", &["elsewhere"]);
+    server.reconfigure(&lines, &files.server(""));
     let says = "its certificate is not for localhost but for elsewhere";
     agent.await_line(says);
     observe_for(Duration::from_millis(1500));
     let heard = agent.heard();
     assert_eq!(heard.matches(says).count(), 1, "{heard}");
-    server.reconfigure(&badge.server(""), &lines);
+    server.reconfigure(&files.server(""), &lines);
     agent.await_line("store open again");
-    assert!(open(&url, office.access()).is_ok());
+    assert!(open(&url, ours.access()).is_ok());
 }

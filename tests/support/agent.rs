@@ -10,13 +10,13 @@ use super::clock::{At, PATIENCE, now, until_true};
 use super::log::Log;
 use super::process;
 
-/// A running agent, or another process whose log is kept. It is killed when this is
-/// dropped, and it alone: its guard is the sandbox's.
+/// A running agent, or another process whose log is kept. The process alone is killed when
+/// this is dropped: its guard is ended by the sandbox.
 #[derive(Debug)]
 pub(crate) struct Agent {
     process: Child,
     pub(crate) log: Log,
-    /// Ends when the agent and all that have its stderr have ended.
+    /// Ends when no process has the agent's stderr any more.
     reader: Option<JoinHandle<()>>,
 }
 
@@ -26,14 +26,14 @@ impl Agent {
         Agent::start_into(command, &Log::new()).expect("the agent can be run")
     }
 
-    /// As [`Agent::start`], and nobody reads the log before the end is waited for.
+    /// As [`Agent::start`]; the log is not read before [`Agent::wait_end`].
     pub(crate) fn start_unread(command: &mut Command) -> Agent {
         let log = Log::new();
         log.set_reading(false);
         Agent::start_into(command, &log).expect("the agent can be run")
     }
 
-    /// As [`Agent::start`], with its stderr added to a log that there is.
+    /// As [`Agent::start`]; stderr is added to a log that there is.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// As [`Agent::start`], with a stderr that is not read.
+    /// As [`Agent::start`]; stderr goes elsewhere and is not read.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Agent {
         process::wait_exit(&mut self.process, deadline)
     }
 
-    /// Waits for its end; returns the exit status, and what it and its guard said.
+    /// Waits for its end; returns the exit status, and the log of it and its guard.
     ///
     /// # Panics
     ///
@@ -109,16 +109,16 @@ impl Agent {
         (status.code(), self.log.text())
     }
 
-    /// Waits until it has said any of `parts`.
+    /// Waits until a line of its log contains one of `parts`.
     ///
     /// # Panics
     ///
-    /// When it says nothing of that within [`PATIENCE`].
+    /// When there is no such line within [`PATIENCE`].
     #[track_caller]
     pub(crate) fn wait_for_any(&self, parts: &[&str]) {
         let deadline = now() + PATIENCE;
         let said = self.log.wait_for_any(parts, deadline);
-        assert!(said, "not said: {parts:?}\n{}", self.log.text());
+        assert!(said, "not in the log: {parts:?}\n{}", self.log.text());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What processes write to a pipe, line by line, with the time of arrival.
+//! The lines that processes write to a pipe, with the time of arrival.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,33 +7,33 @@ use std::thread::{self, JoinHandle};
 
 use super::clock::{At, now, wait_until};
 
-/// Whether what comes out of pipes is read; it piles up in them otherwise. Clones share
-/// the state.
+/// Reads pipes, or lets their bytes pile up. Clones share the state.
 #[derive(Clone, Debug)]
-pub(crate) struct Tap(Arc<AtomicBool>);
+pub(crate) struct PipeReader(Arc<AtomicBool>);
 
-impl Tap {
-    /// Returns one that is open.
-    pub(crate) fn new() -> Tap {
-        Tap(Arc::new(AtomicBool::new(true)))
+impl PipeReader {
+    /// Returns a reader that reads.
+    pub(crate) fn new() -> PipeReader {
+        PipeReader(Arc::new(AtomicBool::new(true)))
     }
 
-    /// Has pipes read, or not.
+    /// Reads on, or pauses.
     pub(crate) fn set_reading(&self, reading: bool) {
         self.0.store(reading, Ordering::Relaxed);
     }
 
-    /// Hands each line of `pipe` to `take`, with its end, until nobody can write any more.
+    /// Hands each line of `pipe` to `take`, with its newline, until no process can write to
+    /// the pipe any more.
     pub(crate) fn read(
         &self,
         pipe: impl Read + Send + 'static,
         take: impl Fn(&[u8]) + Send + 'static,
     ) -> JoinHandle<()> {
-        let tap = self.clone();
+        let switch = Arc::clone(&self.0);
         thread::spawn(move || {
             let (mut reader, mut line) = (BufReader::new(pipe), Vec::new());
             loop {
-                let open = || tap.0.load(Ordering::Relaxed).then_some(());
+                let open = || switch.load(Ordering::Relaxed).then_some(());
                 wait_until(At::MAX, open);
                 line.clear();
                 if !reader.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
@@ -48,7 +48,7 @@ impl Tap {
 /// The lines of one or more processes. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    tap: Tap,
+    reader: PipeReader,
     lines: Arc<Mutex<Vec<(At, String)>>>,
 }
 
@@ -56,27 +56,27 @@ impl Log {
     /// Returns an empty log.
     pub(crate) fn new() -> Log {
         Log {
-            tap: Tap::new(),
+            reader: PipeReader::new(),
             lines: Arc::default(),
         }
     }
 
-    /// Adds what comes out of `pipe`, until nobody can write any more.
+    /// Adds the lines of `pipe`, until no process can write to it any more.
     pub(crate) fn read(&self, pipe: impl Read + Send + 'static) -> JoinHandle<()> {
         let lines = Arc::clone(&self.lines);
-        self.tap.read(pipe, move |line| {
+        self.reader.read(pipe, move |line| {
             let line = String::from_utf8_lossy(line).into_owned();
             let mut lines = lines.lock().expect("nobody panics with it");
             lines.push((now(), line));
         })
     }
 
-    /// Has pipes read, or lets lines pile up in them.
+    /// Reads on, or lets lines pile up in the pipes.
     pub(crate) fn set_reading(&self, reading: bool) {
-        self.tap.set_reading(reading);
+        self.reader.set_reading(reading);
     }
 
-    /// Returns every line without its end, with when it came.
+    /// Returns every line without its newline, with its time of arrival.
     pub(crate) fn lines(&self) -> Vec<(At, String)> {
         let line = |(at, line): &(At, String)| (*at, line.trim_end().to_owned());
         self.lock().iter().map(line).collect()
@@ -89,7 +89,7 @@ impl Log {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Returns all of it, as it was written.
+    /// Returns all lines as they were written.
     pub(crate) fn text(&self) -> String {
         self.lock().iter().map(|(_, line)| &**line).collect()
     }

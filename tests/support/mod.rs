@@ -1,6 +1,6 @@
-//! What the test suites share: how servers, agents and other processes are launched,
-//! observed, waited for and ended. Nothing of a test outlives it, in whatever way it ends,
-//! and nothing is written outside of its folder.
+//! The code that the test suites share: it launches servers, agents and other processes,
+//! observes them, waits for them and ends them. No process and no file outlives its test,
+//! also after a panic and a SIGINT, and no file is written outside of the test's folder.
 //!
 //! | module | |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! What one host of a test has to itself: a folder, and the processes started in it.
-//! Nothing of it is left when it is dropped.
+//! One host of a test: a folder, and the processes started in it. Both are gone when the
+//! sandbox is dropped.
 //!
-//! A putex keeps files of its own below a directory that depends on the user:
-//! `$XDG_RUNTIME_DIR/putex`, and for root /run/putex, whatever the environment says. So
-//! where root may make mount namespaces, every command of a sandbox has a /run of its own.
+//! An agent keeps files below a directory that depends on the user: `$XDG_RUNTIME_DIR/putex`,
+//! and /run/putex for root, whatever the environment says. So where root may make mount
+//! namespaces, each command of a sandbox sees a folder of the sandbox as /run.
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use super::clock::{PATIENCE, now};
 use super::folder::Folder;
 use super::{process, programs};
 
-/// Variables that putex reads, or that its commands would, by how they begin.
+/// How the names of the variables begin that putex and its commands read.
 const READ: [&str; 9] = [
     "JOURNAL_STREAM",
     "NATS_",
@@ -33,11 +33,12 @@ const READ: [&str; 9] = [
     "XDG_",
 ];
 
-/// Makes `$0` the /run of a command. Whether the host has systemd is not hidden from it.
+/// Runs a command with `$0` as /run. The command still finds out whether the host has
+/// systemd.
 const OWN_RUN: &str = "test ! -d /run/systemd/system || mkdir -p \"$0/systemd/system\"
                        mount --bind \"$0\" /run && exec \"$@\"";
 
-/// The options of unshare(1) for a mount namespace that this host does not see.
+/// The options of unshare(1) for a mount namespace whose mounts the host does not see.
 const NAMESPACE: [&str; 3] = ["--mount", "--propagation", "private"];
 
 /// A folder, and the processes that were started in it. They are killed, and the folder
@@ -45,10 +46,10 @@ const NAMESPACE: [&str; 3] = ["--mount", "--propagation", "private"];
 #[derive(Debug)]
 pub(crate) struct Sandbox(Folder);
 
-/// How a process that was waited for has ended.
+/// The result of a process that has ended.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The exit status; `None` when it was killed, as one is that runs for too long.
+    /// The exit status; `None` when a signal ended the process, as after [`PATIENCE`].
     pub(crate) status: Option<i32>,
     /// All of its stdout.
     pub(crate) shown: String,
@@ -67,9 +68,21 @@ impl Sandbox {
         self.command(programs::putex())
     }
 
-    /// Prepares a run of `program`, in a process group of its own. What any putex in it
-    /// writes is kept in this sandbox, and it reads nothing of the environment of these
-    /// tests.
+    /// Prepares an agent of the key `web` whose lock is in a directory of this sandbox. In
+    /// its commands, `$D` is the folder of the sandbox.
+    pub(crate) fn agent(&self, start: &str, stop: &str) -> Command {
+        let mut command = self.putex();
+        command
+            .args(["agent", "--key", "web", "--token", "one"])
+            .args(["--start", start, "--stop", stop])
+            .arg("--dir")
+            .arg(self.join("lock"))
+            .env("D", self.text());
+        command
+    }
+
+    /// Prepares a run of `program`, in a process group of its own. A putex in it writes
+    /// only below this sandbox, and gets no variable of these tests that it reads.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let run = self.subfolder("run");
         let mut command = if isolates() {
@@ -94,8 +107,8 @@ impl Sandbox {
         command
     }
 
-    /// Prepares a run of a program that is no putex and runs none: it is only one of the
-    /// processes of this sandbox, in a process group of its own.
+    /// Prepares a run of a program that runs no putex, in a process group of its own. It is
+    /// one of the processes of this sandbox.
     pub(crate) fn marked(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -105,8 +118,8 @@ impl Sandbox {
         command
     }
 
-    /// Runs a command of this sandbox to its end, and kills all there is in the sandbox
-    /// when it does not end.
+    /// Runs a command of this sandbox to its end. After [`PATIENCE`] every process of the
+    /// sandbox is killed.
     pub(crate) fn run(&self, command: &mut Command) -> Run {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command can be run");
@@ -172,7 +185,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// Returns whether nothing that putex writes gets out of a sandbox; says so when it does.
+/// Returns whether an agent writes nothing outside of its sandbox; prints why not.
 pub(crate) fn is_tight() -> bool {
     let tight = isolates() || !rustix::process::geteuid().is_root();
     if !tight {

@@ -1,4 +1,4 @@
-//! The protocol of NATS as far as the rig needs it: cutting a byte stream into
+//! The protocol of NATS as far as the tests need it: cutting a byte stream into
 //! whole messages, and a client that asks one question at a time.
 
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::clock::{now, wait_until};
 
-/// How long the rig's own client waits for an answer.
+/// How long the tests' own client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// How long it waits for a connection.
@@ -109,7 +109,7 @@ impl Splitter {
     }
 }
 
-/// The rig's own connection to a server, past every proxy.
+/// The tests' own connection to a server, past every proxy.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: TcpStream,

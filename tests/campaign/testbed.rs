@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::cage;
 use super::cure::Cure;
-use super::dice::Dice;
 use super::faults::{Fault, Harm, Kind, Target};
 use super::host::{Agent, Host};
+use super::namespaces;
 use super::place::{self, HOSTS, Node, SERVERS};
+use super::rng::Rng;
 use super::server::Server;
 use super::service::Flaw;
 use super::wires::{Line, Wires};
@@ -23,8 +23,8 @@ use crate::support::observer::Observer;
 const RECOVERY: Duration = Duration::from_secs(2);
 
 /// The parts of a random stream that belong to the network and to each host.
-const NETWORK_DICE: u64 = 1 << 32;
-const HOST_DICE: u64 = 2 << 32;
+const NETWORK_PART: u64 = 1 << 32;
+const HOST_PART: u64 = 2 << 32;
 
 /// What kept one fault from another: they would be one that nobody promised to survive, or
 /// one would end the other.
@@ -63,7 +63,7 @@ struct Doing {
 
 /// What is going on.
 #[derive(Debug)]
-pub(crate) struct Town {
+pub(crate) struct Testbed {
     pub(crate) timing: Timing,
     pub(crate) servers: Vec<Server>,
     pub(crate) hosts: Vec<Host>,
@@ -80,27 +80,27 @@ pub(crate) struct Town {
     pub(crate) effects: BTreeMap<usize, Vec<(Node, Node, Line)>>,
 }
 
-impl Town {
+impl Testbed {
     /// Makes the network, and servers and hosts that do not run.
-    pub(crate) fn found(
+    pub(crate) fn prepare(
         seed: u64,
         timing: Timing,
         agent: &Agent,
         server: &Path,
         folder: &Path,
-    ) -> Result<Town, String> {
-        cage::furnish()?;
-        let wires = Wires::make(SERVERS + HOSTS + 1, Dice::new(seed, NETWORK_DICE))?;
-        place::furnish(&wires)?;
+    ) -> Result<Testbed, String> {
+        namespaces::prepare()?;
+        let wires = Wires::make(SERVERS + HOSTS + 1, Rng::new(seed, NETWORK_PART))?;
+        place::connect(&wires)?;
         let prepare = |number| Server::prepare(Node::server(number), server, folder);
         let servers = (0..SERVERS).map(prepare).collect::<Result<Vec<_>, _>>()?;
         let prepare = |number| {
-            let dice = Dice::new(seed, HOST_DICE + number as u64);
-            Host::prepare(number, agent.clone(), timing, folder, dice)
+            let rng = Rng::new(seed, HOST_PART + number as u64);
+            Host::prepare(number, agent.clone(), timing, folder, rng)
         };
         let hosts = (0..HOSTS).map(prepare).collect::<Result<Vec<_>, _>>()?;
         let pipes = hosts.iter().map(|host| host.service.pipe()).collect();
-        Ok(Town {
+        Ok(Testbed {
             timing,
             servers,
             hosts,

@@ -26,10 +26,10 @@ use std::time::Duration;
 use rustix::process::WaitOptions;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// The first word of process 1 in the cage.
+/// The first word of process 1 in the namespaces.
 pub(crate) const INIT: &str = "init";
 
-/// The first word of the campaign in the cage.
+/// The first word of the campaign in the namespaces.
 pub(crate) const INSIDE: &str = "inside";
 
 /// What the folder of a campaign is called, before the number of its first process.
@@ -41,7 +41,7 @@ const KEPT: &str = "putex-campaign-kept-";
 /// How often the first process looks for a signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What names the agents' program inside the cage.
+/// What names the agents' program in the namespaces.
 pub(crate) const AGENT: &str = "PUTEX_CAMPAIGN_AGENT";
 
 /// Returns what this machine lacks for a campaign, if anything.
@@ -69,7 +69,7 @@ pub(crate) fn missing() -> Option<String> {
     None
 }
 
-/// Runs this program again inside the cage, with `flags`, and returns how it ended.
+/// Runs this program again in the namespaces, with `flags`, and returns how it ended.
 pub(crate) fn enter(flags: &[String], agent: &Path) -> Result<ExitCode, String> {
     remove_leftovers();
     let number = std::process::id();
@@ -109,7 +109,7 @@ pub(crate) fn enter(flags: &[String], agent: &Path) -> Result<ExitCode, String> 
     Ok(ExitCode::from(code))
 }
 
-/// Waits for the cage to end, or makes it end when a signal came.
+/// Waits for the campaign to end, or makes it end when a signal came.
 fn wait(child: &mut Child, signalled: &AtomicUsize) -> u8 {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
@@ -127,7 +127,7 @@ fn wait(child: &mut Child, signalled: &AtomicUsize) -> u8 {
     }
 }
 
-/// Process 1 of the cage: starts the campaign and reaps what nobody else does.
+/// Process 1 of the namespaces: starts the campaign and reaps what nobody else does.
 pub(crate) fn init(flags: &[String]) -> Result<ExitCode, String> {
     thread::spawn(|| {
         // Nobody writes: this ends when the first process of the campaign has ended.
@@ -154,8 +154,8 @@ pub(crate) fn init(flags: &[String]) -> Result<ExitCode, String> {
     }
 }
 
-/// Makes what is below `/run` private to the cage.
-pub(crate) fn furnish() -> Result<(), String> {
+/// Makes what is below `/run` private to the namespaces.
+pub(crate) fn prepare() -> Result<(), String> {
     run("mount", &["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
     for folder in ["/run/netns", "/run/putex"] {
         fs::create_dir_all(folder).map_err(|error| format!("{folder}: {error}"))?;

@@ -5,14 +5,14 @@ use std::time::Duration;
 /// A generator of random numbers: Steele, Lea and Flood, "Fast splittable pseudorandom
 /// number generators", 2014.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
-    /// Returns the dice of `part` of what a seed gives.
-    pub(crate) fn new(seed: u64, part: u64) -> Dice {
-        let mut dice = Dice(seed ^ part.wrapping_mul(0xd134_2543_de82_ef95));
-        dice.next();
-        dice
+impl Rng {
+    /// Returns the generator of one part of a campaign.
+    pub(crate) fn new(seed: u64, part: u64) -> Rng {
+        let mut rng = Rng(seed ^ part.wrapping_mul(0xd134_2543_de82_ef95));
+        rng.next();
+        rng
     }
 
     /// Returns the next number.
