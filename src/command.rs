@@ -17,8 +17,9 @@ use crate::core::command::{Command, Outcome, Run};
 use crate::core::time::Instant;
 use crate::sys;
 
-/// A longer line of output is passed on in pieces of this many bytes.
-const LINE_MAX: usize = 4096;
+/// A longer line of output is passed on in pieces of this many bytes: each has room in a line
+/// of the log.
+const LINE_MAX: usize = 3072;
 
 /// How much output is taken at once, so that a command that floods its pipe cannot
 /// keep the thread from the others.

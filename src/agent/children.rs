@@ -389,6 +389,7 @@ impl Nursery {
         // The leader is not reaped yet, so the group's number is still its own.
         let killed = self.watchdog.ended(command, group);
         let outcome = stage.reap(killed, &mut say_line);
+        log::logger().flush();
         self.sentinel.forget_group(command);
         if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
             && let Some(entrance) = &mut self.entrance
@@ -473,5 +474,5 @@ impl Nursery {
 
 fn say_line(command: Command, line: &[u8]) {
     let line = String::from_utf8_lossy(line);
-    log::info!(target: command.name(), "{}", line.trim_end_matches('\r'));
+    log::info!(target: command.name(), "{line}");
 }

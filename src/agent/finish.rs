@@ -93,11 +93,11 @@ fn stop(
         let until = if killed { given_up } else { deadline };
         let [says, _] = alarm.wait([output, (exit, Want::Read)], Some(until))?;
         if says {
-            stage.pass_on(&mut |command, line| log.command_output(command, line));
+            stage.pass_on(&mut |command, line| log.command_output(command, line, sys::now()));
         }
         if stage.has_ended() {
             return Ok(stage.reap(killed, &mut |command, line| {
-                log.command_output(command, line)
+                log.command_output(command, line, sys::now())
             }));
         }
         if killed && sys::now() >= given_up {

@@ -233,10 +233,11 @@ impl House {
     }
 
     fn look(&mut self, ready: &Ready) {
+        let now = sys::now();
         for (at, stage) in self.stages.iter_mut().enumerate() {
             let log = &mut self.log;
             if ready.output[at] {
-                stage.pass_on(&mut |command, line| log.command_output(command, line));
+                stage.pass_on(&mut |command, line| log.command_output(command, line, now));
             }
         }
         for at in 0..self.stages.len() {
@@ -245,8 +246,9 @@ impl House {
                 let killed = std::mem::take(&mut self.killed[at]);
                 let (stage, log) = (&mut self.stages[at], &mut self.log);
                 let outcome = stage.reap(killed, &mut |command, line| {
-                    log.command_output(command, line)
+                    log.command_output(command, line, now)
                 });
+                log.count_left_out(now);
                 let command = stage.command();
                 self.hear(News::Ended(command, outcome));
             }

@@ -1,16 +1,30 @@
 //! The log of a process without a log thread: the guard, `putex finish`, a fatal exit. A line
 //! is written at once or dropped and counted; a reader is never waited for.
 
+use std::io;
+
+use ::log::Level;
+
 use super::format::Destination;
+use super::limit::{self, OutputLimit};
+use super::lost::LostLines;
 use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
-use crate::core::event::Level;
+use crate::core::event;
+use crate::core::time::Instant;
+use crate::sys;
 
-/// A longer line is cut: so many bytes fit into a pipe that has room at all.
-const LINE_MAX: usize = 4096;
+/// How much of the room for lines that are not read yet a line may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// Output of commands, and the count of lost lines.
+    Half,
+    /// Lines of the program.
+    All,
+}
 
-/// A log that never waits.
+/// A log that never waits. When it is dropped, it counts the output that it left out.
 #[derive(Debug)]
 pub struct DirectLog {
     destination: Destination,
@@ -18,7 +32,8 @@ pub struct DirectLog {
     stderr: Stderr,
     subject: String,
     lowest: u64,
-    dropped: u64,
+    limit: OutputLimit,
+    lost: LostLines,
 }
 
 impl DirectLog {
@@ -33,15 +48,16 @@ impl DirectLog {
             stderr: Stderr::open(),
             subject: subject.to_owned(),
             lowest,
-            dropped: 0,
+            limit: OutputLimit::new(),
+            lost: LostLines::default(),
         }
     }
 
     /// Has a file written by another process, so that a disk that stalls does not hold up
-    /// the caller either.
+    /// the caller either; also a pipe that cannot be opened again, which has little room.
     #[must_use]
     pub fn with_writer_process(mut self) -> DirectLog {
-        self.stderr = self.stderr.with_writer_process();
+        self.stderr = std::mem::take(&mut self.stderr).with_writer_process();
         self
     }
 
@@ -53,53 +69,81 @@ impl DirectLog {
     }
 
     /// Writes a line of the program's own, or drops and counts it.
-    pub fn say(&mut self, level: Level, text: &str) {
-        let number = match level {
-            Level::Error => 1,
-            Level::Warn => 2,
-            Level::Info => 3,
-            Level::Debug => 4,
-        };
-        if number <= self.lowest {
-            self.line(level, None, text);
+    pub fn say(&mut self, level: event::Level, text: &str) {
+        let level = Level::from(level);
+        if self.logs(level) {
+            self.line(level, None, text, sys::now());
         }
     }
 
-    /// Writes a line of a command's output.
-    pub fn command_output(&mut self, command: Command, line: &[u8]) {
-        if self.lowest >= 3 {
-            let line = String::from_utf8_lossy(line);
-            self.line(Level::Info, Some(command), line.trim_end_matches('\r'));
+    /// Writes a line of a command's output, unless the command writes too much. `now` decides
+    /// that.
+    pub fn command_output(&mut self, command: Command, line: &[u8], now: Instant) {
+        if !self.logs(Level::Info) {
+            return;
+        }
+        self.count_left_out(now);
+        if self.limit.admits(command, line.len(), now) {
+            let text = String::from_utf8_lossy(line);
+            self.line(Level::Info, Some(command), &text, now);
         }
     }
 
-    fn line(&mut self, level: Level, from: Option<Command>, text: &str) {
-        if self.dropped > 0 {
-            let note = format!(
-                "{} log lines were dropped: the log was not read",
-                self.dropped
-            );
-            if !self.write(Level::Warn, None, &note) {
-                self.dropped += 1;
-                return;
-            }
-            self.dropped = 0;
-        }
-        if !self.write(level, from, text) {
-            self.dropped += 1;
+    /// Counts the output that was left out more than a second ago. To be called when a
+    /// command has ended.
+    pub fn count_left_out(&mut self, now: Instant) {
+        self.count(now, false);
+    }
+
+    fn count(&mut self, now: Instant, at_once: bool) {
+        while let Some((command, count)) = self.limit.left_out(now, at_once) {
+            self.line(Level::Warn, Some(command), &limit::text(count), now);
         }
     }
 
-    fn write(&mut self, level: Level, from: Option<Command>, text: &str) -> bool {
-        let mut line = self.destination.line(&self.subject, level, from, text);
-        if line.len() > LINE_MAX {
-            line.truncate(LINE_MAX - 1);
-            line.push(b'\n');
+    fn logs(&self, level: Level) -> bool {
+        level as u64 <= self.lowest
+    }
+
+    fn line(&mut self, level: Level, from: Option<Command>, text: &str, now: Instant) {
+        if let Some(text) = self.lost.text(now, false)
+            && self
+                .write_into(Room::Half, Level::Warn, None, &text)
+                .is_ok()
+        {
+            self.lost.counted(now);
         }
-        if self.destination != Destination::Syslog {
-            return self.stderr.write(&line);
+        let room = from.map_or(Room::All, |_| Room::Half);
+        if let Err(error) = self.write_into(room, level, from, text) {
+            self.lost.add(&error);
         }
-        self.syslog.send(&line) || self.stderr.write(&without_priority(&line))
+    }
+
+    fn write_into(
+        &mut self,
+        room: Room,
+        level: Level,
+        from: Option<Command>,
+        text: &str,
+    ) -> io::Result<()> {
+        let line = self.destination.line(&self.subject, level, from, text);
+        let syslog = self.destination == Destination::Syslog;
+        if syslog && self.syslog.send(&line) {
+            return Ok(());
+        }
+        if room == Room::Half && self.stderr.is_half_full() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if syslog {
+            return self.stderr.write(&without_priority(&line));
+        }
+        self.stderr.write(&line)
+    }
+}
+
+impl Drop for DirectLog {
+    fn drop(&mut self) {
+        self.count(sys::now(), true);
     }
 }
 
@@ -108,28 +152,46 @@ mod tests {
     use std::fs::File;
     use std::io::{self, Read};
     use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
     use std::process;
+    use std::time::Duration;
 
     use super::*;
     use crate::sys;
 
-    /// A guard's log that writes to this stderr.
+    /// A log that writes to this stderr.
     fn log(stderr: Stderr) -> DirectLog {
-        DirectLog {
-            destination: Destination::Pipe,
-            syslog: SyslogSocket::default(),
-            stderr,
-            subject: "web".to_owned(),
-            lowest: 3,
-            dropped: 0,
-        }
+        let mut log = DirectLog::new(Destination::Pipe, "web", 3);
+        log.stderr = stderr;
+        log
+    }
+
+    /// A pipe as another user's, which cannot be opened again.
+    fn foreign_pipe() -> (io::PipeReader, Stderr) {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        (
+            reader,
+            Stderr::not_reopened(File::from(OwnedFd::from(writer))),
+        )
+    }
+
+    fn read(reader: &mut io::PipeReader) -> String {
+        let mut bytes = vec![0; 64 * 1024];
+        let count = reader.read(&mut bytes).expect("the lines are there");
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    }
+
+    fn has_lost(log: &DirectLog) -> bool {
+        log.lost
+            .text(Instant::from_boot(Duration::MAX), true)
+            .is_some()
     }
 
     /// Writes more than fits; returns the number of lines.
     fn fill_up(log: &mut DirectLog) -> u32 {
         let (long, mut said) = ("x".repeat(1000), 0);
-        while log.dropped == 0 {
-            log.say(Level::Info, &long);
+        while !has_lost(log) {
+            log.say(event::Level::Info, &long);
             said += 1;
         }
         said
@@ -137,22 +199,100 @@ mod tests {
 
     #[test]
     fn a_full_pipe_that_cannot_be_reopened_drops_lines_and_holds_nobody_up() {
-        let (mut reader, writer) = io::pipe().expect("a pipe");
-        let stderr = Stderr::not_reopened(File::from(OwnedFd::from(writer)));
+        let (mut reader, stderr) = foreign_pipe();
         let mut log = log(stderr);
         assert!(matches!(log.stderr, Stderr::Pipe { .. }), "{log:?}");
         let said = fill_up(&mut log);
         assert!(said > 16, "the pipe took {said} lines only");
-        log.say(Level::Info, "dropped too");
-        let mut heard = vec![0; 64 * 1024];
-        let count = reader.read(&mut heard).expect("the lines are there");
-        assert!(heard[..count].ends_with(b"xxx\n"));
-        log.say(Level::Warn, "written again");
-        let count = reader.read(&mut heard).expect("the lines are there");
-        let text = String::from_utf8_lossy(&heard[..count]);
+        log.say(event::Level::Info, "dropped too");
+        assert!(read(&mut reader).ends_with("xxx\n"));
+        log.say(event::Level::Warn, "written again");
         let wanted = "putex: web: warning: 2 log lines were dropped: the log was not read\n\
                       putex: web: warning: written again\n";
-        assert_eq!(text, wanted);
+        assert_eq!(read(&mut reader), wanted);
+    }
+
+    #[test]
+    fn output_of_commands_leaves_room_for_lines_of_putex() {
+        let (mut foreign, foreign_end) = foreign_pipe();
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let (mut reader_2, writer_2) = io::pipe().expect("a pipe");
+        let (_socket, sender) = UnixStream::pair().expect("sockets");
+        for writer in [&writer, &writer_2] {
+            rustix::io::ioctl_fionbio(writer, true).expect("it can be set");
+        }
+        let cases = [
+            (foreign_end, Some(&mut foreign)),
+            (Stderr::WriterProcess(writer), Some(&mut reader)),
+            (
+                Stderr::Reopened(File::from(OwnedFd::from(writer_2))),
+                Some(&mut reader_2),
+            ),
+            (Stderr::Socket(OwnedFd::from(sender)), None),
+        ];
+        for (stderr, reader) in cases {
+            let mut log = log(stderr);
+            // As much as is admitted in so many seconds.
+            for seconds in 0..100 {
+                let now = Instant::from_boot(Duration::from_secs(seconds));
+                for _ in 0..100 {
+                    log.command_output(Command::Stop, &[b'x'; 1000], now);
+                }
+            }
+            assert!(has_lost(&log), "{log:?}");
+            for _ in 0..6 {
+                log.lost = LostLines::default();
+                log.say(event::Level::Info, "stop failed");
+                assert!(!has_lost(&log), "{log:?}");
+            }
+            if let Some(reader) = reader {
+                assert!(
+                    read(reader).ends_with("putex: web: stop failed\n"),
+                    "{log:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn output_that_was_left_out_is_counted_by_the_second_and_at_the_end() {
+        let (mut out, writer) = io::pipe().expect("a pipe");
+        let mut log = log(Stderr::Reopened(File::from(OwnedFd::from(writer))));
+        let at = |ms| Instant::from_boot(Duration::from_millis(ms));
+        for number in 0..150 {
+            log.command_output(Command::Start, b"line\r", at(number));
+        }
+        log.count_left_out(at(999));
+        let text = read(&mut out);
+        assert_eq!(text, "putex: web: start: line\n".repeat(100));
+        log.count_left_out(at(1000));
+        let count = |lines| {
+            format!(
+                "putex: web: warning: start: {lines} lines of output were left out: more than \
+                 20 lines or 8 KiB a second\n"
+            )
+        };
+        assert_eq!(read(&mut out), count(50));
+        for _ in 0..21 {
+            log.command_output(Command::Start, b"x\x1b[2J", at(1001));
+        }
+        drop(log);
+        let rest = "putex: web: start: x?[2J\n".repeat(20) + &count(1);
+        assert_eq!(read(&mut out), rest);
+    }
+
+    #[test]
+    fn levels_that_are_not_logged_are_not_counted() {
+        let (mut out, writer) = io::pipe().expect("a pipe");
+        let mut log = log(Stderr::Reopened(File::from(OwnedFd::from(writer))));
+        log.configure(Destination::Pipe, "db", 2);
+        for _ in 0..1000 {
+            log.command_output(Command::Start, b"line", sys::now());
+        }
+        log.say(event::Level::Info, "not this");
+        log.say(event::Level::Warn, "this");
+        drop(log);
+        assert_eq!(read(&mut out), "putex: db: warning: this\n");
     }
 
     /// The lines for a file whose disk stalls stay in the pipe of the writer process.
@@ -172,9 +312,9 @@ mod tests {
             panic!("the writer process was left: {log:?}");
         };
         *pipe = writer;
-        log.say(Level::Info, "  written \\again");
+        log.say(event::Level::Info, "  written \\again");
         drop((log, reader));
-        let deadline = sys::now().after(std::time::Duration::from_secs(20));
+        let deadline = sys::now().after(Duration::from_secs(20));
         let wanted = "putex: web: warning: 1 log lines were dropped: the log was not read\n\
                       putex: web:   written \\again\n";
         while std::fs::read_to_string(&path).expect("it is text") != wanted {

@@ -5,14 +5,23 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use ::log::Level;
+
 use super::syslog::SyslogSocket;
 use crate::core::command::Command;
-use crate::core::event::Level;
+use crate::core::event;
+use crate::core::text::sanitize;
 use crate::exit::Exit;
 use crate::sys;
 
 /// The facility `daemon`, as syslog(3) counts.
 const DAEMON: u8 = 3 << 3;
+
+/// The longest line, in bytes, with its end: a pipe takes so many as a whole or not at all.
+const LINE_MAX: usize = 4096;
+
+/// The longest text in a line, in bytes: the rest of a line is shorter than the difference.
+const TEXT_MAX: usize = LINE_MAX - 64;
 
 /// Where the log goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,31 +62,26 @@ impl Destination {
         if syslog { Destination::Syslog } else { self }
     }
 
-    /// Returns a line. `subject` is the key.
+    /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
     #[must_use]
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
         let mark = match level {
             Level::Error => "error: ",
             Level::Warn => "warning: ",
             Level::Info => "",
-            Level::Debug => "debug: ",
+            Level::Debug | Level::Trace => "debug: ",
         };
         let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
         self.frame(level, &format!("{subject}: {mark}{from}{text}"))
     }
 
-    /// Returns a line about the log itself.
-    #[must_use]
-    pub fn line_about_log(self, text: &str) -> Vec<u8> {
-        self.frame(Level::Warn, text)
-    }
-
     fn frame(self, level: Level, text: &str) -> Vec<u8> {
+        let text = one_line(text);
         let priority = match level {
             Level::Error => 3,
             Level::Warn => 4,
             Level::Info => 6,
-            Level::Debug => 7,
+            Level::Debug | Level::Trace => 7,
         };
         match self {
             Destination::Journal => format!("<{priority}>{text}\n"),
@@ -129,10 +133,41 @@ impl Destination {
     }
 }
 
+/// Returns the text as it may stand in a line.
+fn one_line(text: &str) -> String {
+    let text = text.trim_end_matches(['\r', '\n']);
+    let mut text = sanitize(&text.replace(['\t', '\n'], " "));
+    if text.len() > TEXT_MAX {
+        let ends = (0..=TEXT_MAX - "...".len()).rev();
+        let mut ends = ends.filter(|end| text.is_char_boundary(*end));
+        text.truncate(ends.next().unwrap_or(0));
+        text.push_str("...");
+    }
+    text
+}
+
+impl From<event::Level> for Level {
+    fn from(level: event::Level) -> Level {
+        match level {
+            event::Level::Error => Level::Error,
+            event::Level::Warn => Level::Warn,
+            event::Level::Info => Level::Info,
+            event::Level::Debug => Level::Debug,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::syslog::without_priority;
     use super::*;
+
+    const ALL: [Destination; 4] = [
+        Destination::Journal,
+        Destination::Syslog,
+        Destination::TerminalOrFile,
+        Destination::Pipe,
+    ];
 
     #[test]
     fn each_reader_gets_the_parts_that_it_does_not_add_itself() {
@@ -154,6 +189,31 @@ mod tests {
         let (time, rest) = timed.split_once(' ').expect("a time");
         assert_eq!(rest, "putex: db: warning: stop: hello\n");
         assert_eq!(time.len(), "2026-11-21T15:35:30.123Z".len(), "{time}");
+    }
+
+    #[test]
+    fn whatever_is_in_a_text_it_stays_one_line_that_a_pipe_takes() {
+        let line = |text: &str| {
+            let line = Destination::Pipe.line("db", Level::Info, None, text);
+            String::from_utf8(line).expect("it is text")
+        };
+        assert_eq!(line("one\ntwo\tthree\r\n"), "putex: db: one two three\n");
+        assert_eq!(line("a\rb\u{1b}[2J\0"), "putex: db: a?b?[2J?\n");
+        for (text, subject) in [("x", "key"), ("\u{e9}", "key"), ("\u{65e5}", "k\ny")] {
+            let (long, mark) = (text.repeat(LINE_MAX), Some(Command::LastResort));
+            for destination in ALL {
+                let line = destination.line(subject, Level::Error, mark, &long);
+                assert!(line.len() <= LINE_MAX, "{} bytes", line.len());
+                assert!(line.len() > LINE_MAX - 100, "{} bytes", line.len());
+                let line = String::from_utf8(line).expect("no letter is cut");
+                let (text, end) = (
+                    line.trim_end_matches('\n'),
+                    destination != Destination::Syslog,
+                );
+                assert!(text.ends_with("...") && !text.contains('\n'), "{line}");
+                assert_eq!(line.ends_with('\n'), end, "{line}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! | `queue` | the agent's log: a queue, and a thread that waits for the reader |
 //! | `direct` | the log of all other processes: written at once, a reader is never waited for |
 //! | `stderr` | writing to stderr without blocking |
+//! | `limit` | the limit on the output of commands |
+//! | `lost` | counting the lines that were lost |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
 //! The crate `log` has the same name: outside the root of this crate `log::warn!` is that
@@ -15,6 +17,8 @@
 mod direct;
 mod fatal;
 mod format;
+mod limit;
+mod lost;
 mod queue;
 mod stderr;
 mod syslog;

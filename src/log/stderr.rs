@@ -8,19 +8,22 @@
 //! lines from a pipe.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
 use rustix::fs::OFlags;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, sockopt};
 use rustix::pipe::SpliceFlags;
 
-use crate::sys;
+use crate::sys::{self, raw};
+
+/// Pages of a pipe, unless its size was changed.
+const PIPE_PAGES: u32 = 16;
 
 /// How stderr is written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Stderr {
     /// It was opened again, without blocking.
     Reopened(File),
@@ -32,12 +35,15 @@ pub(super) enum Stderr {
         stderr: File,
         /// The own pipe, which is empty between two lines.
         own: (PipeReader, PipeWriter),
+        /// Lines since the pipe was empty. Each takes a page of it, however short.
+        lines: u32,
     },
     /// A file or terminal.
     MayBlock(File),
     /// The pipe of a process that writes the file.
     WriterProcess(PipeWriter),
     /// It is closed, or cannot be written without blocking.
+    #[default]
     None,
 }
 
@@ -76,38 +82,83 @@ impl Stderr {
             return Stderr::MayBlock(stderr);
         }
         match io::pipe() {
-            Ok(own) => Stderr::Pipe { stderr, own },
+            Ok(own) => Stderr::Pipe {
+                stderr,
+                own,
+                lines: 0,
+            },
             Err(_) => Stderr::None,
         }
     }
 
-    /// Starts a writer process if stderr is a file.
+    /// Starts a writer process if stderr is a file, or a pipe that cannot be opened again.
     pub(super) fn with_writer_process(self) -> Stderr {
-        if let Stderr::MayBlock(file) = &self
-            && file.metadata().is_ok_and(|metadata| metadata.is_file())
-            && let Ok(pipe) = start_writer_process(file)
-        {
-            return Stderr::WriterProcess(pipe);
+        let file = match &self {
+            Stderr::MayBlock(file) if file.metadata().is_ok_and(|file| file.is_file()) => file,
+            Stderr::Pipe { stderr, .. } => stderr,
+            Stderr::MayBlock(_)
+            | Stderr::Reopened(_)
+            | Stderr::Socket(_)
+            | Stderr::WriterProcess(_)
+            | Stderr::None => return self,
+        };
+        match start_writer_process(file) {
+            Ok(pipe) => Stderr::WriterProcess(pipe),
+            // Better a file that may stall than none.
+            Err(_) => self,
         }
-        // Better a file that may stall than none.
-        self
     }
 
-    /// Returns whether the whole line was written.
-    pub(super) fn write(&mut self, line: &[u8]) -> bool {
-        match self {
-            Stderr::Reopened(file) => file.write(line).is_ok_and(|count| count == line.len()),
+    /// Writes a whole line. The error is [`ErrorKind::WouldBlock`] if there is no room.
+    pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let written = match self {
+            Stderr::Reopened(file) => file.write(line)?,
             // A pipe takes a line of this length as a whole or not at all.
-            Stderr::WriterProcess(pipe) => pipe.write(line).is_ok(),
+            Stderr::WriterProcess(pipe) => pipe.write(line)?,
             Stderr::Socket(socket) => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                rustix::net::send(socket, line, flags).is_ok()
+                rustix::net::send(socket, line, flags)?
             }
-            Stderr::Pipe { stderr, own } => splice_line(stderr, own, line),
-            Stderr::MayBlock(file) => sys::has_room(&*file) && file.write_all(line).is_ok(),
-            Stderr::None => false,
+            Stderr::Pipe { stderr, own, lines } => {
+                *lines = if unread(&*stderr) == 0 { 1 } else { *lines + 1 };
+                splice_line(stderr, own, line)?
+            }
+            Stderr::MayBlock(file) if sys::has_room(&*file) => {
+                return file.write_all(line);
+            }
+            Stderr::MayBlock(_) => 0,
+            Stderr::None => return Err(ErrorKind::NotConnected.into()),
+        };
+        if written == line.len() {
+            return Ok(());
+        }
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    /// Returns whether half of the room for lines that are not read yet is taken.
+    pub(super) fn is_half_full(&self) -> bool {
+        match self {
+            Stderr::Reopened(file) => is_half_full(file),
+            Stderr::WriterProcess(pipe) => is_half_full(pipe),
+            Stderr::Pipe { stderr, lines, .. } => *lines >= PIPE_PAGES / 2 && unread(stderr) > 0,
+            Stderr::Socket(socket) => {
+                let room = sockopt::socket_send_buffer_size(socket).unwrap_or(0);
+                raw::unsent(socket).is_ok_and(|unsent| unsent > room / 2)
+            }
+            Stderr::MayBlock(_) | Stderr::None => false,
         }
     }
+}
+
+/// Returns how many bytes in a pipe are not read yet.
+fn unread(pipe: impl AsFd) -> u64 {
+    rustix::io::ioctl_fionread(pipe).unwrap_or(0)
+}
+
+fn is_half_full(pipe: impl AsFd) -> bool {
+    // A terminal has no size.
+    let size = rustix::pipe::fcntl_getpipe_size(&pipe);
+    size.is_ok_and(|size| unread(&pipe) > size as u64 / 2)
 }
 
 /// The writer process. It ignores what ends other processes, as the guard does, survives a
@@ -129,16 +180,17 @@ fn start_writer_process(file: &File) -> io::Result<PipeWriter> {
     Ok(writer)
 }
 
-/// Moves the line through our own pipe into stderr.
-fn splice_line(stderr: &File, own: &mut (PipeReader, PipeWriter), line: &[u8]) -> bool {
-    let (reader, writer) = own;
-    if writer.write_all(line).is_err() {
-        return false;
-    }
+/// Moves the line through our own pipe into stderr; returns how many bytes.
+fn splice_line(
+    stderr: &File,
+    (reader, writer): &mut (PipeReader, PipeWriter),
+    line: &[u8],
+) -> io::Result<usize> {
+    writer.write_all(line)?;
     let flags = SpliceFlags::NONBLOCK;
     let moved = rustix::pipe::splice(&*reader, None, stderr, None, line.len(), flags);
-    let moved = moved.unwrap_or(0);
     // The own pipe is emptied again.
-    let mut rest = vec![0; line.len() - moved];
-    reader.read_exact(&mut rest).is_ok() && rest.is_empty()
+    let mut rest = vec![0; line.len() - moved.unwrap_or(0)];
+    reader.read_exact(&mut rest)?;
+    Ok(moved?)
 }

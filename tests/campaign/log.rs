@@ -17,7 +17,7 @@ use crate::support::log::PipeReader;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What is counted: how it is called, and what the line has in it.
-pub(crate) const COUNTED: [(&str, &str); 11] = [
+pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("adoptions", "taking -> active: adopted as revision"),
     (
         "guard: agent gone, service stopped",
@@ -36,6 +36,7 @@ pub(crate) const COUNTED: [(&str, &str); 11] = [
     ("service may still run", "MAY STILL RUN"),
     ("woken late", "woke "),
     ("log lines dropped and counted", "log lines were dropped"),
+    ("output left out", "lines of output were left out"),
     (
         "agents that cannot be adopted from",
         "a restarted agent will not know this one",

@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Lines of a health check that has much to say.
 const CHATTER: usize = 1000;
 
+/// The length of each: a pipe is full after some seconds.
+const CHATTER_BYTES: usize = 400;
+
 /// What a line of chatter begins with.
 pub(crate) const CHATTER_LINE: &str = "the health check has much to say";
 
@@ -178,7 +181,7 @@ impl Service {
         if self.is(Flaw::CheckChatters) {
             let mut out = std::io::stdout().lock();
             for _ in 0..CHATTER {
-                let _ = writeln!(out, "{CHATTER_LINE} about a service that is quite well");
+                let _ = writeln!(out, "{CHATTER_LINE:.<CHATTER_BYTES$}");
             }
         }
         !self.hang(Flaw::CheckHangs) && !self.is(Flaw::CheckFails)

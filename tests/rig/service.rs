@@ -9,6 +9,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::support::sandbox::Sandbox;
 
+/// The length of a line that the health check writes without need, in bytes.
+pub(crate) const CHATTER_BYTES: usize = 400;
+
 /// One host's service.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -111,7 +114,7 @@ impl Service {
 
     /// Makes the health check print so many lines, or none.
     pub(crate) fn set_chatter(&self, lines: usize) {
-        let line = "the health check has much to say about a service that is quite well\n";
+        let line = format!("{:.<CHATTER_BYTES$}\n", "the health check has much to say ");
         self.put("chatter", (lines > 0).then(|| line.repeat(lines)));
     }
 

@@ -1,5 +1,6 @@
 //! 3h, 3i, 3j: a log that nobody reads, a machine with no time left, threads that panic.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +9,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::rig::host::plans;
+use crate::rig::host::{Host, plans};
 use crate::rig::report::{Report, story};
 use crate::rig::scenarios::guard::{check_takeover, kill_agent};
 use crate::rig::scene::Scene;
+use crate::rig::service::CHATTER_BYTES;
 use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
@@ -25,17 +27,22 @@ pub(crate) const THREADS: [&str; 6] = [
     "putex-log",
 ];
 
-/// More lines a check than the pipe and the agent's queue take together.
+/// Many more lines a check than the log takes.
 const CHATTER: usize = 3000;
 
-/// Nobody reads what the active agent says, for 3T, while it has much to say: renewals go
-/// on and nothing moves. Then the agent is killed, with the pipe full: its guard is not
-/// held up by that.
+/// The size of the pipe to a reader that does not read, in bytes: small, since of all that the
+/// commands write little is logged.
+const PIPE_BYTES: usize = 4096;
+
+/// Nobody reads the log of the active agent, for 3T, while a command writes much: the pipe is
+/// full, renewals go on and nothing moves. Then the agent is killed, with the pipe full: its
+/// guard is not held up by that.
 pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
     story("3h: nobody reads the log", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
             let active = scene.settle()?;
             let host = &scene.hosts[active];
+            let pipe = small_pipe(host)?;
             let muted_at = now();
             host.set_reading(false);
             host.service.set_chatter(CHATTER);
@@ -45,22 +52,24 @@ pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
             let renewed_at = renewal.map_or(muted_at, |renewal| renewal.at);
             let since = now().saturating_sub(renewed_at);
             report.check_at_most("last renewal beside a full log", since, scene.timing.r * 2);
+            report.check(is_full(&pipe), || "the pipe is not full".to_owned());
             let read_at = now();
             host.set_reading(true);
-            let many = || Some(dropped(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
+            let many =
+                || Some(left_out(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
             let lost = wait_until(read_at + scene.timing.patience(), many);
             report.check(lost.is_some(), || {
-                let lost = dropped(&host.said_since(muted_at));
-                format!("only {lost} dropped lines were counted")
+                let lost = left_out(&host.said_since(muted_at));
+                format!("only {lost} lines that were left out were counted")
             });
             report.note(format!(
-                "{} dropped lines were counted",
+                "{} lines that were left out were counted",
                 lost.unwrap_or_default()
             ));
 
             host.set_reading(false);
-            let window = scene.timing.lock_time();
             scene.check_nothing_moves(report, read_at, window);
+            report.check(is_full(&pipe), || "the pipe is not full again".to_owned());
             let killed_at = kill_agent(scene, active);
             let taken = check_takeover(scene, report, active, killed_at);
             scene.hosts[active].service.set_chatter(0);
@@ -163,10 +172,25 @@ impl Drop for Busy {
     }
 }
 
-/// Returns how many lines the agent says that it has dropped.
-fn dropped(lines: &[String]) -> usize {
+/// Returns the stderr of a host's agent, as a pipe of few bytes.
+fn small_pipe(host: &Host) -> Result<File, String> {
+    let path = format!("/proc/{}/fd/2", host.pid().ok_or("the agent has ended")?);
+    let pipe = File::options().write(true).open(path);
+    let pipe = pipe.map_err(|error| format!("no stderr: {error}"))?;
+    rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES).map_err(|error| error.to_string())?;
+    Ok(pipe)
+}
+
+/// Returns whether no line of the chatter, with what stands before it, fits into a pipe.
+fn is_full(pipe: &File) -> bool {
+    let unread = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
+    unread + CHATTER_BYTES as u64 + 100 > PIPE_BYTES as u64
+}
+
+/// Returns how many lines of output the agent counts that it left out.
+fn left_out(lines: &[String]) -> usize {
     let counts = lines.iter().filter_map(|line| {
-        let (before, _) = line.split_once(" log lines were dropped")?;
+        let (before, _) = line.split_once(" lines of output were left out")?;
         before.rsplit(' ').next()?.parse::<usize>().ok()
     });
     counts.sum()

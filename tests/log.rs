@@ -1,0 +1,208 @@
+//! The log of an agent whose commands write too much, or write control characters, and whose
+//! log is not read or cannot be written: one agent on a directory.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::agent::Agent;
+use support::clock::{until_true, wait_until};
+use support::sandbox::Sandbox;
+
+/// The largest log of a few seconds in which commands write as fast as they can, in bytes.
+const LOG_MAX: u64 = 128 * 1024;
+
+/// The line that an agent logs at a SIGHUP.
+const AT_HUP: &str = "SIGHUP: nothing to reload";
+
+/// More lines than the queue and a small pipe hold.
+const HUPS: u32 = 3000;
+
+/// The commands of an agent. In them, `$D` is the folder of the sandbox.
+struct Scripts {
+    check: &'static str,
+    start: &'static str,
+    stop: &'static str,
+}
+
+/// Starts an agent whose stderr is a file of this sandbox.
+fn start(sandbox: &Sandbox, scripts: &Scripts) -> Agent {
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(sandbox.join("log"));
+    start_with_stderr(sandbox, scripts, log.expect("a file"))
+}
+
+fn start_with_stderr(
+    sandbox: &Sandbox,
+    scripts: &Scripts,
+    stderr: impl Into<std::process::Stdio>,
+) -> Agent {
+    let mut command = sandbox.putex();
+    command
+        .args(["agent", "--key", "web", "--token", "one"])
+        .args(["-r", "300ms", "-c", "10"])
+        .arg("--dir")
+        .arg(sandbox.join("lock"))
+        .args(["--healthcheck", scripts.check])
+        .args(["--start", scripts.start, "--stop", scripts.stop])
+        .env("D", sandbox.text());
+    Agent::start_with_stderr(&mut command, stderr).expect("the agent can be run")
+}
+
+fn log_of(sandbox: &Sandbox) -> Vec<u8> {
+    fs::read(sandbox.join("log")).expect("it is there")
+}
+
+/// Waits until the guard has written its last line too.
+fn wait_for_end(sandbox: &Sandbox, mut agent: Agent) {
+    let (status, _) = agent.wait_end();
+    assert_eq!(
+        status,
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&log_of(sandbox))
+    );
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+}
+
+/// Checks that each change of state follows the one before; returns how many there are.
+fn check_changes(log: &str) -> usize {
+    let changes: Vec<_> = log.lines().filter_map(change).collect();
+    for two in changes.windows(2) {
+        assert_eq!(two[0].1, two[1].0, "a change is missing:\n{log}");
+    }
+    changes.len()
+}
+
+/// Returns the states in `time putex: web: standby -> taking: why`.
+fn change(line: &str) -> Option<(&str, &str)> {
+    let (before, after) = line.split_once(" -> ")?;
+    Some((before.rsplit(' ').next()?, after.split(':').next()?))
+}
+
+#[test]
+fn commands_that_write_without_end_do_not_fill_the_log() {
+    let sandbox = Sandbox::new("flood");
+    let scripts = Scripts {
+        check: "timeout 0.1 yes healthcheck; true",
+        start: "test -e $D/up || timeout 2 yes start; echo >$D/up",
+        stop: "timeout 1 yes stop; rm -f $D/up",
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.signal(Signal::TERM);
+    wait_for_end(&sandbox, agent);
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    let length = log.len() as u64;
+    assert!(length < LOG_MAX, "{length} bytes");
+    assert!(check_changes(&log) >= 4, "{log}");
+    assert!(log.contains("the lock is released"), "{log}");
+    for command in ["healthcheck", "start", "stop"] {
+        let own = |line: &&str| line.contains(&format!(": {command}: "));
+        let left_out = |line: &&str| line.contains(" lines of output were left out");
+        assert!(
+            log.lines().filter(own).any(|line| left_out(&line)),
+            "{command}:\n{log}"
+        );
+    }
+    assert!(!log.contains("was not read"), "{log}");
+}
+
+#[test]
+fn control_characters_of_commands_do_not_reach_the_log() {
+    let sandbox = Sandbox::new("escape");
+    // The third escape is CSI in one character. A carriage return before the end of a line
+    // is not shown at all.
+    let print = r"printf 'a\033[2Jb\007c\302\2331md\rforged\000\342\200\256e\tf\r\n'; ";
+    let script = |command: &str| -> &'static str { format!("{print}{command}").leak() };
+    let scripts = Scripts {
+        check: script("true"),
+        start: script("echo >$D/up"),
+        stop: script("rm -f $D/up"),
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.signal(Signal::TERM);
+    wait_for_end(&sandbox, agent);
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    for command in ["healthcheck", "start", "stop"] {
+        let wanted = format!("{command}: a?[2Jb?c?1md?forged??e f\n");
+        assert!(log.contains(&wanted), "{log:?}");
+    }
+    let wrong = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+    assert!(!log.contains(wrong), "{log:?}");
+}
+
+#[test]
+fn lines_that_nobody_read_are_counted() {
+    let sandbox = Sandbox::new("unread");
+    let scripts = Scripts {
+        check: "true",
+        start: "echo >$D/up",
+        stop: "rm -f $D/up",
+    };
+    let (mut reader, writer) = io::pipe().expect("a pipe");
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("it can be set");
+    let mut agent = start_with_stderr(&sandbox, &scripts, writer);
+    until_true("the service", || sandbox.join("up").exists());
+    for _ in 0..HUPS {
+        agent.signal(Signal::HUP);
+        // Signals that come together are one.
+        thread::sleep(Duration::from_micros(300));
+    }
+    let reading = thread::spawn(move || {
+        let mut log = String::new();
+        reader.read_to_string(&mut log).expect("it is text");
+        log
+    });
+    agent.signal(Signal::TERM);
+    let (status, _) = agent.wait_end();
+    let log = reading.join().expect("it reads");
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.matches(AT_HUP).count() > 1000, "{log}");
+    let counts = log.matches("log lines were dropped: the log was not read");
+    assert!((1..=3).contains(&counts.count()), "{log}");
+}
+
+#[test]
+fn lines_that_could_not_be_written_are_not_called_unread() {
+    let sandbox = Sandbox::new("limit");
+    let path = sandbox.join("log");
+    let mut command = sandbox.command("/bin/sh");
+    let script = "ulimit -f 1; exec \"$0\" agent --key web --token one -r 300ms --dir $D/lock \
+                  --start 'echo >$D/up' --stop true";
+    command
+        .args(["-c", script])
+        .arg(support::programs::putex())
+        .env("D", sandbox.text());
+    let log = OpenOptions::new().append(true).create(true).open(&path);
+    let agent = Agent::start_with_stderr(&mut command, log.expect("a file"));
+    let agent = agent.expect("the agent can be run");
+    until_true("the service", || sandbox.join("up").exists());
+    let length = || fs::metadata(&path).expect("it is there").len();
+    // A shell counts in blocks of 512 or 1024 bytes.
+    until_true("a full file", || {
+        agent.signal(Signal::HUP);
+        [512, 1024].contains(&length())
+    });
+    agent.signal(Signal::HUP);
+    let until = support::clock::now() + Duration::from_millis(100);
+    wait_until::<()>(until, || None);
+    File::options()
+        .write(true)
+        .truncate(true)
+        .open(&path)
+        .expect("it is there");
+    until_true("the count", || {
+        agent.signal(Signal::HUP);
+        let log = fs::read_to_string(&path).expect("it is text");
+        assert!(!log.contains("was not read"), "{log}");
+        log.contains("log lines were dropped: the log could not be written: File too large")
+    });
+}
