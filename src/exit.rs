@@ -9,11 +9,11 @@ pub enum Exit {
     Success,
     /// The command line is wrong.
     Usage,
-    /// The store is out of reach; said by a command that does not go on trying.
+    /// The store is out of reach, and the command does not go on trying.
     Unreachable,
     /// The service could not be stopped.
     NotStopped,
-    /// The system refused what every agent needs: threads, descriptors.
+    /// The system lacks a resource that every agent needs: threads, descriptors.
     System,
     /// The server refused the credentials.
     Credentials,

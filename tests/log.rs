@@ -5,6 +5,7 @@ mod support;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ use support::clock::{until_true, wait_until};
 use support::sandbox::Sandbox;
 
 /// The largest log of a few seconds in which commands write as fast as they can, in bytes.
-const LOG_MAX: u64 = 128 * 1024;
+const LOG_MAX: usize = 128 * 1024;
+
+/// The end of the line that counts the rest.
+const LEFT_OUT: &str = " lines of output were left out: more than 20 lines or 8 KiB a second";
 
 /// The line that an agent logs at a SIGHUP.
 const AT_HUP: &str = "SIGHUP: nothing to reload";
@@ -38,21 +42,23 @@ fn start(sandbox: &Sandbox, scripts: &Scripts) -> Agent {
     start_with_stderr(sandbox, scripts, log.expect("a file"))
 }
 
-fn start_with_stderr(
-    sandbox: &Sandbox,
-    scripts: &Scripts,
-    stderr: impl Into<std::process::Stdio>,
-) -> Agent {
+fn start_with_stderr(sandbox: &Sandbox, scripts: &Scripts, stderr: impl Into<Stdio>) -> Agent {
+    let mut command = putex(sandbox, "agent", scripts);
+    Agent::start_with_stderr(&mut command, stderr).expect("the agent can be run")
+}
+
+/// Prepares a command of putex with these options of an agent.
+fn putex(sandbox: &Sandbox, subcommand: &str, scripts: &Scripts) -> Command {
     let mut command = sandbox.putex();
     command
-        .args(["agent", "--key", "web", "--token", "one"])
+        .args([subcommand, "--key", "web", "--token", "one"])
         .args(["-r", "300ms", "-c", "10"])
         .arg("--dir")
         .arg(sandbox.join("lock"))
         .args(["--healthcheck", scripts.check])
         .args(["--start", scripts.start, "--stop", scripts.stop])
         .env("D", sandbox.text());
-    Agent::start_with_stderr(&mut command, stderr).expect("the agent can be run")
+    command
 }
 
 fn log_of(sandbox: &Sandbox) -> Vec<u8> {
@@ -69,6 +75,11 @@ fn wait_for_end(sandbox: &Sandbox, mut agent: Agent) {
         String::from_utf8_lossy(&log_of(sandbox))
     );
     until_true("the end of the guard", || sandbox.processes().is_empty());
+}
+
+fn check_length(log: &str) {
+    let length = log.len();
+    assert!(length < LOG_MAX, "{length} bytes");
 }
 
 /// Checks that each change of state follows the one before; returns how many there are.
@@ -99,19 +110,57 @@ fn commands_that_write_without_end_do_not_fill_the_log() {
     agent.signal(Signal::TERM);
     wait_for_end(&sandbox, agent);
     let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
-    let length = log.len() as u64;
-    assert!(length < LOG_MAX, "{length} bytes");
+    check_length(&log);
     assert!(check_changes(&log) >= 4, "{log}");
     assert!(log.contains("the lock is released"), "{log}");
     for command in ["healthcheck", "start", "stop"] {
         let own = |line: &&str| line.contains(&format!(": {command}: "));
-        let left_out = |line: &&str| line.contains(" lines of output were left out");
+        let left_out = |line: &&str| line.contains(LEFT_OUT);
         assert!(
             log.lines().filter(own).any(|line| left_out(&line)),
             "{command}:\n{log}"
         );
     }
     assert!(!log.contains("was not read"), "{log}");
+}
+
+#[test]
+fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
+    let sandbox = Sandbox::new("guard");
+    let scripts = Scripts {
+        check: "true",
+        start: "echo >$D/up",
+        stop: "test ! -e $D/up || timeout 2 yes; rm -f $D/up",
+    };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    agent.kill();
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    check_length(&log);
+    assert!(log.contains("the agent is gone: stopping"), "{log}");
+    assert!(log.contains("the service is down"), "{log}");
+    assert!(log.contains(LEFT_OUT), "{log}");
+    assert!(!log.contains("was not read"), "{log}");
+}
+
+#[test]
+fn a_stop_that_writes_without_end_does_not_fill_the_log_of_finish() {
+    let sandbox = Sandbox::new("finish");
+    let scripts = Scripts {
+        check: "true",
+        start: "true",
+        stop: "timeout 2 yes",
+    };
+    let run = sandbox.run(&mut putex(&sandbox, "finish", &scripts));
+    assert_eq!(run.status, Some(70), "{}", run.said);
+    check_length(&run.said);
+    assert!(
+        run.said.contains("finish: stop failed: exit status 124"),
+        "{}",
+        run.said
+    );
+    assert!(run.said.contains(LEFT_OUT), "{}", run.said);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::core::event::Level;
 use crate::core::time::Instant;
+use crate::log::one_line;
 use crate::sys;
 
 /// Keepalives in the period after which the manager takes the agent for dead: one of them
@@ -42,7 +43,7 @@ pub struct ManagerEnvironment {
 #[derive(Debug)]
 pub(super) struct NotifySocket {
     address: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager was told that the agent stands by.
+    /// The manager knows that the agent stands by.
     ready: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ pub struct ServiceManager {
     descriptor: Option<OwnedFd>,
     /// The interval of keepalives, and when the next is due.
     keepalive: Option<(Duration, Instant)>,
-    /// The last line of the log, and whether the manager was told of it.
+    /// The last line of the log, and whether the manager has got it.
     status: String,
     sent: bool,
 }
@@ -137,12 +138,12 @@ impl ServiceManager {
                 Some((states, why)) if states.contains(" -> ") => why,
                 _ => text,
             };
-            self.status = status.replace('\n', " ");
+            self.status = one_line(status);
             self.sent = false;
         }
     }
 
-    /// Sends what is new after a turn.
+    /// Sends `READY=1` when the agent stands by for the first time, and a new status.
     pub(super) fn notify(&mut self, state: &str, stands_by: bool) {
         if !stands_by && self.sent {
             return;

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::sys::raw;
 
-/// What all threads have in common but the log's.
+/// The settings of all threads but the log's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads {
     /// They run with real-time priority, as far as that is permitted.

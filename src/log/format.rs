@@ -37,7 +37,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Finds out what stderr is. `journal` is `JOURNAL_STREAM`: the device and inode
+    /// Returns the kind of stderr. `journal` is `JOURNAL_STREAM`: the device and inode
     /// of the journal's socket, which stderr may have left since.
     #[must_use]
     pub fn of_stderr(journal: Option<&str>) -> Destination {
@@ -133,8 +133,8 @@ impl Destination {
     }
 }
 
-/// Returns the text as it may stand in a line.
-fn one_line(text: &str) -> String {
+/// Returns a text of any origin as it may stand in a line: sanitized, and not too long.
+pub(crate) fn one_line(text: &str) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
     let mut text = sanitize(&text.replace(['\t', '\n'], " "));
     if text.len() > TEXT_MAX {

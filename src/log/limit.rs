@@ -24,8 +24,8 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct OutputLimit([Allowance; Command::ALL.len()]);
 
-/// What may be logged of one command. Once a line was left out, so are all that follow in the
-/// same second: what is logged has no gaps.
+/// The output that one command may still log. Once a line was left out, the rest of the same
+/// second is left out too, so that the lines logged have no gaps.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     /// The second began here; `None` before the first line.
@@ -97,7 +97,7 @@ fn add(left: u64, seconds: u64, per_second: u64, most: u64) -> u64 {
         .min(most)
 }
 
-/// Returns the text of the line that counts what was left out.
+/// Returns the text of the line that counts the lines left out.
 pub(super) fn text(left_out: u64) -> String {
     let kib = BYTES_PER_SECOND / 1024;
     format!(

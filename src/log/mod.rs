@@ -26,4 +26,5 @@ mod syslog;
 pub use self::direct::DirectLog;
 pub(crate) use self::fatal::{FatalLog, panic_if_asked};
 pub use self::format::Destination;
+pub(crate) use self::format::one_line;
 pub use self::queue::LogQueue;

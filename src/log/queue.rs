@@ -36,11 +36,11 @@ pub struct LogQueue {
     alarm: Alarm,
 }
 
-/// How the log thread and an ending process tell each other.
+/// The state of the log thread and an ending process.
 struct Ending {
     /// Nothing more will be logged.
     begun: AtomicBool,
-    /// All that was logged is written.
+    /// All lines are written.
     written: Waker,
 }
 
@@ -131,12 +131,12 @@ impl LogQueue {
             unread: AtomicU64::new(0),
             limit: Mutex::new(OutputLimit::new()),
         });
-        let (of_thread, told) = (Arc::clone(&logger), Arc::clone(&ending));
+        let (writer, its_ending) = (Arc::clone(&logger), Arc::clone(&ending));
         thread::Builder::new()
             .name("putex-log".to_owned())
             .spawn(move || {
-                of_thread.write_lines(&queued, &told.begun);
-                told.written.wake();
+                writer.write_lines(&queued, &its_ending.begun);
+                its_ending.written.wake();
             })?;
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(level);
@@ -147,8 +147,7 @@ impl LogQueue {
         })
     }
 
-    /// Waits until what was logged is written, or for as long as a reader may be
-    /// waited for.
+    /// Waits until all lines are written, for half a second at the longest.
     pub fn end(self) {
         let now = sys::now();
         self.logger.count_left_out(now, true);
@@ -157,7 +156,7 @@ impl LogQueue {
         // there is no room for it, the thread need not be woken and looks by itself.
         let _ = self.logger.lines.try_send(Vec::new());
         let fds = [(self.ending.written.as_fd(), Want::Read)];
-        // The process ends, whatever came of it.
+        // The process ends even if the wait fails.
         let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
     }
 }
@@ -190,8 +189,7 @@ impl Logger {
     }
 }
 
-/// Writes a line and waits for whoever reads it. What syslog does not take goes to
-/// stderr.
+/// Writes a line and waits for its reader. A line that syslog does not take goes to stderr.
 fn write(line: &[u8], syslog: Option<&mut SyslogSocket>) -> io::Result<()> {
     let Some(syslog) = syslog else {
         return io::stderr().write_all(line);

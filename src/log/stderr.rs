@@ -161,8 +161,8 @@ fn is_half_full(pipe: impl AsFd) -> bool {
     size.is_ok_and(|size| unread(&pipe) > size as u64 / 2)
 }
 
-/// The writer process. It ignores what ends other processes, as the guard does, survives a
-/// full disk, and ends when the pipe is closed.
+/// The writer process. It ignores the signals that end other processes, as the guard does,
+/// survives a full disk, and ends when the pipe is closed.
 const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
     while IFS= read -r line; do printf '%s\\n' \"$line\"; done >&2";
 
