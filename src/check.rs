@@ -12,7 +12,7 @@ use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::guard::look_at_device;
 use crate::nats::{Server, unresolved_names};
-use crate::store::{OpenError, holder_in_words};
+use crate::store::{StoreError, holder_in_words};
 use crate::sys;
 
 /// Longest time for looking names up. A script that starts an agent waits for it.
@@ -101,7 +101,7 @@ fn inspect_servers(
     agent: &AgentArgs,
     servers: &Servers,
     findings: &mut Findings,
-) -> Result<Vec<String>, OpenError> {
+) -> Result<Vec<String>, StoreError> {
     let (mut remarks, mut unreachable) = (Vec::new(), Vec::new());
     let mut first: Option<(&Server, Option<String>)> = None;
     let until = sys::now().after(SERVERS_MAX);
@@ -114,9 +114,9 @@ fn inspect_servers(
         let now = sys::now();
         let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
-        let found = match connect::nats_store(agent, alone).inspect(deadline) {
+        let found = match connect::nats_store(agent, alone).inspect(&agent.key, deadline) {
             Ok(found) => found,
-            Err(OpenError::Unreachable(why)) => {
+            Err(StoreError::Unreachable(why)) => {
                 unreachable.push(why);
                 continue;
             }
@@ -130,7 +130,7 @@ fn inspect_servers(
             }
             Some((other, created)) if *created != found.created => {
                 let bucket = &agent.bucket;
-                return Err(OpenError::Unsafe(format!(
+                return Err(StoreError::Unsafe(format!(
                     "{other} and {server} are not of one cluster: bucket {bucket} of one is \
                      not that of the other"
                 )));
@@ -139,7 +139,7 @@ fn inspect_servers(
         }
     }
     if first.is_none() {
-        return Err(OpenError::Unreachable(unreachable.join("; ")));
+        return Err(StoreError::Unreachable(unreachable.join("; ")));
     }
     findings.warnings.extend(unreachable);
     Ok(remarks)
@@ -148,14 +148,12 @@ fn inspect_servers(
 /// Inspects the bucket: in a directory always, on servers only with `--connect`.
 fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
     let outcome = match endpoint {
-        Endpoint::Dir(base) => {
-            connect::dir_store(agent, base)
-                .inspect()
-                .map(|key_state| match key_state {
-                    Some(key_state) => vec![holder_in_words(&agent.key, &key_state)],
-                    None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
-                })
-        }
+        Endpoint::Dir(base) => connect::dir_store(agent, base)
+            .inspect(&agent.key)
+            .map(|entry| match entry {
+                Some(entry) => vec![holder_in_words(&agent.key, entry)],
+                None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
+            }),
         Endpoint::Nats(servers) if connect => inspect_servers(agent, &servers, findings),
         Endpoint::Nats(_) => return,
     };
@@ -167,9 +165,9 @@ fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &
         }
         Err(error) => {
             let exit = match &error {
-                OpenError::Unreachable(_) => Exit::Unreachable,
-                OpenError::Credentials(_) => Exit::Credentials,
-                OpenError::Unsafe(_) => Exit::Unsafe,
+                StoreError::Unreachable(_) => Exit::Unreachable,
+                StoreError::Credentials(_) => Exit::Credentials,
+                StoreError::Unsafe(_) => Exit::Unsafe,
             };
             let text = error.to_string();
             findings.problems.push(Refusal { text, exit });

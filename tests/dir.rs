@@ -23,7 +23,7 @@ use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{OpenError, Store, Watched};
+use putex::store::{LockKey, StoreError, Watched};
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
 use support::folder::Folder;
@@ -36,12 +36,20 @@ impl Base {
         Base(Folder::new("base"))
     }
 
-    fn store(&self, key: &str) -> DirStore {
-        DirStore::new(self.0.to_path_buf(), "b", key)
+    fn store(&self, key: &str) -> LockKey {
+        self.store_of("b", key)
     }
 
-    fn open(&self, key: &str) -> Box<dyn Store> {
-        open(&|_, key| Box::new(self.store(key)), "b", key).0
+    fn store_of(&self, bucket: &str, key: &str) -> LockKey {
+        LockKey::new(self.bucket(bucket), key)
+    }
+
+    fn bucket(&self, bucket: &str) -> Box<DirStore> {
+        Box::new(DirStore::new(self.0.to_path_buf(), bucket))
+    }
+
+    fn open(&self, key: &str) -> LockKey {
+        open(&|bucket| self.bucket(bucket), "b", key).0
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -49,9 +57,9 @@ impl Base {
     }
 }
 
-fn unsafe_reason(store: &mut dyn Store) -> String {
+fn unsafe_reason(store: &mut LockKey) -> String {
     let opened = store.open(soon());
-    let Err(OpenError::Unsafe(text)) = &opened else {
+    let Err(StoreError::Unsafe(text)) = &opened else {
         panic!("not unsafe but {opened:?}");
     };
     text.clone()
@@ -67,7 +75,7 @@ fn denied(written: Written) -> String {
 #[test]
 fn a_folder_keeps_the_contract() {
     let base = Base::new();
-    contract::all(&|bucket, key| Box::new(DirStore::new(base.0.to_path_buf(), bucket, key)));
+    contract::all(&|bucket| base.bucket(bucket), true);
 }
 
 #[test]
@@ -79,11 +87,7 @@ fn a_reader_never_sees_half_a_record() {
         scope.spawn(|| {
             let mut at = Revision(0);
             for nonce in 0..1000 {
-                at = stored(
-                    &mut *writer,
-                    at,
-                    &leased(&"long ".repeat(2000), nonce, None),
-                );
+                at = stored(&mut writer, at, &leased(&"long ".repeat(2000), nonce, None));
             }
             done.store(true, Ordering::Relaxed);
         });
@@ -104,8 +108,8 @@ fn a_reader_never_sees_half_a_record() {
 fn a_damaged_record_is_an_error_of_its_key_alone() {
     let base = Base::new();
     let (mut web, mut db) = (base.open("web"), base.open("db"));
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
-    let at_db = stored(&mut *db, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
+    let at_db = stored(&mut db, Revision(0), &plain("alpha"));
     let whole = fs::read(base.file("web.key")).expect("the record");
     let mut changed = whole.clone();
     changed[20] ^= 1;
@@ -128,20 +132,20 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
             Ok(at_db)
         );
     }
-    stored(&mut *db, at_db, &plain("beta"));
+    stored(&mut db, at_db, &plain("beta"));
     fs::write(base.file("web.key"), &whole).expect("to mend it");
-    stored(&mut *web, at, &plain("beta"));
+    stored(&mut web, at, &plain("beta"));
 }
 
 #[test]
 fn without_its_sequence_a_bucket_is_not_written() {
     let base = Base::new();
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
     let old = fs::read(base.file("sequence")).expect("the sequence");
-    let at = stored(&mut *web, at, &plain("alpha"));
+    let at = stored(&mut web, at, &plain("alpha"));
     let whole = fs::read(base.file("sequence")).expect("the sequence");
-    let refused = |web: &mut Box<dyn Store>, why: &str| {
+    let refused = |web: &mut LockKey, why: &str| {
         let text = web.read(soon()).expect_err(why);
         assert!(text.contains("sequence") && text.contains(why), "{text}");
         assert_eq!(denied(web.write(at, &plain("beta"), soon())), text);
@@ -154,7 +158,7 @@ fn without_its_sequence_a_bucket_is_not_written() {
     fs::write(base.file("sequence"), old).expect("to set it back");
     refused(&mut web, "before revision 2");
     fs::write(base.file("sequence"), whole).expect("to mend it");
-    stored(&mut *web, at, &plain("beta"));
+    stored(&mut web, at, &plain("beta"));
 }
 
 #[test]
@@ -162,31 +166,29 @@ fn a_removed_record_leaves_a_marker_and_revisions_go_on() {
     let base = Base::new();
     let waker = Waker::new().expect("a waker");
     let mut web = base.open("web");
-    let first = stored(&mut *web, Revision(0), &plain("alpha"));
-    let last = stored(&mut *web, first, &plain("alpha"));
+    let first = stored(&mut web, Revision(0), &plain("alpha"));
+    let last = stored(&mut web, first, &plain("alpha"));
     fs::remove_file(base.file("web.key")).expect("to remove it");
-    assert_eq!(
-        web.watch(waker.as_fd(), Some(soon())),
-        Watched::Hint(Some(first))
-    );
+    // The key now stands at an older revision, which is no number for a hint.
+    assert_eq!(web.watch(waker.as_fd(), Some(soon())), Watched::Hint(None));
     let key_state = web.read(soon()).expect("it reads");
     assert_eq!(
         (key_state.revision, key_state.found),
         (first, KeyValue::Marker)
     );
-    let (_, opened) = open(&|_, key| Box::new(base.store(key)), "b", "web");
+    let (_, opened) = open(&|bucket| base.bucket(bucket), "b", "web");
     assert_eq!(opened.key_state.found, KeyValue::Marker);
     let moved = Written::Moved(Some(first));
     assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
     assert_eq!(web.write(last, &plain("beta"), soon()), moved);
-    assert!(stored(&mut *web, first, &plain("beta")) > last);
+    assert!(stored(&mut web, first, &plain("beta")) > last);
 }
 
 #[test]
 fn a_refused_write_names_the_revision_that_stands() {
     let base = Base::new();
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
     let moved = Written::Moved(Some(at));
     assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
 }
@@ -196,8 +198,8 @@ fn ones_own_writes_do_not_wake() {
     let base = Base::new();
     let waker = Waker::new().expect("a waker");
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
-    stored(&mut *web, at, &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
+    stored(&mut web, at, &plain("alpha"));
     let deadline = now().after(Duration::from_millis(50));
     assert_eq!(web.watch(waker.as_fd(), Some(deadline)), Watched::Elapsed);
 }
@@ -224,7 +226,7 @@ fn a_full_disk_denies_the_write_and_keeps_the_record() {
 
 fn fill_and_write(base: &Base) {
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
     // Room for the sequence and not for the record, then for neither.
     let text = denied(web.write(at, &plain(&"x".repeat(60_000)), soon()));
     assert!(
@@ -241,17 +243,17 @@ fn fill_and_write(base: &Base) {
         (at, KeyValue::Record(plain("alpha")))
     );
     filler.set_len(0).expect("to make room");
-    stored(&mut *web, at, &plain("beta"));
+    stored(&mut web, at, &plain("beta"));
 }
 
 #[test]
 fn a_record_that_could_not_be_read_again_is_denied() {
     let base = Base::new();
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
     let text = denied(web.write(at, &plain(&"x".repeat(70_000)), soon()));
     assert!(text.contains("more than the maximum of 65536"), "{text}");
-    stored(&mut *web, at, &plain("beta"));
+    stored(&mut web, at, &plain("beta"));
 }
 
 #[test]
@@ -291,7 +293,7 @@ fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
     fs::remove_file(base.0.join("b")).expect("to remove it");
     fs::write(base.0.join("b"), "").expect("a file");
     assert!(unsafe_reason(&mut base.store("web")).contains("is not a folder"));
-    let below = &mut DirStore::new(base.0.join("b"), "b", "web");
+    let below = &mut LockKey::new(Box::new(DirStore::new(base.0.join("b"), "b")), "web");
     assert!(unsafe_reason(below).contains("/b"));
 }
 
@@ -299,11 +301,11 @@ fn a_link_or_a_file_in_place_of_the_folder_is_refused() {
 fn names_that_lead_elsewhere_are_refused_or_escaped() {
     let base = Base::new();
     for bucket in ["", ".", "..", "a/b", "/", "ä"] {
-        unsafe_reason(&mut DirStore::new(base.0.to_path_buf(), bucket, "web"));
+        unsafe_reason(&mut base.store_of(bucket, "web"));
     }
     unsafe_reason(&mut base.store(&"k".repeat(250)));
     let mut store = base.open("../../web");
-    stored(&mut *store, Revision(0), &plain("alpha"));
+    stored(&mut store, Revision(0), &plain("alpha"));
     assert!(base.file("..%2F..%2Fweb.key").exists());
 }
 
@@ -332,7 +334,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
         let waker = Waker::new().expect("a waker");
         let base = Base::new();
         let (mut asleep, mut web) = (base.open("web"), base.open("web"));
-        let at = stored(&mut *web, Revision(0), &plain("alpha"));
+        let at = stored(&mut web, Revision(0), &plain("alpha"));
         asleep.read(soon()).expect("it reads");
         let watched = thread::scope(|scope| {
             // The record may go first, which is a hint, and a true one.
@@ -343,7 +345,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
                         ended @ (Watched::Gone(_)
                         | Watched::Elapsed
                         | Watched::Woken
-                        | Watched::Twin(_)) => break ended,
+                        | Watched::DuplicateToken(_)) => break ended,
                     }
                 }
             });
@@ -366,7 +368,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
             "{name}"
         );
         let at = opened.key_state.revision;
-        stored(&mut *web, at, &plain("beta"));
+        stored(&mut web, at, &plain("beta"));
     }
 }
 
@@ -374,16 +376,16 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
 fn an_epoch_missing_beside_records_is_not_made_anew() {
     let base = Base::new();
     let mut web = base.open("web");
-    stored(&mut *web, Revision(0), &plain("alpha"));
+    stored(&mut web, Revision(0), &plain("alpha"));
     fs::remove_file(base.file("epoch")).expect("to remove it");
-    assert!(unsafe_reason(&mut *web).contains("epoch"));
+    assert!(unsafe_reason(&mut web).contains("epoch"));
     assert!(!base.file("epoch").exists());
 }
 
 #[test]
 fn a_bucket_of_an_earlier_boot_is_as_old_as_can_be() {
     let base = Base::new();
-    let (mut web, before) = open(&|_, key| Box::new(base.store(key)), "b", "web");
+    let (mut web, before) = open(&|bucket| base.bucket(bucket), "b", "web");
     assert!(before.age.is_some_and(|age| age < PATIENCE));
     let boot = before
         .bucket

@@ -23,7 +23,7 @@ use putex::core::event::Opened;
 use putex::core::time::Instant;
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{OpenError, Store as _};
+use putex::store::{LockKey, StoreError};
 use putex::sys;
 
 fn soon() -> Instant {
@@ -36,22 +36,22 @@ fn client(urls: &str, access: ConnectOptions) -> Client {
 }
 
 /// A store of the key `web` in the bucket `locks`.
-fn store(urls: &str, access: ConnectOptions) -> NatsStore {
+fn store(urls: &str, access: ConnectOptions) -> LockKey {
     store_at(urls, access, None)
 }
 
-fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> NatsStore {
+fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> LockKey {
     let settings = NatsSettings {
         bucket: "locks".to_owned(),
-        key: "web".to_owned(),
         replicas: 1,
         allow_memory: false,
         api: api.map(str::to_owned),
     };
-    NatsStore::new(client(urls, access), settings)
+    let bucket = NatsStore::new(client(urls, access), settings);
+    LockKey::new(Box::new(bucket), "web")
 }
 
-fn open(urls: &str, access: ConnectOptions) -> Result<Opened, OpenError> {
+fn open(urls: &str, access: ConnectOptions) -> Result<Opened, StoreError> {
     store(urls, access).open(soon())
 }
 
@@ -61,9 +61,9 @@ fn refusal(urls: &str, access: ConnectOptions) -> String {
     let deadline = sys::now().after(Duration::from_millis(700));
     match store(urls, access).open(deadline) {
         Ok(opened) => panic!("{urls}: opened: {:?}", opened.remarks),
-        Err(OpenError::Credentials(text)) => format!("77 {text}"),
-        Err(OpenError::Unsafe(text)) => format!("78 {text}"),
-        Err(OpenError::Unreachable(text)) => text,
+        Err(StoreError::Credentials(text)) => format!("77 {text}"),
+        Err(StoreError::Unsafe(text)) => format!("78 {text}"),
+        Err(StoreError::Unreachable(text)) => text,
     }
 }
 

@@ -52,7 +52,7 @@ use crate::core::timing::{SLACK, Timing};
 use crate::exit::Exit;
 use crate::guard::word::SetUp;
 use crate::log::{Destination, FatalLog, panic_if_asked};
-use crate::store::Store;
+use crate::store::LockKey;
 use crate::sys::{self, Alarm, raw};
 
 /// What ending takes beside stopping the service.
@@ -86,7 +86,7 @@ pub struct Setup {
     /// By which the next life finds it there.
     pub name: Identity,
     /// Where the lock is kept.
-    pub store: Box<dyn Store>,
+    pub store: LockKey,
     /// The service manager.
     pub service_manager: ServiceManager,
     /// What is said once the store is open: before, a mistake in the set-up shall

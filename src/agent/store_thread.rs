@@ -14,7 +14,7 @@ use crate::core::event::{Event, Notice, Rejection};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
 use crate::log::panic_if_asked;
-use crate::store::{OpenError, Store, Watched};
+use crate::store::{LockKey, StoreError, Watched};
 use crate::sys::{self, Alarm, Waker, Want};
 
 /// The pump has at most one read or write outstanding; announcements come beside it.
@@ -66,7 +66,7 @@ impl StoreHandle {
     ///
     /// When the system has no descriptor or no thread to give.
     pub(super) fn start(
-        store: Box<dyn Store>,
+        store: LockKey,
         pause: Duration,
         post: Post,
         threads: Threads,
@@ -112,7 +112,7 @@ impl StoreHandle {
 }
 
 struct StoreThread {
-    store: Box<dyn Store>,
+    store: LockKey,
     queue: Receiver<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
@@ -143,11 +143,11 @@ impl StoreThread {
                     }
                     None
                 }
-                Err(OpenError::Unreachable(why)) => Some(Event::Closed(why)),
-                Err(OpenError::Credentials(why)) => {
+                Err(StoreError::Unreachable(why)) => Some(Event::Closed(why)),
+                Err(StoreError::Credentials(why)) => {
                     Some(Event::Rejected(Rejection::Credentials(why)))
                 }
-                Err(OpenError::Unsafe(why)) => Some(Event::Rejected(Rejection::Unsafe(why))),
+                Err(StoreError::Unsafe(why)) => Some(Event::Rejected(Rejection::Unsafe(why))),
             };
             if failed.is_some() && failed != reported {
                 reported = failed;
@@ -181,7 +181,7 @@ impl StoreThread {
             let watched = self.store.watch(self.waker.as_fd(), None);
             match watched {
                 Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,
-                Watched::Twin(notice) => self.post.tell(Event::Twin(notice))?,
+                Watched::DuplicateToken(notice) => self.post.tell(Event::Twin(notice))?,
                 Watched::Woken => self.waker.clear(),
                 Watched::Elapsed => {}
                 Watched::Gone(why) => return Some(why),

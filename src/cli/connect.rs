@@ -9,7 +9,7 @@ use super::{AgentArgs, Location, Lookup, Refusal};
 use crate::core::text::sanitize;
 use crate::exit::Exit;
 use crate::nats::{self, Client, Login, Server};
-use crate::store::Store;
+use crate::store::LockKey;
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsSettings, NatsStore};
 use crate::sys;
@@ -168,14 +168,17 @@ fn refusal(text: String, exit: Exit) -> Refusal {
 /// # Errors
 ///
 /// The first fault.
-pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<Box<dyn Store>, Refusal> {
+pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
     let (endpoint, faults) = endpoint(&args.location, &args.access, var);
     if let Some(fault) = faults.into_iter().next() {
         return Err(fault);
     }
     match endpoint {
-        Some(Endpoint::Nats(servers)) => Ok(Box::new(nats_store(args, *servers))),
-        Some(Endpoint::Dir(base)) => Ok(Box::new(dir_store(args, base))),
+        Some(Endpoint::Nats(servers)) => {
+            let store = nats_store(args, *servers);
+            Ok(LockKey::new(Box::new(store), &args.key))
+        }
+        Some(Endpoint::Dir(base)) => Ok(LockKey::new(Box::new(dir_store(args, base)), &args.key)),
         None => Err(refusal(
             "there is no way to the lock".to_owned(),
             Exit::Usage,
@@ -186,7 +189,7 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<Box<dyn Store>, Refusa
 /// Returns a store in a directory, not yet opened.
 #[must_use]
 pub fn dir_store(args: &AgentArgs, base: PathBuf) -> DirStore {
-    DirStore::new(base, &args.bucket, &args.key)
+    DirStore::new(base, &args.bucket)
 }
 
 /// Returns a store in NATS, not yet opened.
@@ -198,7 +201,6 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     let client = Client::new(servers.servers, servers.access, name, quiet);
     let settings = NatsSettings {
         bucket: args.bucket.clone(),
-        key: args.key.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
         api: servers.api,

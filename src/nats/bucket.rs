@@ -59,6 +59,8 @@ pub struct StreamConfig {
     pub mirror: bool,
     pub sources: bool,
     pub subject_transform: bool,
+    /// Level of the API of the stream's leader; 0 before nats-server 2.11.
+    pub level: u64,
     pub republish: Option<Republish>,
 }
 
@@ -100,6 +102,7 @@ impl StreamConfig {
             mirror: !value["mirror"].is_null(),
             sources: !value["sources"].is_null() && value["sources"] != json!([]),
             subject_transform: !value["subject_transform"].is_null(),
+            level: read.level()?,
             republish: read.republish()?,
         })
     }
@@ -403,6 +406,16 @@ impl Reader<'_> {
         let items = self.0[name].as_array().ok_or_else(|| unexpected(name))?;
         let text = |item: &Value| shown(item).ok_or_else(|| unexpected(name));
         items.iter().map(text).collect()
+    }
+
+    /// Reads the level that the server adds to the metadata.
+    fn level(&self) -> Result<u64, String> {
+        let level = &self.0["metadata"]["_nats.level"];
+        match (level, level.as_str().map(str::parse)) {
+            (Value::Null, _) => Ok(0),
+            (_, Some(Ok(level))) => Ok(level),
+            (_, Some(Err(_)) | None) => Err(unexpected("metadata._nats.level")),
+        }
     }
 
     fn republish(&self) -> Result<Option<Republish>, String> {

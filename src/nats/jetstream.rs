@@ -2,6 +2,7 @@
 //!
 //! | request | subject | body |
 //! |---|---|---|
+//! | list keys, from the leader | `$JS.API.STREAM.INFO.KV_<bucket>` | [`subjects_filter`] |
 //! | inspect a bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
 //! | create a bucket | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
 //! | read a key, from the leader | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
@@ -146,13 +147,56 @@ impl StreamInfo {
 /// See [`Failure`].
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     let value = answer(payload)?;
-    let Some(last_seq) = value["state"]["last_seq"].as_u64() else {
-        return Err(malformed("state.last_seq is missing"));
-    };
+    let last_seq = last_seq(&value)?;
     Ok(StreamInfo {
         config: StreamConfig::parse(&value["config"]).map_err(Failure::Malformed)?,
         created: text(&value, "created")?,
         last_seq,
+    })
+}
+
+/// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
+#[must_use]
+pub fn subjects_filter(filter: &str) -> String {
+    serde_json::json!({ "subjects_filter": filter }).to_string()
+}
+
+/// The subjects of a stream that have messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subjects {
+    /// Their names, sorted.
+    pub names: Vec<String>,
+    /// Sequence of the last message ever stored in the stream.
+    pub last_seq: u64,
+    /// Whether the server knows a leader of the stream. Without one it may know too little.
+    pub has_leader: bool,
+}
+
+/// Reads the answer to STREAM.INFO with [`subjects_filter`].
+///
+/// # Errors
+///
+/// See [`Failure`]. A part of a longer list is [`Failure::Malformed`].
+pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
+    let value = answer(payload)?;
+    let cluster = &value["cluster"];
+    let leader = cluster["leader"].as_str().unwrap_or_default();
+    let mut names = match &value["state"]["subjects"] {
+        Value::Null => Vec::new(),
+        Value::Object(found) => found.keys().cloned().collect(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            return Err(malformed("state.subjects is not an object"));
+        }
+    };
+    names.sort_unstable();
+    let total = value["total"].as_u64();
+    if total.is_some_and(|total| total > names.len() as u64) {
+        return Err(malformed("more subjects than one answer lists"));
+    }
+    Ok(Subjects {
+        names,
+        last_seq: last_seq(&value)?,
+        has_leader: cluster.is_null() || !leader.is_empty(),
     })
 }
 
@@ -249,6 +293,11 @@ fn answer(payload: &[u8]) -> Result<Value, Failure> {
         err_code: error["err_code"].as_u64().unwrap_or(0),
         description: sanitize(description),
     }))
+}
+
+fn last_seq(value: &Value) -> Result<u64, Failure> {
+    let seq = value["state"]["last_seq"].as_u64();
+    seq.ok_or_else(|| malformed("state.last_seq is missing"))
 }
 
 fn text(value: &Value, name: &str) -> Result<String, Failure> {

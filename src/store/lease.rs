@@ -5,7 +5,7 @@
 //! | `Putex-Format` | 1; a reader that meets a larger number takes the record as foreign |
 //! | `Putex-Incarnation` | 32 hexadecimal digits |
 //! | `Putex-Nonce` | decimal |
-//! | `Putex-Host`, `Putex-Boot` | text without line breaks |
+//! | `Putex-Host`, `Putex-Boot` | text without line breaks; absent when blank |
 //! | `Putex-Timing` | R in milliseconds, F, C, separated by blanks |
 //! | `Putex-Grace-Ms` | decimal |
 //! | `Putex-Term` | decimal; absent in the acquiring write |
@@ -17,7 +17,7 @@ use crate::core::record::{Incarnation, Lease, RecordState, Revision};
 use crate::core::text::sanitize;
 use crate::core::timing::{COUNT_MAX, R_MAX};
 
-/// The only format that is written, and the newest that is understood.
+/// The only format that this program writes, and the newest that it reads.
 const FORMAT: &str = "1";
 
 /// Returns the headers that stand for `lease`, in a fixed order.
@@ -49,7 +49,7 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// Returns the lease that the headers stand for, `None` when any of them is
+/// Returns the lease that the headers stand for, `None` when one of them is
 /// missing, damaged or newer than this program. `find` returns a header's value.
 pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease> {
     if find("Putex-Format")? != FORMAT {
@@ -66,7 +66,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     let failures: u32 = timing.next()?.parse().ok()?;
     let confirmations: u32 = timing.next()?.parse().ok()?;
     let grace = Duration::from_millis(find("Putex-Grace-Ms")?.parse().ok()?);
-    // Nobody may make the others wait for ever, or overflow a sum.
+    // A record must not make the other agents wait for ever, or overflow a sum.
     let bounded = renewal <= R_MAX && failures <= COUNT_MAX && confirmations <= COUNT_MAX;
     if !bounded || grace > R_MAX * COUNT_MAX {
         return None;
@@ -78,8 +78,8 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     Some(Lease {
         incarnation: Incarnation(u128::from_str_radix(find("Putex-Incarnation")?, 16).ok()?),
         nonce: find("Putex-Nonce")?.parse().ok()?,
-        host: find("Putex-Host")?.to_owned(),
-        boot: find("Putex-Boot")?.to_owned(),
+        host: find("Putex-Host").unwrap_or_default().to_owned(),
+        boot: find("Putex-Boot").unwrap_or_default().to_owned(),
         renewal,
         failures,
         confirmations,
@@ -137,7 +137,18 @@ mod tests {
         for at in 0..whole.len() - 1 {
             let mut missing = whole.clone();
             let (name, _) = missing.remove(at);
-            assert_eq!(parse(&missing), None, "{name} missing");
+            let blank = match name {
+                "Putex-Host" => Some(Lease {
+                    host: String::new(),
+                    ..lease()
+                }),
+                "Putex-Boot" => Some(Lease {
+                    boot: String::new(),
+                    ..lease()
+                }),
+                _ => None,
+            };
+            assert_eq!(parse(&missing), blank, "{name} missing");
         }
     }
 

@@ -1,103 +1,292 @@
-//! What a store promises: read a key, compare and set it by revision, and hint
-//! that it changed.
+//! The stores of `putex`: one trait, [`Bucket`], over a NATS JetStream KV bucket and over
+//! a directory of one host.
 //!
-//! There is no unconditional write in this trait, and an answer has three
-//! values. Whoever implements it must answer [`Written::Unknown`] whenever a
-//! write may have been stored and may not, and must never send anything later
-//! that was asked for before.
+//! | module | its one job |
+//! |---|---|
+//! | [`nats`] | a bucket on NATS servers |
+//! | [`dir`] | a bucket in a directory |
+//! | [`lock_key`] | the one key of an agent: records instead of entries |
+//! | [`lease`] | the headers of a record |
+//! | [`name`] | the names that buckets and keys may have |
+//!
+//! # Invariants
+//!
+//! 1. The only write is [`Bucket::compare_and_set`].
+//! 2. A write has three results. A store answers [`Written::Unknown`] whenever the write
+//!    may have been stored, and it never sends a write after its answer.
+//! 3. Every call returns at its deadline at the latest.
 
 pub mod dir;
 pub mod lease;
+pub mod lock_key;
 pub mod name;
 pub mod nats;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
-use crate::core::event::{Notice, Opened, Written};
-use crate::core::record::{KeyState, KeyValue, Record, Revision};
-use crate::core::text::sanitize;
+use crate::core::event::Written;
+use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
 
-/// What ended a [`Store::watch`].
+pub use lock_key::{LockKey, Watched, holder_in_words};
+
+/// The content of an entry: headers, and a payload of any bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Names and values in their order. A header whose value is blank may be lost.
+    pub headers: Vec<(String, String)>,
+    /// The value of the key.
+    pub payload: Vec<u8>,
+}
+
+/// The header by which the server marks an entry that it removed.
+const MARKER_REASON: &str = "Nats-Marker-Reason";
+
+/// The header of an entry that stands for the end of its key.
+const OPERATION: &str = "KV-Operation";
+
+impl Content {
+    /// Returns the value of the first header of this name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns whether the entry says that its key was deleted.
+    #[must_use]
+    pub fn is_tombstone(&self) -> bool {
+        let ends = |(name, value): &(String, String)| {
+            name == MARKER_REASON || name == OPERATION && (value == "DEL" || value == "PURGE")
+        };
+        self.headers.iter().any(ends)
+    }
+
+    /// Checks that every header can be written, and that none belongs to the protocol: a
+    /// second header of compare-and-set could make the write unconditional.
+    fn check(&self) -> Result<(), String> {
+        for (name, value) in &self.headers {
+            let visible = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+            if name.is_empty() || !name.bytes().all(visible) || is_protocol_header(name) {
+                return Err(format!("header {name:?}: not a name that may be written"));
+            }
+            if value.chars().any(char::is_control) {
+                return Err(format!("header {name}: its value has a control character"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a header belongs to the NATS protocol, in any case of its letters.
+fn is_protocol_header(name: &str) -> bool {
+    name.get(..5)
+        .is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
+}
+
+/// The last message of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
-    /// The key seems to have changed; the revision, where the hint names one.
-    Hint(Option<Revision>),
-    /// Another live agent says that it uses this token.
-    Twin(Notice),
-    /// The wake descriptor became readable.
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The revision that stored it, never 0.
+    pub revision: Revision,
+    /// What was stored.
+    pub content: Content,
+}
+
+/// The condition of a write: the revision that must stand, 0 for no entry at all.
+///
+/// A condition on anything but the written key itself makes the write unconditional
+/// for the written key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected<'a> {
+    /// The revision of the written key.
+    Key(Revision),
+    /// The revision of another key.
+    OtherKey(&'a str, Revision),
+    /// The highest revision of the keys below a prefix.
+    Below(&'a str, Revision),
+}
+
+impl Expected<'_> {
+    /// Returns the revision that must stand.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        let (Expected::Key(revision)
+        | Expected::OtherKey(_, revision)
+        | Expected::Below(_, revision)) = self;
+        *revision
+    }
+}
+
+/// Which keys a subscription is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// One key.
+    Key(String),
+    /// All keys below a prefix.
+    Below(String),
+}
+
+impl Filter {
+    /// Returns the key or the prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let (Filter::Key(name) | Filter::Below(name)) = self;
+        name
+    }
+
+    /// Returns whether the filter selects this key.
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
+        match self {
+            Filter::Key(one) => one == key,
+            Filter::Below(prefix) => is_below(key, prefix),
+        }
+    }
+}
+
+/// Returns whether `key` is `prefix`, a dot, and more.
+fn is_below(key: &str, prefix: &str) -> bool {
+    let rest = key.strip_prefix(prefix);
+    rest.and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|rest| !rest.is_empty())
+}
+
+/// Where an entry is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The leader of the bucket; any copy when this user may not read from the leader.
+    Leader,
+    /// Any copy of the bucket, which may be older than the last write.
+    AnyCopy,
+}
+
+/// An opened bucket, as it was at one moment during the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketInfo {
+    /// The identity of the bucket.
+    pub id: BucketId,
+    /// Highest revision in the whole bucket.
+    pub last: Revision,
+    /// How long the bucket is known to have existed, by a clock of this host.
+    /// `None` when the store cannot tell.
+    pub age: Option<Duration>,
+    /// The number of servers that keep a copy of the bucket.
+    pub replicas: u32,
+    /// Remarks for the operator: which server answered, whether the bucket was created
+    /// just now, what it lacks.
+    pub remarks: Vec<String>,
+}
+
+/// The keys below a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// One entry for each key, tombstones included, in the order of the keys.
+    pub entries: Vec<Entry>,
+    /// The listing has every key that was stored up to this revision of the bucket.
+    pub last: Revision,
+}
+
+/// The end of a [`Bucket::wait`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// An entry seems to have changed.
+    Changed {
+        /// The key; the prefix of the subscription when the store cannot tell the key.
+        key: String,
+        /// The new revision, when the hint has one.
+        revision: Option<Revision>,
+    },
+    /// A message of [`Bucket::announce`], perhaps of this store itself.
+    Announced {
+        /// The key that it was announced for.
+        key: String,
+        /// The message.
+        content: Content,
+    },
+    /// The wake descriptor is readable.
     Woken,
     /// The deadline passed.
     Elapsed,
-    /// The store is gone and must be opened again.
+    /// The store is lost and must be opened again; why.
     Gone(String),
 }
 
-/// Why a bucket could not be opened.
+/// Why a store did not open or did not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenError {
-    /// Not reached, or no answer: trying again may help.
+pub enum StoreError {
+    /// When the store was not reached or did not answer: another attempt may help.
     Unreachable(String),
-    /// The server refused the credentials.
+    /// When the server refused the credentials, or this user lacks a permission.
     Credentials(String),
-    /// The bucket, or the way it is set up, cannot be trusted with a lock.
+    /// When the bucket, or its configuration, is not safe for a lock.
     Unsafe(String),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            OpenError::Unreachable(text)
-            | OpenError::Credentials(text)
-            | OpenError::Unsafe(text) => text,
-        };
+        let (StoreError::Unreachable(text)
+        | StoreError::Credentials(text)
+        | StoreError::Unsafe(text)) = self;
         f.write_str(text)
     }
 }
 
-/// Says who holds the lock of `key`, for people.
-#[must_use]
-pub fn holder_in_words(key: &str, key_state: &KeyState) -> String {
-    let revision = key_state.revision.0;
-    match &key_state.found {
-        KeyValue::Absent => format!("key {key}: does not exist yet"),
-        KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
-        KeyValue::Record(record) if record.token.trim().is_empty() => {
-            format!("key {key}: nobody holds the lock, revision {revision}")
-        }
-        KeyValue::Record(record) => {
-            let token = sanitize(&record.token);
-            format!("key {key}: the lock is held by {token}, revision {revision}")
-        }
-    }
-}
-
-/// One key of one bucket. Every call returns at its deadline at the latest.
-pub trait Store: Send {
-    /// Connects where needed, makes the bucket when it does not exist, checks it,
-    /// and reads the key.
+/// A bucket of keys, whose entries are numbered with growing revisions.
+pub trait Bucket: Send {
+    /// Connects where needed, creates the bucket when it does not exist, and checks it.
+    /// Subscriptions of an earlier connection are gone.
     ///
     /// # Errors
     ///
-    /// See [`OpenError`]; nothing is left half open.
-    fn open(&mut self, deadline: Instant) -> Result<Opened, OpenError>;
+    /// See [`StoreError`]; the store is closed then.
+    fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError>;
 
-    /// Reads the key.
+    /// Returns the entry of a key, `None` when the key has none.
     ///
     /// # Errors
     ///
-    /// The reason, when no answer was had by the deadline. The answer may be
-    /// older than the last write: that is for the caller to survive.
-    fn read(&mut self, deadline: Instant) -> Result<KeyState, String>;
+    /// When the entry was not read by the deadline.
+    fn get(
+        &mut self,
+        key: &str,
+        from: ReadFrom,
+        deadline: Instant,
+    ) -> Result<Option<Entry>, StoreError>;
 
-    /// Stores `record` if the key still stands at `expected`, 0 meaning absent.
-    fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written;
+    /// Returns the entries of all keys `prefix.…`, confirmed by the leader.
+    ///
+    /// # Errors
+    ///
+    /// When the listing was not complete by the deadline.
+    fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError>;
 
-    /// Tells the other agents of this key that `notice`'s sender lives. Best effort.
-    fn announce(&mut self, notice: &Notice);
+    /// Stores the content of a key if the condition holds. [`Written::Moved`] names the
+    /// revision that stands where the condition expects another.
+    fn compare_and_set(
+        &mut self,
+        key: &str,
+        expected: Expected<'_>,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written;
+
+    /// Subscribes to hints and announcements until the store is opened again.
+    ///
+    /// # Errors
+    ///
+    /// When the store is not open.
+    fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError>;
+
+    /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
+    /// the key.
+    fn announce(&mut self, key: &str, content: &Content);
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     /// `None` waits for ever.
-    fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched;
+    fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint;
 }

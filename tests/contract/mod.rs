@@ -2,6 +2,8 @@
 //!
 //! A store passes with [`all`]. Nothing here knows how it keeps its records.
 
+mod entries;
+
 use std::os::fd::AsFd;
 use std::sync::Barrier;
 use std::thread;
@@ -10,20 +12,22 @@ use std::time::Duration;
 use putex::core::event::{Notice, Opened, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::time::Instant;
-use putex::store::{Store, Watched};
+use putex::store::{Bucket, LockKey, Watched};
 use putex::sys::{Waker, now};
 
-/// Makes a store of a bucket and a key, not yet opened. Two calls with the same
-/// names give two agents of one key.
-pub(crate) type Make<'a> = &'a dyn Fn(&str, &str) -> Box<dyn Store>;
+/// Returns a store of the bucket of this name, not yet opened. Two calls with the same
+/// name return two stores of one bucket.
+pub(crate) type Make<'a> = &'a dyn Fn(&str) -> Box<dyn Bucket>;
 
 /// How long anything may take that must happen: only a failing test waits it out.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing must happen to be believed that nothing does.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Runs every story, each in buckets of its own.
-pub(crate) fn all(make: Make<'_>) {
+/// Runs every story, each in buckets of its own. `checks_other_keys` says whether the
+/// servers check a condition on other keys.
+pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
+    entries::all(make, checks_other_keys);
     a_key_is_created_once(make);
     a_stale_revision_is_moved(make);
     one_of_eight_wins_every_race(make);
@@ -71,14 +75,14 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
 }
 
 /// Opens a store that must open.
-pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (Box<dyn Store>, Opened) {
-    let mut store = make(bucket, key);
+pub(crate) fn open(make: Make<'_>, bucket: &str, key: &str) -> (LockKey, Opened) {
+    let mut store = LockKey::new(make(bucket), key);
     let opened = store.open(soon()).expect("the store opens");
     (store, opened)
 }
 
 /// Writes what must be stored, and returns its revision.
-pub(crate) fn stored(store: &mut dyn Store, expected: Revision, record: &Record) -> Revision {
+pub(crate) fn stored(store: &mut LockKey, expected: Revision, record: &Record) -> Revision {
     let written = store.write(expected, record, soon());
     let Written::Stored(revision) = written else {
         panic!("not stored over {expected}: {written:?}");
@@ -86,7 +90,7 @@ pub(crate) fn stored(store: &mut dyn Store, expected: Revision, record: &Record)
     revision
 }
 
-fn read(store: &mut dyn Store) -> KeyState {
+fn read(store: &mut LockKey) -> KeyState {
     store.read(soon()).expect("the store reads")
 }
 
@@ -112,26 +116,26 @@ fn assert_moved(written: &Written, stands_at: Revision) {
 }
 
 /// Takes hints of what is past out of the store.
-fn drain(store: &mut dyn Store, waker: &Waker) {
+fn drain(store: &mut LockKey, waker: &Waker) {
     while store.watch(waker.as_fd(), Some(now().after(QUIET))) != Watched::Elapsed {}
 }
 
 fn a_key_is_created_once(make: Make<'_>) {
     let (mut a, opened) = open(make, "create", "web");
     assert_eq!(opened.key_state, ABSENT);
-    assert_eq!(read(&mut *a), ABSENT);
-    let first = stored(&mut *a, Revision(0), &plain("alpha"));
+    assert_eq!(read(&mut a), ABSENT);
+    let first = stored(&mut a, Revision(0), &plain("alpha"));
     assert!(first > Revision(0));
     let (mut b, opened) = open(make, "create", "web");
     assert_eq!(opened.key_state, key_state(first, plain("alpha")));
     assert_moved(&b.write(Revision(0), &plain("beta"), soon()), first);
-    assert_eq!(read(&mut *b), key_state(first, plain("alpha")));
+    assert_eq!(read(&mut b), key_state(first, plain("alpha")));
 }
 
 fn a_stale_revision_is_moved(make: Make<'_>) {
     let (mut a, _) = open(make, "stale", "web");
-    let first = stored(&mut *a, Revision(0), &plain("alpha"));
-    let second = stored(&mut *a, first, &plain("alpha"));
+    let first = stored(&mut a, Revision(0), &plain("alpha"));
+    let second = stored(&mut a, first, &plain("alpha"));
     assert!(second > first);
     for stale in [
         Revision(0),
@@ -141,7 +145,7 @@ fn a_stale_revision_is_moved(make: Make<'_>) {
     ] {
         assert_moved(&a.write(stale, &plain("beta"), soon()), second);
     }
-    assert_eq!(read(&mut *a), key_state(second, plain("alpha")));
+    assert_eq!(read(&mut a), key_state(second, plain("alpha")));
 }
 
 fn one_of_eight_wins_every_race(make: Make<'_>) {
@@ -195,9 +199,9 @@ fn revisions_grow_over_all_keys_of_a_bucket(make: Make<'_>) {
     let (mut db, _) = open(make, "several", "db");
     let (mut at_web, mut at_db, mut last) = (Revision(0), Revision(0), Revision(0));
     for _ in 0..5 {
-        at_web = stored(&mut *web, at_web, &plain("alpha"));
+        at_web = stored(&mut web, at_web, &plain("alpha"));
         assert!(at_web > last);
-        at_db = stored(&mut *db, at_db, &plain("alpha"));
+        at_db = stored(&mut db, at_db, &plain("alpha"));
         assert!(at_db > at_web);
         last = at_db;
     }
@@ -206,8 +210,8 @@ fn revisions_grow_over_all_keys_of_a_bucket(make: Make<'_>) {
 
 fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
     let (mut a, _) = open(make, "release", "web");
-    let taken = stored(&mut *a, Revision(0), &leased("alpha", 1, None));
-    let released = stored(&mut *a, taken, &leased("", 2, Some(taken)));
+    let taken = stored(&mut a, Revision(0), &leased("alpha", 1, None));
+    let released = stored(&mut a, taken, &leased("", 2, Some(taken)));
     assert!(released > taken);
     let (mut b, opened) = open(make, "release", "web");
     assert_eq!(
@@ -215,7 +219,7 @@ fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
         key_state(released, leased("", 2, Some(taken)))
     );
     assert_moved(&b.write(Revision(0), &plain("beta"), soon()), released);
-    assert!(stored(&mut *b, released, &plain("beta")) > released);
+    assert!(stored(&mut b, released, &plain("beta")) > released);
 }
 
 fn headers_come_back_and_may_be_missing(make: Make<'_>) {
@@ -227,8 +231,8 @@ fn headers_come_back_and_may_be_missing(make: Make<'_>) {
         plain("written by somebody else"),
         plain(""),
     ] {
-        at = stored(&mut *a, at, &record);
-        assert_eq!(read(&mut *a), key_state(at, record));
+        at = stored(&mut a, at, &record);
+        assert_eq!(read(&mut a), key_state(at, record));
     }
 }
 
@@ -238,12 +242,12 @@ fn buckets_and_keys_do_not_see_each_other(make: Make<'_>) {
     let (mut db, third) = open(make, "here", "db");
     assert_ne!(first.bucket, second.bucket);
     assert_eq!(first.bucket, third.bucket);
-    let at = stored(&mut *here, Revision(0), &plain("alpha"));
-    assert_eq!(read(&mut *there), ABSENT);
-    assert_eq!(read(&mut *db), ABSENT);
-    stored(&mut *there, Revision(0), &plain("beta"));
-    stored(&mut *db, Revision(0), &plain("gamma"));
-    assert_eq!(read(&mut *here), key_state(at, plain("alpha")));
+    let at = stored(&mut here, Revision(0), &plain("alpha"));
+    assert_eq!(read(&mut there), ABSENT);
+    assert_eq!(read(&mut db), ABSENT);
+    stored(&mut there, Revision(0), &plain("beta"));
+    stored(&mut db, Revision(0), &plain("gamma"));
+    assert_eq!(read(&mut here), key_state(at, plain("alpha")));
 }
 
 fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
@@ -261,7 +265,7 @@ fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
     for key in keys {
         let (mut store, opened) = open(make, "odd", key);
         assert_eq!(opened.key_state, ABSENT, "{key}");
-        stored(&mut *store, Revision(0), &plain(key));
+        stored(&mut store, Revision(0), &plain(key));
     }
     for key in keys {
         let (_, opened) = open(make, "odd", key);
@@ -278,22 +282,22 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
     let (mut a, _) = open(make, "hint", "web");
     let (mut b, _) = open(make, "hint", "web");
     let (mut db, _) = open(make, "hint", "db");
-    drain(&mut *a, &waker);
+    drain(&mut a, &waker);
     let mut at = Revision(0);
     for _ in 0..3 {
-        stored(&mut *b, at, &plain("beta"));
+        stored(&mut b, at, &plain("beta"));
         let watched = a.watch(waker.as_fd(), Some(soon()));
         let Watched::Hint(named) = watched else {
             panic!("no hint but {watched:?}");
         };
-        at = read(&mut *a).revision;
+        at = read(&mut a).revision;
         assert!(
             named.is_none_or(|revision| revision == at),
             "{named:?} while the key stands at {at}"
         );
-        drain(&mut *a, &waker);
+        drain(&mut a, &waker);
     }
-    stored(&mut *db, Revision(0), &plain("gamma"));
+    stored(&mut db, Revision(0), &plain("gamma"));
     let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
     assert_eq!(watched, Watched::Elapsed, "after a write to another key");
 }
@@ -301,7 +305,7 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
 fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let (mut a, _) = open(make, "wake", "web");
-    drain(&mut *a, &waker);
+    drain(&mut a, &waker);
     let began = now();
     let watched = a.watch(waker.as_fd(), Some(began.after(QUIET)));
     assert_eq!(watched, Watched::Elapsed);
@@ -330,19 +334,19 @@ fn a_twin_hears_the_notice_of_the_other(make: Make<'_>) {
     let (mut a, _) = open(make, "twin", "web");
     let (mut b, _) = open(make, "twin", "web");
     let (mut db, _) = open(make, "twin", "db");
-    drain(&mut *a, &waker);
+    drain(&mut a, &waker);
     db.announce(&notice("3"));
     a.announce(&notice("1"));
     let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
     assert_eq!(watched, Watched::Elapsed, "of another key, or one's own");
     b.announce(&notice("2"));
     let watched = a.watch(waker.as_fd(), Some(soon()));
-    assert_eq!(watched, Watched::Twin(notice("2")));
+    assert_eq!(watched, Watched::DuplicateToken(notice("2")));
 }
 
 fn age_and_last_grow(make: Make<'_>) {
     let (mut a, before) = open(make, "age", "web");
-    let at = stored(&mut *a, Revision(0), &plain("alpha"));
+    let at = stored(&mut a, Revision(0), &plain("alpha"));
     let (_, after) = open(make, "age", "web");
     assert_eq!(after.bucket, before.bucket);
     assert!(after.last >= at && at > before.last);

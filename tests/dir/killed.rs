@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::DirStore;
-use putex::store::{OpenError, Store};
+use putex::store::{LockKey, StoreError};
 use putex::sys::{self, now};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -69,7 +69,7 @@ fn child() {
 }
 
 fn cas(base: PathBuf) {
-    let mut store = DirStore::new(base, "b", "web");
+    let mut store = LockKey::new(Box::new(DirStore::new(base, "b")), "web");
     let mut at = store.open(soon()).expect("it opens").key_state.revision;
     say(&format!("at {at}"));
     loop {
@@ -144,7 +144,7 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
     const LATE: Duration = Duration::from_millis(150);
     let base = Base::new();
     let mut web = base.open("web");
-    let at = stored(&mut *web, Revision(0), &plain("alpha"));
+    let at = stored(&mut web, Revision(0), &plain("alpha"));
     let (child, mut lines) = start(&base, "hold");
     let mut line = String::new();
     while line.trim_end() != "held" {
@@ -175,7 +175,7 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
     timed(&mut || {
         let opened = base.store("web").open(now().after(WAIT));
         assert!(
-            matches!(opened, Err(OpenError::Unreachable(_))),
+            matches!(opened, Err(StoreError::Unreachable(_))),
             "{opened:?}"
         );
     });
@@ -187,5 +187,5 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
     drop(done);
     assert!(!watchdog.join().expect("the watchdog"), "had to be ended");
     denied(web.write(at, &plain("beta"), now()));
-    stored(&mut *web, at, &plain("beta"));
+    stored(&mut web, at, &plain("beta"));
 }

@@ -11,8 +11,9 @@ use crate::agent::life as lives;
 use crate::core::event::{Notice, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::store::dir::DirStore;
-use crate::store::dir::text::{self, Names};
-use crate::store::{OpenError, Store};
+use crate::store::dir::text::{self, Kind, Names};
+use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
+use crate::store::{Content, Entry, LockKey, StoreError};
 use crate::sys;
 
 /// A file of the directory store, whole or its body alone: it is accepted in one
@@ -20,62 +21,76 @@ use crate::sys;
 /// the same. As a key, it has files of its own.
 pub fn folder(data: &[u8]) -> bool {
     let unframed = text::unframe(data);
-    if let Ok(body) = &unframed {
-        assert_eq!(text::frame(body).as_bytes(), data, "another writing");
-        says(body);
+    if let Ok(body) = unframed {
+        assert_eq!(text::frame(body), data, "another writing");
+        is_known(body);
     }
-    let Ok(body) = str::from_utf8(data) else {
-        return false;
-    };
-    let said = says(body);
-    let mut content = text::frame(body).into_bytes();
-    assert_eq!(text::unframe(&content).as_deref(), Ok(body));
+    let known = is_known(data);
+    let mut content = text::frame(data);
+    assert_eq!(text::unframe(&content), Ok(data));
     let mut noise = Noise::of(data);
     let at = noise.below(content.len());
     assert!(text::unframe(&content[..at]).is_err(), "cut off at {at}");
     content[at] ^= 1 << noise.below(8);
     assert!(text::unframe(&content).is_err(), "damaged at {at}");
-    named(body);
-    said || unframed.is_ok()
+    if let Ok(text) = str::from_utf8(data) {
+        has_files_of_its_own(text);
+        is_file_of_one_key(text);
+    }
+    known || unframed.is_ok()
 }
 
-/// A body that may be a record, a notice or a number; returns whether it is one.
-fn says(body: &str) -> bool {
+/// Returns whether a body is a record, an announcement or a number. What is read can be
+/// written and is read the same.
+fn is_known(body: &[u8]) -> bool {
     let mut known = false;
     for name in ["sequence", "first"] {
-        if let Some(number) = text::parse_number(name, body) {
+        let number = str::from_utf8(body).map(|line| text::parse_number(name, line));
+        if let Ok(Some(number)) = number {
             let plain = format!("{name} {number}");
             assert_eq!(text::parse_number(name, &plain), Some(number));
             known = true;
         }
     }
-    if let Some((revision, record)) = text::decode_record(body) {
-        survives(revision, &record);
+    if let Some((revision, content)) = text::decode_record(body) {
+        survives(revision, &content);
         known = true;
     }
-    let lease = Some(record::invented(body.as_bytes()));
-    let token = body.to_owned();
-    survives(Revision(7), &Record { token, lease });
-    if let Some(notice) = text::decode_notice(body) {
-        let expected = Notice {
-            incarnation: printable(&notice.incarnation),
-            host: printable(&notice.host),
-            token: notice.token.clone(),
-        };
-        let again = text::decode_notice(&text::encode_notice(&notice));
-        assert_eq!(again, Some(expected));
+    let lease = Some(record::invented(body));
+    let token = String::from_utf8_lossy(body).into_owned();
+    let record = Record { token, lease };
+    let content = to_content(&record);
+    survives(Revision(7), &content);
+    let entry = Entry {
+        key: "k".to_owned(),
+        revision: Revision(7),
+        content,
+    };
+    let found = KeyValue::Record(plain(&record));
+    assert_eq!(to_key_state(Some(entry)).found, found);
+    if let Some(content) = text::decode_content(body) {
+        let again = text::decode_content(&text::encode_content(&content));
+        assert_eq!(again.as_ref(), Some(&content));
         known = true;
+        if let Some(notice) = notice_from_content(&content) {
+            let expected = Notice {
+                incarnation: printable(&notice.incarnation),
+                host: printable(&notice.host),
+                token: notice.token.clone(),
+            };
+            let again = notice_from_content(&notice_to_content(&notice));
+            assert_eq!(again, Some(expected));
+        }
     }
     known
 }
 
-fn survives(revision: Revision, record: &Record) {
-    let expected = plain(record);
-    let again = text::decode_record(&text::encode_record(revision, record));
-    assert_eq!(again, Some((revision, expected)));
+fn survives(revision: Revision, content: &Content) {
+    let again = text::decode_record(&text::encode_record(revision, content));
+    assert_eq!(again, Some((revision, content.clone())));
 }
 
-/// A record without what cannot stand in a line.
+/// A record without the characters that cannot stand in a line.
 fn plain(record: &Record) -> Record {
     let lease = record.lease.clone().map(|lease| Lease {
         host: printable(&lease.host),
@@ -87,41 +102,31 @@ fn plain(record: &Record) -> Record {
 }
 
 /// A key can be told from the names of its files, so that no two keys share one.
-fn named(key: &str) {
+fn has_files_of_its_own(key: &str) {
     let names = Names::new(key);
-    let ends = [
-        (&names.record, text::RECORD_SUFFIX),
-        (&names.first, ".first"),
-    ];
-    for (name, end) in ends.into_iter().chain([(&names.notice, ".twin")]) {
-        let safe = name.strip_suffix(end).expect("its own end");
+    for (name, kind) in [
+        (&names.record, Kind::Record),
+        (&names.first, Kind::First),
+        (&names.announcement, Kind::Announcement),
+    ] {
         assert!(name.len() <= names.longest().len());
-        assert!(
-            name.bytes()
-                .all(|byte| byte.is_ascii_graphic() && byte != b'/')
-        );
-        assert_eq!(unescape(safe).as_deref(), Some(key.as_bytes()));
+        let visible = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+        assert!(name.bytes().all(visible));
+        assert_eq!(text::key_of(name), Some((key.to_owned(), kind)));
     }
 }
 
-fn unescape(name: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = name.as_bytes();
-    while let [first, after @ ..] = rest {
-        let (byte, after) = match (first, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let digits = [*high, *low];
-                (
-                    u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?,
-                    after,
-                )
-            }
-            (byte, after) => (*byte, after),
+/// The name of a file is that of at most one key.
+fn is_file_of_one_key(name: &str) {
+    if let Some((key, kind)) = text::key_of(name) {
+        let names = Names::new(&key);
+        let again = match kind {
+            Kind::Record => names.record,
+            Kind::First => names.first,
+            Kind::Announcement => names.announcement,
         };
-        bytes.push(byte);
-        rest = after;
+        assert_eq!(again, name);
     }
-    Some(bytes)
 }
 
 /// The names of a bucket's files, in the order of their bodies.
@@ -138,11 +143,11 @@ pub fn bucket(data: &[u8]) -> bool {
     let mut store = here.store();
     let opened = match store.open(soon()) {
         Ok(opened) => opened,
-        Err(OpenError::Unsafe(text) | OpenError::Unreachable(text)) => {
+        Err(StoreError::Unsafe(text) | StoreError::Unreachable(text)) => {
             super::assert_one_line(&text);
             return false;
         }
-        Err(OpenError::Credentials(text)) => panic!("credentials: {text}"),
+        Err(StoreError::Credentials(text)) => panic!("credentials: {text}"),
     };
     let (key_state, last) = (opened.key_state, opened.last);
     assert!(key_state.revision <= last);
@@ -202,8 +207,8 @@ impl Bucket {
         Bucket(BASE.with(|base| base.get_or_init(make).clone()))
     }
 
-    fn store(&self) -> DirStore {
-        DirStore::new(self.0.clone(), "b", "k")
+    fn store(&self) -> LockKey {
+        LockKey::new(Box::new(DirStore::new(self.0.clone(), "b")), "k")
     }
 
     fn fill(&self, data: &[u8]) {
@@ -220,7 +225,7 @@ impl Bucket {
             let written = match bodies.next().unwrap_or_default() {
                 b"" => continue,
                 [b'!', content @ ..] => fs::write(&path, content),
-                body => fs::write(&path, text::frame(&String::from_utf8_lossy(body))),
+                body => fs::write(&path, text::frame(String::from_utf8_lossy(body).as_bytes())),
             };
             written.expect("there is room");
         }

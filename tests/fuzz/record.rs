@@ -9,7 +9,9 @@ use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::{Headers, encode};
 use crate::store::lease;
+use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::nats::answer;
+use crate::store::nats::write::sendable;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
@@ -45,15 +47,12 @@ fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
     let last = |name: &str| headers.iter().filter(|field| field.0 == name).last();
     let named = |name: &str, ours: &str| last(name).map_or(ours, |field| field.1).to_owned();
     let (stream, subject) = (named("Nats-Stream", STREAM), named("Nats-Subject", SUBJECT));
-    let hint = answer::hint(headers, &stream, &subject);
+    let hint = answer::hint(headers, &stream);
+    let hint = hint.and_then(|(of, revision)| (of == subject).then_some(revision));
     match answer::direct(headers, payload, &stream, &subject) {
-        Ok(key_state) if headers.status().is_some() => {
-            assert_eq!(
-                (key_state.revision, key_state.found),
-                (Revision(0), KeyValue::Absent)
-            );
-        }
-        Ok(key_state) => {
+        Ok(entry) if headers.status().is_some() => assert_eq!(entry, None),
+        Ok(entry) => {
+            let key_state = to_key_state(entry);
             assert!(key_state.revision > Revision(0));
             assert_eq!(hint, Some(key_state.revision));
             let other = |name: &str| format!("{name}x");
@@ -98,11 +97,8 @@ fn survives(record: &Record) {
 
 /// Publishes a record and reads it as a server hands it out.
 fn read_back(record: &Record) -> Record {
-    let headers = answer::headers(record);
-    let mut headers: Vec<(&str, &str)> = headers
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let content = to_content(record);
+    let mut headers = sendable(&content);
     headers.extend(ADDED);
     let mut out = Vec::new();
     let token = record.token.as_bytes();
@@ -118,11 +114,12 @@ fn read_back(record: &Record) -> Record {
     let Ok(Some(ServerOp::Hmsg { message, .. })) = decoder.next() else {
         panic!("{record:?} is no message");
     };
-    let key_state = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
-    let Ok(KeyState {
+    let entry = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
+    let key_state = to_key_state(entry.expect("an answer"));
+    let KeyState {
         revision: Revision(7),
         found: KeyValue::Record(record),
-    }) = key_state
+    } = key_state
     else {
         panic!("{record:?} became {key_state:?}");
     };
@@ -142,25 +139,23 @@ fn nothing_is_forged(block: &[u8], payload: &[u8]) {
         forged.push_str(&format!("{name}: {value}\r\n"));
     }
     let headers = Headers::parse((forged + "\r\n").as_bytes());
-    let key_state = answer::direct(&headers, payload, STREAM, SUBJECT);
-    assert_eq!(
-        key_state.map(|key_state| key_state.revision),
-        Ok(Revision(7))
-    );
-    assert_eq!(answer::hint(&headers, STREAM, SUBJECT), Some(Revision(7)));
+    let entry = answer::direct(&headers, payload, STREAM, SUBJECT).expect("an answer");
+    assert_eq!(entry.map(|entry| entry.revision), Some(Revision(7)));
+    let hint = Some((SUBJECT, Revision(7)));
+    assert_eq!(answer::hint(&headers, STREAM), hint);
 }
 
 fn noticed(headers: &Headers, payload: &[u8]) {
-    let Some(notice) = answer::notice(headers, payload) else {
+    let Some(notice) = notice_from_content(&answer::content(headers, payload)) else {
         return;
     };
     assert_eq!(notice.token.as_bytes(), payload);
-    let sent = answer::notice_headers(&notice);
-    let fields: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, &**value)).collect();
+    let sent = notice_to_content(&notice);
+    let fields = sendable(&sent);
     let mut out = Vec::new();
     let written = encode::publish(&mut out, SUBJECT, None, &fields, payload);
     written.expect("a notice can always be sent");
-    let lines: String = sent
+    let lines: String = fields
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
@@ -170,9 +165,10 @@ fn noticed(headers: &Headers, payload: &[u8]) {
         incarnation: answer::printable(&notice.incarnation),
         host: answer::printable(&notice.host),
     };
-    // Without its incarnation it is no notice.
-    let heard = (!expected.incarnation.is_empty()).then_some(expected);
-    assert_eq!(answer::notice(&block, payload), heard);
+    // Without its incarnation the message is no notice.
+    let received = (!expected.incarnation.is_empty()).then_some(expected);
+    let again = notice_from_content(&answer::content(&block, payload));
+    assert_eq!(again, received);
 }
 
 /// Returns a lease that an agent could have, made of what stands in `data`.

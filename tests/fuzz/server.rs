@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::assert_one_line;
 use crate::core::event::Written;
-use crate::core::record::{KeyValue, Revision};
+use crate::core::record::Revision;
 use crate::nats::bucket::{self, StreamConfig};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Server, ServerInfo};
@@ -91,6 +91,7 @@ pub fn answers(data: &[u8]) -> bool {
         acknowledged(data, &value),
         stored(data, &value),
         stream(data),
+        listed(data),
     ]
     .contains(&true)
 }
@@ -156,13 +157,12 @@ fn stored(data: &[u8], value: &Value) -> bool {
             let again = jetstream::stored(plain.as_bytes(), subject);
             assert_eq!(again, Ok(Some(stored.clone())));
             assert_eq!(
-                answer::leader(Some(stored.clone())).revision,
+                answer::leader(subject, &stored).revision,
                 Revision(stored.seq)
             );
         }
         Ok(None) => {
             assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));
-            assert_eq!(answer::leader(None).found, KeyValue::Absent);
         }
         Err(failure) => {
             assert_one_line(&failure.to_string());
@@ -189,6 +189,31 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     out
+}
+
+/// A list of subjects has each of them once, in their order.
+fn listed(data: &[u8]) -> bool {
+    let subjects = match jetstream::subjects(data) {
+        Ok(subjects) => subjects,
+        Err(failure) => {
+            assert_one_line(&failure.to_string());
+            return false;
+        }
+    };
+    assert!(subjects.names.is_sorted_by(|one, next| one < next));
+    let counts: serde_json::Map<_, _> = subjects
+        .names
+        .iter()
+        .map(|name| (name.clone(), json!(1)))
+        .collect();
+    let plain = json!({
+        "cluster": {"leader": if subjects.has_leader { "n1" } else { "" }},
+        "state": {"last_seq": subjects.last_seq, "subjects": counts},
+        "total": counts.len(),
+    });
+    let again = jetstream::subjects(plain.to_string().as_bytes());
+    assert_eq!(again, Ok(subjects));
+    true
 }
 
 fn stream(data: &[u8]) -> bool {
@@ -266,6 +291,7 @@ fn config(config: &StreamConfig) -> Value {
         "mirror": there(config.mirror),
         "sources": there(config.sources),
         "subject_transform": there(config.subject_transform),
+        "metadata": {"_nats.level": config.level.to_string()},
         "republish": republish.map(|to| json!({"src": to.src, "dest": to.dest})),
     })
 }

@@ -33,7 +33,7 @@ const fn target(
 }
 
 const TARGETS: [Target; 13] = [
-    target("answers", super::answers, 20, 200),
+    target("answers", super::answers, 22, 200),
     target("bucket", super::bucket, 7, 10),
     target("cli", super::cli, 9, 3000),
     target("config", super::config, 7, 1000),

@@ -11,7 +11,7 @@ use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
 use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{OpenError, Store, Watched};
+use putex::store::{LockKey, StoreError, Watched};
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
@@ -43,19 +43,23 @@ impl Cluster {
         Client::new(servers, Login::None, "test".to_owned(), ping_after)
     }
 
-    fn store(&self, bucket: &str, key: &str) -> NatsStore {
-        let mut settings = server::settings(bucket, key);
+    fn store(&self, bucket: &str, key: &str) -> LockKey {
+        LockKey::new(self.bucket(bucket), key)
+    }
+
+    fn bucket(&self, bucket: &str) -> Box<NatsStore> {
+        let mut settings = server::settings(bucket);
         settings.replicas = 3;
-        NatsStore::new(self.client(), settings)
+        Box::new(NatsStore::new(self.client(), settings))
     }
 }
 
-fn open(store: &mut NatsStore) -> Opened {
+fn open(store: &mut LockKey) -> Opened {
     let begin = Instant::now();
     loop {
         match store.open(soon()) {
             Ok(opened) => return opened,
-            Err(OpenError::Unreachable(text)) => {
+            Err(StoreError::Unreachable(text)) => {
                 assert!(begin.elapsed() < ELECTION_MAX, "{text}");
                 observe_for(TRY_EVERY);
             }
@@ -178,7 +182,7 @@ fn a_server_that_hangs_is_left_for_another() {
         }
         let mut store = cluster.store("locks", "web");
         let opened = open(&mut store);
-        let inspection = cluster.store("other", "web").inspect(soon());
+        let inspection = cluster.bucket("other").inspect("web", soon());
         let remarks = inspection.expect("there are servers enough").remarks;
         let last = remarks.last().expect("of the bucket");
         assert!(last.ends_with("an agent would make it, with replicas: 3"));

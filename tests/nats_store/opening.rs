@@ -7,16 +7,16 @@ use std::thread;
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Revision};
 use putex::store::nats::NatsStore;
-use putex::store::{OpenError, Store};
+use putex::store::{LockKey, StoreError};
 use serde_json::{Value, json};
 
 use crate::server::{self, old_config, on_servers, soon};
 use crate::support::server::Server;
 use crate::{open, plain, write};
 
-fn refusal(store: &mut NatsStore) -> String {
+fn refusal(store: &mut LockKey) -> String {
     let opened = store.open(soon());
-    let Err(OpenError::Unsafe(text)) = opened else {
+    let Err(StoreError::Unsafe(text)) = opened else {
         panic!("not unsafe but {opened:?}");
     };
     text
@@ -247,9 +247,12 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
 fn more_than_one_replica_needs_a_cluster_of_new_servers() {
     on_servers(|binary| {
         let server = Server::start(binary, "");
-        let mut settings = server::settings("locks", "web");
+        let mut settings = server::settings("locks");
         settings.replicas = 3;
-        let mut store = NatsStore::new(server.client(None), settings.clone());
+        let mut store = LockKey::new(
+            Box::new(NatsStore::new(server.client(None), settings.clone())),
+            "web",
+        );
         let text = refusal(&mut store);
         let reason = if server.is_old() {
             "older than 2.9.21"
@@ -263,9 +266,12 @@ fn more_than_one_replica_needs_a_cluster_of_new_servers() {
             "made nevertheless: {info}"
         );
         open(&server, "locks");
-        let opened = NatsStore::new(server.client(None), settings)
-            .open(soon())
-            .expect("taken");
+        let opened = LockKey::new(
+            Box::new(NatsStore::new(server.client(None), settings)),
+            "web",
+        )
+        .open(soon())
+        .expect("taken");
         let fewer = "bucket locks: num_replicas 1: 3 were asked for, it is taken as it is";
         assert!(
             opened.remarks.iter().any(|line| line == fewer),
@@ -284,9 +290,12 @@ fn a_bucket_in_memory_is_taken_when_allowed() {
         server
             .admin()
             .stream("CREATE", "locks", &config.to_string());
-        let mut settings = server::settings("locks", "web");
+        let mut settings = server::settings("locks");
         settings.allow_memory = true;
-        let mut store = NatsStore::new(server.client(None), settings);
+        let mut store = LockKey::new(
+            Box::new(NatsStore::new(server.client(None), settings)),
+            "web",
+        );
         let opened = store.open(soon()).expect("allowed");
         assert!(
             opened
@@ -343,19 +352,22 @@ fn refused_credentials_are_told_from_an_absent_server() {
         for (user, password) in [("admin", "wrong"), ("nobody", "secret")] {
             let error = server.store_as(user, password, "locks").open(soon());
             assert!(
-                matches!(error, Err(OpenError::Credentials(_))),
+                matches!(error, Err(StoreError::Credentials(_))),
                 "{user}: {error:?}"
             );
             assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
         }
         let error = server.store("locks", "web").open(soon());
         assert!(
-            matches!(error, Err(OpenError::Credentials(_))),
+            matches!(error, Err(StoreError::Credentials(_))),
             "no credentials: {error:?}"
         );
         server.kill();
         let error = server.store_as("admin", "secret", "locks").open(soon());
-        assert!(matches!(error, Err(OpenError::Unreachable(_))), "{error:?}");
+        assert!(
+            matches!(error, Err(StoreError::Unreachable(_))),
+            "{error:?}"
+        );
     });
 }
 
@@ -364,7 +376,7 @@ fn a_missing_permission_is_named() {
     on_servers(|binary| {
         let server = with_accounts(binary);
         let error = server.store_as("guest", "secret", "locks").open(soon());
-        let Err(OpenError::Credentials(text)) = error else {
+        let Err(StoreError::Credentials(text)) = error else {
             panic!("{error:?}")
         };
         assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
@@ -399,7 +411,7 @@ fn a_server_or_an_account_without_jetstream_is_named() {
     on_servers(|binary| {
         let server = Server::start_without_jetstream(binary);
         let error = server.store("locks", "web").open(soon());
-        let Err(OpenError::Unreachable(text)) = error else {
+        let Err(StoreError::Unreachable(text)) = error else {
             panic!("{error:?}")
         };
         assert!(text.contains("JetStream is not enabled"), "{text}");

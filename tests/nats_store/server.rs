@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use putex::core::time;
 use putex::nats::{Client, Login, Secret, url};
+use putex::store::LockKey;
 use putex::store::nats::{NatsSettings, NatsStore};
 use putex::sys;
 use serde_json::Value;
@@ -44,13 +45,19 @@ impl Server {
     }
 
     /// Returns a store that takes files only and asks for one copy.
-    pub(crate) fn store(&self, bucket: &str, key: &str) -> NatsStore {
-        NatsStore::new(self.client(None), settings(bucket, key))
+    pub(crate) fn store(&self, bucket: &str, key: &str) -> LockKey {
+        LockKey::new(self.bucket(bucket), key)
+    }
+
+    /// Returns a bucket that takes files only and asks for one copy.
+    pub(crate) fn bucket(&self, bucket: &str) -> Box<NatsStore> {
+        Box::new(NatsStore::new(self.client(None), settings(bucket)))
     }
 
     /// Returns a store of the key `web` that has logged in.
-    pub(crate) fn store_as(&self, user: &str, password: &str, bucket: &str) -> NatsStore {
-        NatsStore::new(self.client(Some((user, password))), settings(bucket, "web"))
+    pub(crate) fn store_as(&self, user: &str, password: &str, bucket: &str) -> LockKey {
+        let client = self.client(Some((user, password)));
+        LockKey::new(Box::new(NatsStore::new(client, settings(bucket))), "web")
     }
 
     pub(crate) fn admin(&self) -> Admin {
@@ -64,10 +71,9 @@ impl Server {
     }
 }
 
-pub(crate) fn settings(bucket: &str, key: &str) -> NatsSettings {
+pub(crate) fn settings(bucket: &str) -> NatsSettings {
     NatsSettings {
         bucket: bucket.to_owned(),
-        key: key.to_owned(),
         replicas: 1,
         allow_memory: false,
         api: None,

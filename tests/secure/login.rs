@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use putex::nats::{ClientEvent, ConnectOptions, Login, Secret};
-use putex::store::{Store as _, Watched};
+use putex::store::Watched;
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;

@@ -10,7 +10,6 @@ use std::time::Duration;
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::nats::{ClientEvent, ConnectOptions};
-use putex::store::Store as _;
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;

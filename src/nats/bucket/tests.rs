@@ -228,6 +228,27 @@ fn replicas_need_a_server_whose_compare_and_set_has_one_winner() {
 }
 
 #[test]
+fn the_level_of_the_api_is_that_of_the_metadata() {
+    let level = |value: Value| {
+        let mut config = config(V15);
+        config["metadata"] = value;
+        StreamConfig::parse(&config).map(|config| config.level)
+    };
+    for (metadata, expected) in [
+        (Value::Null, 0),
+        (json!({}), 0),
+        (json!({"_nats.level": "0"}), 0),
+        (json!({"_nats.level": "5"}), 5),
+    ] {
+        assert_eq!(level(metadata), Ok(expected));
+    }
+    for damaged in [json!(1), json!(""), json!("1x"), json!("-1"), json!([])] {
+        let metadata = json!({"_nats.level": damaged});
+        assert!(level(metadata).is_err(), "{damaged}");
+    }
+}
+
+#[test]
 fn a_history_is_remarked_upon() {
     for (history, text) in [
         (5, "max_msgs_per_subject 5"),

@@ -1,4 +1,5 @@
 use super::*;
+use serde_json::json;
 
 macro_rules! recorded {
     ($name:literal) => {
@@ -28,6 +29,38 @@ fn a_stream_without_a_time_is_still_being_made() {
     value["created"] = NO_TIME.into();
     let info = stream_info(value.to_string().as_bytes()).expect("recorded");
     assert!(!info.is_made());
+}
+
+#[test]
+fn a_list_of_subjects_needs_a_leader_and_is_whole() {
+    for payload in recorded!("info_subjects") {
+        let subjects = subjects(payload).expect("recorded");
+        assert_eq!(subjects.names, ["$KV.locks.lock.a.1", "$KV.locks.lock.b"]);
+        assert_eq!((subjects.last_seq, subjects.has_leader), (4, true));
+    }
+    let recorded = || -> Value {
+        let payload = recorded!("info_subjects")[0];
+        serde_json::from_slice(payload).expect("recorded")
+    };
+    let read = |value: &Value| subjects(value.to_string().as_bytes());
+    let mut none = recorded();
+    none["state"]["subjects"].take();
+    none["total"] = json!(0);
+    assert_eq!(read(&none).expect("none").names, Vec::<String>::new());
+    for cluster in [json!({}), json!({"leader": ""}), json!({"leader": null})] {
+        let mut leaderless = recorded();
+        leaderless["cluster"] = cluster;
+        assert!(!read(&leaderless).expect("a list").has_leader);
+    }
+    let mut part = recorded();
+    part["total"] = json!(3);
+    assert!(read(&part).is_err());
+    let mut damaged = recorded();
+    damaged["state"]["subjects"] = json!(["$KV.locks.lock.b"]);
+    assert!(read(&damaged).is_err());
+    let missing = recorded!("info_missing")[0];
+    let failure = subjects(missing).expect_err("no stream");
+    assert_eq!(failure.err_code(), code::STREAM_NOT_FOUND);
 }
 
 #[test]

@@ -1,10 +1,7 @@
-//! One bucket's folder: its lock, its files, and the compare-and-set over them.
+//! The folder of one bucket: its lock, its files, its identity.
 //!
-//! Everything is done relative to one descriptor of the folder, so that a folder
-//! that is moved away or replaced in between is never written to by mistake for
-//! the other.
-
-mod inspect;
+//! Every access is relative to one descriptor of the folder, so that a folder that is
+//! moved or replaced meanwhile is never written to by mistake for the other.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -15,37 +12,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::{check_names, open_private};
-use super::text::{self, Names};
-use crate::core::event::{Opened, Written};
-use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use super::permissions::{check_bucket, find_private, open_private};
+use super::text::{self, Kind};
+use crate::core::record::BucketId;
 use crate::core::time::Instant;
-use crate::store::OpenError;
+use crate::store::{BucketInfo, StoreError};
 use crate::sys::{self, Alarm, Want};
 
 /// Name of the file with the bucket's random id.
 pub(super) const EPOCH: &str = "epoch";
-const SEQUENCE: &str = "sequence";
+/// Name of the file with the highest revision.
+pub(super) const SEQUENCE: &str = "sequence";
+/// Name of a file that is being written.
 const TEMP: &str = "new";
-/// Largest file that is written or read: a token and ten short headers take
-/// less than 1 KiB. A larger file is not ours and is not read into memory.
+/// Largest file that is written or read, in bytes: a token and ten short headers take
+/// less than 1 KiB. A larger file is not of this program and is not read into memory.
 const FILE_BYTES_MAX: usize = 64 * 1024;
-/// How often a held lock is tried again. It is held for some 0.1 ms in memory
-/// and for some 10 ms on a disk; shorter than 1 ms only burns the processor.
+/// Pause before a held lock is tried again. A process holds it for about 0.1 ms in memory
+/// and 10 ms on a disk; a pause below 1 ms only costs processor time.
 const LOCK_POLL: Duration = Duration::from_millis(1);
-/// Why the folder did not do what it was asked for. Nothing was stored.
+
+/// Why an operation on the folder failed. Nothing was stored.
 #[derive(Debug)]
 pub(super) enum FolderError {
-    /// The folder is not the one that was opened, or is no more.
+    /// The folder is not the one that was opened, or was removed.
     Gone(String),
-    /// A file, or the folder, is not as this program leaves it.
+    /// A file is damaged or missing.
     Damaged(String),
     /// Another process held the lock until the deadline.
     Busy(String),
-    /// The system refused.
+    /// A system call failed.
     Failed(String),
 }
 
@@ -59,18 +58,18 @@ impl fmt::Display for FolderError {
     }
 }
 
-impl From<FolderError> for OpenError {
-    fn from(fault: FolderError) -> OpenError {
+impl From<FolderError> for StoreError {
+    fn from(fault: FolderError) -> StoreError {
         match fault {
-            FolderError::Damaged(text) => OpenError::Unsafe(text),
+            FolderError::Damaged(text) => StoreError::Unsafe(text),
             FolderError::Gone(text) | FolderError::Busy(text) | FolderError::Failed(text) => {
-                OpenError::Unreachable(text)
+                StoreError::Unreachable(text)
             }
         }
     }
 }
 
-/// Does not create, follow links, wait for a pipe's other end, or outlive exec.
+/// Opening a file follows no link, does not wait for a pipe, and closes the file at exec.
 fn flags() -> OFlags {
     OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC
 }
@@ -82,14 +81,14 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Body of the epoch file when the folder was opened.
     epoch: String,
-    /// Where the kernel tells of changes; `None` when it would not.
+    /// The queue of inotify events; `None` when the kernel has none left.
     pub(super) inotify: Option<OwnedFd>,
     alarm: Alarm,
 }
 
-/// The lock, until dropped. Unlocked and not only closed: a child that is between
+/// The lock, until dropped. Dropping unlocks, since closing is not enough: a child between
 /// fork and exec still has the descriptor.
-struct LockGuard<'a>(&'a File);
+pub(super) struct LockGuard<'a>(&'a File);
 
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
@@ -99,42 +98,43 @@ impl Drop for LockGuard<'_> {
 }
 
 impl Folder {
-    /// Opens the folder `base/bucket`, makes it when it is not there, and says
-    /// how it stands for the key of `names`.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError::Unsafe`] when others could write to it, when it is not a
-    /// folder of ours, or when a file in it is damaged or missing.
-    pub(super) fn open(
-        base: &Path,
-        bucket: &str,
-        names: &Names,
-        deadline: Instant,
-    ) -> Result<(Folder, Opened), OpenError> {
-        check_names(bucket, names)?;
-        let path = base.join(bucket);
-        let alarm =
-            Alarm::new().map_err(|error| OpenError::Unreachable(format!("no timer: {error}")))?;
-        let mut folder = Folder {
-            dir: open_private(base, &path)?,
+    fn new(dir: File, path: PathBuf) -> Result<Folder, StoreError> {
+        let no_timer = |error| StoreError::Unreachable(format!("no timer: {error}"));
+        Ok(Folder {
+            dir,
             path,
             epoch: String::new(),
             inotify: None,
-            alarm,
-        };
+            alarm: Alarm::new().map_err(no_timer)?,
+        })
+    }
+
+    /// Opens the folder `base/bucket` and creates it when it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsafe`] when other users could write to it, when it is not a
+    /// folder of this program, or when a file in it is damaged or missing.
+    pub(super) fn open(
+        base: &Path,
+        bucket: &str,
+        deadline: Instant,
+    ) -> Result<(Folder, BucketInfo), StoreError> {
+        check_bucket(bucket)?;
+        let path = base.join(bucket);
+        let mut folder = Folder::new(open_private(base, &path)?, path)?;
         let mut remarks = Vec::new();
         let held = folder.lock(deadline)?;
-        let epoch = match folder.file(EPOCH)? {
+        let epoch = match folder.text_file(EPOCH)? {
             Some(body) => body,
             None => {
                 remarks.push(format!("created the bucket {}", folder.path.display()));
                 folder.create()?
             }
         };
-        // Before the key is read, so that no change after it goes unseen.
+        // Before any key is read, so that no change after that is missed.
         let inotify = folder.subscribe();
-        let (key_state, last) = folder.state(names)?;
+        let last = folder.last()?;
         drop(held);
         folder.epoch = epoch;
         match inotify {
@@ -146,47 +146,75 @@ impl Folder {
         }
         folder.verify()?;
         let (id, created) = folder.epoch_parts()?;
-        let opened = Opened {
-            bucket: BucketId {
+        let info = BucketInfo {
+            id: BucketId {
                 epoch: id.to_owned(),
                 created: created.to_owned(),
             },
             last,
             age: age(created),
-            key_state,
             replicas: 1,
             remarks,
         };
-        Ok((folder, opened))
+        Ok((folder, info))
     }
 
-    /// Writes the sequence and then the epoch, which makes the bucket complete.
+    /// Opens the folder `base/bucket` without creating or writing anything; `None` when
+    /// there is no bucket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::open`].
+    pub(super) fn find(base: &Path, bucket: &str) -> Result<Option<Folder>, StoreError> {
+        check_bucket(bucket)?;
+        let path = base.join(bucket);
+        let Some(dir) = find_private(base, &path)? else {
+            return Ok(None);
+        };
+        let mut folder = Folder::new(dir, path)?;
+        let Some(epoch) = folder.text_file(EPOCH)? else {
+            return Ok(None);
+        };
+        folder.epoch = epoch;
+        folder.epoch_parts()?;
+        Ok(Some(folder))
+    }
+
+    /// Writes the sequence and then the epoch, which completes the bucket.
     fn create(&self) -> Result<String, FolderError> {
-        let failed = |error: io::Error| self.failed("list", "", &error);
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if name
-                .as_encoded_bytes()
-                .ends_with(text::RECORD_SUFFIX.as_bytes())
-            {
-                return Err(self.damaged(EPOCH, "is missing while there are records"));
-            }
+        let files = self.file_names()?;
+        if files
+            .iter()
+            .any(|name| matches!(text::key_of(name), Some((_, Kind::Record))))
+        {
+            return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
-        // One that is there already is what a creation cut short left behind, or
-        // what a bucket had before its other files were removed: it stays.
+        // A sequence of an interrupted creation, or of a bucket whose other files were
+        // removed, is kept.
         if self.file(SEQUENCE)?.is_none() {
-            self.replace(SEQUENCE, "sequence 0")?;
+            self.replace(SEQUENCE, b"sequence 0")?;
         }
         let random = |error: io::Error| FolderError::Failed(format!("no random number: {error}"));
         let id = sys::random().map_err(random)?;
         let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
-        self.replace(EPOCH, &body)?;
+        self.replace(EPOCH, body.as_bytes())?;
         self.sync()?;
         Ok(body)
     }
 
-    /// Returns the random id, and all else that the epoch file says.
+    /// Returns the names of all files.
+    pub(super) fn file_names(&self) -> Result<Vec<String>, FolderError> {
+        let failed = |error: Errno| self.failed("list", "", &error.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            names.extend(entry.file_name().to_str().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// Returns the random id, and the rest of the epoch file.
     fn epoch_parts(&self) -> Result<(&str, &str), FolderError> {
         let parts = self.epoch.strip_prefix("epoch ");
         parts
@@ -194,7 +222,7 @@ impl Folder {
             .ok_or_else(|| self.damaged(EPOCH, "does not say what it should"))
     }
 
-    /// Asks the kernel to tell of files that come and go.
+    /// Creates a queue of inotify events about the files.
     fn subscribe(&self) -> io::Result<OwnedFd> {
         let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let events = WatchFlags::MOVED_TO
@@ -208,8 +236,8 @@ impl Folder {
         Ok(queue)
     }
 
-    /// Waits for `wake`, for a change in the folder, or until `deadline`; says which
-    /// of the first two it was.
+    /// Waits for `wake`, for a change in the folder, or until `deadline`; returns which
+    /// of the first two happened.
     pub(super) fn wait(
         &self,
         wake: BorrowedFd<'_>,
@@ -228,7 +256,7 @@ impl Folder {
     }
 
     /// Waits for the lock of the whole bucket.
-    fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, FolderError> {
+    pub(super) fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, FolderError> {
         loop {
             let free = match self.dir.try_lock() {
                 Ok(()) => Some(LockGuard(&self.dir)),
@@ -245,7 +273,7 @@ impl Folder {
             if let Some(held) = free {
                 return Ok(held);
             }
-            // Only a pause; the loop looks at the clock again in any case.
+            // Only a pause: the loop reads the clock again.
             let _ = self
                 .alarm
                 .wait([], Some(deadline.min(now.after(LOCK_POLL))));
@@ -269,7 +297,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return gone("was removed"),
             Err(error) => return Err(self.failed("check", "", &error)),
         }
-        match self.file(EPOCH) {
+        match self.text_file(EPOCH) {
             Ok(Some(body)) if body == self.epoch => Ok(()),
             Ok(Some(_)) => gone("has another epoch"),
             Ok(None) => gone("has lost its epoch"),
@@ -278,112 +306,8 @@ impl Folder {
         }
     }
 
-    /// Returns what stands under the key, and the bucket's highest revision.
-    pub(super) fn state(&self, names: &Names) -> Result<(KeyState, Revision), FolderError> {
-        // The sequence last: without the lock it may only be too new.
-        let key_state = self.key_state(names)?;
-        let Some(body) = self.file(SEQUENCE)? else {
-            return Err(self.damaged(SEQUENCE, "is missing"));
-        };
-        let Some(last) = text::parse_number("sequence", &body) else {
-            return Err(self.damaged(SEQUENCE, "does not say what it should"));
-        };
-        let revision = key_state.revision;
-        if revision > Revision(last) {
-            let what = format!("stands at {last}, before revision {revision} of a record");
-            return Err(self.damaged(SEQUENCE, &what));
-        }
-        Ok((key_state, Revision(last)))
-    }
-
-    fn key_state(&self, names: &Names) -> Result<KeyState, FolderError> {
-        if let Some(key_state) = self.record(names)? {
-            return Ok(key_state);
-        }
-        let Some(body) = self.file(&names.first)? else {
-            return Ok(KeyState {
-                revision: Revision(0),
-                found: KeyValue::Absent,
-            });
-        };
-        // The key's first record may have been stored since the look above.
-        if let Some(key_state) = self.record(names)? {
-            return Ok(key_state);
-        }
-        match text::parse_number("first", &body) {
-            Some(revision) if revision > 0 => Ok(KeyState {
-                revision: Revision(revision),
-                found: KeyValue::Marker,
-            }),
-            _ => Err(self.damaged(&names.first, "does not say what it should")),
-        }
-    }
-
-    fn record(&self, names: &Names) -> Result<Option<KeyState>, FolderError> {
-        let Some(body) = self.file(&names.record)? else {
-            return Ok(None);
-        };
-        match text::decode_record(&body) {
-            Some((revision, record)) if revision > Revision(0) => Ok(Some(KeyState {
-                revision,
-                found: KeyValue::Record(record),
-            })),
-            _ => Err(self.damaged(&names.record, "does not say what it should")),
-        }
-    }
-
-    /// Stores `record` if the key stands at `expected`. An error means not stored.
-    pub(super) fn compare_and_set(
-        &self,
-        names: &Names,
-        expected: Revision,
-        record: &Record,
-        deadline: Instant,
-    ) -> Result<Written, FolderError> {
-        let _held = self.lock(deadline)?;
-        self.verify()?;
-        let (key_state, last) = self.state(names)?;
-        if key_state.revision != expected {
-            return Ok(Written::Moved(Some(key_state.revision)));
-        }
-        let Some(next) = last.0.checked_add(1) else {
-            return Err(self.damaged(SEQUENCE, "has no number left"));
-        };
-        self.replace(SEQUENCE, &format!("sequence {next}"))?;
-        self.prepare(&names.record, &text::encode_record(Revision(next), record))?;
-        match self.publish(&names.record) {
-            Ok(()) => {}
-            // The one answer of rename(2) after which either name may stand.
-            Err(Errno::IO) => {
-                let fault = self.failed("write", &names.record, &Errno::IO.into());
-                return Ok(Written::Unknown(fault.to_string()));
-            }
-            Err(error) => return Err(self.failed("write", &names.record, &error.into())),
-        }
-        // Failing to leave this trace costs nothing: the next write tries again.
-        if matches!(self.file(&names.first), Ok(None)) {
-            let _ = self.replace(&names.first, &format!("first {next}"));
-        }
-        match self.sync() {
-            Ok(()) => Ok(Written::Stored(Revision(next))),
-            Err(fault) => Ok(Written::Unknown(fault.to_string())),
-        }
-    }
-
-    /// Writes the notice of `names`.
-    pub(super) fn announce(
-        &self,
-        names: &Names,
-        body: &str,
-        deadline: Instant,
-    ) -> Result<(), FolderError> {
-        let _held = self.lock(deadline)?;
-        self.verify()?;
-        self.replace(&names.notice, body)
-    }
-
     /// Returns the body of a file, `None` when there is no such file.
-    pub(super) fn file(&self, name: &str) -> Result<Option<String>, FolderError> {
+    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FolderError> {
         let fd = match rustix::fs::openat(&self.dir, name, flags(), Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
@@ -398,18 +322,25 @@ impl Folder {
             return Err(self.damaged(name, "is larger than any file of ours"));
         }
         let body = text::unframe(&content);
-        body.map(Some).map_err(|what| self.damaged(name, what))
+        let body = body.map_err(|what| self.damaged(name, what))?;
+        Ok(Some(body.to_vec()))
     }
 
-    /// Replaces a file by another with this body, at one instant.
-    fn replace(&self, name: &str, body: &str) -> Result<(), FolderError> {
+    /// Returns the body of a file that is text.
+    pub(super) fn text_file(&self, name: &str) -> Result<Option<String>, FolderError> {
+        let body = self.file(name)?.map(String::from_utf8).transpose();
+        body.map_err(|_| self.damaged(name, "is not text"))
+    }
+
+    /// Replaces a file by another with this body, atomically. Needs the lock.
+    pub(super) fn replace(&self, name: &str, body: &[u8]) -> Result<(), FolderError> {
         self.prepare(name, body)?;
         let published = self.publish(name);
         published.map_err(|error| self.failed("write", name, &error.into()))
     }
 
-    /// Writes what is to become `name`. Needs the lock, as there is one place for it.
-    fn prepare(&self, name: &str, body: &str) -> Result<(), FolderError> {
+    /// Writes the next content of `name` to the temporary file. Needs the lock.
+    pub(super) fn prepare(&self, name: &str, body: &[u8]) -> Result<(), FolderError> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.path.join(name));
@@ -422,35 +353,35 @@ impl Folder {
             let flags = flags() | OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
             let mode = Mode::RUSR | Mode::WUSR;
             let mut file = File::from(rustix::fs::openat(&self.dir, TEMP, flags, mode)?);
-            file.write_all(content.as_bytes())?;
+            file.write_all(&content)?;
             file.sync_data()
         };
         write().map_err(|error| {
-            // A full disk needs the room; the next write would truncate it anyhow.
+            // Frees the space on a full disk; the next write would truncate the file anyway.
             let _ = rustix::fs::unlinkat(&self.dir, TEMP, AtFlags::empty());
             self.failed("write", name, &error)
         })
     }
 
-    /// Gives what was prepared the name that it was prepared for.
-    fn publish(&self, name: &str) -> Result<(), Errno> {
+    /// Renames the temporary file to `name`.
+    pub(super) fn publish(&self, name: &str) -> Result<(), Errno> {
         rustix::fs::renameat(&self.dir, TEMP, &self.dir, name)
     }
 
-    /// Makes the renames survive a power cut. Only the terms depend on it: of the
-    /// processes that could hold the lock, none survives one.
-    fn sync(&self) -> Result<(), FolderError> {
+    /// Makes the renames survive a power failure. Only the growth of terms depends on it:
+    /// no process that could hold the lock survives one.
+    pub(super) fn sync(&self) -> Result<(), FolderError> {
         let synced = self.dir.sync_all();
         synced.map_err(|error| self.failed("sync", "", &error))
     }
 
-    /// Returns the fault that doing `what` to the file `name` failed; the folder
+    /// Returns the error that operation `what` on the file `name` failed; the folder
     /// itself has a blank name.
     pub(super) fn failed(&self, what: &str, name: &str, error: &io::Error) -> FolderError {
         FolderError::Failed(format!("cannot {what} {}: {error}", self.file_path(name)))
     }
 
-    fn damaged(&self, name: &str, what: &str) -> FolderError {
+    pub(super) fn damaged(&self, name: &str, what: &str) -> FolderError {
         FolderError::Damaged(format!("{} {what}", self.file_path(name)))
     }
 
@@ -462,15 +393,15 @@ impl Folder {
         path.display().to_string()
     }
 
-    /// Returns the fault that the kernel has said the folder is no more.
+    /// Returns the error for the kernel's event that the folder is gone.
     pub(super) fn watch_ended(&self) -> FolderError {
         let path = self.path.display();
         FolderError::Gone(format!("{path} was moved, removed or unmounted"))
     }
 }
 
-/// Returns the time since the creation, as `created` tells it. A bucket of an
-/// earlier boot is older than every process of this host: for ever, so to speak.
+/// Returns the time since the creation in `created`. A bucket of an earlier boot is older
+/// than every process of this host.
 fn age(created: &str) -> Option<Duration> {
     let (nanos, rest) = created.strip_prefix("created ")?.split_once(" ns ")?;
     let boot = rest.strip_prefix("after the start of boot ")?;

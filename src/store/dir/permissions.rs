@@ -1,5 +1,5 @@
-//! Where a bucket's folder may be: below a base where nobody else can replace it,
-//! with a mode that lets nobody else write, on a file system of this host alone.
+//! Checks of a bucket's folder: other users can neither replace it nor write to it, and it
+//! is on a file system of this host alone.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,13 +9,13 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use super::text::Names;
-use crate::store::OpenError;
+use crate::store::StoreError;
 
-/// Longest file name that Linux file systems take; bounds the escaped key.
+/// Longest file name of Linux file systems; bounds the escaped key.
 const NAME_BYTES_MAX: usize = 255;
-/// File systems that several hosts can share, by the number that statfs(2)
-/// gives: NFS, SMB (three of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and
-/// the boot in `epoch` mean nothing to a second host.
+/// File systems that several hosts can share, by the number of statfs(2): NFS, SMB (three
+/// of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and the boot in `epoch` have no meaning on
+/// a second host.
 const SHARED_FILE_SYSTEMS: [u64; 9] = [
     0x6969,
     0x517b,
@@ -28,37 +28,47 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
     0x0116_1970,
 ];
 
-/// A bucket is named as NATS names one, so that it is one folder below the base.
+/// Checks that a bucket has a name of NATS, so that it is one folder below the base.
 ///
 /// # Errors
 ///
-/// [`OpenError::Unsafe`] when it is not, or when a name is too long for a file.
-pub(super) fn check_names(bucket: &str, names: &Names) -> Result<(), OpenError> {
+/// [`StoreError::Unsafe`] when it has not, or when the name is too long for a file.
+pub(super) fn check_bucket(bucket: &str) -> Result<(), StoreError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if bucket.is_empty() || !bucket.bytes().all(plain) {
-        return Err(OpenError::Unsafe(format!(
+        return Err(StoreError::Unsafe(format!(
             "bucket {bucket:?}: the name must consist of letters, digits, - and _"
         )));
     }
-    let longest = names.longest();
-    for (what, name) in [("bucket", bucket), ("key", longest)] {
-        if name.len() > NAME_BYTES_MAX {
-            return Err(OpenError::Unsafe(format!(
-                "the {what} is too long: the file name {name} has {} bytes, more than the maximum \
-                 of {NAME_BYTES_MAX}",
-                name.len()
-            )));
-        }
-    }
-    Ok(())
+    check_length("bucket", bucket)
 }
 
-/// Opens the folder at `path`, making it and `base` when they are not there.
+/// Checks that the names of a key's files are not too long.
 ///
 /// # Errors
 ///
-/// [`OpenError::Unsafe`] when somebody else could write to either of them.
-pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, OpenError> {
+/// [`StoreError::Unsafe`] when one is.
+pub(super) fn check_key(names: &Names) -> Result<(), StoreError> {
+    check_length("key", names.longest())
+}
+
+fn check_length(what: &str, name: &str) -> Result<(), StoreError> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(StoreError::Unsafe(format!(
+        "the {what} is too long: the file name {name} has {} bytes, more than the maximum \
+         of {NAME_BYTES_MAX}",
+        name.len()
+    )))
+}
+
+/// Opens the folder at `path`; creates it and `base` when they do not exist.
+///
+/// # Errors
+///
+/// [`StoreError::Unsafe`] when other users could write to either of them.
+pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, StoreError> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     let made = builder.recursive(true).create(base);
@@ -73,12 +83,12 @@ pub(super) fn open_private(base: &Path, path: &Path) -> Result<File, OpenError> 
     check_private(path, me)
 }
 
-/// Opens the folder at `path` if it is there, and makes nothing.
+/// Opens the folder at `path` if it exists, and creates nothing.
 ///
 /// # Errors
 ///
 /// As [`open_private`].
-pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, OpenError> {
+pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, StoreError> {
     let missing = |path: &Path| match fs::symlink_metadata(path) {
         Ok(_) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -94,30 +104,30 @@ pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, Ope
     }
 }
 
-/// Checks who can replace what is in the base; returns who this user is.
-fn check_base(base: &Path) -> Result<u32, OpenError> {
+/// Checks that other users cannot replace the folders in the base; returns this user.
+fn check_base(base: &Path) -> Result<u32, StoreError> {
     let at = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
     let me = rustix::process::geteuid().as_raw();
     let (mode, owner) = (at.mode() & 0o7777, at.uid());
     let shown = base.display();
     if owner != me && owner != 0 {
-        return Err(OpenError::Unsafe(format!(
+        return Err(StoreError::Unsafe(format!(
             "{shown} belongs to user {owner}, who could replace what is in it"
         )));
     }
-    // In a sticky folder nobody can replace what is mine.
+    // In a sticky folder other users cannot replace the files of this one.
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        return Err(OpenError::Unsafe(format!(
+        return Err(StoreError::Unsafe(format!(
             "{shown} is writable by others (mode {mode:04o}), who could replace what is in it"
         )));
     }
     Ok(me)
 }
 
-/// Opens a folder that is there, when nobody but its owner, `me`, can write to it.
-fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
+/// Opens an existing folder that only its owner `me` can write to.
+fn check_private(path: &Path, me: u32) -> Result<File, StoreError> {
     let shown = path.display();
-    let refuse = |what: String| Err(OpenError::Unsafe(format!("{shown} {what}")));
+    let refuse = |what: String| Err(StoreError::Unsafe(format!("{shown} {what}")));
     let at = fs::symlink_metadata(path).map_err(|error| refused("check", path, &error))?;
     if at.file_type().is_symlink() {
         return refuse("is a symbolic link, not a folder".to_owned());
@@ -131,7 +141,7 @@ fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
         .custom_flags(folder)
         .open(path);
     let dir = opened.map_err(|error| refused("open", path, &error))?;
-    // Asked of what was opened: the path may lead elsewhere by now.
+    // The metadata of the opened folder: the path may lead elsewhere by now.
     let at = dir
         .metadata()
         .map_err(|error| refused("check", path, &error))?;
@@ -146,7 +156,7 @@ fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
     }
     let system =
         rustix::fs::fstatfs(&dir).map_err(|error| refused("check", path, &error.into()))?;
-    // The numbers have 32 bits; the type they come in has a sign on some machines.
+    // The numbers have 32 bits, but their type is signed on some machines.
     let number = system.f_type as u64 & 0xffff_ffff;
     if SHARED_FILE_SYSTEMS.contains(&number) {
         return refuse(format!(
@@ -156,12 +166,12 @@ fn check_private(path: &Path, me: u32) -> Result<File, OpenError> {
     Ok(dir)
 }
 
-fn refused(what: &str, path: &Path, error: &io::Error) -> OpenError {
+fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
     let text = format!("cannot {what} {}: {error}", path.display());
-    // A file stands where a folder should: no later attempt will find it better.
+    // A file is in the place of a folder: another attempt does not change that.
     if error.kind() == io::ErrorKind::NotADirectory || error.kind() == io::ErrorKind::AlreadyExists
     {
-        return OpenError::Unsafe(text);
+        return StoreError::Unsafe(text);
     }
-    OpenError::Unreachable(text)
+    StoreError::Unreachable(text)
 }

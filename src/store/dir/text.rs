@@ -1,34 +1,34 @@
-//! What the files of a bucket's folder are called and what they say.
-//!
-//! Pure text: nothing here touches the disk.
+//! The names of the files of a bucket's folder, and their content. Pure.
 
 use std::fmt::Write as _;
 
-use crate::core::record::{Record, Revision};
-use crate::core::text::sanitize;
-use crate::store::Notice;
-use crate::store::lease::{from_headers, to_headers};
+use crate::core::record::Revision;
+use crate::store::Content;
 
-/// Ends the name of every record, and of nothing else.
-pub(crate) const RECORD_SUFFIX: &str = ".key";
+/// End of the name of a record's file, and of no other file.
+const RECORD_SUFFIX: &str = ".key";
+/// End of the name of the file that keeps the revision of a key's first record.
+const FIRST_SUFFIX: &str = ".first";
+/// End of the name of the file with the last announcement for a key.
+const ANNOUNCEMENT_SUFFIX: &str = ".twin";
 /// First line of every file.
 const FORMAT: &str = "putex 1\n";
-/// What begins the last line, with the line break before it.
+/// Beginning of the last line, with the line break before it.
 const END: &str = "\nend ";
 /// Length in bytes of [`END`], 16 hexadecimal digits, and a line break.
 const TRAILER_BYTES: usize = END.len() + 16 + 1;
 
-/// The names of one key's files.
+/// The names of the files of one key.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) record: String,
     pub(crate) first: String,
-    pub(crate) notice: String,
+    pub(crate) announcement: String,
 }
 
 impl Names {
-    /// Returns the names for `key`. Those of two keys differ, none has a slash,
-    /// and none is without a dot, as the bucket's own files are.
+    /// Returns the names for `key`. Those of two keys differ, none has a slash, and each
+    /// has a dot, unlike the names of the bucket's own files.
     pub(crate) fn new(key: &str) -> Names {
         let mut safe = String::new();
         for byte in key.bytes() {
@@ -41,46 +41,84 @@ impl Names {
         }
         Names {
             record: format!("{safe}{RECORD_SUFFIX}"),
-            first: format!("{safe}.first"),
-            notice: format!("{safe}.twin"),
+            first: format!("{safe}{FIRST_SUFFIX}"),
+            announcement: format!("{safe}{ANNOUNCEMENT_SUFFIX}"),
         }
     }
 
-    /// Returns the longest of them.
+    /// Returns the longest name.
     pub(crate) fn longest(&self) -> &str {
         &self.first
     }
 }
 
-/// Returns `body` as the content of a file: format line, body, checksum.
-pub(crate) fn frame(body: &str) -> String {
-    let text = format!("{FORMAT}{body}");
-    let sum = checksum(text.as_bytes());
-    format!("{text}{END}{sum:016x}\n")
+/// The kinds of the files of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The entry of the key.
+    Record,
+    /// The revision of its first record.
+    First,
+    /// The last announcement.
+    Announcement,
 }
 
-/// Returns the body of a file's content.
+/// Returns the key and the kind of a file, `None` when the file is of no key.
+pub(crate) fn key_of(name: &str) -> Option<(String, Kind)> {
+    let (safe, kind) = [
+        (RECORD_SUFFIX, Kind::Record),
+        (FIRST_SUFFIX, Kind::First),
+        (ANNOUNCEMENT_SUFFIX, Kind::Announcement),
+    ]
+    .into_iter()
+    .find_map(|(suffix, kind)| Some((name.strip_suffix(suffix)?, kind)))?;
+    let mut parts = safe.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    let key = String::from_utf8(bytes).ok()?;
+    // One name for each file of a key: another escape of the same key is not of this program.
+    let Names {
+        record,
+        first,
+        announcement,
+    } = Names::new(&key);
+    let ours = [record, first, announcement]
+        .iter()
+        .any(|ours| ours == name);
+    ours.then_some((key, kind))
+}
+
+/// Returns the content of a file: format line, `body`, checksum.
+pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
+    let text = [FORMAT.as_bytes(), body].concat();
+    let end = format!("{END}{:016x}\n", checksum(&text));
+    [&text, end.as_bytes()].concat()
+}
+
+/// Returns the body of the content of a file.
 ///
 /// # Errors
 ///
 /// What is wrong with the content, as the end of a sentence about the file.
-pub(crate) fn unframe(content: &[u8]) -> Result<String, &'static str> {
+pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
     let at = content.len().checked_sub(TRAILER_BYTES);
     let (text, trailer) = content.split_at(at.ok_or("is cut off")?);
     let digits = trailer
         .strip_prefix(END.as_bytes())
         .and_then(|rest| rest.strip_suffix(b"\n"))
-        .and_then(|digits| std::str::from_utf8(digits).ok())
         .ok_or("has no end line")?;
-    if digits != format!("{:016x}", checksum(text)) {
+    if digits != format!("{:016x}", checksum(text)).as_bytes() {
         return Err("does not match its checksum");
     }
-    let text = std::str::from_utf8(text).map_err(|_| "is not text")?;
-    let body = text.strip_prefix(FORMAT);
-    Ok(body.ok_or("is not of the format putex 1")?.to_owned())
+    let body = text.strip_prefix(FORMAT.as_bytes());
+    body.ok_or("is not of the format putex 1")
 }
 
-/// FNV-1a, 64 bits: finds damage, not forgery; who may forge may write as well.
+/// FNV-1a, 64 bits: finds damage, not forgery; a forger could write the file as well.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -88,55 +126,49 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the body of a record's file.
-pub(crate) fn encode_record(revision: Revision, record: &Record) -> String {
-    let mut body = format!("revision {revision}\n");
-    for (name, value) in record.lease.iter().flat_map(to_headers) {
+pub(crate) fn encode_record(revision: Revision, content: &Content) -> Vec<u8> {
+    let mut body = format!("revision {revision}\n").into_bytes();
+    body.extend(encode_content(content));
+    body
+}
+
+/// Returns the arguments of [`encode_record`], `None` when it did not write the body.
+pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
+    let end = body.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = body.split_at(end);
+    let revision = parse_number("revision", str::from_utf8(line).ok()?)?;
+    Some((Revision(revision), decode_content(&rest[1..])?))
+}
+
+/// Returns headers, a line each, a blank line, and the payload.
+pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
+    let mut body = String::new();
+    for (name, value) in &content.headers {
         // Writing to a string cannot fail.
         let _ = writeln!(body, "{name}: {value}");
     }
     body.push('\n');
-    body.push_str(&record.token);
-    body
+    [body.as_bytes(), &content.payload].concat()
 }
 
-/// Returns what [`encode_record`] was given, `None` when the body is not its.
-pub(crate) fn decode_record(body: &str) -> Option<(Revision, Record)> {
-    let (head, token) = body.split_once("\n\n")?;
-    let mut lines = head.split('\n');
-    let revision = parse_number("revision", lines.next()?)?;
-    let split = |line: &'_ str| line.find(": ").map(|at| (at, at + 2));
-    let headers: Vec<(&str, &str)> = lines
-        .map(|line| split(line).map(|(to, from)| (&line[..to], &line[from..])))
-        .collect::<Option<_>>()?;
-    let find = |name: &str| headers.iter().find(|(key, _)| *key == name);
-    let lease = from_headers(|name| find(name).map(|(_, value)| *value));
-    let token = token.to_owned();
-    Some((Revision(revision), Record { token, lease }))
+/// Returns the argument of [`encode_content`], `None` when it did not write the body.
+pub(crate) fn decode_content(body: &[u8]) -> Option<Content> {
+    let (mut headers, mut rest) = (Vec::new(), body);
+    loop {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let line = str::from_utf8(&rest[..end]).ok()?;
+        rest = &rest[end + 1..];
+        if line.is_empty() {
+            let payload = rest.to_vec();
+            return Some(Content { headers, payload });
+        }
+        let (name, value) = line.split_once(": ")?;
+        headers.push((name.to_owned(), value.to_owned()));
+    }
 }
 
-/// Returns the body of a notice's file.
-pub(crate) fn encode_notice(notice: &Notice) -> String {
-    format!(
-        "incarnation {}\nhost {}\n\n{}",
-        sanitize(&notice.incarnation),
-        sanitize(&notice.host),
-        notice.token
-    )
-}
-
-/// Returns what [`encode_notice`] was given, `None` when the body is not its.
-pub(crate) fn decode_notice(body: &str) -> Option<Notice> {
-    let (head, token) = body.split_once("\n\n")?;
-    let (incarnation, host) = head.split_once('\n')?;
-    Some(Notice {
-        token: token.to_owned(),
-        incarnation: incarnation.strip_prefix("incarnation ")?.to_owned(),
-        host: host.strip_prefix("host ")?.to_owned(),
-    })
-}
-
-/// Returns N of a line `NAME N`, `None` when the line is another. 0 is no number
-/// of a record, but that of an empty sequence.
+/// Returns N of a line `NAME N`, `None` when the line is another. 0 is the number of an
+/// empty sequence, never of a record.
 pub(crate) fn parse_number(name: &str, line: &str) -> Option<u64> {
     line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
@@ -154,13 +186,21 @@ mod tests {
             for other in &keys[..at] {
                 assert_ne!(Names::new(other).record, names.record, "{other:?} {key:?}");
             }
+            for (name, kind) in [
+                (&names.record, Kind::Record),
+                (&names.first, Kind::First),
+                (&names.announcement, Kind::Announcement),
+            ] {
+                assert_eq!(key_of(name), Some(((*key).to_owned(), kind)));
+            }
         }
     }
 
     #[test]
     fn a_changed_byte_anywhere_is_found() {
-        let whole = frame("revision 7\n\nalpha").into_bytes();
-        assert_eq!(unframe(&whole), Ok("revision 7\n\nalpha".to_owned()));
+        let body = b"revision 7\n\nalpha";
+        let whole = frame(body);
+        assert_eq!(unframe(&whole), Ok(&body[..]));
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
@@ -170,14 +210,33 @@ mod tests {
     }
 
     #[test]
-    fn a_token_may_be_any_text() {
-        for token in ["", "\n\n", "a\n\nb: c\nend 0", "ä", "Putex-State: active"] {
-            let record = Record {
-                token: token.to_owned(),
-                lease: None,
-            };
-            let body = encode_record(Revision(9), &record);
-            assert_eq!(decode_record(&body), Some((Revision(9), record)));
+    fn a_payload_may_be_any_bytes() {
+        let headers = [("A", "b: c"), ("B", "")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        for payload in ["", "\n\n", "a\n\nb: c\nend 0", "ä", "Putex-State: active"] {
+            for headers in [Vec::new(), headers.to_vec()] {
+                let content = Content {
+                    headers,
+                    payload: [payload.as_bytes(), b"\xff"].concat(),
+                };
+                let body = encode_record(Revision(9), &content);
+                assert_eq!(decode_record(&body), Some((Revision(9), content)));
+            }
         }
+    }
+
+    /// The bytes that 0.3.0 writes and reads.
+    #[test]
+    fn the_grammar_of_a_record_stays() {
+        let content = Content {
+            headers: vec![("Putex-Format".to_owned(), "1".to_owned())],
+            payload: b"alpha".to_vec(),
+        };
+        let body = encode_record(Revision(7), &content);
+        assert_eq!(body, b"revision 7\nPutex-Format: 1\n\nalpha");
+        let whole = String::from_utf8(frame(&body)).expect("text");
+        let (text, end) = whole.rsplit_once("\nend ").expect("an end line");
+        assert_eq!(text, "putex 1\nrevision 7\nPutex-Format: 1\n\nalpha");
+        assert_eq!(end.len(), 17);
     }
 }

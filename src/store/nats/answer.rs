@@ -1,24 +1,16 @@
-//! What the server's answers mean to a lock. Pure.
+//! The meaning of the server's answers for a store. Pure.
 
-use crate::core::event::{Notice, Written};
-use crate::core::record::{KeyState, KeyValue, Record, Revision};
+use crate::core::event::Written;
+use crate::core::record::Revision;
 use crate::core::text::sanitize;
 use crate::nats::jetstream::{self, Failure, Stored, code};
 use crate::nats::{Headers, RequestError};
-use crate::store::lease;
-
-/// Carries a notice's incarnation, on the twin subject.
-const NOTICE_INCARNATION: &str = "Putex-Incarnation";
-/// Carries a notice's host name.
-const NOTICE_HOST: &str = "Putex-Host";
-
-/// Headers of a lease that are not sent when their value is blank.
-const MAY_BE_BLANK: [&str; 2] = ["Putex-Host", "Putex-Boot"];
+use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 
 /// The status of a direct read that found no message.
 const STATUS_NOT_FOUND: u16 = 404;
 
-/// Returns what the answer to a write means. `replicated` tells whether the
+/// Returns the outcome of a write from its answer. `replicated` says whether the
 /// bucket has more than one copy.
 pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
     let error = match jetstream::ack(payload) {
@@ -54,7 +46,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
     }
 }
 
-/// Returns what a write came to that had no answer.
+/// Returns the outcome of a write without an answer.
 pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     let text = format!("write to {subject}: {error}");
     match error {
@@ -66,29 +58,15 @@ pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     }
 }
 
-/// Returns the headers of a write. A value that is blank has no header: an empty
-/// header is what makes a compare-and-set unconditional, so none is ever sent.
-pub(crate) fn headers(record: &Record) -> Vec<(&'static str, String)> {
-    let headers = record
-        .lease
-        .as_ref()
-        .map(lease::to_headers)
-        .unwrap_or_default();
-    let trimmed = headers
-        .into_iter()
-        .map(|(name, value)| (name, value.trim().to_owned()));
-    trimmed.filter(|(_, value)| !value.is_empty()).collect()
-}
-
 /// Reads the answer to DIRECT.GET for `subject` of `stream`.
 pub(crate) fn direct(
     headers: &Headers,
     payload: &[u8],
     stream: &str,
     subject: &str,
-) -> Result<KeyState, String> {
+) -> Result<Option<Entry>, String> {
     match headers.status() {
-        Some(STATUS_NOT_FOUND) => return Ok(absent()),
+        Some(STATUS_NOT_FOUND) => return Ok(None),
         Some(status) => {
             let why = printable(headers.description());
             return Err(format!("read: status {status} {why}"));
@@ -98,84 +76,53 @@ pub(crate) fn direct(
     if added(headers, "Nats-Subject") != Some(subject) {
         return Err(format!("read: answered with another key than {subject}"));
     }
-    match origin(headers, stream) {
-        Some(revision) => Ok(key_state(revision, headers, payload)),
+    match revision(headers, stream) {
+        Some(revision) => Ok(Some(entry(subject, revision, headers, payload))),
         None => Err(format!("read: answer without a revision of {stream}")),
     }
 }
 
-/// Returns what a message that MSG.GET found says.
-pub(crate) fn leader(stored: Option<Stored>) -> KeyState {
-    match stored {
-        Some(Stored { seq, headers, data }) => {
-            key_state(Revision(seq), &Headers::parse(&headers), &data)
-        }
-        None => absent(),
+/// Returns the entry of a message on `subject` that MSG.GET found.
+pub(crate) fn leader(subject: &str, stored: &Stored) -> Entry {
+    let headers = Headers::parse(&stored.headers);
+    entry(subject, Revision(stored.seq), &headers, &stored.data)
+}
+
+/// Returns the subject and the revision of a republished message, `None` when the message
+/// is not one of `stream`.
+pub(crate) fn hint<'a>(headers: &'a Headers, stream: &str) -> Option<(&'a str, Revision)> {
+    Some((added(headers, "Nats-Subject")?, revision(headers, stream)?))
+}
+
+/// Returns the content of a message, without the headers of the protocol.
+pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
+    let ours = |(name, _): &(&str, &str)| !is_protocol_header(name) || *name == MARKER_REASON;
+    let headers = headers.iter().filter(ours);
+    Content {
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
+        payload: payload.to_vec(),
     }
 }
 
-/// Returns the revision that a hint for `subject` names, `None` when it is not
-/// what the server republishes.
-pub(crate) fn hint(headers: &Headers, stream: &str, subject: &str) -> Option<Revision> {
-    if added(headers, "Nats-Subject") != Some(subject) {
-        return None;
-    }
-    origin(headers, stream)
-}
-
-/// Returns the headers of a notice; its token is the payload, as in a record.
-pub(crate) fn notice_headers(notice: &Notice) -> Vec<(&'static str, String)> {
-    let headers = [
-        (NOTICE_INCARNATION, printable(&notice.incarnation)),
-        (NOTICE_HOST, printable(&notice.host)),
-    ];
-    headers
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect()
-}
-
-/// Returns the notice that a message on the twin subject carries.
-pub(crate) fn notice(headers: &Headers, payload: &[u8]) -> Option<Notice> {
-    Some(Notice {
-        token: String::from_utf8(payload.to_vec()).ok()?,
-        incarnation: headers.get(NOTICE_INCARNATION)?.to_owned(),
-        host: headers.get(NOTICE_HOST).unwrap_or_default().to_owned(),
-    })
-}
-
-/// Makes a text fit into a header or a log line.
+/// Makes a text of a server fit for a message.
 pub(crate) fn printable(text: &str) -> String {
     sanitize(text).trim().to_owned()
 }
 
-fn absent() -> KeyState {
-    KeyState {
-        revision: Revision(0),
-        found: KeyValue::Absent,
+fn entry(subject: &str, revision: Revision, headers: &Headers, payload: &[u8]) -> Entry {
+    // The name of a bucket has no dot.
+    let key = subject.splitn(3, '.').nth(2);
+    Entry {
+        key: key.unwrap_or_default().to_owned(),
+        revision,
+        content: content(headers, payload),
     }
 }
 
-fn key_state(revision: Revision, headers: &Headers, payload: &[u8]) -> KeyState {
-    let deleted = headers
-        .iter()
-        .any(|(name, value)| name == "KV-Operation" && (value == "DEL" || value == "PURGE"));
-    let found = if deleted || headers.get("Nats-Marker-Reason").is_some() {
-        KeyValue::Marker
-    } else {
-        KeyValue::Record(Record {
-            token: String::from_utf8_lossy(payload).into_owned(),
-            lease: lease::from_headers(|name| match headers.get(name) {
-                None if MAY_BE_BLANK.contains(&name) => Some(""),
-                value => value,
-            }),
-        })
-    };
-    KeyState { revision, found }
-}
-
-/// Returns the revision of a message that `stream` handed out.
-fn origin(headers: &Headers, stream: &str) -> Option<Revision> {
+/// Returns the revision of a message of `stream`.
+fn revision(headers: &Headers, stream: &str) -> Option<Revision> {
     if added(headers, "Nats-Stream") != Some(stream) {
         return None;
     }
@@ -183,8 +130,8 @@ fn origin(headers: &Headers, stream: &str) -> Option<Revision> {
     (seq > 0).then_some(Revision(seq))
 }
 
-/// Returns a header that the server adds. It adds its own behind those that were
-/// stored, so the last one of a name is the server's and no client can forge it.
+/// Returns a header that the server adds. It appends its own headers to the stored ones,
+/// so the last header of a name is the server's and no client can forge it.
 fn added<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers
         .iter()

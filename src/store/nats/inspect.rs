@@ -1,101 +1,96 @@
-//! Looking without touching: what `putex check --connect` asks the servers. Nothing is
-//! made, nothing is written.
+//! Inspection for `putex check --connect`. Nothing is created or written.
 
 use super::open::describe_server;
-use super::{NatsSettings, NatsStore};
+use super::{NatsSettings, NatsStore, answer};
 use crate::core::time::Instant;
 use crate::nats::RequestError;
 use crate::nats::jetstream::code;
-use crate::store::{OpenError, holder_in_words, name};
+use crate::store::{Bucket as _, Filter, StoreError, holder_in_words, name};
 
-/// What no request to make a stream looks like. A server that permits one says so, and
-/// makes nothing of it.
-const NO_REQUEST: &[u8] = b"?";
+/// An invalid request to create a stream: a server that permits the request answers with an
+/// error and creates nothing.
+const INVALID_REQUEST: &[u8] = b"?";
 
-/// What was seen.
+/// The result of an inspection.
 #[derive(Debug, Default)]
 pub struct Inspection {
-    /// How things stand, a line each.
+    /// The state of the bucket and the key, a line each.
     pub remarks: Vec<String>,
-    /// What an agent would warn of, a line each.
+    /// The warnings that an agent would log, a line each.
     pub warnings: Vec<String>,
-    /// When the bucket was made, by which two of one name are told apart; `None` where there
-    /// is none yet.
+    /// When the bucket was created, which distinguishes two buckets of one name; `None` when
+    /// there is none yet.
     pub created: Option<String>,
 }
 
 impl NatsStore {
-    /// Connects, and looks whether the bucket and the key can be used as an agent uses
-    /// them, or could be made.
+    /// Connects, and checks that an agent could use the bucket and the key, or create the
+    /// bucket.
     ///
     /// # Errors
     ///
     /// Why an agent could not.
-    pub fn inspect(&mut self, deadline: Instant) -> Result<Inspection, OpenError> {
-        name::valid_bucket(&self.settings.bucket).map_err(OpenError::Unsafe)?;
-        name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
+    pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
+        name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
+        name::valid_key(key).map_err(StoreError::Unsafe)?;
         self.client.connect_once(deadline)?;
-        let mut inspect = Inspection::default();
-        inspect
+        let mut found = Inspection::default();
+        found
             .remarks
             .extend(self.client.server().map(describe_server));
-        self.subscribe_key()?;
+        self.subscribe(&Filter::Key(key.to_owned()))?;
+        let NatsSettings {
+            bucket, replicas, ..
+        } = self.settings.clone();
         match self.info(deadline)? {
             Ok(info) => {
-                let bucket = &self.settings.bucket;
+                found.warnings.extend(self.accept_bucket(&info)?);
                 let fit = format!("bucket {bucket}: exists and is fit for a lock");
-                inspect.warnings.extend(self.accept_bucket(&info)?);
-                inspect.remarks.push(fit);
-                let holder = self.read_all(deadline)?;
-                inspect.remarks.push(holder);
+                found.remarks.push(fit);
+                found.remarks.push(self.read_all(key, deadline)?);
             }
             Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => {
                 self.may_be_made()?;
-                // An agent asks for them, and hears it then.
+                // The server would refuse the agent's request for them.
                 self.has_servers_enough()?;
                 self.is_permitted_to_make(deadline)?;
-                let NatsSettings {
-                    bucket, replicas, ..
-                } = &self.settings;
-                inspect.remarks.push(format!(
+                found.remarks.push(format!(
                     "bucket {bucket}: does not exist; an agent would make it, with replicas: \
                      {replicas}"
                 ));
             }
             Err(failure) => return Err(self.api_error("bucket", &failure)),
         }
-        // Both were sent before what has been answered meanwhile.
-        let server_errors = self.client.server_errors();
-        inspect
-            .warnings
-            .extend(server_errors.into_iter().map(|text| {
-                let text = super::answer::printable(&text);
-                format!("the server says: {text}")
-            }));
-        inspect.warnings.append(&mut self.denied);
-        inspect.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
-        Ok(inspect)
+        // The subscriptions were sent before the answered requests, so their refusals are here.
+        for text in self.client.server_errors() {
+            let text = answer::printable(&text);
+            found.warnings.push(format!("the server says: {text}"));
+        }
+        found.warnings.append(&mut self.warned);
+        found.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
+        Ok(found)
     }
 
-    /// Reads all that an agent reads, in every way that it may; returns who holds the
-    /// lock.
-    fn read_all(&mut self, deadline: Instant) -> Result<String, OpenError> {
-        let subject = self.subject.clone();
-        let key_state = self.read_leader(&subject, deadline)?;
-        self.read_now(deadline).map_err(OpenError::Unreachable)?;
-        let epoch = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
+    /// Reads all that an agent reads, in every permitted way; returns who holds the lock.
+    fn read_all(&mut self, key: &str, deadline: Instant) -> Result<String, StoreError> {
+        let subject = self.raw_subject(key);
+        let entry = self.read_leader(&subject, deadline)?;
+        self.read_any(&subject, deadline)?;
+        let epoch = self.raw_subject(name::EPOCH_KEY);
         self.read_leader(&epoch, deadline)?;
-        Ok(holder_in_words(&self.settings.key, &key_state))
+        Ok(holder_in_words(key, entry))
     }
 
-    fn is_permitted_to_make(&mut self, deadline: Instant) -> Result<(), OpenError> {
+    fn is_permitted_to_make(&mut self, deadline: Instant) -> Result<(), StoreError> {
         let subject = format!("{}.STREAM.CREATE.{}", self.api, self.stream);
-        let asked = self.client.request(&subject, &[], NO_REQUEST, deadline);
-        match asked {
-            // That it was no request is not the question.
+        match self
+            .client
+            .request(&subject, &[], INVALID_REQUEST, deadline)
+        {
+            // The answer is an error about the request: the request was permitted.
             Ok(_) => Ok(()),
             Err(error @ RequestError::Forbidden(_)) => Err(self.request_error(&subject, &error)),
-            Err(error) => Err(OpenError::Unreachable(format!("{subject}: {error}"))),
+            Err(error) => Err(StoreError::Unreachable(format!("{subject}: {error}"))),
         }
     }
 }

@@ -1,68 +1,60 @@
-//! Opening: connect, find the bucket or make it, judge it, read its epoch and
-//! the key.
+//! Opening: connect, find the bucket or create it, check it, read its epoch.
 
 use std::time::Duration;
 
-use super::{Bucket, NatsSettings, NatsStore, Subscriptions, answer};
-use crate::core::event::{Opened, Written};
-use crate::core::record::{BucketId, KeyValue, Record, Revision};
+use super::{NatsSettings, NatsStore, OpenBucket, answer};
+use crate::core::event::Written;
+use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
-use crate::store::{OpenError, name};
+use crate::store::{BucketInfo, Content, Expected, StoreError, name};
 use crate::sys::{self, Alarm};
 
-/// How often a lost race for the epoch key is run again. One is enough unless
-/// somebody keeps deleting the key.
+/// How often a lost race for the epoch key is repeated. Once is enough unless another
+/// client keeps deleting the key.
 const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
-/// How often a bucket that is just being made is looked at: making one takes a
-/// server a few milliseconds.
+/// Pause before a bucket that is being created, or that changes during a listing, is read
+/// again: a server creates a bucket within a few milliseconds.
 const CREATION_POLL: Duration = Duration::from_millis(5);
 
 impl NatsStore {
-    /// Opens step by step; the caller takes back what a failed step left.
-    pub(super) fn open_now(&mut self, deadline: Instant) -> Result<Opened, OpenError> {
-        name::valid_bucket(&self.settings.bucket).map_err(OpenError::Unsafe)?;
-        name::valid_key(&self.settings.key).map_err(OpenError::Unsafe)?;
-        self.connect(deadline)?;
+    /// Opens step by step; the caller closes the store after a failed step.
+    pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
+        name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
+        if !self.client.is_connected() {
+            self.subscriptions.clear();
+        }
+        self.client.connect(deadline)?;
         let (info, made) = self.find_or_make(deadline)?;
         let lacks = self.accept_bucket(&info)?;
-        let (bucket, config) = (&self.settings.bucket, &info.config);
-        let mut remarks: Vec<String> = self
-            .client
-            .server()
-            .map(describe_server)
-            .into_iter()
-            .collect();
+        let bucket = &self.settings.bucket;
+        let server = self.client.server().map(describe_server);
+        let mut remarks: Vec<String> = server.into_iter().collect();
         if made {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(lacks);
         let (epoch, written) = self.epoch(deadline)?;
-        self.subscribe_key()?;
-        // Read after subscribing, so that a change in between is not missed.
-        let subject = self.subject.clone();
-        let key_state = self.read_leader(&subject, deadline)?;
-        Ok(Opened {
-            bucket: BucketId {
+        Ok(BucketInfo {
+            id: BucketId {
                 epoch,
                 created: info.created,
             },
-            last: Revision(info.last_seq).max(written).max(key_state.revision),
+            last: Revision(info.last_seq).max(written),
             age: None,
-            replicas: u32::try_from(config.num_replicas).unwrap_or(u32::MAX),
-            key_state,
+            replicas: u32::try_from(info.config.num_replicas).unwrap_or(u32::MAX),
             remarks,
         })
     }
 
-    /// Takes a bucket that is fit for a lock; returns what it lacks.
-    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<Vec<String>, OpenError> {
+    /// Accepts a bucket that is safe for a lock; returns its shortcomings.
+    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<Vec<String>, StoreError> {
         let (bucket, config) = (&self.settings.bucket, &info.config);
         let version = self.version();
         let mut lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
-            .map_err(OpenError::Unsafe)?;
+            .map_err(StoreError::Unsafe)?;
         let asked = self.settings.replicas;
         if config.num_replicas < i64::from(asked) {
             let have = config.num_replicas;
@@ -70,10 +62,11 @@ impl NatsStore {
                 "bucket {bucket}: num_replicas {have}: {asked} were asked for, it is taken as it is"
             ));
         }
-        self.bucket = Some(Bucket {
+        self.bucket = Some(OpenBucket {
             created: info.created.clone(),
             allow_direct: config.allow_direct,
             replicated: config.num_replicas > 1,
+            level: config.level,
         });
         Ok(lacks)
     }
@@ -83,36 +76,11 @@ impl NatsStore {
         server.map_or("", |server| server.version.as_str())
     }
 
-    fn connect(&mut self, deadline: Instant) -> Result<(), OpenError> {
-        if !self.client.is_connected() {
-            self.subscriptions = None;
-        }
-        Ok(self.client.connect(deadline)?)
-    }
-
-    pub(super) fn subscribe_key(&mut self) -> Result<(), OpenError> {
-        if self.subscriptions.is_some() {
-            return Ok(());
-        }
-        let NatsSettings { bucket, key, .. } = &self.settings;
-        let lost = |error| OpenError::Unreachable(format!("subscribe: {error}"));
-        let hint = self
-            .client
-            .subscribe(&format!("putex.hint.{bucket}.{key}"))
-            .map_err(lost)?;
-        let twin = self
-            .client
-            .subscribe(&format!("putex.twin.{bucket}.{key}"))
-            .map_err(lost)?;
-        self.subscriptions = Some(Subscriptions { hint, twin });
-        Ok(())
-    }
-
-    /// Returns what the bucket is, and whether it was made for that.
+    /// Returns the bucket, and whether this call created it.
     pub(super) fn find_or_make(
         &mut self,
         deadline: Instant,
-    ) -> Result<(StreamInfo, bool), OpenError> {
+    ) -> Result<(StreamInfo, bool), StoreError> {
         if let Ok(info) = self.find(deadline)? {
             return Ok((info, false));
         }
@@ -124,11 +92,11 @@ impl NatsStore {
         }
     }
 
-    /// Returns what the bucket is once it is made, or the answer that there is none.
-    fn find(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, OpenError> {
+    /// Returns the bucket once its creation is complete, or the answer that there is none.
+    fn find(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, StoreError> {
         loop {
             match self.info(deadline)? {
-                // Somebody else is making it: its time of creation comes last.
+                // Another client is creating it: the time of creation is set last.
                 Ok(info) if !info.is_made() => self.pause(deadline)?,
                 Err(failure) if failure.err_code() != code::STREAM_NOT_FOUND => {
                     return Err(self.api_error("bucket", &failure));
@@ -138,30 +106,30 @@ impl NatsStore {
         }
     }
 
-    fn pause(&self, deadline: Instant) -> Result<(), OpenError> {
+    pub(super) fn pause(&self, deadline: Instant) -> Result<(), StoreError> {
         let until = sys::now().after(CREATION_POLL).min(deadline);
         match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
             Ok([]) if sys::now() < deadline => Ok(()),
-            Ok([]) => Err(OpenError::Unreachable(format!(
+            Ok([]) => Err(StoreError::Unreachable(format!(
                 "bucket: {} is not ready by the deadline",
                 self.stream
             ))),
-            Err(error) => Err(OpenError::Unreachable(format!("waiting: {error}"))),
+            Err(error) => Err(StoreError::Unreachable(format!("waiting: {error}"))),
         }
     }
 
-    /// Checks that a bucket with as many replicas as wanted would be fit for a lock.
-    pub(super) fn may_be_made(&self) -> Result<(), OpenError> {
+    /// Checks that a new bucket with the number of replicas of the settings would be safe.
+    pub(super) fn may_be_made(&self) -> Result<(), StoreError> {
         let NatsSettings {
             bucket, replicas, ..
         } = &self.settings;
         bucket::check_replicas(i64::from(*replicas), self.version())
-            .map_err(|text| OpenError::Unsafe(format!("bucket {bucket}: {text}")))
+            .map_err(|text| StoreError::Unsafe(format!("bucket {bucket}: {text}")))
     }
 
-    /// Checks that there are servers for as many replicas as wanted. A server that answers
-    /// for JetStream itself and has no cluster makes one copy.
-    pub(super) fn has_servers_enough(&self) -> Result<(), OpenError> {
+    /// Checks that there are servers for the number of replicas of the settings. A server
+    /// with JetStream and without a cluster makes one copy.
+    pub(super) fn has_servers_enough(&self) -> Result<(), StoreError> {
         let NatsSettings {
             bucket,
             replicas,
@@ -171,7 +139,7 @@ impl NatsStore {
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
             Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => {
-                Err(OpenError::Unsafe(format!(
+                Err(StoreError::Unsafe(format!(
                     "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
                      and makes one copy only"
                 )))
@@ -180,43 +148,48 @@ impl NatsStore {
         }
     }
 
-    /// Asks the server to make the bucket; returns its refusal where somebody else may have
-    /// been faster.
-    fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, OpenError> {
+    /// Requests the creation of the bucket; returns the server's refusal when another
+    /// client may have created it first.
+    fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, StoreError> {
         let NatsSettings {
             bucket, replicas, ..
         } = &self.settings;
         self.may_be_made()?;
         let body = bucket::create(bucket, *replicas);
-        let answer = self.api_request("STREAM.CREATE", body.as_bytes(), deadline)?;
+        let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         match jetstream::stream_info(&answer) {
             Ok(_) => Ok(Ok(())),
             Err(failure) => match failure.err_code() {
-                // The second is what nats-server 2.9 says while it makes that very stream.
+                // nats-server 2.9 answers the second while it creates that very stream.
                 code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Err(failure)),
                 _ => Err(self.api_error("creating the bucket", &failure)),
             },
         }
     }
 
-    /// Reads the bucket's epoch, and writes one where there is none.
-    fn epoch(&mut self, deadline: Instant) -> Result<(String, Revision), OpenError> {
-        let subject = format!("$KV.{}.{}", self.settings.bucket, name::EPOCH_KEY);
+    /// Reads the epoch of the bucket, and writes one when there is none.
+    fn epoch(&mut self, deadline: Instant) -> Result<(String, Revision), StoreError> {
+        let subject = self.raw_subject(name::EPOCH_KEY);
         let mut lost = 0;
         while lost < EPOCH_ATTEMPTS_MAX {
-            let key_state = self.read_leader(&subject, deadline)?;
-            if let KeyValue::Record(Record { token, .. }) = key_state.found
-                && !token.trim().is_empty()
-            {
-                return Ok((token, key_state.revision));
+            let entry = self.read_leader(&subject, deadline)?;
+            let stands_at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+            let id = entry.filter(|entry| !entry.content.is_tombstone());
+            let id = id.map(|entry| String::from_utf8_lossy(&entry.content.payload).into_owned());
+            if let Some(id) = id.filter(|id| !id.trim().is_empty()) {
+                return Ok((id, stands_at));
             }
             let id = sys::random()
-                .map_err(|error| OpenError::Unreachable(format!("random numbers: {error}")))?;
+                .map_err(|error| StoreError::Unreachable(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let sent =
-                self.compare_and_set(&subject, key_state.revision, &[], id.as_bytes(), deadline);
+            let content = Content {
+                headers: Vec::new(),
+                payload: id.clone().into_bytes(),
+            };
+            let expected = Expected::Key(stands_at);
+            let sent = self.publish_expected(&subject, expected, &content, deadline);
             match &sent {
-                // A stream that is just being made does not listen yet.
+                // A stream that is being created has no subscription yet.
                 Err(RequestError::NoResponders) => {
                     self.pause(deadline)?;
                     continue;
@@ -230,24 +203,24 @@ impl NatsStore {
                 Written::Stored(revision) => return Ok((id, revision)),
                 Written::Moved(_) => lost += 1,
                 Written::Denied(text) | Written::Unknown(text) => {
-                    return Err(OpenError::Unreachable(format!(
+                    return Err(StoreError::Unreachable(format!(
                         "epoch of the bucket: {text}"
                     )));
                 }
             }
         }
-        Err(OpenError::Unreachable(format!(
+        Err(StoreError::Unreachable(format!(
             "{subject}: written and removed by others all the time"
         )))
     }
 }
 
-impl From<ConnectError> for OpenError {
-    fn from(error: ConnectError) -> OpenError {
+impl From<ConnectError> for StoreError {
+    fn from(error: ConnectError) -> StoreError {
         match error {
-            ConnectError::Unreachable(text) => OpenError::Unreachable(text),
-            ConnectError::Credentials(text) => OpenError::Credentials(text),
-            ConnectError::Unsafe(text) => OpenError::Unsafe(text),
+            ConnectError::Unreachable(text) => StoreError::Unreachable(text),
+            ConnectError::Credentials(text) => StoreError::Credentials(text),
+            ConnectError::Unsafe(text) => StoreError::Unsafe(text),
         }
     }
 }

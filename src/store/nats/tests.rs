@@ -1,49 +1,135 @@
+use super::write::ExpectedHeaders;
 use super::*;
+use crate::core::record::Revision;
 use crate::nats::fake::FakeServer;
-use crate::nats::{Login, bucket};
+use crate::nats::{Login, Server, bucket};
 
 #[test]
 fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells_it() {
+    const SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+    const STREAM: (&str, &str) = ("Nats-Expected-Stream", "KV_locks");
+    const SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
     for (revision, text) in [(0, "0"), (7, "7"), (u64::MAX, "18446744073709551615")] {
-        let expected = Expected::new(Revision(revision), "KV_locks");
-        assert_eq!(
-            expected.headers(),
-            [
-                ("Nats-Expected-Last-Subject-Sequence", text),
-                ("Nats-Expected-Stream", "KV_locks")
-            ]
-        );
+        let revision = Revision(revision);
+        for (expected, subject) in [
+            (Expected::Key(revision), None),
+            (Expected::OtherKey("a.b", revision), Some("$KV.locks.a.b")),
+            (Expected::Below("a.b", revision), Some("$KV.locks.a.b.>")),
+        ] {
+            let headers = ExpectedHeaders::new(expected, "locks");
+            let subject = subject.map(|subject| (SUBJECT, subject));
+            let all = [(SEQUENCE, text), STREAM].into_iter().chain(subject);
+            assert_eq!(headers.headers(), all.collect::<Vec<_>>());
+        }
     }
 }
 
-/// Asks scripted servers for the bucket, which answer that in turn.
-fn find_or_make(answers: [&str; 3]) -> Result<bool, OpenError> {
-    let answers = answers.map(str::to_owned);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns a store of the bucket `locks`, not connected.
+fn store_of(servers: Vec<Server>) -> NatsStore {
+    let client = Client::new(servers, Login::None, "test".to_owned(), PATIENCE);
+    let settings = NatsSettings {
+        bucket: "locks".to_owned(),
+        replicas: 1,
+        allow_memory: false,
+        api: None,
+    };
+    NatsStore::new(client, settings)
+}
+
+/// Calls a store that is connected to a server with these answers to its requests.
+fn with_answers<T>(answers: &[&str], call: impl FnOnce(&mut NatsStore, Instant) -> T) -> T {
+    let answers: Vec<_> = answers.iter().map(|answer| (*answer).to_owned()).collect();
     let fake = FakeServer::once(move |peer| {
         peer.accept_client();
         for answer in answers {
             peer.answer(&answer);
         }
     });
-    let patience = Duration::from_secs(5);
-    let name = "test".to_owned();
-    let client = Client::new(vec![fake.server()], Login::None, name, patience);
-    let settings = NatsSettings {
-        bucket: "locks".to_owned(),
-        key: "web".to_owned(),
-        replicas: 1,
-        allow_memory: false,
-        api: None,
-    };
-    let mut store = NatsStore::new(client, settings);
-    let deadline = sys::now().after(patience);
-    store
-        .client
-        .connect(deadline)
-        .expect("the script lets us in");
-    let found = store.find_or_make(deadline);
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    let connected = store.client.connect(deadline);
+    connected.expect("the script accepts the client");
+    let outcome = call(&mut store, deadline);
     fake.finish();
+    outcome
+}
+
+/// Returns whether the bucket had to be created.
+fn find_or_make(answers: [&str; 3]) -> Result<bool, StoreError> {
+    let found = with_answers(&answers, NatsStore::find_or_make);
     found.map(|(_, made)| made)
+}
+
+fn list(answers: &[&str]) -> Result<Listing, StoreError> {
+    with_answers(answers, |store, deadline| store.list_now("lock", deadline))
+}
+
+/// The answer to STREAM.INFO with these subjects.
+fn subjects(cluster: &str, subjects: &str) -> String {
+    format!(r#"{{"state":{{"last_seq":7,"subjects":{{{subjects}}}}},"cluster":{cluster}}}"#)
+}
+
+const LEADER: &str = r#"{"leader":"n1"}"#;
+const MISSING: &str = r#"{"error":{"code":404,"err_code":10037,"description":"no message"}}"#;
+
+#[test]
+fn a_listing_whose_key_has_no_entry_is_made_again() {
+    let both = subjects(LEADER, r#""$KV.locks.lock.a":1,"$KV.locks.lock.b":1"#);
+    let one = subjects(LEADER, r#""$KV.locks.lock.b":1"#);
+    let b = r#"{"message":{"subject":"$KV.locks.lock.b","seq":6,"data":"dg=="}}"#;
+    let listing = list(&[&both, MISSING, b, &one, b]).expect("the second");
+    assert_eq!(listing.last, Revision(7));
+    let [entry] = &listing.entries[..] else {
+        panic!("{listing:?}");
+    };
+    assert_eq!((&*entry.key, entry.revision), ("lock.b", Revision(6)));
+}
+
+#[test]
+fn a_listing_without_a_leader_is_none() {
+    let Err(StoreError::Unreachable(text)) = list(&[&subjects("{}", "")]) else {
+        panic!("a listing of nobody");
+    };
+    assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
+}
+
+/// Each is refused before anything is sent: this store has no connection.
+#[test]
+fn a_condition_that_the_servers_do_not_check_is_refused() {
+    let mut store = store_of(Vec::new());
+    let key = Expected::Key(Revision(0));
+    let other = Expected::OtherKey("lease", Revision(0));
+    let below = Expected::Below("lock", Revision(0));
+    let wild = Expected::OtherKey("lock.*", Revision(0));
+    for (level, replicated, expected, reason) in [
+        (0, false, other, "older than nats-server 2.11"),
+        (0, true, below, "older than nats-server 2.11"),
+        (1, true, below, "servers with several copies"),
+        (1, false, wild, "is not allowed in a key"),
+        (0, true, key, "not connected"),
+        (1, true, other, "not connected"),
+        (1, false, below, "not connected"),
+    ] {
+        store.bucket = Some(OpenBucket {
+            created: String::new(),
+            allow_direct: true,
+            replicated,
+            level,
+        });
+        let content = Content::default();
+        let deadline = sys::now().after(PATIENCE);
+        match store.compare_and_set("lock.a", expected, &content, deadline) {
+            Written::Denied(text) if reason != "not connected" => {
+                assert!(text.contains(reason), "{text}");
+            }
+            Written::Unknown(text) => assert!(text.contains(reason), "{text}"),
+            written @ (Written::Stored(_) | Written::Moved(_) | Written::Denied(_)) => {
+                panic!("{expected:?}: {written:?}");
+            }
+        }
+    }
 }
 
 /// nats-server 2.9 may say so while it makes that very stream for somebody else.
@@ -57,7 +143,7 @@ fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
     );
     let found = find_or_make([none, overlap, &stands]);
     assert!(!found.expect("the bucket"), "another made it");
-    let Err(OpenError::Unsafe(text)) = find_or_make([none, overlap, none]) else {
+    let Err(StoreError::Unsafe(text)) = find_or_make([none, overlap, none]) else {
         panic!("another stream has its subjects");
     };
     assert_eq!(

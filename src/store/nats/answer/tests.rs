@@ -1,4 +1,8 @@
 use super::*;
+use crate::core::record::{KeyValue, Record};
+use crate::store::lease;
+use crate::store::lock_key::{notice_from_content, to_content, to_key_state};
+use crate::store::nats::write::sendable;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
@@ -79,7 +83,9 @@ fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
     let read = |lines: &str| direct(&block(lines), b"t", STREAM, SUBJECT);
     let forged = "Nats-Sequence: 99\r\nNats-Stream: KV_x\r\nNats-Subject: y";
     for lines in [SERVERS.to_owned(), format!("{forged}\r\n{SERVERS}")] {
-        let key_state = read(&lines).expect("read");
+        let entry = read(&lines).expect("read").expect("an entry");
+        assert_eq!((&*entry.key, entry.content.headers.len()), ("web", 0));
+        let key_state = to_key_state(Some(entry));
         assert_eq!(key_state.revision, Revision(5), "{lines}");
         let found = KeyValue::Record(Record {
             token: "t".to_owned(),
@@ -105,7 +111,7 @@ fn the_status_of_a_direct_read_decides_first() {
         let headers = Headers::parse(format!("NATS/1.0 {line}\r\n\r\n").as_bytes());
         direct(&headers, b"", STREAM, SUBJECT)
     };
-    assert_eq!(status("404 Message Not Found"), Ok(absent()));
+    assert_eq!(status("404 Message Not Found"), Ok(None));
     for other in ["408 Bad Request", "503", "500 x"] {
         assert!(status(other).is_err(), "{other}");
     }
@@ -125,36 +131,51 @@ fn marks_of_deletion_are_told_by_their_headers() {
             SUBJECT,
         );
         assert_eq!(
-            key_state.map(|key_state| key_state.found),
+            key_state.map(|entry| to_key_state(entry).found),
             Ok(KeyValue::Marker),
             "{mark}"
         );
         let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
-        let key_state = leader(Some(Stored {
+        let stored = Stored {
             seq: 5,
             headers,
             data: Vec::new(),
-        }));
+        };
+        let key_state = to_key_state(Some(leader(SUBJECT, &stored)));
         assert_eq!(
             (key_state.revision, key_state.found),
             (Revision(5), KeyValue::Marker),
             "{mark}"
         );
     }
-    assert_eq!(leader(None), absent());
+    let none = to_key_state(None);
+    assert_eq!((none.revision, none.found), (Revision(0), KeyValue::Absent));
 }
 
 #[test]
 fn a_hint_or_a_notice_that_lacks_something_is_none() {
-    assert_eq!(hint(&block(SERVERS), STREAM, SUBJECT), Some(Revision(5)));
+    let revision = Revision(5);
+    assert_eq!(hint(&block(SERVERS), STREAM), Some((SUBJECT, revision)));
     for name in ["Nats-Stream", "Nats-Subject", "Nats-Sequence"] {
         let lacking = block(&SERVERS.replace(name, "X"));
-        assert_eq!(hint(&lacking, STREAM, SUBJECT), None, "{name}");
+        assert_eq!(hint(&lacking, STREAM), None, "{name}");
     }
+    let notice = |lines, payload| notice_from_content(&content(&block(lines), payload));
     let whole = "Putex-Incarnation: 1\r\nPutex-Host: h";
-    assert!(notice(&block(whole), b"t").is_some());
-    assert_eq!(notice(&block("Putex-Host: h"), b"t"), None);
-    assert_eq!(notice(&block(whole), b"\xff"), None);
+    assert!(notice(whole, b"t").is_some());
+    assert_eq!(notice("Putex-Host: h", b"t"), None);
+    assert_eq!(notice(whole, b"\xff"), None);
+}
+
+#[test]
+fn headers_of_the_protocol_are_no_content_but_for_the_reason_of_a_marker() {
+    let lines = format!(
+        "Nats-Expected-Last-Subject-Sequence: 4\r\nA: b\r\nnats-x: y\r\n\
+         Nats-Marker-Reason: MaxAge\r\nNa: c\r\n{SERVERS}"
+    );
+    let headers = [("A", "b"), ("Nats-Marker-Reason", "MaxAge"), ("Na", "c")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(content(&block(&lines), b"").headers, headers);
 }
 
 #[test]
@@ -171,7 +192,8 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
         lease,
     };
     assert!(record.lease.is_some());
-    let headers = headers(&record);
+    let sent = to_content(&record);
+    let headers = sendable(&sent);
     assert!(
         headers.iter().all(|(_, value)| !value.is_empty()),
         "{headers:?}"
@@ -181,8 +203,8 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
         .map(|(name, value)| format!("{name}: {value}"))
         .collect();
     let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
-    let key_state = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
-    assert_eq!(key_state.found, KeyValue::Record(record));
+    let entry = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
+    assert_eq!(to_key_state(entry).found, KeyValue::Record(record));
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! The one key of an agent: a [`Bucket`] with records instead of entries.
+//!
+//! A record is an entry whose payload is the token and whose headers are those of
+//! [`lease`](super::lease). A notice is a message with the token, `Putex-Incarnation` and
+//! `Putex-Host`.
+
+use std::os::fd::BorrowedFd;
+
+use super::lease::{from_headers, to_headers};
+use super::{Bucket, Content, Entry, Expected, Filter, Hint, ReadFrom, StoreError};
+use crate::core::event::{Notice, Opened, Written};
+use crate::core::record::{KeyState, KeyValue, Record, Revision};
+use crate::core::text::sanitize;
+use crate::core::time::Instant;
+use crate::sys;
+
+/// The header of a notice with the incarnation of its sender.
+const NOTICE_INCARNATION: &str = "Putex-Incarnation";
+
+/// The header of a notice with the host name of its sender.
+const NOTICE_HOST: &str = "Putex-Host";
+
+/// The end of a [`LockKey::watch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// The key seems to have changed, to this revision if the hint has one.
+    Hint(Option<Revision>),
+    /// Another live agent announced that it uses this token.
+    DuplicateToken(Notice),
+    /// The wake descriptor is readable.
+    Woken,
+    /// The deadline passed.
+    Elapsed,
+    /// The store is lost and must be opened again; why.
+    Gone(String),
+}
+
+/// The key of an agent in a bucket. Every call returns at its deadline at the latest.
+pub struct LockKey {
+    bucket: Box<dyn Bucket>,
+    key: String,
+    /// Highest revision that the caller knows: a hint at it is no news.
+    known: Revision,
+    /// Incarnation of the last notice sent, to recognise its echo.
+    announced: Option<String>,
+}
+
+impl LockKey {
+    /// Returns the key of a bucket that is not open yet.
+    #[must_use]
+    pub fn new(bucket: Box<dyn Bucket>, key: &str) -> LockKey {
+        LockKey {
+            bucket,
+            key: key.to_owned(),
+            known: Revision(0),
+            announced: None,
+        }
+    }
+
+    /// Opens the bucket, subscribes to the key and reads it.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub fn open(&mut self, deadline: Instant) -> Result<Opened, StoreError> {
+        let info = self.bucket.open(deadline)?;
+        self.bucket.subscribe(&Filter::Key(self.key.clone()))?;
+        // Read after subscribing, so that no change in between is missed.
+        let entry = self.bucket.get(&self.key, ReadFrom::Leader, deadline)?;
+        let key_state = to_key_state(entry);
+        self.known = key_state.revision;
+        Ok(Opened {
+            bucket: info.id,
+            last: info.last.max(key_state.revision),
+            age: info.age,
+            key_state,
+            replicas: info.replicas,
+            remarks: info.remarks,
+        })
+    }
+
+    /// Reads the key, from any copy of the bucket. The answer may be older than the last
+    /// write.
+    ///
+    /// # Errors
+    ///
+    /// The reason, when there was no answer by the deadline.
+    pub fn read(&mut self, deadline: Instant) -> Result<KeyState, String> {
+        let entry = self.bucket.get(&self.key, ReadFrom::AnyCopy, deadline);
+        let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
+        self.known = key_state.revision;
+        Ok(key_state)
+    }
+
+    /// Stores `record` if the key stands at `expected`; 0 means that it has no entry.
+    pub fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {
+        let (expected, content) = (Expected::Key(expected), to_content(record));
+        let bucket = &mut self.bucket;
+        let written = bucket.compare_and_set(&self.key, expected, &content, deadline);
+        if let Written::Stored(revision) = written {
+            self.known = revision;
+        }
+        written
+    }
+
+    /// Announces that the sender of `notice` lives and uses this token. Best effort.
+    pub fn announce(&mut self, notice: &Notice) {
+        self.announced = Some(notice.incarnation.clone());
+        self.bucket.announce(&self.key, &notice_to_content(notice));
+    }
+
+    /// Waits for a hint, for `wake` to become readable, or for `deadline`.
+    /// `None` waits for ever.
+    pub fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched {
+        loop {
+            match self.bucket.wait(wake, deadline) {
+                Hint::Changed { revision, .. } => {
+                    if revision.is_none_or(|revision| revision > self.known) {
+                        return Watched::Hint(revision);
+                    }
+                }
+                Hint::Announced { content, .. } => {
+                    let notice = notice_from_content(&content);
+                    let own =
+                        |notice: &Notice| self.announced.as_ref() == Some(&notice.incarnation);
+                    if let Some(notice) = notice.filter(|notice| !own(notice)) {
+                        return Watched::DuplicateToken(notice);
+                    }
+                }
+                Hint::Woken => return Watched::Woken,
+                Hint::Elapsed => return Watched::Elapsed,
+                Hint::Gone(why) => return Watched::Gone(why),
+            }
+            // Hints that are no news must not extend the deadline.
+            if deadline.is_some_and(|deadline| sys::now() >= deadline) {
+                return Watched::Elapsed;
+            }
+        }
+    }
+}
+
+/// Returns the entry that stands for `record`.
+pub(crate) fn to_content(record: &Record) -> Content {
+    let headers = record.lease.iter().flat_map(to_headers);
+    Content {
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        payload: record.token.clone().into_bytes(),
+    }
+}
+
+/// Returns the record that an entry stands for.
+pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
+    let Some(Entry {
+        revision, content, ..
+    }) = entry
+    else {
+        return KeyState {
+            revision: Revision(0),
+            found: KeyValue::Absent,
+        };
+    };
+    let found = match content.is_tombstone() {
+        true => KeyValue::Marker,
+        false => KeyValue::Record(Record {
+            token: String::from_utf8_lossy(&content.payload).into_owned(),
+            lease: from_headers(|name| content.header(name)),
+        }),
+    };
+    KeyState { revision, found }
+}
+
+/// Returns the message that stands for a notice.
+pub(crate) fn notice_to_content(notice: &Notice) -> Content {
+    let header = |name: &str, value: &str| (name.to_owned(), sanitize(value));
+    Content {
+        headers: vec![
+            header(NOTICE_INCARNATION, &notice.incarnation),
+            header(NOTICE_HOST, &notice.host),
+        ],
+        payload: notice.token.clone().into_bytes(),
+    }
+}
+
+/// Returns the notice that a message stands for, `None` when it stands for none.
+pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
+    Some(Notice {
+        token: String::from_utf8(content.payload.clone()).ok()?,
+        incarnation: content.header(NOTICE_INCARNATION)?.to_owned(),
+        host: content.header(NOTICE_HOST).unwrap_or_default().to_owned(),
+    })
+}
+
+/// Formats who holds the lock of `key`, for people.
+#[must_use]
+pub fn holder_in_words(key: &str, entry: Option<Entry>) -> String {
+    let KeyState { revision, found } = to_key_state(entry);
+    match found {
+        KeyValue::Absent => format!("key {key}: does not exist yet"),
+        KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
+        KeyValue::Record(record) if record.token.trim().is_empty() => {
+            format!("key {key}: nobody holds the lock, revision {revision}")
+        }
+        KeyValue::Record(record) => {
+            let token = sanitize(&record.token);
+            format!("key {key}: the lock is held by {token}, revision {revision}")
+        }
+    }
+}

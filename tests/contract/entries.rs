@@ -1,0 +1,386 @@
+//! The stories of [`Bucket`]: entries, listings, conditions on other keys, subscriptions.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use putex::core::event::Written;
+use putex::core::record::Revision;
+use putex::store::{Bucket, Content, Entry, Expected, Filter, Hint, ReadFrom, StoreError};
+use putex::sys::{Waker, now};
+
+use super::{Make, QUIET, assert_moved, soon};
+
+/// Runs every story, each in buckets of its own. `checks_other_keys` says whether the
+/// servers check a condition on other keys.
+pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
+    an_entry_comes_back_as_it_was_written(make);
+    a_header_that_could_change_the_condition_is_refused(make);
+    a_tombstone_is_an_entry(make);
+    a_listing_has_the_keys_below_its_prefix_and_no_other(make);
+    a_listing_beside_writers_lacks_no_key(make);
+    match checks_other_keys {
+        true => {
+            a_condition_on_another_key_decides(make);
+            a_condition_below_a_prefix_decides(make);
+            one_of_eight_is_alone_below_a_prefix(make);
+        }
+        false => a_condition_on_other_keys_is_refused(make),
+    }
+    a_subscription_below_a_prefix_is_for_its_keys(make);
+    a_store_that_is_not_open_does_nothing(make);
+    no_call_begins_after_its_deadline(make);
+}
+
+fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
+    let mut store = make(bucket);
+    store.open(soon()).expect("the store opens");
+    store
+}
+
+fn content(headers: &[(&str, &str)], payload: &[u8]) -> Content {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Content {
+        headers: headers.iter().map(owned).collect(),
+        payload: payload.to_vec(),
+    }
+}
+
+fn plain(text: &str) -> Content {
+    content(&[], text.as_bytes())
+}
+
+fn get(store: &mut dyn Bucket, key: &str) -> Option<Entry> {
+    let entry = store.get(key, ReadFrom::Leader, soon());
+    entry.expect("the leader answers")
+}
+
+/// Writes, and expects that it is stored.
+fn stored(store: &mut dyn Bucket, key: &str, expected: Expected<'_>, text: &str) -> Revision {
+    let written = store.compare_and_set(key, expected, &plain(text), soon());
+    let Written::Stored(revision) = written else {
+        panic!("{key} not stored over {expected:?}: {written:?}");
+    };
+    revision
+}
+
+fn created(store: &mut dyn Bucket, key: &str) -> Revision {
+    stored(store, key, Expected::Key(Revision(0)), key)
+}
+
+fn denied(written: &Written) -> &str {
+    let Written::Denied(text) = written else {
+        panic!("not denied but {written:?}");
+    };
+    text
+}
+
+fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
+    let mut store = open(make, "entry");
+    assert_eq!(get(&mut *store, "a.b"), None);
+    let mut revision = Revision(0);
+    for content in [
+        plain(""),
+        content(&[], b"\xff\n\nend 0"),
+        content(&[("B", "1: 2"), ("A", "é"), ("A", "again")], b"a\r\n"),
+    ] {
+        let expected = Expected::Key(revision);
+        let written = store.compare_and_set("a.b", expected, &content, soon());
+        let Written::Stored(next) = written else {
+            panic!("{content:?}: {written:?}");
+        };
+        assert!(next > revision);
+        revision = next;
+        let key = "a.b".to_owned();
+        let entry = Entry {
+            key,
+            revision,
+            content,
+        };
+        assert!(!entry.content.is_tombstone());
+        for from in [ReadFrom::Leader, ReadFrom::AnyCopy] {
+            let read = store.get("a.b", from, soon());
+            assert_eq!(read, Ok(Some(entry.clone())), "{from:?}");
+        }
+    }
+}
+
+/// A second header of compare-and-set, or a line of its own in a value.
+fn a_header_that_could_change_the_condition_is_refused(make: Make<'_>) {
+    let mut store = open(make, "header");
+    let first = created(&mut *store, "web");
+    for (name, value) in [
+        ("Nats-Expected-Last-Subject-Sequence", "1"),
+        ("nats-expected-last-subject-sequence", "1"),
+        ("Nats-Rollup", "all"),
+        ("NATS-X", "1"),
+        ("", "1"),
+        ("a b", "1"),
+        ("a:", "1"),
+        ("é", "1"),
+        ("A", "1\r\nNats-Rollup: all"),
+        ("A", "\0"),
+    ] {
+        let content = content(&[("B", "b"), (name, value)], b"");
+        let expected = Expected::Key(first);
+        let written = store.compare_and_set("web", expected, &content, soon());
+        assert!(denied(&written).contains("header"), "{name}: {written:?}");
+    }
+    let entry = get(&mut *store, "web").expect("it stays");
+    assert_eq!((entry.revision, entry.content), (first, plain("web")));
+}
+
+fn a_tombstone_is_an_entry(make: Make<'_>) {
+    let mut store = open(make, "tombstone");
+    let first = created(&mut *store, "lock.a");
+    let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
+    let written = store.compare_and_set("lock.a", Expected::Key(first), &end, soon());
+    let Written::Stored(ended) = written else {
+        panic!("{written:?}");
+    };
+    let entry = get(&mut *store, "lock.a").expect("a tombstone");
+    assert_eq!((entry.revision, &entry.content), (ended, &end));
+    assert!(entry.content.is_tombstone());
+    let listing = store.list("lock", soon()).expect("a listing");
+    assert_eq!(listing.entries, [entry]);
+    let again = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &end, soon());
+    assert_moved(&again, ended);
+    stored(&mut *store, "lock.a", Expected::Key(ended), "anew");
+}
+
+fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
+    let mut store = open(make, "listing");
+    let none = store.list("job", soon()).expect("a listing");
+    assert_eq!(none.entries, []);
+    for key in [
+        "job",
+        "jobs.a",
+        "job.b.c",
+        "other.job.a",
+        "job.a/b",
+        "job.B",
+    ] {
+        created(&mut *store, key);
+    }
+    let last = created(&mut *store, "x");
+    let listing = store.list("job", soon()).expect("a listing");
+    let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
+    assert_eq!(keys, ["job.B", "job.a/b", "job.b.c"]);
+    assert_eq!(listing.last, last);
+    for entry in listing.entries {
+        assert_eq!(get(&mut *store, &entry.key), Some(entry.clone()));
+        let (key, expected) = (entry.key, Expected::Key(entry.revision));
+        let renewed = stored(&mut *store, &key, expected, "renewed");
+        let listing = store.list("job", soon()).expect("a listing");
+        let again: Vec<_> = listing
+            .entries
+            .iter()
+            .filter(|one| one.key == key)
+            .collect();
+        assert_eq!((again.len(), again[0].revision), (1, renewed), "{key}");
+        assert_eq!(listing.last, renewed);
+    }
+    let one = store.list("job.b", soon()).expect("a listing").entries;
+    assert_eq!((one.len(), &*one[0].key), (1, "job.b.c"));
+}
+
+fn a_listing_beside_writers_lacks_no_key(make: Make<'_>) {
+    const KEYS: [&str; 8] = ["k.a", "k.b", "k.c", "k.d", "k.e", "k.f", "k.g", "k.h"];
+    const LISTINGS: usize = 30;
+    let (mut writer, mut reader) = (open(make, "beside"), open(make, "beside"));
+    let mut revisions = KEYS.map(|key| created(&mut *writer, key));
+    let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(revisions[7].0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                let (key, at) = (KEYS[round % 8], &mut revisions[round % 8]);
+                *at = stored(&mut *writer, key, Expected::Key(*at), "again");
+                acknowledged.store(at.0, Ordering::SeqCst);
+                if done.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        let mut seen = BTreeMap::new();
+        let listings = (0..LISTINGS).map(|_| {
+            let before = acknowledged.load(Ordering::SeqCst);
+            (before, reader.list("k", soon()))
+        });
+        let listings: Vec<_> = listings.collect();
+        done.store(true, Ordering::SeqCst);
+        for (before, listing) in listings {
+            let listing = listing.expect("a listing");
+            assert!(listing.last.0 >= before, "{} < {before}", listing.last);
+            let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
+            assert_eq!(keys, KEYS);
+            for entry in listing.entries {
+                let last = seen.insert(entry.key, entry.revision);
+                assert!(last.is_none_or(|last| last <= entry.revision), "{last:?}");
+            }
+        }
+    });
+}
+
+fn a_condition_on_another_key_decides(make: Make<'_>) {
+    let mut store = open(make, "other");
+    let free = Expected::OtherKey("lease", Revision(0));
+    let first = stored(&mut *store, "data", free, "without a lease");
+    let lease = created(&mut *store, "lease");
+    let data = plain("data");
+    let late = store.compare_and_set("data", free, &data, soon());
+    assert_moved(&late, lease);
+    let held = Expected::OtherKey("lease", lease);
+    let second = stored(&mut *store, "data", held, "by the holder");
+    assert!(second > first);
+    let renewed = stored(&mut *store, "lease", Expected::Key(lease), "renewed");
+    assert_moved(&store.compare_and_set("data", held, &data, soon()), renewed);
+    // The condition is not on the written key, and not on what follows its name.
+    let own = Expected::OtherKey("lease", second);
+    assert_moved(&store.compare_and_set("data", own, &data, soon()), renewed);
+    created(&mut *store, "lease.more");
+    let held = Expected::OtherKey("lease", renewed);
+    stored(&mut *store, "data", held, "by the holder");
+}
+
+fn a_condition_below_a_prefix_decides(make: Make<'_>) {
+    let mut store = open(make, "below");
+    created(&mut *store, "lock");
+    created(&mut *store, "locks.x");
+    let free = Expected::Below("lock", Revision(0));
+    let first = stored(&mut *store, "lock.a.1", free, "first");
+    let again = store.compare_and_set("lock.b", free, &plain(""), soon());
+    assert_moved(&again, first);
+    let second = stored(&mut *store, "lock.b", Expected::Below("lock", first), "b");
+    let stale = Expected::Below("lock", first);
+    assert_moved(
+        &store.compare_and_set("lock.c", stale, &plain(""), soon()),
+        second,
+    );
+    let narrow = Expected::Below("lock.a", first);
+    stored(&mut *store, "lock.a.2", narrow, "below a prefix of its own");
+}
+
+fn one_of_eight_is_alone_below_a_prefix(make: Make<'_>) {
+    const RACERS: usize = 8;
+    const ROUNDS: usize = 50;
+    let mut stores: Vec<_> = (0..RACERS).map(|_| open(make, "alone")).collect();
+    let start = Barrier::new(RACERS);
+    let wins: Vec<Vec<bool>> = thread::scope(|scope| {
+        let start = &start;
+        let mut racers = Vec::new();
+        for (racer, store) in stores.iter_mut().enumerate() {
+            racers.push(scope.spawn(move || {
+                let mut wins = Vec::new();
+                for round in 0..ROUNDS {
+                    let prefix = format!("r{round}");
+                    let (key, free) = (
+                        format!("{prefix}.{racer}"),
+                        Expected::Below(&prefix, Revision(0)),
+                    );
+                    start.wait();
+                    let written = store.compare_and_set(&key, free, &plain("me"), soon());
+                    wins.push(matches!(written, Written::Stored(_)));
+                }
+                wins
+            }));
+        }
+        let joined = racers.into_iter().map(|racer| racer.join());
+        joined.collect::<Result<_, _>>().expect("every racer")
+    });
+    for round in 0..ROUNDS {
+        let winners = wins.iter().filter(|of_one| of_one[round]).count();
+        assert_eq!(winners, 1, "round {round}");
+        let prefix = format!("r{round}");
+        let listing = stores[0].list(&prefix, soon()).expect("a listing");
+        assert_eq!(listing.entries.len(), 1, "round {round}");
+    }
+}
+
+/// The servers would ignore the condition or check another.
+fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
+    let mut store = open(make, "refused");
+    created(&mut *store, "lease");
+    for expected in [
+        Expected::OtherKey("lease", Revision(0)),
+        Expected::Below("lock", Revision(0)),
+    ] {
+        let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
+        let text = denied(&written);
+        assert!(text.contains("older than nats-server 2.11"), "{text}");
+        assert_eq!(get(&mut *store, "lock.a"), None);
+    }
+}
+
+fn a_subscription_below_a_prefix_is_for_its_keys(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut a, mut b) = (open(make, "prefix"), open(make, "prefix"));
+    let below = Filter::Below("lock".to_owned());
+    for filter in [&below, &below, &Filter::Key("one".to_owned())] {
+        a.subscribe(filter).expect("a subscription");
+    }
+    for other in ["lock", "locks.a", "two", "one.more"] {
+        created(&mut *b, other);
+    }
+    let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
+    assert_eq!(nothing, Hint::Elapsed);
+    for key in ["lock.a", "lock.a.b", "one"] {
+        let stands_at = created(&mut *b, key);
+        let hint = a.wait(waker.as_fd(), Some(soon()));
+        let Hint::Changed {
+            key: named,
+            revision,
+        } = hint
+        else {
+            panic!("no hint of {key} but {hint:?}");
+        };
+        assert_eq!(named, key);
+        assert!(revision.is_none_or(|revision| revision == stands_at));
+        let message = content(&[("A", "b")], b"\xff");
+        b.announce(key, &message);
+        let hint = a.wait(waker.as_fd(), Some(soon()));
+        let announced = Hint::Announced {
+            key: key.to_owned(),
+            content: message,
+        };
+        assert_eq!(hint, announced);
+        let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
+        assert_eq!(nothing, Hint::Elapsed, "once for {key}");
+    }
+}
+
+fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
+    let mut store = make("closed");
+    let unreachable = |error| matches!(error, StoreError::Unreachable(_));
+    let got = store.get("web", ReadFrom::Leader, soon());
+    assert!(got.is_err_and(unreachable));
+    assert!(store.list("web", soon()).is_err_and(unreachable));
+    let filter = Filter::Key("web".to_owned());
+    assert!(store.subscribe(&filter).is_err_and(unreachable));
+    let expected = Expected::Key(Revision(0));
+    let written = store.compare_and_set("web", expected, &plain("a"), soon());
+    assert!(
+        matches!(written, Written::Unknown(_) | Written::Denied(_)),
+        "{written:?}"
+    );
+    let waker = Waker::new().expect("a waker");
+    let hint = store.wait(waker.as_fd(), Some(soon()));
+    assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
+    store.open(soon()).expect("the store opens");
+    assert_eq!(get(&mut *store, "web"), None);
+}
+
+fn no_call_begins_after_its_deadline(make: Make<'_>) {
+    let mut store = open(make, "late");
+    let expected = Expected::Key(Revision(0));
+    let written = store.compare_and_set("k.a", expected, &plain("a"), now());
+    assert!(
+        matches!(written, Written::Unknown(_) | Written::Denied(_)),
+        "{written:?}"
+    );
+    assert!(store.list("k", now()).is_err());
+    assert_eq!(get(&mut *store, "k.a"), None);
+    let listing = store.list("k", soon()).expect("a listing");
+    assert_eq!(listing.entries, []);
+}
