@@ -11,7 +11,7 @@ use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
 use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{LockKey, StoreError, Watched};
+use putex::store::{Bucket, Content, Expected, LockKey, StoreError, Watched};
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
@@ -110,6 +110,46 @@ fn race(cluster: &Cluster) {
     println!("{busy} of {} answers were busy", RACERS * ROUNDS);
 }
 
+/// Reads what was just written through another server, and writes under the conditions
+/// that several copies permit.
+fn listings_and_conditions(cluster: &Cluster) {
+    const KEYS: u64 = 50;
+    let mut writer = cluster.bucket("locks");
+    let mut readers: Vec<_> = (0..3).map(|_| cluster.bucket("locks")).collect();
+    for store in readers.iter_mut().chain([&mut writer]) {
+        store.open(soon()).expect("the cluster has a leader");
+    }
+    let put = |store: &mut NatsStore, key: &str, expected| {
+        store.compare_and_set(key, expected, &Content::default(), soon())
+    };
+    let absent = Expected::Key(Revision(0));
+    for number in 1..=KEYS {
+        let written = put(&mut writer, &format!("k.{number:02}"), absent);
+        let Written::Stored(revision) = written else {
+            panic!("{written:?}");
+        };
+        for reader in &mut readers {
+            let listing = reader.list("k", soon()).expect("a listing");
+            assert_eq!(listing.entries.len() as u64, number);
+            assert!(listing.last >= revision, "{} < {revision}", listing.last);
+        }
+    }
+    let Written::Stored(lease) = put(&mut writer, "lease", absent) else {
+        panic!("no lease");
+    };
+    let held = Expected::OtherKey("lease", lease);
+    let by_holder = put(&mut readers[0], "data", held);
+    assert!(matches!(by_holder, Written::Stored(_)), "{by_holder:?}");
+    let Written::Stored(renewed) = put(&mut writer, "lease", Expected::Key(lease)) else {
+        panic!("not renewed");
+    };
+    let late = put(&mut readers[0], "data", held);
+    assert_eq!(late, Written::Moved(Some(renewed)));
+    let alone = Expected::Below("k", renewed);
+    let refused = put(&mut writer, "k.x", alone);
+    assert!(matches!(refused, Written::Denied(_)), "{refused:?}");
+}
+
 #[test]
 fn a_bucket_of_three_copies_survives_its_leader() {
     if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
@@ -124,6 +164,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         let mut store = cluster.store("locks", "web");
         let before = open(&mut store);
         race(&cluster);
+        listings_and_conditions(&cluster);
         let mut revision = write(&mut store, Revision(0), "a");
         let info = cluster.0[0].admin().stream("INFO", "locks", "");
         assert_eq!(info["config"]["num_replicas"], 3);
