@@ -150,7 +150,7 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
             assert_eq!(written, Written::Unknown(format!("nothing sent: {gone}")));
             assert_eq!(store.read(soon()), Err(gone.to_owned()));
             assert_eq!(watch(&mut store, soon()), Watched::Gone(gone.to_owned()));
-            let info = admin.ask("$JS.API.STREAM.INFO.KV_locks", "");
+            let info = admin.request("$JS.API.STREAM.INFO.KV_locks", "");
             assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
             let opened = store.open(soon()).expect("opened again");
             assert!(
@@ -245,7 +245,7 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
         let watched = watch(&mut store, soon());
         assert!(matches!(watched, Watched::Gone(_)), "{watched:?}");
         server.restart().expect("it starts");
-        // Not before the bucket was looked at again.
+        // Not before the bucket was checked again.
         let written = store.write(revision, &plain("b"), soon());
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
         assert!(store.read(soon()).is_err());
@@ -313,14 +313,14 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
                 ("Nats-Sequence", "0"),
             ],
         ] {
-            admin.shout("putex.hint.locks.web", damaged);
+            admin.publish("putex.hint.locks.web", damaged);
         }
         assert_quiet(&mut b);
     });
 }
 
 #[test]
-fn a_twin_is_heard_and_oneself_is_not() {
+fn a_notice_of_another_agent_arrives_and_ones_own_does_not() {
     on_servers(|binary| {
         let server = Server::start(binary, "");
         let (mut a, _) = open(&server, "locks");
@@ -338,7 +338,7 @@ fn a_twin_is_heard_and_oneself_is_not() {
         assert_quiet(&mut b);
         server
             .admin()
-            .shout("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
+            .publish("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
         assert_quiet(&mut a);
     });
 }

@@ -32,10 +32,7 @@ const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// A request with the generation of the open store that it was made for. The pump forgets
 /// its requests when the store closes, so a request of an older generation is dropped.
-struct Queued {
-    request: StoreRequest,
-    generation: u64,
-}
+type Queued = (u64, StoreRequest);
 
 /// A request of the pump to the store thread.
 pub(super) enum StoreRequest {
@@ -98,14 +95,8 @@ impl StoreHandle {
 
     /// Queues a request without waiting; returns whether the queue had room.
     pub(super) fn send(&self, request: StoreRequest) -> bool {
-        let generation = self.generation;
-        let room = self
-            .requests
-            .try_send(Queued {
-                request,
-                generation,
-            })
-            .is_ok();
+        let queued = (self.generation, request);
+        let room = self.requests.try_send(queued).is_ok();
         self.waker.wake();
         room
     }
@@ -190,11 +181,7 @@ impl StoreThread {
     }
 
     fn answer(&mut self) -> Option<()> {
-        while let Ok(Queued {
-            request,
-            generation,
-        }) = self.queue.try_recv()
-        {
+        while let Ok((generation, request)) = self.queue.try_recv() {
             if generation != self.generation {
                 continue;
             }

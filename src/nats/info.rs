@@ -22,8 +22,6 @@ pub struct ServerInfo {
     pub domain: Option<String>,
     /// Whether JetStream is enabled.
     pub jetstream: bool,
-    /// The level of the JetStream API, from 2.12 on.
-    pub api_level: Option<u64>,
     /// Largest size that it accepts for header block and payload together, in bytes.
     pub max_payload: usize,
     /// Other servers of its cluster, `host:port`.
@@ -69,7 +67,6 @@ impl ServerInfo {
             cluster: text("cluster"),
             domain: text("domain"),
             jetstream: flag("jetstream"),
-            api_level: value["api_lvl"].as_u64(),
             max_payload: max_payload.unwrap_or(PAYLOAD_BYTES_DEFAULT),
             connect_urls: urls.filter_map(Value::as_str).map(str::to_owned).collect(),
             lame_duck: flag("ldm"),
@@ -100,7 +97,7 @@ mod tests {
             (info.cluster.as_deref(), info.domain.as_deref()),
             (Some("C"), Some("hub"))
         );
-        assert_eq!((info.max_payload, info.api_level), (65536, Some(5)));
+        assert_eq!(info.max_payload, 65536);
         assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
         assert!(info.headers && info.jetstream && info.lame_duck);
         assert!(!info.auth_required && !info.tls_required);

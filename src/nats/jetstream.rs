@@ -24,8 +24,6 @@ use crate::core::text::sanitize;
 pub mod code {
     /// The request is malformed.
     pub const BAD_REQUEST: u64 = 10003;
-    /// The leader is unknown, or the server is still starting.
-    pub const UNAVAILABLE: u64 = 10008;
     /// The server has no memory, disk or streams left.
     pub const INSUFFICIENT_RESOURCES: u64 = 10023;
     /// The stream has no such message.

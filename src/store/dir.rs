@@ -126,11 +126,12 @@ impl DirStore {
         self.folder.as_ref().ok_or_else(closed)
     }
 
-    /// Records the loss of the folder, if the error means that.
-    fn note_loss(&mut self, error: &FolderError) {
-        if let FolderError::Gone(text) = error {
+    /// Records the loss of the folder, if that is the error.
+    fn noting_loss<T>(&mut self, result: Result<T, FolderError>) -> Result<T, FolderError> {
+        if let Err(FolderError::Gone(text)) = &result {
             self.lost = Some(text.clone());
         }
+        result
     }
 
     /// Returns the next hint of the events that were read from the kernel.
@@ -221,19 +222,13 @@ impl Bucket for DirStore {
             folder.verify()?;
             folder.entry(key)
         });
-        entry.map_err(|error| {
-            self.note_loss(&error);
-            error.into()
-        })
+        Ok(self.noting_loss(entry)?)
     }
 
     fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
         let folder = self.folder();
         let listing = folder.and_then(|folder| folder.list(prefix, deadline));
-        listing.map_err(|error| {
-            self.note_loss(&error);
-            error.into()
-        })
+        Ok(self.noting_loss(listing)?)
     }
 
     fn compare_and_set(
@@ -250,10 +245,8 @@ impl Bucket for DirStore {
         let folder = self.folder();
         let written =
             folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
-        written.unwrap_or_else(|error| {
-            self.note_loss(&error);
-            Written::Denied(error.to_string())
-        })
+        let written = self.noting_loss(written);
+        written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
     fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError> {
@@ -273,9 +266,9 @@ impl Bucket for DirStore {
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
-        if let Err(error) = self.folder().and_then(Folder::verify) {
-            self.note_loss(&error);
-        }
+        let verified = self.folder().and_then(Folder::verify);
+        // Another failure than the loss says nothing about hints.
+        let _ = self.noting_loss(verified);
         loop {
             if let Some(hint) = self.next_hint() {
                 return hint;

@@ -35,7 +35,8 @@ pub use lock_key::{LockKey, Watched, holder_in_words};
 /// The content of an entry: headers, and a payload of any bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Names and values in their order. A header whose value is blank may be lost.
+    /// Names and values in their order. Blanks around a value may be lost, and so may a header
+    /// with a blank value.
     pub headers: Vec<(String, String)>,
     /// The value of the key.
     pub payload: Vec<u8>,

@@ -305,7 +305,8 @@ impl Bucket for NatsStore {
         if let Some(text) = self.why_closed() {
             return Err(StoreError::Unreachable(text));
         }
-        let listing = self.list_now(prefix, deadline);
+        let filter = format!("{}.>", self.subject(prefix)?);
+        let listing = self.list_now(&filter, deadline);
         self.finish_read(listing, deadline)
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     keys_with_odd_names_are_keys_of_their_own(make);
     a_hint_tells_of_another_agents_write_to_this_key(make);
     a_wake_or_the_deadline_ends_a_watch(make);
-    a_twin_hears_the_notice_of_the_other(make);
+    a_notice_reaches_the_agent_with_the_same_token(make);
     age_and_last_grow(make);
 }
 
@@ -324,16 +324,16 @@ fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
     assert_eq!(watched, Watched::Elapsed, "cleared");
 }
 
-fn a_twin_hears_the_notice_of_the_other(make: Make<'_>) {
+fn a_notice_reaches_the_agent_with_the_same_token(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let notice = |incarnation: &str| Notice {
         token: "one\n\ntoken".to_owned(),
         incarnation: incarnation.to_owned(),
         host: "alpha".to_owned(),
     };
-    let (mut a, _) = open(make, "twin", "web");
-    let (mut b, _) = open(make, "twin", "web");
-    let (mut db, _) = open(make, "twin", "db");
+    let (mut a, _) = open(make, "duplicate", "web");
+    let (mut b, _) = open(make, "duplicate", "web");
+    let (mut db, _) = open(make, "duplicate", "db");
     drain(&mut a, &waker);
     db.announce(&notice("3"));
     a.announce(&notice("1"));
@@ -350,7 +350,10 @@ fn age_and_last_grow(make: Make<'_>) {
     let (_, after) = open(make, "age", "web");
     assert_eq!(after.bucket, before.bucket);
     assert!(after.last >= at && at > before.last);
-    assert!(!before.remarks.is_empty(), "made just now and not said");
+    assert!(
+        !before.remarks.is_empty(),
+        "created just now, and no remark"
+    );
     if let (Some(before), Some(after)) = (before.age, after.age) {
         assert!(after > before && after < PATIENCE, "{before:?} {after:?}");
     }

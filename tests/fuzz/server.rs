@@ -46,7 +46,6 @@ pub fn info(data: &[u8]) -> bool {
         "cluster": info.cluster,
         "domain": info.domain,
         "jetstream": info.jetstream,
-        "api_lvl": info.api_level,
         "max_payload": info.max_payload,
         "connect_urls": info.connect_urls,
         "ldm": info.lame_duck,

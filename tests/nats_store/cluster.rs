@@ -68,8 +68,8 @@ fn open(store: &mut LockKey) -> Opened {
     }
 }
 
-/// Of six that write over the same revision one at most may be told that it did.
-/// The others may be told that the key is busy.
+/// Of six writes over the same revision at most one may be acknowledged. The others may be
+/// answered that the key is busy.
 fn race(cluster: &Cluster) {
     const RACERS: usize = 6;
     const ROUNDS: usize = 100;

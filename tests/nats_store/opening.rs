@@ -1,4 +1,4 @@
-//! Opening a bucket: made as asked, raced for, taken with remarks, refused.
+//! Opening a bucket: created, created by several at once, accepted with remarks, refused.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -95,7 +95,7 @@ fn a_bucket_that_differs_and_is_made_at_the_same_time_is_taken() {
                     let mut admin = server.admin();
                     let config = old_config(&bucket).to_string();
                     start.wait();
-                    admin.ask(&format!("$JS.API.STREAM.CREATE.KV_{bucket}"), &config);
+                    admin.request(&format!("$JS.API.STREAM.CREATE.KV_{bucket}"), &config);
                 });
                 let mut store = server.store(&bucket, "web");
                 start.wait();
@@ -260,7 +260,7 @@ fn more_than_one_replica_needs_a_cluster_of_new_servers() {
             "error 10074"
         };
         assert!(text.contains(reason), "{text}");
-        let info = server.admin().ask("$JS.API.STREAM.INFO.KV_locks", "");
+        let info = server.admin().request("$JS.API.STREAM.INFO.KV_locks", "");
         assert_eq!(
             info["error"]["err_code"], 10059,
             "made nevertheless: {info}"

@@ -44,12 +44,12 @@ impl Server {
         )
     }
 
-    /// Returns a store that takes files only and asks for one copy.
+    /// Returns a key of a bucket with the settings of [`settings`].
     pub(crate) fn store(&self, bucket: &str, key: &str) -> LockKey {
         LockKey::new(self.bucket(bucket), key)
     }
 
-    /// Returns a bucket that takes files only and asks for one copy.
+    /// Returns a bucket with the settings of [`settings`].
     pub(crate) fn bucket(&self, bucket: &str) -> Box<NatsStore> {
         Box::new(NatsStore::new(self.client(None), settings(bucket)))
     }
@@ -71,6 +71,7 @@ impl Server {
     }
 }
 
+/// Returns settings of a bucket in a file with one copy.
 pub(crate) fn settings(bucket: &str) -> NatsSettings {
     NatsSettings {
         bucket: bucket.to_owned(),
@@ -80,12 +81,12 @@ pub(crate) fn settings(bucket: &str) -> NatsSettings {
     }
 }
 
-/// Somebody who asks the server directly.
+/// A client of the server without a store.
 pub(crate) struct Admin(Client);
 
 impl Admin {
     /// Makes a request and returns the JSON of its answer.
-    pub(crate) fn ask(&mut self, subject: &str, body: &str) -> Value {
+    pub(crate) fn request(&mut self, subject: &str, body: &str) -> Value {
         let reply = self
             .0
             .request(subject, &[], body.as_bytes(), soon())
@@ -93,9 +94,9 @@ impl Admin {
         serde_json::from_slice(&reply.payload).expect("JSON")
     }
 
-    /// As [`Admin::ask`] about a stream, and the answer must not be an error.
+    /// As [`Admin::request`] about a stream, and the answer must not be an error.
     pub(crate) fn stream(&mut self, what: &str, bucket: &str, body: &str) -> Value {
-        let answer = self.ask(&format!("$JS.API.STREAM.{what}.KV_{bucket}"), body);
+        let answer = self.request(&format!("$JS.API.STREAM.{what}.KV_{bucket}"), body);
         assert!(answer["error"].is_null(), "{what} {bucket}: {answer}");
         answer
     }
@@ -114,7 +115,7 @@ impl Admin {
     }
 
     /// Publishes and expects no answer.
-    pub(crate) fn shout(&mut self, subject: &str, headers: &[(&str, &str)]) {
+    pub(crate) fn publish(&mut self, subject: &str, headers: &[(&str, &str)]) {
         self.0.publish(subject, headers, b"").expect("published");
     }
 }

@@ -25,10 +25,10 @@ fn a_bucket_of_our_own_making_lacks_nothing_on_both_servers() {
 
 #[test]
 fn what_is_asked_for_passes_the_check_itself() {
-    let asked: Value = serde_json::from_str(&create("b-1", 3)).expect("JSON");
-    assert_eq!(judge("b-1", &asked, "2.15.1"), Ok(vec![]));
-    assert_eq!(asked["num_replicas"], 3);
-    assert_eq!(asked["storage"], "file");
+    let created: Value = serde_json::from_str(&create("b-1", 3)).expect("JSON");
+    assert_eq!(judge("b-1", &created, "2.15.1"), Ok(vec![]));
+    assert_eq!(created["num_replicas"], 3);
+    assert_eq!(created["storage"], "file");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
             value[name] = json!(text);
         }
         value["num_replicas"] = json!(1);
-        let told = judge("locks", &value, "2.15.1").expect_err("it is not safe");
-        assert!(!told.contains(char::is_control), "{told:?}");
+        let refusal = judge("locks", &value, "2.15.1").expect_err("it is not safe");
+        assert!(!refusal.contains(char::is_control), "{refusal:?}");
     }
 }

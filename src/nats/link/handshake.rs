@@ -230,15 +230,17 @@ fn unfit(lost: Lost) -> HandshakeError {
 /// Returns the error for a `-ERR` during the handshake. The first subscription is the
 /// inbox: a user without the right to it cannot make any request.
 fn refusal(text: String, credentials: &Credentials) -> HandshakeError {
-    let said = server_says(&text);
+    let reason = server_says(&text);
     match ServerError::of(&text) {
-        ServerError::Credentials => HandshakeError::Credentials(said + &credentials.refusal_hint()),
-        ServerError::SubscribeDenied => HandshakeError::Credentials(said),
+        ServerError::Credentials => {
+            HandshakeError::Credentials(reason + &credentials.refusal_hint())
+        }
+        ServerError::SubscribeDenied => HandshakeError::Credentials(reason),
         ServerError::AuthenticationTimeout
         | ServerError::Stale
         | ServerError::Full
         | ServerError::PublishDenied
         | ServerError::Refused
-        | ServerError::Unknown => HandshakeError::Unfit(said),
+        | ServerError::Unknown => HandshakeError::Unfit(reason),
     }
 }

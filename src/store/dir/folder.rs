@@ -15,11 +15,11 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::{check_bucket, find_private, open_private};
+use super::permissions::{find_private, open_private};
 use super::text::{self, Kind};
 use crate::core::record::BucketId;
 use crate::core::time::Instant;
-use crate::store::{BucketInfo, StoreError};
+use crate::store::{BucketInfo, StoreError, name};
 use crate::sys::{self, Alarm, Want};
 
 /// Name of the file with the bucket's random id.
@@ -120,8 +120,7 @@ impl Folder {
         bucket: &str,
         deadline: Instant,
     ) -> Result<(Folder, BucketInfo), StoreError> {
-        check_bucket(bucket)?;
-        let path = base.join(bucket);
+        let path = path_of(base, bucket)?;
         let mut folder = Folder::new(open_private(base, &path)?, path)?;
         let mut remarks = Vec::new();
         let held = folder.lock(deadline)?;
@@ -166,8 +165,7 @@ impl Folder {
     ///
     /// As [`Folder::open`].
     pub(super) fn find(base: &Path, bucket: &str) -> Result<Option<Folder>, StoreError> {
-        check_bucket(bucket)?;
-        let path = base.join(bucket);
+        let path = path_of(base, bucket)?;
         let Some(dir) = find_private(base, &path)? else {
             return Ok(None);
         };
@@ -398,6 +396,12 @@ impl Folder {
         let path = self.path.display();
         FolderError::Gone(format!("{path} was moved, removed or unmounted"))
     }
+}
+
+/// Returns the folder of a bucket. Its name has neither a slash nor a dot.
+fn path_of(base: &Path, bucket: &str) -> Result<PathBuf, StoreError> {
+    name::valid_bucket(bucket).map_err(StoreError::Unsafe)?;
+    Ok(base.join(bucket))
 }
 
 /// Returns the time since the creation in `created`. A bucket of an earlier boot is older

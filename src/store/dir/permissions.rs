@@ -28,36 +28,18 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
     0x0116_1970,
 ];
 
-/// Checks that a bucket has a name of NATS, so that it is one folder below the base.
-///
-/// # Errors
-///
-/// [`StoreError::Unsafe`] when it has not, or when the name is too long for a file.
-pub(super) fn check_bucket(bucket: &str) -> Result<(), StoreError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    if bucket.is_empty() || !bucket.bytes().all(plain) {
-        return Err(StoreError::Unsafe(format!(
-            "bucket {bucket:?}: the name must consist of letters, digits, - and _"
-        )));
-    }
-    check_length("bucket", bucket)
-}
-
 /// Checks that the names of a key's files are not too long.
 ///
 /// # Errors
 ///
 /// [`StoreError::Unsafe`] when one is.
 pub(super) fn check_key(names: &Names) -> Result<(), StoreError> {
-    check_length("key", names.longest())
-}
-
-fn check_length(what: &str, name: &str) -> Result<(), StoreError> {
+    let name = names.longest();
     if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
     Err(StoreError::Unsafe(format!(
-        "the {what} is too long: the file name {name} has {} bytes, more than the maximum \
+        "the key is too long: the file name {name} has {} bytes, more than the maximum \
          of {NAME_BYTES_MAX}",
         name.len()
     )))

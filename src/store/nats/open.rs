@@ -55,11 +55,12 @@ impl NatsStore {
         let version = self.version();
         let mut lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
             .map_err(StoreError::Unsafe)?;
-        let asked = self.settings.replicas;
-        if config.num_replicas < i64::from(asked) {
+        let wanted = self.settings.replicas;
+        if config.num_replicas < i64::from(wanted) {
             let have = config.num_replicas;
             lacks.push(format!(
-                "bucket {bucket}: num_replicas {have}: {asked} were asked for, it is taken as it is"
+                "bucket {bucket}: num_replicas {have}: {wanted} were asked for, it is taken as \
+                 it is"
             ));
         }
         self.bucket = Some(OpenBucket {

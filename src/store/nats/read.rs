@@ -99,21 +99,20 @@ impl NatsStore {
         self.read_leader(subject, deadline)
     }
 
-    /// Lists the keys below a prefix. STREAM.INFO names the keys and MSG.GET returns their
-    /// entries, both from the leader: a replica that catches up lacks keys. The names must
-    /// fit into one message of the client: about 15,000 keys do.
+    /// Lists the keys of the subjects that `filter` selects. STREAM.INFO names the keys and
+    /// MSG.GET returns their entries, both from the leader: a replica that catches up lacks
+    /// keys. The names must fit into one message of the client: about 15,000 keys do.
     pub(super) fn list_now(
         &mut self,
-        prefix: &str,
+        filter: &str,
         deadline: Instant,
     ) -> Result<Listing, StoreError> {
-        let filter = format!("{}.>", self.subject(prefix)?);
         loop {
             let Subjects {
                 names,
                 last_seq,
                 has_leader,
-            } = self.subjects(&filter, deadline)?;
+            } = self.subjects(filter, deadline)?;
             if !has_leader {
                 return Err(StoreError::Unreachable(format!(
                     "{filter}: {} has no leader",

@@ -63,7 +63,9 @@ fn find_or_make(answers: [&str; 3]) -> Result<bool, StoreError> {
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
-    with_answers(answers, |store, deadline| store.list_now("lock", deadline))
+    with_answers(answers, |store, deadline| {
+        store.list_now("$KV.locks.lock.>", deadline)
+    })
 }
 
 /// The answer to STREAM.INFO with these subjects.

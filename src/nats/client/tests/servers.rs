@@ -29,7 +29,7 @@ fn wrong_password() {
     assert!(!text.contains("wrong") && !format!("{client:?}").contains("wrong"));
     assert!(
         sys::now().since(began) < Duration::from_secs(4),
-        "told at once"
+        "returned at once"
     );
     fake.finish();
 }

@@ -27,8 +27,11 @@ fn an_acknowledgement_counts_only_from_our_stream() {
         matches!(&theirs, Written::Unknown(text) if text.contains("KV_other")),
         "{theirs:?}"
     );
-    for said in [&b""[..], b"{}", br#"{"stream":"KV_locks","seq":0}"#, b"+OK"] {
-        assert!(matches!(written(STREAM, false, said), Written::Unknown(_)));
+    for answer in [&b""[..], b"{}", br#"{"stream":"KV_locks","seq":0}"#, b"+OK"] {
+        assert!(matches!(
+            written(STREAM, false, answer),
+            Written::Unknown(_)
+        ));
     }
 }
 
@@ -215,6 +218,6 @@ fn what_a_server_or_a_writer_says_is_told_in_one_line() {
         "{theirs:?}"
     );
     let headers = Headers::parse(b"NATS/1.0 503 a\rforged\x1b[2J\r\n\r\n");
-    let told = direct(&headers, b"", STREAM, SUBJECT);
-    assert_eq!(told, Err("read: status 503 a?forged?[2J".to_owned()));
+    let read = direct(&headers, b"", STREAM, SUBJECT);
+    assert_eq!(read, Err("read: status 503 a?forged?[2J".to_owned()));
 }
