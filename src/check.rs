@@ -10,7 +10,7 @@ use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
-use crate::guard::look_at_device;
+use crate::guard::inspect_device;
 use crate::nats::{Server, unresolved_names};
 use crate::store::{StoreError, holder_in_words};
 use crate::sys;
@@ -81,7 +81,7 @@ fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
     let Some((path, required)) = device else {
         return;
     };
-    match (look_at_device(path), required) {
+    match (inspect_device(path), required) {
         (Ok(()), _) => {}
         (Err(text), false) => findings.warnings.push(text),
         (Err(text), true) => {

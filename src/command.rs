@@ -1,29 +1,28 @@
 //! The operator's commands as processes: what each is told, and how it is run,
-//! heard, killed and reaped. The agent runs all of them, its guard the last two.
+//! released, killed and reaped. The agent runs the health check, its guard the others.
 //!
 //! Each command has one pipe for the whole life of who runs it, so a service that
 //! kept the start command's output open goes on writing into it, and nothing has
 //! to be opened for a stroke.
 
-use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, ExitStatus, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::time::Instant;
-use crate::sys;
+use crate::sys::{self, raw};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
 /// of the log.
 const LINE_MAX: usize = 3072;
 
-/// How much output is taken at once, so that a command that floods its pipe cannot
+/// How much output is read at once, so that a command that floods its pipe cannot
 /// keep the thread from the others.
-const GULP: usize = 16 * 1024;
+const READ_MAX: usize = 16 * 1024;
 
 /// What must not be handed to a command: it holds secrets, or may.
 const SECRETS: [&str; 9] = [
@@ -52,9 +51,27 @@ const AGENTS_OWN: [&str; 6] = [
 /// What says that stderr is the journal: it is the guard's too, but no command's.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
-/// What stands before a script that waits for leave: whoever started it has told
-/// the guard by then, or has died, and then the script ends unbegun.
-const WAIT_FOR_LEAVE: &str = "read -r _ || exit 125; exec </dev/null; ";
+/// Precedes a script that waits for its release: the script ends unbegun when the process
+/// that spawned it has died before that.
+const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
+
+/// A command that can be spawned.
+#[derive(Debug)]
+pub struct Prepared {
+    command: std::process::Command,
+    /// The script waits for its release.
+    waits: bool,
+    /// It gets a session of its own: the service is not scheduled like the guard.
+    own_session: bool,
+}
+
+#[cfg(any(test, fuzzing))]
+impl Prepared {
+    /// Returns the variables that the command is given, or, without a value, denied.
+    pub fn variables(&self) -> std::process::CommandEnvs<'_> {
+        self.command.get_envs()
+    }
+}
 
 /// The operator's commands and what all of them are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,24 +100,20 @@ impl Commands {
         }
     }
 
-    /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its
-    /// environment. All but the check wait for leave. `door` is a script that enters a control
-    /// group first.
+    /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
+    /// `cgroup_entry` is a script that enters a control group first.
     #[must_use]
-    pub fn prepare(&self, run: &Run, door: Option<&str>, now: Instant) -> std::process::Command {
-        let leave = if waits_for_leave(run.command) {
-            WAIT_FOR_LEAVE
-        } else {
-            ""
-        };
+    pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
+        let waits = run.command != Command::Check;
+        let wait = if waits { WAIT_FOR_RELEASE } else { "" };
         let script = self.script(run.command);
         let mut command = std::process::Command::new("/bin/sh");
         command.arg("-c");
-        if let Some(door) = door {
-            command.arg(door).arg("putex");
+        if let Some(entry) = cgroup_entry {
+            command.arg(entry).arg("putex");
         }
         command
-            .arg(format!("{leave}{script}"))
+            .arg(format!("{wait}{script}"))
             .arg(run.command.name())
             .arg(run.role.to_string());
         remove_secrets(&mut command);
@@ -117,9 +130,9 @@ impl Commands {
                 (run.command != Command::Start).then(|| left_ms.to_string()),
             ),
             ("PUTEX_STARTING", run.starting.then(|| "1".to_owned())),
-            ("PUTEX_TERM", run.under.term.map(|term| term.to_string())),
-            ("PUTEX_EPOCH", run.under.epoch.clone()),
-            ("PUTEX_PREVIOUS", run.under.previous.clone()),
+            ("PUTEX_TERM", run.context.term.map(|term| term.to_string())),
+            ("PUTEX_EPOCH", run.context.epoch.clone()),
+            ("PUTEX_PREVIOUS", run.context.previous.clone()),
         ];
         for (name, value) in told {
             match value {
@@ -127,7 +140,11 @@ impl Commands {
                 None => command.env_remove(name),
             };
         }
-        command
+        Prepared {
+            command,
+            waits,
+            own_session: run.command == Command::Start,
+        }
     }
 }
 
@@ -146,102 +163,118 @@ pub fn remove_agents_own(command: &mut std::process::Command) {
     }
 }
 
-/// A start that nobody knows of could start the service after the guard stopped it, and
-/// a stop would be left to hang, so they begin only when the guard has been told.
-fn waits_for_leave(command: Command) -> bool {
-    command != Command::Check
-}
-
-/// One command: its pipe, and its process while one runs.
+/// The pipe that a command writes its output to.
 #[derive(Debug)]
-pub struct Stage {
+pub struct OutputPipe {
     command: Command,
-    output: PipeReader,
+    reader: PipeReader,
     /// Kept open, so that the pipe never ends.
-    input: PipeWriter,
+    writer: PipeWriter,
     partial: Vec<u8>,
-    process: Option<Process>,
 }
 
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    exit: OwnedFd,
-    leave: Option<PipeWriter>,
-}
-
-impl Stage {
-    /// Prepares the pipe of a command.
+impl OutputPipe {
+    /// Makes the pipe of a command.
     ///
     /// # Errors
     ///
     /// When the process has no descriptor left.
-    pub fn new(command: Command) -> io::Result<Stage> {
-        let (output, input) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&output, true)?;
-        Ok(Stage {
+    pub fn new(command: Command) -> io::Result<OutputPipe> {
+        let (reader, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok(OutputPipe {
             command,
-            output,
-            input,
+            reader,
+            writer,
             partial: Vec::new(),
-            process: None,
         })
     }
 
-    /// Returns which command this is.
-    #[must_use]
-    pub fn command(&self) -> Command {
-        self.command
+    /// Returns another writing end.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn writer(&self) -> io::Result<PipeWriter> {
+        self.writer.try_clone()
     }
 
-    /// Returns what becomes readable when the command says something.
-    #[must_use]
-    pub fn output(&self) -> BorrowedFd<'_> {
-        self.output.as_fd()
+    /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes.
+    pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+        let mut buffer = [0; READ_MAX];
+        let Ok(count) = self.reader.read(&mut buffer) else {
+            return;
+        };
+        self.partial.extend_from_slice(&buffer[..count]);
+        let mut rest = self.partial.as_slice();
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            line(self.command, &rest[..end]);
+            rest = &rest[end + 1..];
+        }
+        while rest.len() > LINE_MAX {
+            line(self.command, &rest[..LINE_MAX]);
+            rest = &rest[LINE_MAX..];
+        }
+        let left = rest.len();
+        self.partial.drain(..self.partial.len() - left);
     }
 
-    /// Returns what becomes readable when the running process ends.
-    #[must_use]
-    pub fn exit(&self) -> Option<BorrowedFd<'_>> {
-        self.process.as_ref().map(|process| process.exit.as_fd())
+    /// The command has ended: passes on what is left in the pipe.
+    pub fn flush(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
+        self.pass_on(line);
+        if !self.partial.is_empty() {
+            line(self.command, &self.partial);
+            self.partial.clear();
+        }
     }
+}
 
-    /// Returns whether a process was run that has ended and is not reaped yet.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.process
-            .as_ref()
-            .is_some_and(|process| sys::is_ready(&process.exit))
+impl AsFd for OutputPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
     }
+}
 
-    /// Runs a prepared command in a process group of its own and returns the group.
-    /// One that waits for leave has not begun yet.
+/// A command that was spawned, with its process group.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    exit: OwnedFd,
+    release: Option<PipeWriter>,
+}
+
+impl Process {
+    /// Runs a prepared command in a process group of its own, with its output into `output`.
+    /// A command that waits for its release has not begun yet; another one reads nothing.
     ///
     /// # Errors
     ///
     /// When the system has no process or descriptor to give.
-    pub fn spawn(
-        &mut self,
-        command: &mut std::process::Command,
-        nothing: &File,
-    ) -> io::Result<Pid> {
-        let leave = if waits_for_leave(self.command) {
+    pub fn spawn(mut prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
+        let command = &mut prepared.command;
+        let release = if prepared.waits {
             let (reader, writer) = io::pipe()?;
             command.stdin(reader);
             Some(writer)
         } else {
-            command.stdin(nothing.try_clone()?);
+            command.stdin(Stdio::null());
             None
         };
-        command.stdout(self.input.try_clone()?);
-        command.stderr(self.input.try_clone()?);
-        let mut child = command.process_group(0).spawn()?;
+        command.stdout(output.try_clone()?);
+        command.stderr(output.try_clone()?);
+        if prepared.own_session {
+            raw::in_new_session(command);
+        } else {
+            command.process_group(0);
+        }
+        let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
         match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => {
-                self.process = Some(Process { child, exit, leave });
-                Ok(group)
-            }
+            Ok(exit) => Ok(Process {
+                child,
+                exit,
+                release,
+            }),
             Err(error) => {
                 // Without it the end would go unnoticed: better not run at all.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -251,77 +284,53 @@ impl Stage {
         }
     }
 
-    /// Lets a command begin that waits for leave.
-    pub fn give_leave(&mut self) {
-        if let Some(process) = &mut self.process
-            && let Some(mut leave) = process.leave.take()
-        {
-            // One that was killed meanwhile reads nothing.
-            let _ = leave.write_all(b"\n");
-        }
-    }
-
-    /// Kills the running process with its group.
-    pub fn kill(&self) {
-        if let Some(process) = &self.process {
-            // Not reaped yet, so the number is still its own.
-            let group = Pid::from_child(&process.child);
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        }
-    }
-
-    /// Returns the group of the running process.
+    /// Returns the process group; its number is also the process's own.
     #[must_use]
-    pub fn group(&self) -> Option<Pid> {
-        let process = self.process.as_ref()?;
-        Some(Pid::from_child(&process.child))
+    pub fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Returns whether the process has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        sys::is_ready(&self.exit)
+    }
+
+    /// Lets a command begin that waits for its release.
+    pub fn release(&mut self) {
+        if let Some(mut release) = self.release.take() {
+            // A process that was killed meanwhile reads nothing.
+            let _ = release.write_all(b"\n");
+        }
+    }
+
+    /// Kills the process with its group.
+    pub fn kill(&self) {
+        // Not reaped yet, so the number is still its own.
+        let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
     }
 
     /// Reaps a process that has ended, with what it leaves in its group if it was
-    /// killed; says how it ended.
-    pub fn reap(&mut self, killed: bool, heard: &mut dyn FnMut(Command, &[u8])) -> Outcome {
+    /// killed; returns how it ended.
+    #[must_use]
+    pub fn reap(mut self, killed: bool) -> Outcome {
         if killed {
             // What joined the group after the first kill goes with it.
             self.kill();
         }
-        let status = self.process.take().map(|mut process| process.child.wait());
-        self.flush(heard);
-        match status {
+        match self.child.wait() {
             _ if killed => Outcome::Overran,
-            Some(Ok(status)) if status.success() => Outcome::Succeeded,
-            Some(Ok(status)) => Outcome::Failed(describe(status)),
-            Some(Err(error)) => Outcome::Failed(format!("its end could not be read: {error}")),
-            None => Outcome::Failed("it did not run".to_owned()),
+            Ok(status) if status.success() => Outcome::Succeeded,
+            Ok(status) => Outcome::Failed(describe(status)),
+            Err(error) => Outcome::Failed(format!("its end could not be read: {error}")),
         }
     }
+}
 
-    /// Passes on what the command has said, whole lines of it. At most a gulp.
-    pub fn pass_on(&mut self, heard: &mut dyn FnMut(Command, &[u8])) {
-        let mut gulp = [0; GULP];
-        let Ok(count) = self.output.read(&mut gulp) else {
-            return;
-        };
-        self.partial.extend_from_slice(&gulp[..count]);
-        let mut rest = self.partial.as_slice();
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            heard(self.command, &rest[..end]);
-            rest = &rest[end + 1..];
-        }
-        while rest.len() > LINE_MAX {
-            heard(self.command, &rest[..LINE_MAX]);
-            rest = &rest[LINE_MAX..];
-        }
-        let left = rest.len();
-        self.partial.drain(..self.partial.len() - left);
-    }
-
-    /// The command has ended: what is left in the pipe is its last word.
-    fn flush(&mut self, heard: &mut dyn FnMut(Command, &[u8])) {
-        self.pass_on(heard);
-        if !self.partial.is_empty() {
-            heard(self.command, &self.partial);
-            self.partial.clear();
-        }
+impl AsFd for Process {
+    /// Becomes readable when the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.exit.as_fd()
     }
 }
 

@@ -12,9 +12,8 @@
 //! | [`log`] | the log: destinations, the form of a line, the queue |
 //! | [`nats`] | the NATS client |
 //! | [`store`] | compare-and-set on keys, in NATS or in a directory |
-//! | [`cgroup`] | the control group of the service |
 //! | [`command`] | the operator's commands as processes |
-//! | [`guard`] | the process that owns the service and ends it at the deadline |
+//! | [`guard`] | the process that owns the service: start, stop, last resort, deadline |
 //! | [`agent`] | the process that owns the lock: threads around the pump |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
@@ -26,11 +25,12 @@
 //!
 //! 1. Every write is a compare-and-set on the revision seen: `src/store/nats.rs`.
 //! 2. A write is stored, refused or unknown. An unknown one is repeated unchanged until the
-//!    outcome is known; the old validity stands until then: `src/core/pump/pending.rs`.
-//! 3. Another revision, a rollback or another bucket is loss at once: `src/core/pump/facts.rs`.
+//!    outcome is known; the old validity stands until then: `src/core/pump/write.rs`.
+//! 3. Another revision, a rollback or another bucket is loss at once:
+//!    `src/core/pump/store_view.rs`.
 //! 4. The lock is released only after stop has succeeded: `src/core/pump/stopping.rs`.
 //! 5. The owner of a record is its incarnation, not its token: `src/core/record.rs`.
-//! 6. A start without waiting needs a clean absence of the lock: `src/core/pump/claim.rs`.
+//! 6. A start without waiting needs a clean absence of the lock: `src/core/pump/takeover.rs`.
 //! 7. Deadlines are on a clock that counts suspend, and are checked again after every
 //!    wake-up and before every act: `src/sys.rs`.
 //! 8. Nothing written for one connection is sent on the next: `src/nats/session.rs`.
@@ -38,10 +38,9 @@
 //! 10. The record holds R, F and C; a challenger waits the longer of its own times and the
 //!     holder's: `src/core/pump/holders.rs`.
 //! 11. The service is down when its lock may be another's, whatever happens to the agent:
-//!     `src/core/guard.rs`.
+//!     `src/core/guard/mod.rs`, which stops the service by `src/core/stop.rs`.
 
 pub mod agent;
-pub mod cgroup;
 pub mod check;
 pub mod cli;
 pub mod command;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use log::Level;
 use putex::agent::service_manager::{ManagerEnvironment, ServiceManager};
-use putex::agent::{self, Identity, Setup};
+use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, Location, Refusal};
@@ -17,7 +17,8 @@ use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
 use putex::core::time::Ms;
 use putex::exit::Exit;
-use putex::guard;
+use putex::guard::protocol::Settings;
+use putex::guard::{self, Identity};
 use putex::log::{Destination, DirectLog, LogQueue};
 use putex::nats::file;
 use putex::sys;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             })
         }
         Ok(Invocation::Guard) => {
-            guard::run(stderr).unwrap_or_else(|text| stderr.refuse(&text, Exit::Usage))
+            guard::run(stderr).unwrap_or_else(|(text, exit)| stderr.refuse(&text, exit))
         }
         Err(refusal) => stderr.refuse(&refusal.text, refusal.exit),
     }
@@ -100,29 +101,30 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
     let log_queue = LogQueue::start(&args.key, args.level, destination)
         .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
-    let me = AgentId {
+    let id = AgentId {
         token: args.token.clone(),
         incarnation,
         host: sys::host_name(),
         boot: sys::boot_id(),
-        dead: Vec::new(),
     };
     let config = Config {
         timing: args.timing,
         check: args.check.is_some(),
+        start_grace: args.start_grace,
+        check_failures: args.check_failures,
         last_resort: args.last_resort.is_some(),
+        device: guard::protocol::device_use(args.device.as_ref()),
     };
-    let (commands, name) = (commands(&args), name(&args));
     let setup = Setup {
         config,
-        me,
-        commands,
-        device: args.device,
+        id,
+        check: health_check(&args),
+        guard: guard_settings(&args),
         realtime: args.realtime,
+        log: &log_queue,
         destination,
-        level: args.level as u64,
         base: connect::runtime_base(),
-        name,
+        identity: identity(&args),
         store,
         service_manager,
         greeting,
@@ -132,20 +134,34 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
     ended.map_err(|error| lacking("cannot start", error))
 }
 
-fn commands(args: &AgentArgs) -> Commands {
+/// Returns the command that the agent runs itself.
+fn health_check(args: &AgentArgs) -> Commands {
     Commands {
         check: args.check.clone(),
-        start: args.start.clone(),
-        stop: args.stop.clone(),
-        last_resort: args.last_resort.clone(),
-        key: args.key.clone(),
-        token: args.token.clone(),
+        ..guard_settings(args).commands()
     }
 }
 
-fn name(args: &AgentArgs) -> Identity {
+/// Returns what the guard has to know, but for its directory.
+fn guard_settings(args: &AgentArgs) -> Settings {
+    Settings {
+        dir: String::new(),
+        timing: args.timing,
+        key: args.key.clone(),
+        token: args.token.clone(),
+        start: args.start.clone(),
+        stop: args.stop.clone(),
+        last_resort: args.last_resort.clone(),
+        device: args.device.clone(),
+        realtime: args.realtime,
+        level: args.level as u64,
+        syslog: args.syslog,
+    }
+}
+
+fn identity(args: &AgentArgs) -> Identity {
     Identity {
-        place: connect::location_id(&args.location, &args.access, &variable),
+        location: connect::location_id(&args.location, &args.access, &variable),
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         token: args.token.clone(),
@@ -154,15 +170,9 @@ fn name(args: &AgentArgs) -> Identity {
 
 /// Sees that an agent which has ended left no service behind.
 fn finish(args: AgentArgs, destination: Destination) -> io::Result<Exit> {
-    let mut log = DirectLog::new(destination, &args.key, args.level as u64);
-    let commands = commands(&args);
-    agent::finish::run(
-        &commands,
-        args.timing,
-        &connect::runtime_base(),
-        &name(&args),
-        &mut log,
-    )
+    let log = DirectLog::new(destination, &args.key, args.level as u64);
+    let base = connect::runtime_base();
+    guard::finish(&guard_settings(&args), &base, &identity(&args), log)
 }
 
 /// The service manager that started this process.

@@ -14,7 +14,7 @@ use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::thread;
 use std::time::Duration;
 
-use putex::cgroup::Cage;
+use putex::guard::cgroup::ServiceCgroup;
 use rustix::fs::XattrFlags;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
@@ -114,15 +114,15 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
-fn made(name: &str) -> Cage {
-    Cage::make(name).expect("it may be divided")
+fn made(name: &str) -> ServiceCgroup {
+    ServiceCgroup::make(name).expect("it may be divided")
 }
 
 /// Prepares a start as the agent would, in a process group of its own.
-fn caged(cage: &Cage, script: &str) -> Process {
+fn prepare(cgroup: &ServiceCgroup, script: &str) -> Process {
     let mut process = Process::new("/bin/sh");
     process
-        .args(["-c", cage.door(), "putex", script])
+        .args(["-c", cgroup.entry(), "putex", script])
         .args(["start", "active"])
         .stdin(Stdio::null())
         .process_group(0);
@@ -133,12 +133,12 @@ fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).expect("a number")).is_ok()
 }
 
-fn is_empty_soon(cage: &Cage) -> bool {
-    is_empty_in(PATIENCE, cage)
+fn is_empty_soon(cgroup: &ServiceCgroup) -> bool {
+    is_empty_in(PATIENCE, cgroup)
 }
 
-fn is_empty_in(time: Duration, cage: &Cage) -> bool {
-    let empty = || (!cage.is_populated().expect("it tells")).then_some(());
+fn is_empty_in(time: Duration, cgroup: &ServiceCgroup) -> bool {
+    let empty = || (!cgroup.is_populated().expect("it tells")).then_some(());
     wait_until(now() + time, empty).is_some()
 }
 
@@ -151,13 +151,13 @@ fn a_daemon_that_left_its_process_group_is_killed() {
     let Some(room) = Room::enter("a_daemon_that_left_its_process_group_is_killed") else {
         return;
     };
-    let cage = made("putex-1");
+    let cgroup = made("putex-1");
     let file = room.sandbox.join("daemon");
     let script = format!(
         "( setsid sh -c '( sleep 1000 & echo $! >{0}.new; mv {0}.new {0} )' & )",
         file.display()
     );
-    let child = caged(&cage, &script).spawn();
+    let child = prepare(&cgroup, &script).spawn();
     let child = child.expect("it runs");
     let group = Pid::from_child(&child);
     until_true("the daemon", || file.exists());
@@ -168,16 +168,16 @@ fn a_daemon_that_left_its_process_group_is_killed() {
     end(child);
     observe_for(Duration::from_millis(50));
     assert!(is_alive(daemon), "its process group does not reach it");
-    assert!(cage.is_populated().expect("it tells"));
-    assert!(!is_empty_in(Duration::from_millis(20), &cage));
-    cage.kill().expect("killed");
-    assert!(is_empty_soon(&cage));
+    assert!(cgroup.is_populated().expect("it tells"));
+    assert!(!is_empty_in(Duration::from_millis(20), &cgroup));
+    cgroup.kill().expect("killed");
+    assert!(is_empty_soon(&cgroup));
     // Whoever adopted it may take a while to reap it.
     until_true("the end of the daemon", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
-    cage.remove();
+    cgroup.remove();
     assert!(!room.group.join("putex-1").exists());
 }
 
@@ -187,7 +187,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
     let Some(room) = Room::enter(name) else {
         return;
     };
-    let cage = made("putex-1");
+    let cgroup = made("putex-1");
     // Eight processes that are never the same for long, each in a session of its own.
     let hop = room.sandbox.join("hop");
     fs::write(&hop, "setsid sh \"$0\" &\n").expect("a script");
@@ -196,32 +196,32 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
         hop.display()
     );
     for round in 0..20 {
-        let child = caged(&cage, &script).spawn();
+        let child = prepare(&cgroup, &script).spawn();
         let child = child.expect("it runs");
-        let procs = cage.dir().join("cgroup.procs");
+        let procs = cgroup.dir().join("cgroup.procs");
         let read = || fs::read_to_string(&procs).expect("processes");
         until_true("processes", || read().lines().count() >= 4);
         let before = read();
         until_true("others", || read().lines().all(|pid| !before.contains(pid)));
         if round % 2 == 0 {
-            cage.kill().expect("killed");
+            cgroup.kill().expect("killed");
         } else {
             // As a process does that was handed only the path.
-            let kill = cage.dir().join("cgroup.kill");
+            let kill = cgroup.dir().join("cgroup.kill");
             fs::write(kill, "1").expect("killed");
         }
-        assert!(is_empty_soon(&cage));
+        assert!(is_empty_soon(&cgroup));
         end(child);
     }
-    cage.remove();
+    cgroup.remove();
 }
 
 #[test]
-fn a_script_does_not_notice_the_door() {
-    let Some(room) = Room::enter("a_script_does_not_notice_the_door") else {
+fn a_script_does_not_notice_the_entry() {
+    let Some(room) = Room::enter("a_script_does_not_notice_the_entry") else {
         return;
     };
-    let cage = made("putex-1 it's");
+    let cgroup = made("putex-1 it's");
     for shell in ["/bin/sh", "dash", "bash --posix", "bash", "busybox sh"] {
         let words: Vec<&str> = shell.split(' ').collect();
         let mut there = Process::new(words[0]);
@@ -229,11 +229,11 @@ fn a_script_does_not_notice_the_door() {
             println!("skipped: no {shell}");
             continue;
         }
-        let door = cage.door();
-        let door = door.replace("exec /bin/sh", &format!("exec {shell}"));
-        let run = |door: &[&str], script: &str| -> Output {
+        let entry = cgroup.entry();
+        let entry = entry.replace("exec /bin/sh", &format!("exec {shell}"));
+        let run = |entry: &[&str], script: &str| -> Output {
             let mut process = Process::new(words[0]);
-            process.args(&words[1..]).arg("-c").args(door);
+            process.args(&words[1..]).arg("-c").args(entry);
             process.args([script, "start", "active"]);
             process.stdin(Stdio::null()).output().expect("it runs")
         };
@@ -256,18 +256,18 @@ fn a_script_does_not_notice_the_door() {
             "env | grep -c .",
         ] {
             let plain = run(&[], script);
-            let inside = run(&[&door, "putex"], script);
+            let inside = run(&[&entry, "putex"], script);
             assert_eq!(plain.status, inside.status, "{shell}: {script}");
             assert_eq!(said(&plain), said(&inside), "{shell}: {script}");
         }
-        assert_eq!(run(&[&door, "putex"], "if").status.code(), Some(2));
-        let inside = run(&[&door, "putex"], "echo $$; cat /proc/self/cgroup");
+        assert_eq!(run(&[&entry, "putex"], "if").status.code(), Some(2));
+        let inside = run(&[&entry, "putex"], "echo $$; cat /proc/self/cgroup");
         assert!(
             said(&inside).contains("/putex-1 it's\n"),
             "{}",
             said(&inside)
         );
-        let gone = door.replace("/cgroup.procs", "/nothing");
+        let gone = entry.replace("/cgroup.procs", "/nothing");
         let outside = run(&[&gone, "putex"], "echo $0 $1; exit 9");
         assert_eq!(
             (outside.status.code(), said(&outside).as_str()),
@@ -275,7 +275,7 @@ fn a_script_does_not_notice_the_door() {
             "{shell} runs a script that cannot be kept in",
         );
     }
-    cage.remove();
+    cgroup.remove();
     drop(room);
 }
 
@@ -284,25 +284,25 @@ fn the_agent_stays_above_its_commands() {
     let Some(room) = Room::enter("the_agent_stays_above_its_commands") else {
         return;
     };
-    let cage = made("putex-1");
-    let child = caged(&cage, "exec sleep 1000").spawn();
+    let cgroup = made("putex-1");
+    let child = prepare(&cgroup, "exec sleep 1000").spawn();
     let child = child.expect("it runs");
     until_true("the command is inside", || {
-        cage.is_populated().expect("it tells")
+        cgroup.is_populated().expect("it tells")
     });
     let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
     assert!(own.lines().any(|pid| pid == id().to_string()), "{own}");
-    let inside = fs::read_to_string(cage.dir().join("cgroup.procs"));
+    let inside = fs::read_to_string(cgroup.dir().join("cgroup.procs"));
     assert_eq!(inside.expect("processes").trim(), child.id().to_string());
     // A guard is handed the path alone.
-    let dir = cage.dir().to_owned();
-    drop(cage);
-    let other = Cage::open(&dir).expect("it is there");
+    let dir = cgroup.dir().to_owned();
+    drop(cgroup);
+    let other = ServiceCgroup::open(&dir).expect("it is there");
     other.kill().expect("killed");
     assert!(is_empty_soon(&other));
     end(child);
     other.remove();
-    assert!(Cage::open(&dir).is_err(), "it is gone");
+    assert!(ServiceCgroup::open(&dir).is_err(), "it is gone");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
         return;
     };
     let (dead, left, live) = (made("putex-1"), made("putex-2"), made("putex-3"));
-    let child = caged(&left, "sleep 1000").spawn();
+    let child = prepare(&left, "sleep 1000").spawn();
     let child = child.expect("it runs");
     until_true("a service", || left.is_populated().expect("it tells"));
     fs::create_dir(dead.dir().join("below")).expect("a group of the command's");
@@ -328,8 +328,8 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
     adopted.kill().expect("killed");
     end(child);
     let _gone = is_empty_soon(&adopted);
-    for cage in [own, live, adopted] {
-        cage.remove();
+    for cgroup in [own, live, adopted] {
+        cgroup.remove();
     }
     for _ in 0..2 {
         // Many agents that start at once do not sweep each other away.
@@ -337,10 +337,10 @@ fn a_dead_agent_s_directory_is_swept_and_a_live_one_s_is_not() {
             for agent in 0..6 {
                 scope.spawn(move || {
                     for round in 0..20 {
-                        let cage = made(&format!("putex-{agent}-{round}"));
-                        cage.kill().expect("it is still there");
+                        let cgroup = made(&format!("putex-{agent}-{round}"));
+                        cgroup.kill().expect("it is still there");
                         if round % 2 == 0 {
-                            cage.remove();
+                            cgroup.remove();
                         }
                     }
                 });
@@ -364,7 +364,7 @@ fn what_is_not_delegated_is_left_alone() {
     assert!(systemd.expect("it runs").success());
     made("putex-1").remove();
     rustix::fs::removexattr(&room.group, "user.delegate").expect("no mark");
-    let why = Cage::make("putex-1").expect_err("not ours");
+    let why = ServiceCgroup::make("putex-1").expect_err("not ours");
     assert!(why.contains("Delegate=yes"), "{why}");
     rustix::fs::setxattr(&room.group, "trusted.delegate", b"1", XattrFlags::empty())
         .expect("the older mark");
@@ -401,17 +401,17 @@ fn as_nobody() {
     let Ok(expected) = std::env::var(EXPECTED) else {
         return;
     };
-    match Cage::make("putex-9") {
-        Ok(cage) => {
+    match ServiceCgroup::make("putex-9") {
+        Ok(cgroup) => {
             assert_eq!(expected, "");
-            let child = caged(&cage, "sleep 1000").spawn();
+            let child = prepare(&cgroup, "sleep 1000").spawn();
             let child = child.expect("it runs");
             until_true("the command is inside", || {
-                cage.is_populated().expect("it tells")
+                cgroup.is_populated().expect("it tells")
             });
-            cage.kill().expect("killed");
+            cgroup.kill().expect("killed");
             end(child);
-            cage.remove();
+            cgroup.remove();
         }
         Err(why) => assert!(!expected.is_empty() && why.contains(&expected), "{why}"),
     }

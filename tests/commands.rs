@@ -8,7 +8,7 @@ use std::fs;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, test_kill_process};
 use support::agent::Agent;
-use support::clock::{until, until_true};
+use support::clock::{PATIENCE, now, until, until_true};
 use support::sandbox::Sandbox;
 
 /// Starts an agent of a directory, whose log is not read before its end. In the commands,
@@ -68,10 +68,13 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
     let mut agent = start(&sandbox, "200ms", "echo up >$D/up", stop);
     file(&sandbox, "up");
     agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(70), "{said}");
-    assert!(said.contains("THE SERVICE MAY STILL RUN"), "{said}");
-    assert!(!said.contains("the lock is released"), "{said}");
+    agent.log.set_reading(true);
+    let status = agent.wait_exit(now() + PATIENCE);
+    assert_eq!(status.and_then(|status| status.code()), Some(70));
+    agent.wait_for_any(&["THE SERVICE MAY STILL RUN"]);
+    assert!(!agent.log.text().contains("the lock is released"));
+    // Its guard goes on with stop, and kills each run of it.
+    assert!(!sandbox.guards("web").is_empty());
     let pid = file(&sandbox, "pid")
         .trim()
         .parse()

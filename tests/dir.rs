@@ -173,11 +173,11 @@ fn a_removed_record_leaves_a_marker_and_revisions_go_on() {
     assert_eq!(web.watch(waker.as_fd(), Some(soon())), Watched::Hint(None));
     let key_state = web.read(soon()).expect("it reads");
     assert_eq!(
-        (key_state.revision, key_state.found),
+        (key_state.revision, key_state.value),
         (first, KeyValue::Marker)
     );
     let (_, opened) = open(&|bucket| base.bucket(bucket), "b", "web");
-    assert_eq!(opened.key_state.found, KeyValue::Marker);
+    assert_eq!(opened.key_state.value, KeyValue::Marker);
     let moved = Written::Moved(Some(first));
     assert_eq!(web.write(Revision(0), &plain("beta"), soon()), moved);
     assert_eq!(web.write(last, &plain("beta"), soon()), moved);
@@ -239,7 +239,7 @@ fn fill_and_write(base: &Base) {
     assert!(text.contains("No space left"), "{text}");
     let key_state = base.open("web").read(soon()).expect("it reads");
     assert_eq!(
-        (key_state.revision, key_state.found),
+        (key_state.revision, key_state.value),
         (at, KeyValue::Record(plain("alpha")))
     );
     filler.set_len(0).expect("to make room");
@@ -363,7 +363,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
         }
         let opened = web.open(soon()).expect("it opens again");
         assert_eq!(
-            opened.key_state.found == KeyValue::Absent,
+            opened.key_state.value == KeyValue::Absent,
             name != "another epoch",
             "{name}"
         );

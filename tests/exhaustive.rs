@@ -10,7 +10,7 @@
 //!     --test exhaustive deep -- --ignored --nocapture
 //! ```
 //!
-//! Words of `PUTEX_MODEL`: agents, f, c, faults, steps, lives, states; what is left out
+//! Words of `PUTEX_MODEL`: agents, f, c, faults, steps, instances, cgroup, states; what is left out
 //! is as in [`SMALL`].
 
 #![allow(clippy::unwrap_used)]
@@ -19,16 +19,22 @@ mod model;
 
 use std::time::Instant;
 
-use model::{KeyValue, Scope, Search};
+use model::{Budget, Scope, Search, SearchResult};
 
 /// What every run of the tests looks through.
 const SMALL: Scope = Scope {
     agents: 2,
     failures: 2,
     confirmations: 1,
-    faults: 1,
+    budget: Budget {
+        faults: 1,
+        hangs: 0,
+        signals: 0,
+    },
     steps: 1,
-    lives: 2,
+    instances: 2,
+    cgroup: false,
+    late: false,
     states_max: 150_000_000,
 };
 
@@ -41,10 +47,17 @@ const DEEP: [Scope; 4] = [
         ..SMALL
     },
     Scope { agents: 3, ..SMALL },
-    Scope { faults: 2, ..SMALL },
+    Scope {
+        budget: Budget {
+            faults: 2,
+            hangs: 0,
+            signals: 0,
+        },
+        ..SMALL
+    },
 ];
 
-fn search(scope: Scope) -> KeyValue {
+fn search(scope: Scope) -> SearchResult {
     let began = Instant::now();
     let found = Search::new(scope).run();
     println!(
@@ -91,9 +104,13 @@ fn scope(words: &str) -> Scope {
             "agents" => scope.agents = number as usize,
             "f" => scope.failures = number,
             "c" => scope.confirmations = number,
-            "faults" => scope.faults = u8::try_from(number).unwrap(),
+            "faults" => scope.budget.faults = u8::try_from(number).unwrap(),
+            "hangs" => scope.budget.hangs = u8::try_from(number).unwrap(),
+            "signals" => scope.budget.signals = u8::try_from(number).unwrap(),
             "steps" => scope.steps = number,
-            "lives" => scope.lives = u8::try_from(number).unwrap(),
+            "instances" => scope.instances = u8::try_from(number).unwrap(),
+            "cgroup" => scope.cgroup = number > 0,
+            "late" => scope.late = number > 0,
             "states" => scope.states_max = number as usize,
             other => panic!("PUTEX_MODEL: unknown word {other}"),
         }

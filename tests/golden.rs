@@ -25,7 +25,14 @@ fn every_story_goes_as_it_is_told() {
     paths.sort();
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();
-        let happened = story::tell(&text).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        told += 1;
+        let happened = match story::tell(&text) {
+            Ok(happened) => happened,
+            Err(why) => {
+                wrong.push(format!("{}:\n  {why}", path.display()));
+                continue;
+            }
+        };
         if happened != text && rewrite {
             fs::write(&path, &happened).unwrap();
         } else if happened != text {
@@ -35,7 +42,6 @@ fn every_story_goes_as_it_is_told() {
                 first_difference(&text, &happened)
             ));
         }
-        told += 1;
     }
     assert!(
         told >= 20,

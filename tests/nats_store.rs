@@ -87,7 +87,7 @@ fn a_loser_is_told_where_the_key_stands() {
         }
         let key_state = store.read(soon()).expect("read");
         assert_eq!(
-            (key_state.revision, key_state.found),
+            (key_state.revision, key_state.value),
             (second, KeyValue::Record(plain("a")))
         );
     });
@@ -108,7 +108,7 @@ fn marks_of_deletion_are_told_from_absence() {
             let mark = Revision(admin.put("$KV.locks.web", header, ""));
             let key_state = store.read(soon()).expect("read");
             assert_eq!(
-                (key_state.revision, key_state.found),
+                (key_state.revision, key_state.value),
                 (mark, KeyValue::Marker),
                 "{header:?}"
             );
@@ -116,7 +116,7 @@ fn marks_of_deletion_are_told_from_absence() {
             assert_eq!(absent, Written::Moved(Some(mark)), "{header:?}");
             let opened = server.store("locks", "web").open(soon()).expect("opened");
             assert_eq!(
-                (opened.key_state.revision, opened.key_state.found),
+                (opened.key_state.revision, opened.key_state.value),
                 (mark, KeyValue::Marker)
             );
             write(&mut store, mark, "a");
@@ -124,7 +124,7 @@ fn marks_of_deletion_are_told_from_absence() {
         admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
         let key_state = store.read(soon()).expect("read");
         assert_eq!(
-            (key_state.revision, key_state.found),
+            (key_state.revision, key_state.value),
             (Revision(0), KeyValue::Absent)
         );
     });
@@ -204,7 +204,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened again");
         assert_ne!(before.bucket.epoch, after.bucket.epoch);
-        assert_eq!(after.key_state.found, KeyValue::Absent);
+        assert_eq!(after.key_state.value, KeyValue::Absent);
     });
 }
 

@@ -5,34 +5,17 @@ mod small_host;
 mod support;
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use putex::core::command::LockContext;
-use putex::core::guard::{Fence, Watch};
-use putex::core::timing::Timing;
-use putex::guard::word::{Answer, PACKET_MAX, Word};
-use putex::guard::{receive, send};
-use putex::sys;
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
-};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use small_host::{Host, STOP, wait_for_end};
+use rustix::process::{Pid, Signal, kill_process};
+use small_host::{Host, STOP, kill_both, wait_for_end};
 use support::agent::Agent;
 use support::clock::{observe_for, until, until_true};
 use support::programs;
 use support::sandbox::Run;
-
-impl Host {
-    fn finish(&self, stop: &str) -> (Option<i32>, String) {
-        let Run { status, said, .. } = self.sandbox.run(&mut self.putex("finish", stop));
-        (status, said)
-    }
-}
 
 /// Prepares another host's agent, of the same key and token but another store, and its
 /// service, the file `other`.
@@ -45,14 +28,6 @@ fn of_another_store(host: &Host, verb: &str) -> Command {
 
 fn signal(process: Pid, signal: Signal) {
     kill_process(process, signal).expect("it runs");
-}
-
-/// Kills a guard before it can act, and its agent.
-fn kill_both(guard: Pid, agent: Agent) {
-    signal(guard, Signal::STOP);
-    agent.kill();
-    signal(guard, Signal::KILL);
-    wait_for_end(guard);
 }
 
 /// The end of a socket at which a service manager listens.
@@ -187,6 +162,8 @@ fn a_guard_that_has_stopped_the_service_ends() {
         agent.kill();
         wait_for_end(guard);
         assert!(!host.is_up(), "held: {held}");
+        let note = fs::read_to_string(host.file_of_guard("lock")).expect("it is text");
+        assert!(note.contains("service down"), "{note}");
     }
 }
 
@@ -216,13 +193,16 @@ fn finish_stops_what_agent_and_guard_left() {
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");
     assert!(
-        said.contains("finish: stop failed: exit status 3"),
+        said.contains("stop failed: exit status 3; it is run until it succeeds"),
         "{said}"
     );
     assert!(said.contains(": stop: oh no\n"), "{said}");
     let (status, said) = host.finish("exec sleep 100");
     assert_eq!(status, Some(70), "{said}");
-    assert!(said.contains("did not end in time"), "{said}");
+    assert!(
+        said.contains("stop failed: it did not end within"),
+        "{said}"
+    );
     let (status, said) = host.finish(STOP);
     assert_eq!(status, Some(0), "{said}");
     assert!(!host.is_up());
@@ -311,107 +291,4 @@ fn check_says_whether_the_options_are_right() {
         assert_eq!(quiet, (Some(expected), String::new()));
     }
     assert!(!host.has("lock"), "nothing is made");
-}
-
-/// A guard of this test's own, under the name of one that is dead.
-struct Guard {
-    listener: OwnedFd,
-}
-
-impl Guard {
-    /// Takes the place of a guard, when its agent is dead.
-    fn instead_of(guard: Pid, agent: Agent) -> Guard {
-        let name = name_of(guard);
-        kill_both(guard, agent);
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a name");
-        let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
-        until("free name", || bind(&listener, &address).ok());
-        listen(&listener, 1).expect("it can be called");
-        Guard { listener }
-    }
-
-    /// Lets the next life in and tells it that the service is being stopped.
-    fn be_at_it(&self) -> OwnedFd {
-        let agent = accept(&self.listener).expect("the next life calls");
-        let acting = Answer::Acting(Watch::Down);
-        send(agent.as_fd(), &acting.encode(), None).expect("it listens");
-        agent
-    }
-
-    /// Lets the next life in, tells it of a start that does not die, and says yes to all
-    /// that it wants until it ends.
-    fn serve(self, start: &Child) {
-        let agent = accept(&self.listener).expect("the next life calls");
-        let group = i32::try_from(start.id()).expect("a process");
-        let leader = pidfd_open(Pid::from_child(start), PidfdFlags::empty()).expect("it runs");
-        let timing = Timing::new(Duration::from_millis(200), 3, 5, 10_000).expect("it is safe");
-        let fence = Fence::of_lock(sys::now().after(Duration::from_secs(60)), timing);
-        let left = Answer::Ready(Watch::MayRun(fence), LockContext::default(), Some(group));
-        send(agent.as_fd(), &left.encode(), Some(leader.as_fd())).expect("it listens");
-        let mut buffer = vec![0; PACKET_MAX];
-        while let Ok((count, _)) = receive(agent.as_fd(), &mut buffer, RecvFlags::empty()) {
-            let answer = match Word::decode(&buffer[..count]) {
-                Some(Word::SetUp(_)) => Answer::Ready(Watch::Down, LockContext::default(), None),
-                Some(Word::Watch(Watch::MayRun(_))) => Answer::Armed,
-                Some(_) => continue,
-                None => return,
-            };
-            // The agent may end meanwhile.
-            let _ = send(agent.as_fd(), &answer.encode(), None);
-        }
-    }
-}
-
-/// Returns the name under which a guard can be called.
-fn name_of(guard: Pid) -> String {
-    let entries = fs::read_dir(format!("/proc/{guard}/fd")).expect("it is this user's");
-    let links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    let own: Vec<_> = links.map(|link| link.display().to_string()).collect();
-    let sockets = fs::read_to_string("/proc/net/unix").expect("there is a /proc");
-    let names = sockets.lines().filter_map(|line| {
-        let mut words = line.split_whitespace().skip(6);
-        let (inode, name) = (words.next()?, words.next()?.strip_prefix('@')?);
-        own.contains(&format!("socket:[{inode}]"))
-            .then(|| name.to_owned())
-    });
-    let mut names = names.filter(|name| name.starts_with("putex-guard-"));
-    names.next().expect("it listens")
-}
-
-#[test]
-fn a_stop_beside_a_start_of_the_life_before_does_not_count() {
-    let host = Host::new("dying");
-    let agent = host.agent();
-    host.wait_until_up();
-    let guard = Guard::instead_of(host.guard(), agent);
-    let mut start = Command::new("sleep").arg("100").spawn().expect("it runs");
-    std::thread::scope(|scope| {
-        let mut next = host.agent();
-        scope.spawn(|| guard.serve(&start));
-        next.wait_for_any(&["the service goes on"]);
-        next.signal(Signal::TERM);
-        let beside = "stop failed: start had not ended when it began";
-        next.wait_for_any(&[beside]);
-        assert!(!next.log.text().contains("the service is down"));
-        signal(Pid::from_child(&start), Signal::KILL);
-        let (status, said) = next.wait_end();
-        assert!(said.contains("the service is down"));
-        assert_eq!(status, Some(0));
-    });
-    start.wait().expect("it was killed");
-}
-
-#[test]
-fn an_agent_that_waits_for_the_guard_of_the_life_before_can_be_told_to_end() {
-    let host = Host::new("waits");
-    let agent = host.agent();
-    host.wait_until_up();
-    let guard = Guard::instead_of(host.guard(), agent);
-    let mut next = host.agent();
-    let _line = guard.be_at_it();
-    next.wait_for_any(&["previous life is stopping the service"]);
-    next.signal(Signal::TERM);
-    let (status, said) = next.wait_end();
-    assert_eq!(status, Some(70));
-    assert!(said.contains("SIGTERM: ending; the guard of the previous life stops"));
 }

@@ -78,22 +78,28 @@ fn a_log_file_that_may_not_grow_ends_nobody() {
     assert!(!host.is_up(), "the log has ended the guard");
 }
 
-/// It cannot run stop, and its guard leaves that to it for as long as it lives.
+/// It cannot renew, and its guard stops the service. It goes on when it has descriptors again.
 #[test]
-fn an_agent_without_descriptors_leaves_its_service_to_the_guard() {
+fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service() {
     let host = Host::new("descriptors");
     let mut agent = host.agent();
     host.wait_until_up();
     let guard = host.guard();
-    let few = Rlimit {
-        current: Some(8),
-        maximum: Some(8),
+    let limit_to = |count| {
+        let few = Rlimit {
+            current: Some(count),
+            maximum: Some(1024),
+        };
+        prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
     };
-    prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
+    limit_to(8);
     host.wait_until_down();
-    wait_for_end(guard);
+    limit_to(1024);
+    host.wait_until_up();
+    assert_eq!(host.guard(), guard, "another guard was started");
+    agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(71));
-    let why = "stop could not be run: Too many open files (os error 24): it is left to the guard";
-    assert!(said.contains(why), "{said}");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("Too many open files"), "{said}");
+    assert!(!host.is_up());
 }

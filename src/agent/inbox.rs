@@ -5,7 +5,7 @@
 //! it sleeps, at several system calls an event.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -63,18 +63,9 @@ impl Post {
 }
 
 impl Inbox {
-    /// Returns what becomes readable when there is an event.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
-    }
-
-    /// Returns the signal by which this agent was told to end, before any other thread has
-    /// something to tell.
-    pub(super) fn told_to_end(&self) -> Option<&'static str> {
-        match self.events.try_recv() {
-            Ok(Event::Shutdown(signal)) => Some(signal),
-            Ok(_) | Err(_) => None,
-        }
+    /// Takes the next event if there is one.
+    pub(super) fn try_next(&self) -> Option<Event> {
+        self.events.try_recv().ok()
     }
 
     /// Waits for the next event, until `deadline` at the longest; `None` when it
@@ -82,7 +73,7 @@ impl Inbox {
     /// events that are there.
     pub(super) fn next(&self, deadline: Option<Instant>) -> Option<Event> {
         loop {
-            if let Ok(event) = self.events.try_recv() {
+            if let Some(event) = self.try_next() {
                 return Some(event);
             }
             // A kernel that refuses to wait leaves only to look again: the deadline

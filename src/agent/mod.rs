@@ -4,27 +4,27 @@
 //! |---|---|---|---|
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
-//! | `putex-child` (`children`) | the commands, the guard | poll(2) | their ends, its words |
+//! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
+//! | `putex-check` (`check_thread`) | the health check | poll(2) | its end |
 //! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
-//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP |
+//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP, SIGUSR2 |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the pump drains the inbox, and it never blocks on a send, so the wait
 //! graph has no cycle. A queue that is full is a fault with a name.
 
-mod children;
-pub mod finish;
-mod handover;
+mod check_thread;
+mod guard_client;
 mod inbox;
-pub(crate) mod life;
-mod sentinel;
 pub mod service_manager;
 mod signals;
 mod store_thread;
 mod threads;
+mod upgrade;
 mod watchdog;
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,59 +32,57 @@ use std::time::Duration;
 
 use rustix::mm::MlockAllFlags;
 
-use self::children::Children;
-use self::handover::take_over;
+use self::check_thread::CheckHandle;
+use self::guard_client::GuardHandle;
 use self::inbox::{Inbox, inbox};
-pub use self::life::Identity;
-use self::life::{Before, Life};
-use self::sentinel::Sentinel;
 use self::service_manager::ServiceManager;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
+use self::upgrade::Program;
 use self::watchdog::Watchdog;
-use crate::cgroup::{Cage, PREFIX};
 use crate::command::Commands;
-use crate::core::command::{Command, Outcome};
-use crate::core::event::{Effect, Ending, Event, Level, Notice, Rejection, Written};
+use crate::core::command::Outcome;
+use crate::core::event::{Effect, Ending, Event, GuardEvent, Notice, Rejection, Written};
+use crate::core::level::Level;
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::time::Ms;
 use crate::core::timing::{SLACK, Timing};
 use crate::exit::Exit;
-use crate::guard::word::SetUp;
-use crate::log::{Destination, FatalLog, panic_if_asked};
+use crate::guard::protocol::Settings;
+use crate::guard::{Identity, InstanceDir, try_lock};
+use crate::log::{Destination, FatalLog, LogQueue, panic_if_asked};
 use crate::store::LockKey;
-use crate::sys::{self, Alarm, raw};
+use crate::sys::{self, raw};
 
 /// What ending takes beside stopping the service.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often ending takes a stop budget at the most: for stop, for the last resort, and for
-/// stop once more.
-const END_BUDGETS: u32 = 3;
+/// How often a second agent of the same identity looks whether the first has ended.
+const LOCK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is said once the store is open.
 type Greeting = Vec<(log::Level, String)>;
 
 /// All that an agent is set up with.
-pub struct Setup {
+pub struct Setup<'a> {
     /// How the pump was set up.
     pub config: Config,
     /// Who this agent is.
-    pub me: AgentId,
-    /// The operator's commands.
-    pub commands: Commands,
-    /// The watchdog device, if there is one, and whether it is required.
-    pub device: Option<(String, bool)>,
+    pub id: AgentId,
+    /// The health check; the other commands are the guard's.
+    pub check: Commands,
+    /// What the guard has to know; the directory is filled in by [`run`].
+    pub guard: Settings,
     /// Run with real-time priority, and locked in memory.
     pub realtime: bool,
+    /// The log.
+    pub log: &'a LogQueue,
     /// Where the log goes.
     pub destination: Destination,
-    /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
-    pub level: u64,
-    /// Below this folder stands the file by which the next life knows this one.
+    /// Below this directory is the private directory of agent and guard.
     pub base: PathBuf,
-    /// By which the next life finds it there.
-    pub name: Identity,
+    /// What all instances of this agent have in common.
+    pub identity: Identity,
     /// Where the lock is kept.
     pub store: LockKey,
     /// The service manager.
@@ -107,119 +105,87 @@ const NEEDED: [(&str, &str); 3] = [
 ///
 /// When the system has no thread, pipe or signal handler to give, or lacks a file
 /// that every agent needs.
-pub fn run(setup: Setup) -> io::Result<Exit> {
+pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     find_needed()?;
-    let fatal_log = FatalLog::prepare(setup.destination, &setup.commands.key)?;
+    let program = Program::find();
+    let dir = InstanceDir::open(&setup.base, &setup.identity)?;
+    FatalLog::prepare(setup.destination, &setup.guard.key)?;
     let threads = Threads {
         realtime: setup.realtime,
     };
     let (post, inbox) = inbox()?;
-    signals::watch(post.clone(), setup.service_manager.socket(), threads)?;
-    let watchdog = Watchdog::start(threads)?;
-    let mut greeting = setup.greeting.clone();
+    let notify_socket = setup.service_manager.socket();
+    signals::watch(post.clone(), notify_socket, threads)?;
     if setup.realtime {
-        greeting.extend(go_realtime());
+        setup.greeting.extend(go_realtime());
     }
-    let (life, before) = begin_life(&setup, &mut greeting);
-    let cage = make_cage(&setup, life.as_ref(), &mut greeting);
-    let alarm = Alarm::new()?;
-    let guard = before.guard.as_deref();
-    let taken_over = guard.map(|name| take_over(name, setup.config.timing, &alarm, &inbox));
-    let handover = match taken_over.transpose() {
-        Ok(handover) => handover.flatten(),
-        Err(signal) => {
-            log::warn!("{signal}: ending; the guard of the previous life stops the service");
-            return Ok(Exit::NotStopped);
+    let agent_lock = dir.agent_lock()?;
+    match wait_for_lock(&agent_lock, setup.config.timing, &inbox)? {
+        Waited::Locked => {}
+        Waited::ToldToEnd => return Ok(Exit::Success),
+        Waited::Taken => {
+            let token = &setup.id.token;
+            let text = format!(
+                "another agent with this bucket, key and token {token} runs on this host; give \
+                 each its own --token"
+            );
+            return Ok(setup.destination.refuse(&text, Exit::Unsafe));
         }
-    };
-    let set_up = guards_set_up(&setup, cage.as_ref());
-    let me = AgentId {
-        dead: before.dead,
-        ..setup.me
-    };
-    let left = handover.as_ref();
-    let inherited = left.and_then(|handover| handover.left.clone());
-    let sentinel = Sentinel::new(set_up, life, handover, alarm, sys::now());
-    let children = Children::start(
-        setup.commands,
-        cage,
-        sentinel,
-        Arc::clone(&watchdog),
-        post.clone(),
-        threads,
-        fatal_log,
-    )?;
+    }
+    setup.guard.dir = dir.path().display().to_string();
+    let watchdog = Watchdog::start(threads)?;
+    let check = CheckHandle::start(setup.check, Arc::clone(&watchdog), post.clone(), threads)?;
+    let guard = GuardHandle::start(dir, setup.guard, post.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;
     let store = StoreHandle::start(setup.store, pause, post, threads)?;
     let notice = Notice {
-        token: me.token.clone(),
-        incarnation: me.incarnation.to_string(),
-        host: me.host.clone(),
+        token: setup.id.token.clone(),
+        incarnation: setup.id.incarnation.to_string(),
+        host: setup.id.host.clone(),
     };
     let timing = setup.config.timing;
-    let pump = Pump::new(setup.config, me, inherited, sys::now());
-    let hands = Hands {
+    let pump = Pump::new(setup.config, setup.id, sys::now());
+    let performer = Performer {
         watchdog,
-        children,
+        check,
+        guard,
+        guard_number: 0,
         store,
         notice,
         service_manager: setup.service_manager,
         destination: setup.destination,
-        end_within: end_within(timing),
-        faults: VecDeque::new(),
+        program,
+        log: setup.log,
+        inbox: &inbox,
+        end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
+        faults: VecDeque::from([Event::Tick]),
+        _agent_lock: agent_lock,
     };
-    Ok(turn_until_end(pump, hands, &inbox, greeting))
+    Ok(turn_until_end(pump, performer, setup.greeting))
 }
 
-/// Returns how long ending may take. What cannot be killed is waited for for R.
-fn end_within(timing: Timing) -> Duration {
-    let stops = END_BUDGETS * timing.stop_budget();
-    timing.validity() + stops + timing.renewal() + END_WITHIN
+/// What became of the wait for the agent's lock.
+enum Waited {
+    Locked,
+    /// Another agent has it.
+    Taken,
+    /// This agent has a signal to end.
+    ToldToEnd,
 }
 
-/// Returns what the guard has to know of how the agent was set up.
-fn guards_set_up(setup: &Setup, cage: Option<&Cage>) -> SetUp {
-    SetUp {
-        name: format!("putex-guard-{}", setup.me.incarnation),
-        timing: setup.config.timing,
-        key: setup.commands.key.clone(),
-        token: setup.me.token.clone(),
-        stop: setup.commands.stop.clone(),
-        last_resort: setup.commands.last_resort.clone(),
-        device: setup.device.clone(),
-        cage: cage.map(|cage| cage.dir().display().to_string()),
-        realtime: setup.realtime,
-        level: setup.level,
-        syslog: setup.destination == Destination::Syslog,
-    }
-}
-
-/// Begins this agent's life; says why the next one will not know of it, if so.
-fn begin_life(setup: &Setup, greeting: &mut Greeting) -> (Option<Life>, Before) {
-    let (path, me) = (setup.name.path(&setup.base), &setup.me);
-    match Life::begin(&path, me.incarnation, &me.boot) {
-        Ok((life, before)) => (Some(life), before),
-        Err(why) => {
-            let text = format!("a restarted agent will not know this one: {why}");
-            greeting.push((log::Level::Warn, text));
-            (None, Before::default())
+/// Waits until the agent before has ended, for T at the longest: then it is another agent.
+/// Nothing is run meanwhile.
+fn wait_for_lock(lock: &File, timing: Timing, inbox: &Inbox) -> io::Result<Waited> {
+    let until = sys::now().after(timing.lock_time());
+    while !try_lock(lock)? {
+        if sys::now() >= until {
+            return Ok(Waited::Taken);
+        }
+        if let Some(Event::Shutdown(_)) = inbox.next(Some(sys::now().after(LOCK_EVERY))) {
+            return Ok(Waited::ToldToEnd);
         }
     }
-}
-
-/// Makes a control group for start, where it is this agent's to make: one for all lives
-/// of it, so that whoever has to end the service finds what each of them left. Where that
-/// cannot be had, this life has one of its own.
-fn make_cage(setup: &Setup, life: Option<&Life>, greeting: &mut Greeting) -> Option<Cage> {
-    let make = |name: String| Cage::make(&format!("{PREFIX}{name}"));
-    let shared = life.and_then(|life| make(life.name().ok()?).ok());
-    match shared.map_or_else(|| make(setup.me.incarnation.to_string()), Ok) {
-        Ok(cage) => Some(cage),
-        Err(why) => {
-            greeting.push((log::Level::Debug, format!("no control group: {why}")));
-            None
-        }
-    }
+    Ok(Waited::Locked)
 }
 
 /// A host that is nearly empty shall be told what is missing, by name.
@@ -249,34 +215,46 @@ fn go_realtime() -> Greeting {
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.
-fn turn_until_end(mut pump: Pump, mut hands: Hands, inbox: &Inbox, mut greeting: Greeting) -> Exit {
+fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Greeting) -> Exit {
     let mut latest = Duration::ZERO;
     loop {
-        let event = match hands.faults.pop_front() {
+        let event = match performer.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(&pump, inbox, &mut hands.service_manager, &mut latest),
+            None => next_event(
+                &pump,
+                performer.inbox,
+                &mut performer.service_manager,
+                &mut latest,
+            ),
         };
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
-            hands.store.opened();
+            performer.store.opened();
             for (level, text) in greeting.drain(..) {
                 log::log!(level, "{text}");
             }
         }
         if let Event::Shutdown(_) = event {
-            hands.service_manager.send_stopping(hands.end_within);
+            performer
+                .service_manager
+                .send_stopping(performer.end_within);
         }
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
         for effect in effects {
-            if let Some(exit) = hands.perform(effect) {
+            if let Some(exit) = performer.perform(effect) {
                 log::debug!("this agent woke {} late at the most", Ms(latest));
                 return exit;
             }
         }
-        hands.service_manager.notify(pump.state(), pump.stands_by());
-        hands.service_manager.keepalive(now);
+        while let Some((level, text)) = performer.guard.take_line() {
+            performer.service_manager.note(level, &text);
+        }
+        performer
+            .service_manager
+            .notify(pump.state(), pump.stands_by());
+        performer.service_manager.keepalive(now);
     }
 }
 
@@ -289,46 +267,53 @@ fn next_event(
     latest: &mut Duration,
 ) -> Event {
     let deadline = pump.deadline();
+    let at = deadline.map(|deadline| deadline.at);
     loop {
-        let until = [deadline, manager.keepalive_due()]
-            .into_iter()
-            .flatten()
-            .min();
+        let until = [at, manager.keepalive_due()].into_iter().flatten().min();
         if let Some(event) = inbox.next(until) {
             return event;
         }
         let now = sys::now();
         manager.keepalive(now);
-        let Some(at) = deadline.filter(|at| now >= *at) else {
+        let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) else {
             continue;
         };
-        let late = now.since(at);
+        let late = now.since(deadline.at);
         *latest = late.max(*latest);
         if late > SLACK {
             log::warn!(
                 "woke {} late: this host is overloaded or was suspended",
                 Ms(late)
             );
+            log::debug!("the deadline was for {:?}", deadline.timer);
         }
         return Event::Tick;
     }
 }
 
 /// What performs the pump's effects. Nothing here blocks.
-struct Hands {
+struct Performer<'a> {
     watchdog: Arc<Watchdog>,
-    children: Children,
+    check: CheckHandle,
+    guard: GuardHandle,
+    /// Number of the guard that was asked for last.
+    guard_number: u64,
     store: StoreHandle,
     notice: Notice,
     service_manager: ServiceManager,
     destination: Destination,
+    program: Program,
+    log: &'a LogQueue,
+    inbox: &'a Inbox,
     /// How long ending may take.
     end_within: Duration,
-    /// Answers to what could not even be asked.
+    /// Answers to what could not even be asked, and events that were taken before their turn.
     faults: VecDeque<Event>,
+    /// Keeps the lock.
+    _agent_lock: File,
 }
 
-impl Hands {
+impl Performer<'_> {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
             Effect::Read { deadline } => {
@@ -353,36 +338,66 @@ impl Hands {
             }
             // Best effort: it is asked for again while the twin lives.
             Effect::Announce => drop(self.store.send(StoreRequest::Announce(self.notice.clone()))),
-            Effect::Run(run) => {
-                let command = run.command;
-                self.watchdog.arm(command, run.deadline);
-                if !self.children.run(run) {
-                    let failed = Outcome::Failed("too many commands are under way".to_owned());
-                    self.faults.push_back(Event::Ended(command, failed));
+            Effect::RunCheck(run) => {
+                self.watchdog.arm(run.deadline);
+                if !self.check.run(run) {
+                    let failed = Outcome::Failed("too many checks are under way".to_owned());
+                    self.faults.push_back(Event::CheckEnded(failed));
                 }
             }
-            Effect::Guard(watch, under) => {
-                self.children.tell(watch, under);
+            Effect::ExtendCheck(deadline) => self.watchdog.arm(deadline),
+            Effect::KillCheck => self.watchdog.kill(),
+            Effect::StartGuard(number, words) => {
+                self.guard_number = number;
+                let room = self.guard.connect(number, words);
+                self.guard_fault(room);
             }
-            Effect::ReplaceGuard => self.children.replace_guard(),
-            Effect::KillService => self.children.kill_service(),
-            Effect::Extend(command, deadline) => self.watchdog.arm(command, deadline),
-            Effect::Kill(command) => self.watchdog.kill(command),
+            Effect::TellGuard(word) => {
+                let room = self.guard.tell(word);
+                self.guard_fault(room);
+            }
+            Effect::KillGuard => {
+                let room = self.guard.kill();
+                self.guard_fault(room);
+            }
+            Effect::KillCgroup => self.guard.kill_cgroup(),
+            Effect::Upgrade => self.upgrade(),
             Effect::Say(level, text) => {
                 say(level, &text);
                 self.service_manager.note(level, &text);
             }
             Effect::Exit(ending) => {
-                for command in Command::ALL {
-                    self.watchdog.kill(command);
-                }
-                if let Err(error) = self.children.end(ending == Ending::NotStopped) {
-                    log::error!("the guard could not be told of the end: {error}");
+                self.watchdog.kill();
+                if ending != Ending::NotStopped {
+                    self.guard.end();
                 }
                 return Some(ended(&ending, self.destination));
             }
         }
         None
+    }
+
+    /// Executes the program anew, unless the agent is told to end meanwhile: the next instance
+    /// would not know of that.
+    fn upgrade(&mut self) {
+        self.program.announce();
+        self.log.flush();
+        while let Some(event) = self.inbox.try_next() {
+            self.faults.push_back(event);
+        }
+        let is_end = |event: &Event| matches!(event, Event::Shutdown(_));
+        if !self.faults.iter().any(is_end) {
+            self.program.execute();
+        }
+    }
+
+    /// What could not even be said to the guard is the loss of that guard.
+    fn guard_fault(&mut self, room: bool) {
+        if !room {
+            let why = "the guard client thread does not keep up".to_owned();
+            let lost = Event::Guard(self.guard_number, GuardEvent::Lost(why));
+            self.faults.push_back(lost);
+        }
     }
 }
 

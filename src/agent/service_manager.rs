@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::core::event::Level;
+use crate::core::level::Level;
 use crate::core::time::Instant;
 use crate::log::one_line;
 use crate::sys;

@@ -172,7 +172,7 @@ impl StoreThread {
             let watched = self.store.watch(self.waker.as_fd(), None);
             match watched {
                 Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,
-                Watched::DuplicateToken(notice) => self.post.tell(Event::Twin(notice))?,
+                Watched::DuplicateToken(notice) => self.post.tell(Event::DuplicateToken(notice))?,
                 Watched::Woken => self.waker.clear(),
                 Watched::Elapsed => {}
                 Watched::Gone(why) => return Some(why),

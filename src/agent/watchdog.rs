@@ -1,10 +1,10 @@
-//! The watchdog thread: kills a command's process group when its deadline has
+//! The watchdog thread: kills the health check's process group when its deadline has
 //! come, whatever the other threads do.
 //!
 //! It waits on nothing that it watches: it reads atomics, takes no lock and
 //! allocates nothing. A group is killed only while its leader has not been
 //! reaped, so that its number cannot have been given to a stranger: the watchdog
-//! marks the slot while it kills, and the child thread empties the slot before it
+//! marks the slot while it kills, and the check thread empties the slot before it
 //! reaps.
 
 use std::io;
@@ -17,7 +17,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use super::threads::Threads;
-use crate::core::command::Command;
 use crate::core::time::Instant;
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, Waker, Want};
@@ -26,9 +25,9 @@ use crate::sys::{self, Alarm, Waker, Want};
 /// may have joined it between the two.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The slots that the watchdog looks at, one a command.
+/// What the watchdog looks at.
 pub(super) struct Watchdog {
-    slots: [Slot; Command::ALL.len()],
+    slot: Slot,
     /// Until when the watchdog sleeps: only an earlier deadline wakes it.
     asleep_until_ns: AtomicU64,
     waker: Waker,
@@ -36,7 +35,7 @@ pub(super) struct Watchdog {
 
 #[derive(Default)]
 struct Slot {
-    /// Process group of the running command: 0 when none runs, negative while the
+    /// Process group of the running check: 0 when none runs, negative while the
     /// watchdog kills it.
     group: AtomicI32,
     /// When it is killed, in nanoseconds since boot.
@@ -53,7 +52,7 @@ impl Watchdog {
     /// When the system has no descriptor or no thread to give.
     pub(super) fn start(threads: Threads) -> io::Result<Arc<Watchdog>> {
         let watchdog = Arc::new(Watchdog {
-            slots: Default::default(),
+            slot: Slot::default(),
             asleep_until_ns: AtomicU64::new(u64::MAX),
             waker: Waker::new()?,
         });
@@ -62,41 +61,39 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Sets the deadline of a command, whether it runs already or is about to.
-    pub(super) fn arm(&self, command: Command, deadline: Instant) {
+    /// Sets the deadline of the check, whether it runs already or is about to.
+    pub(super) fn arm(&self, deadline: Instant) {
         let deadline_ns = nanos(deadline);
-        self.slots[command as usize]
-            .deadline_ns
-            .store(deadline_ns, SeqCst);
+        self.slot.deadline_ns.store(deadline_ns, SeqCst);
         self.wake_before(deadline_ns);
     }
 
-    /// Returns whether a command's deadline has come.
-    pub(super) fn is_over(&self, command: Command) -> bool {
-        self.slots[command as usize].deadline_ns.load(SeqCst) <= nanos(sys::now())
+    /// Returns whether the check's deadline has come.
+    pub(super) fn is_over(&self) -> bool {
+        self.slot.deadline_ns.load(SeqCst) <= nanos(sys::now())
     }
 
-    /// Kills a command now, or has it killed as soon as it runs.
-    pub(super) fn kill(&self, command: Command) {
-        self.arm(command, Instant::from_boot(Duration::ZERO));
-        let slot = &self.slots[command as usize];
+    /// Kills the check now, or has it killed as soon as it runs.
+    pub(super) fn kill(&self) {
+        self.arm(Instant::from_boot(Duration::ZERO));
+        let slot = &self.slot;
         let group = slot.group.load(SeqCst);
         if group > 0 {
             slot.kill(group);
         }
     }
 
-    /// Names the process group of a command that was started.
-    pub(super) fn started(&self, command: Command, group: i32) {
-        let slot = &self.slots[command as usize];
+    /// Names the process group of the check that was started.
+    pub(super) fn started(&self, group: i32) {
+        let slot = &self.slot;
         slot.killed.store(false, SeqCst);
         slot.group.store(group, SeqCst);
         self.wake_before(slot.deadline_ns.load(SeqCst));
     }
 
     /// Empties a slot before its process is reaped; says whether it was killed.
-    pub(super) fn ended(&self, command: Command, group: i32) -> bool {
-        let slot = &self.slots[command as usize];
+    pub(super) fn ended(&self, group: i32) -> bool {
+        let slot = &self.slot;
         // Spins for as long as one kill(2) takes.
         while slot
             .group
@@ -115,28 +112,25 @@ impl Watchdog {
         }
     }
 
-    /// A deadline is slept until even when its command has not been started yet or
+    /// A deadline is slept until even when its check has not been started yet or
     /// has ended already: as a rule a later one stands there by then, and nobody
     /// had to wake the watchdog for it.
     fn watch(&self, alarm: &Alarm) {
         loop {
             panic_if_asked("putex-watch");
-            // Whoever changes a slot while they are looked at leaves a wake-up.
+            // Whoever changes a slot while it is looked at leaves a wake-up.
             self.asleep_until_ns.store(u64::MAX, SeqCst);
             let now = nanos(sys::now());
-            let mut next_ns = u64::MAX;
-            for slot in &self.slots {
-                let deadline_ns = slot.deadline_ns.load(SeqCst);
-                if deadline_ns > now {
-                    next_ns = next_ns.min(deadline_ns);
-                    continue;
-                }
-                let group = slot.group.load(SeqCst);
-                if group > 0 {
-                    slot.kill(group);
-                    next_ns = next_ns.min(now.saturating_add(nanos_of(AGAIN)));
-                }
-            }
+            let deadline_ns = self.slot.deadline_ns.load(SeqCst);
+            let group = self.slot.group.load(SeqCst);
+            let next_ns = if deadline_ns > now {
+                deadline_ns
+            } else if group > 0 {
+                self.slot.kill(group);
+                now.saturating_add(nanos_of(AGAIN))
+            } else {
+                u64::MAX
+            };
             self.asleep_until_ns.store(next_ns, SeqCst);
             let next = Instant::from_boot(Duration::from_nanos(next_ns));
             let next = (next_ns != u64::MAX).then_some(next);

@@ -1,9 +1,10 @@
 //! The operator's commands: which there are, what each is told, how each ended.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::core::record::Revision;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 /// One of the operator's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +80,15 @@ impl Outcome {
         }
     }
 
-    /// As [`Outcome::why`], for a stop after which the service is not known to be down. One
-    /// that succeeded began beside a start; and when that has ended it is killed: `cut_short`.
+    /// Returns why a stop that took so long does not count, in words. One that succeeded began
+    /// beside a start; and one is `cut_short` when that start has ended.
     #[must_use]
-    pub fn why_not_down(&self, cut_short: bool) -> &str {
+    pub fn why_not_down(&self, cut_short: bool, took: Duration) -> String {
         match self {
-            Outcome::Succeeded => BESIDE_START,
-            Outcome::Overran if cut_short => BESIDE_START,
-            Outcome::Failed(_) | Outcome::Overran => self.why(),
+            Outcome::Succeeded => BESIDE_START.to_owned(),
+            Outcome::Overran if cut_short => BESIDE_START.to_owned(),
+            Outcome::Overran => format!("it did not end within {} and was killed", Ms(took)),
+            Outcome::Failed(why) => why.clone(),
         }
     }
 }
@@ -110,7 +112,7 @@ pub struct Run {
     /// Whether a start command is still running beside this check.
     pub starting: bool,
     /// The lock that it runs under.
-    pub under: LockContext,
+    pub context: LockContext,
 }
 
 /// What a command is told of the lock that it runs under.

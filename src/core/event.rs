@@ -6,8 +6,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::command::{Command, LockContext, Outcome, Run};
-use crate::core::guard::Watch;
+use crate::core::command::{Outcome, Run};
+use crate::core::level::Level;
+use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
 use crate::core::time::Instant;
 
@@ -29,25 +30,23 @@ pub enum Event {
     /// The key seems to have changed, to this revision if the hint names one.
     Hint(Option<Revision>),
     /// Another live agent says that it has this agent's token.
-    Twin(Notice),
-    /// A command ended.
-    Ended(Command, Outcome),
-    /// What became of the guard.
-    Guard(Sentry),
+    DuplicateToken(Notice),
+    /// The health check ended.
+    CheckEnded(Outcome),
+    /// What became of the guard that [`Effect::StartGuard`] with this number asked for.
+    Guard(u64, GuardEvent),
+    /// The agent was told to execute its program anew.
+    Upgrade,
     /// The agent was told to end, by the signal of this name.
     Shutdown(&'static str),
 }
 
-/// What the guard says, or what became of it.
+/// What the guard tells, or what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sentry {
-    /// A guard watches; it has not been told anything yet.
-    Ready,
-    /// It has taken in that the service may run, and is prepared to end it.
-    Armed,
-    /// It lives, but what was required of it cannot be had; why.
-    Unfit(String),
-    /// It is gone; why.
+pub enum GuardEvent {
+    /// It has answered, or something has changed.
+    Report(GuardReport),
+    /// It is gone, or could not be started; why.
     Lost(String),
 }
 
@@ -130,37 +129,29 @@ pub enum Effect {
     },
     /// Tell whoever else has this token that this agent lives.
     Announce,
-    /// Tell the guard how long it may let the service run, and under which lock.
-    /// It answers with [`Sentry::Armed`] when the service may run from now on.
-    Guard(Watch, LockContext),
-    /// Run a command; answer with [`Event::Ended`].
-    Run(Run),
-    /// Move the deadline of a running command.
-    Extend(Command, Instant),
-    /// Kill a running command with its process group now. It still ends with
-    /// [`Event::Ended`].
-    Kill(Command),
-    /// Make an end of a guard that does not answer, and start another.
-    ReplaceGuard,
-    /// Kill all that start ever left behind, where the kernel keeps track of it.
-    KillService,
+    /// Connect to the guard that lives on this host, or start one, and say these words to it
+    /// first. Its events carry this number. The guard of the number before is forgotten.
+    StartGuard(u64, Vec<ToGuard>),
+    /// Say a word to the guard.
+    TellGuard(ToGuard),
+    /// Kill the guard, which does not answer. No event of it follows.
+    KillGuard,
+    /// Kill all processes in the control group of start: there is no guard that could.
+    KillCgroup,
+    /// Run the health check; answer with [`Event::CheckEnded`].
+    RunCheck(Run),
+    /// Move the deadline of the health check that runs.
+    ExtendCheck(Instant),
+    /// Kill the health check with its process group. It still ends with
+    /// [`Event::CheckEnded`].
+    KillCheck,
     /// Tell the operator.
     Say(Level, String),
+    /// Execute the program anew, with the same arguments. The last effect there is, unless it
+    /// fails.
+    Upgrade,
     /// End the agent. The last effect there is.
     Exit(Ending),
-}
-
-/// How much a message matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// The promise is in danger, or something must be mended by a person.
-    Error,
-    /// Unusual; nothing is lost yet.
-    Warn,
-    /// A change of state, and why.
-    Info,
-    /// Every step.
-    Debug,
 }
 
 /// How the agent ends.

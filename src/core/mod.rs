@@ -8,16 +8,22 @@
 //! | [`timing`] | R, F, C and every duration that follows from them |
 //! | [`record`] | what stands in the bucket under the key, and what it means |
 //! | [`command`] | the operator's commands, what each is told, how each ended |
+//! | [`level`] | how much a message matters |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
+//! | [`protocol`] | what agent and guard tell each other |
+//! | [`stop`] | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
-//! | [`guard`] | when the guard acts, and what it does then |
+//! | [`guard`] | the guard: when the service may run, when it is stopped |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 
 pub mod command;
 pub mod event;
 pub mod guard;
+pub mod level;
+pub mod protocol;
 pub mod pump;
 pub mod record;
+pub mod stop;
 pub mod text;
 pub mod time;
 pub mod timing;

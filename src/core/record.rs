@@ -74,25 +74,6 @@ pub struct Record {
     pub lease: Option<Lease>,
 }
 
-/// Longest text of another's record that people are told, in bytes: as long as a
-/// token may be.
-const TOLD_BYTES_MAX: usize = 255;
-
-/// Returns another's text as people are told it: without control characters, and not
-/// longer than a token may be. Anybody who may write to the bucket may have chosen it.
-#[must_use]
-pub fn told(text: &str) -> String {
-    let mut told = String::new();
-    for letter in text.chars() {
-        if told.len() + letter.len_utf8() > TOLD_BYTES_MAX {
-            told.push_str("...");
-            break;
-        }
-        told.push(if letter.is_control() { '?' } else { letter });
-    }
-    told
-}
-
 /// What a read found under the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyValue {
@@ -110,7 +91,7 @@ pub struct KeyState {
     /// Revision of the key's last message; 0 when absent.
     pub revision: Revision,
     /// What that message says.
-    pub found: KeyValue,
+    pub value: KeyValue,
 }
 
 /// Which bucket this is. Two buckets of one name, or one bucket before and after
@@ -121,18 +102,4 @@ pub struct BucketId {
     pub epoch: String,
     /// When the store says the bucket was created; compared for equality only.
     pub created: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::told;
-
-    #[test]
-    fn what_others_wrote_is_told_in_one_short_line() {
-        assert_eq!(told("alpha \u{e9}"), "alpha \u{e9}");
-        assert_eq!(told("a\0b\r\nc\u{85}\u{1b}"), "a?b??c??");
-        let most = "\u{e9}".repeat(127) + "z";
-        assert_eq!(told(&most), most);
-        assert_eq!(told(&(most.clone() + "z")), most + "...");
-    }
 }

@@ -8,13 +8,31 @@ pub fn sanitize(text: &str) -> String {
     text.replace(is_unsafe, "?")
 }
 
+/// Longest text of another's record that people are shown, in bytes: as long as a token may
+/// be.
+const FIELD_BYTES_MAX: usize = 255;
+
+/// Returns a field of another's record as people are shown it: sanitized, and not longer than
+/// a token may be. Anybody who may write to the bucket may have chosen it.
+#[must_use]
+pub fn sanitize_field(text: &str) -> String {
+    let mut short = String::new();
+    for letter in text.chars() {
+        if short.len() + letter.len_utf8() > FIELD_BYTES_MAX {
+            return sanitize(&short) + "...";
+        }
+        short.push(letter);
+    }
+    sanitize(&short)
+}
+
 fn is_unsafe(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
 mod tests {
-    use super::sanitize;
+    use super::{sanitize, sanitize_field};
 
     #[test]
     fn characters_that_forge_lines_are_replaced() {
@@ -24,5 +42,13 @@ mod tests {
             "a?b??c?d????1m?[2J"
         );
         assert_eq!(sanitize("x\u{2028}y\u{202e}z\u{2066}"), "x?y?z?");
+    }
+
+    #[test]
+    fn a_field_of_another_is_shown_in_one_short_line() {
+        assert_eq!(sanitize_field("a\0b\r\nc"), "a?b??c");
+        let most = "\u{e9}".repeat(127) + "z";
+        assert_eq!(sanitize_field(&most), most);
+        assert_eq!(sanitize_field(&(most.clone() + "z")), most + "...");
     }
 }

@@ -10,13 +10,17 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::core::guard::GuardInput;
+use crate::core::level::Level;
+use crate::core::time::Ms;
 use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::{bites_in_time, too_slow, wanted_timeout};
+use crate::log::DirectLog;
 use crate::sys::raw;
 
 /// A device that runs.
 #[derive(Debug)]
-pub(super) struct Device {
+struct Device {
     file: File,
     timeout: Duration,
     /// Closing does not stop it.
@@ -30,7 +34,7 @@ impl Device {
     /// # Errors
     ///
     /// Why it cannot be used, in words.
-    pub(super) fn open(path: &str, timing: Timing) -> Result<Device, String> {
+    fn open(path: &str, timing: Timing) -> Result<Device, String> {
         let refuse = |why: String| format!("watchdog {path}: {why}");
         let wanted = wanted_timeout(timing).map_err(refuse)?;
         let file = OpenOptions::new().write(true).open(path);
@@ -64,12 +68,12 @@ impl Device {
     }
 
     /// Returns the timeout that it really has.
-    pub(super) fn timeout(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Returns whether it cannot be stopped once it runs.
-    pub(super) fn nowayout(&self) -> bool {
+    fn nowayout(&self) -> bool {
         self.nowayout
     }
 
@@ -78,14 +82,99 @@ impl Device {
     /// # Errors
     ///
     /// When the device fails.
-    pub(super) fn kick(&mut self) -> io::Result<()> {
+    fn kick(&mut self) -> io::Result<()> {
         self.file.write_all(b"\0")
     }
 
     /// Closes it so that it stops, if it can be stopped.
-    pub(super) fn disarm(mut self) {
+    fn disarm(mut self) {
         // A failure leaves it running: the host is reset, which is the safe side.
         let _ = self.file.write_all(b"V");
+    }
+}
+
+/// The watchdog device that the guard was told to use, open or not.
+#[derive(Debug)]
+pub(super) struct WatchdogDevice {
+    /// Its path, and whether it is required.
+    setting: Option<(String, bool)>,
+    timing: Timing,
+    open: Option<Device>,
+}
+
+impl WatchdogDevice {
+    pub(super) fn new(setting: Option<(String, bool)>, timing: Timing) -> WatchdogDevice {
+        WatchdogDevice {
+            setting,
+            timing,
+            open: None,
+        }
+    }
+
+    /// Another instance of the agent may want another device, or another timeout: then the
+    /// device is closed, if it can be stopped.
+    pub(super) fn configure(
+        &mut self,
+        setting: &Option<(String, bool)>,
+        timing: Timing,
+    ) -> Option<GuardInput> {
+        let changed = self.setting != *setting || self.timing != timing;
+        let closed = changed.then(|| self.close()).flatten();
+        self.setting.clone_from(setting);
+        self.timing = timing;
+        closed
+    }
+
+    /// Opens the device and closes it again, to know whether it can be used.
+    pub(super) fn try_out(&mut self, log: &mut DirectLog) -> Option<GuardInput> {
+        let answer = self.open(log)?;
+        let (Some(device), Some((path, _))) = (&self.open, &self.setting) else {
+            return Some(answer);
+        };
+        if device.nowayout() {
+            let text = format!(
+                "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
+                 putex has ended"
+            );
+            log.say(Level::Warn, &text);
+            return Some(answer);
+        }
+        let text = format!("watchdog {path}: timeout {}", Ms(device.timeout()));
+        log.say(Level::Info, &text);
+        self.close()
+    }
+
+    /// Opens the device.
+    pub(super) fn open(&mut self, log: &mut DirectLog) -> Option<GuardInput> {
+        let (path, required) = self.setting.as_ref()?;
+        Some(match Device::open(path, self.timing) {
+            Ok(device) => {
+                let timeout = device.timeout();
+                self.open = Some(device);
+                GuardInput::DeviceOpened(timeout)
+            }
+            Err(why) => {
+                if !required {
+                    log.say(Level::Warn, &format!("{why}; going on without it"));
+                }
+                GuardInput::DeviceFailed(why)
+            }
+        })
+    }
+
+    /// Kicks the device, if it is open.
+    pub(super) fn kick(&mut self, log: &mut DirectLog) {
+        if let Some(Err(error)) = self.open.as_mut().map(Device::kick) {
+            let text = format!("the watchdog device cannot be kicked: {error}");
+            log.say(Level::Error, &text);
+        }
+    }
+
+    /// Closes the device; one that cannot be stopped stays open, and is kicked.
+    pub(super) fn close(&mut self) -> Option<GuardInput> {
+        let device = self.open.take_if(|device| !device.nowayout())?;
+        device.disarm();
+        Some(GuardInput::DeviceClosed)
     }
 }
 

@@ -11,7 +11,7 @@ use super::lost::LostLines;
 use super::stderr::Stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
-use crate::core::event;
+use crate::core::level;
 use crate::core::time::Instant;
 use crate::sys;
 
@@ -69,7 +69,7 @@ impl DirectLog {
     }
 
     /// Writes a line of the program's own, or drops and counts it.
-    pub fn say(&mut self, level: event::Level, text: &str) {
+    pub fn say(&mut self, level: level::Level, text: &str) {
         let level = Level::from(level);
         if self.logs(level) {
             self.line(level, None, text, sys::now());
@@ -191,7 +191,7 @@ mod tests {
     fn fill_up(log: &mut DirectLog) -> u32 {
         let (long, mut said) = ("x".repeat(1000), 0);
         while !has_lost(log) {
-            log.say(event::Level::Info, &long);
+            log.say(level::Level::Info, &long);
             said += 1;
         }
         said
@@ -204,9 +204,9 @@ mod tests {
         assert!(matches!(log.stderr, Stderr::Pipe { .. }), "{log:?}");
         let said = fill_up(&mut log);
         assert!(said > 16, "the pipe took {said} lines only");
-        log.say(event::Level::Info, "dropped too");
+        log.say(level::Level::Info, "dropped too");
         assert!(read(&mut reader).ends_with("xxx\n"));
-        log.say(event::Level::Warn, "written again");
+        log.say(level::Level::Warn, "written again");
         let wanted = "putex: web: warning: 2 log lines were dropped: the log was not read\n\
                       putex: web: warning: written again\n";
         assert_eq!(read(&mut reader), wanted);
@@ -242,7 +242,7 @@ mod tests {
             assert!(has_lost(&log), "{log:?}");
             for _ in 0..6 {
                 log.lost = LostLines::default();
-                log.say(event::Level::Info, "stop failed");
+                log.say(level::Level::Info, "stop failed");
                 assert!(!has_lost(&log), "{log:?}");
             }
             if let Some(reader) = reader {
@@ -289,8 +289,8 @@ mod tests {
         for _ in 0..1000 {
             log.command_output(Command::Start, b"line", sys::now());
         }
-        log.say(event::Level::Info, "not this");
-        log.say(event::Level::Warn, "this");
+        log.say(level::Level::Info, "not this");
+        log.say(level::Level::Warn, "this");
         drop(log);
         assert_eq!(read(&mut out), "putex: db: warning: this\n");
     }
@@ -312,7 +312,7 @@ mod tests {
             panic!("the writer process was left: {log:?}");
         };
         *pipe = writer;
-        log.say(event::Level::Info, "  written \\again");
+        log.say(level::Level::Info, "  written \\again");
         drop((log, reader));
         let deadline = sys::now().after(Duration::from_secs(20));
         let wanted = "putex: web: warning: 1 log lines were dropped: the log was not read\n\

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use super::direct::DirectLog;
 use super::format::Destination;
-use crate::core::event::Level;
-use crate::exit::Exit;
+use crate::core::level::Level;
 use crate::sys::{self, Alarm};
 
 /// How long a fatal exit waits for its last log line.
@@ -43,11 +42,6 @@ impl FatalLog {
             of_hook.end(&format!("a bug in putex: {panicked}"), || process::abort());
         }));
         Ok(fatal)
-    }
-
-    /// Ends the agent with 71; its guard then does what the agent cannot.
-    pub(crate) fn leave_to_guard(self: &Arc<FatalLog>, why: &str) -> ! {
-        self.end(why, || process::exit(Exit::System.status().into()))
     }
 
     fn end(self: &Arc<FatalLog>, why: &str, end: fn() -> !) -> ! {

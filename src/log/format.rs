@@ -9,7 +9,7 @@ use ::log::Level;
 
 use super::syslog::SyslogSocket;
 use crate::core::command::Command;
-use crate::core::event;
+use crate::core::level;
 use crate::core::text::sanitize;
 use crate::exit::Exit;
 use crate::sys;
@@ -146,13 +146,13 @@ pub(crate) fn one_line(text: &str) -> String {
     text
 }
 
-impl From<event::Level> for Level {
-    fn from(level: event::Level) -> Level {
+impl From<level::Level> for Level {
+    fn from(level: level::Level) -> Level {
         match level {
-            event::Level::Error => Level::Error,
-            event::Level::Warn => Level::Warn,
-            event::Level::Info => Level::Info,
-            event::Level::Debug => Level::Debug,
+            level::Level::Error => Level::Error,
+            level::Level::Warn => Level::Warn,
+            level::Level::Info => Level::Info,
+            level::Level::Debug => Level::Debug,
         }
     }
 }

@@ -29,6 +29,9 @@ const OWN_LINES: usize = 256;
 /// How long an ending agent waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether the queue is empty.
+const FLUSH_LOOK: Duration = Duration::from_millis(2);
+
 /// The log of a process, which ends with it.
 pub struct LogQueue {
     logger: Arc<Logger>,
@@ -145,6 +148,21 @@ impl LogQueue {
             ending,
             alarm,
         })
+    }
+
+    /// Waits until the queue is empty, for half a second at the longest. The last line may
+    /// still be on its way.
+    pub fn flush(&self) {
+        let deadline = sys::now().after(FLUSH_WITHIN);
+        loop {
+            let now = sys::now();
+            let last_look = self.logger.lines.is_empty() || now >= deadline;
+            // A wait that fails is a short wait.
+            let _ = self.alarm.wait([], Some(now.after(FLUSH_LOOK)));
+            if last_look {
+                return;
+            }
+        }
     }
 
     /// Waits until all lines are written, for half a second at the longest.

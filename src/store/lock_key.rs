@@ -158,7 +158,7 @@ pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
     else {
         return KeyState {
             revision: Revision(0),
-            found: KeyValue::Absent,
+            value: KeyValue::Absent,
         };
     };
     let found = match content.is_tombstone() {
@@ -168,7 +168,10 @@ pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
             lease: from_headers(|name| content.header(name)),
         }),
     };
-    KeyState { revision, found }
+    KeyState {
+        revision,
+        value: found,
+    }
 }
 
 /// Returns the message that stands for a notice.
@@ -195,7 +198,10 @@ pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
 /// Formats who holds the lock of `key`, for people.
 #[must_use]
 pub fn holder_in_words(key: &str, entry: Option<Entry>) -> String {
-    let KeyState { revision, found } = to_key_state(entry);
+    let KeyState {
+        revision,
+        value: found,
+    } = to_key_state(entry);
     match found {
         KeyValue::Absent => format!("key {key}: does not exist yet"),
         KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),

@@ -1,7 +1,9 @@
 //! What rustix does not offer: the only unsafe code. Each function is one act.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
@@ -96,4 +98,61 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 pub fn hear_of_children() {
     // SAFETY: the default is no function of ours, and SIGCHLD a signal that has one.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Has a command run in a session of its own, as its leader and that of a process group.
+#[expect(unsafe_code, reason = "a call between fork and exec")]
+pub fn in_new_session(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: setsid(2) is async-signal-safe; the closure allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            Ok(())
+        });
+    }
+}
+
+/// Has a program that is executed in the place of this one find these signals blocked: one
+/// that comes before it can take them waits, and does not end it.
+#[expect(unsafe_code, reason = "a call between the reset of signals and exec")]
+pub fn block_signals_before_exec(command: &mut std::process::Command, signals: &[i32]) {
+    use std::os::unix::process::CommandExt;
+    let set = signal_set(signals);
+    // SAFETY: pthread_sigmask(3) is async-signal-safe; the closure allocates nothing and takes
+    // no lock.
+    unsafe {
+        command.pre_exec(move || change_mask(libc::SIG_BLOCK, &set));
+    }
+}
+
+/// Takes signals that this thread was started with as blocked.
+///
+/// # Errors
+///
+/// When the system does not take it.
+pub fn unblock_signals(signals: &[i32]) -> io::Result<()> {
+    change_mask(libc::SIG_UNBLOCK, &signal_set(signals))
+}
+
+#[expect(unsafe_code, reason = "rustix has no signal sets")]
+fn signal_set(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset(3) fills the set, which the other calls change.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+#[expect(unsafe_code, reason = "rustix does not set the signal mask")]
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: pthread_sigmask(3) reads one set; where the old one goes may be null.
+    match unsafe { libc::pthread_sigmask(how, set, ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }

@@ -96,12 +96,15 @@ fn read(store: &mut LockKey) -> KeyState {
 
 fn key_state(revision: Revision, record: Record) -> KeyState {
     let found = KeyValue::Record(record);
-    KeyState { revision, found }
+    KeyState {
+        revision,
+        value: found,
+    }
 }
 
 const ABSENT: KeyState = KeyState {
     revision: Revision(0),
-    found: KeyValue::Absent,
+    value: KeyValue::Absent,
 };
 
 /// The store need not name the revision, but must not name another.
@@ -270,7 +273,7 @@ fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
     for key in keys {
         let (_, opened) = open(make, "odd", key);
         assert_eq!(
-            opened.key_state.found,
+            opened.key_state.value,
             KeyValue::Record(plain(key)),
             "{key}"
         );

@@ -1,15 +1,17 @@
-//! Files: those of the directory store, and the one of an agent's life.
+//! Files: those of the directory store, and the one in which a guard makes notes.
 
 use std::cell::OnceCell;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Noise, printable, record};
-use crate::agent::life as lives;
+use crate::core::command::Command;
 use crate::core::event::{Notice, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
+use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind, Names};
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
@@ -67,7 +69,7 @@ fn is_known(body: &[u8]) -> bool {
         content,
     };
     let found = KeyValue::Record(plain(&record));
-    assert_eq!(to_key_state(Some(entry)).found, found);
+    assert_eq!(to_key_state(Some(entry)).value, found);
     if let Some(content) = text::decode_content(body) {
         let again = text::decode_content(&text::encode_content(&content));
         assert_eq!(again.as_ref(), Some(&content));
@@ -153,7 +155,7 @@ pub fn bucket(data: &[u8]) -> bool {
     assert!(key_state.revision <= last);
     assert_eq!(
         key_state.revision == Revision(0),
-        key_state.found == KeyValue::Absent
+        key_state.value == KeyValue::Absent
     );
     let lease = Some(record::invented(data));
     let token = "alpha".to_owned();
@@ -170,7 +172,13 @@ pub fn bucket(data: &[u8]) -> bool {
         Written::Stored(revision) => {
             assert_eq!(Some(revision.0), last.0.checked_add(1));
             let found = KeyValue::Record(plain(&record));
-            assert_eq!(store.read(soon()), Ok(KeyState { revision, found }));
+            assert_eq!(
+                store.read(soon()),
+                Ok(KeyState {
+                    revision,
+                    value: found
+                })
+            );
             let again = here.store().open(soon()).expect("it was open before");
             assert_eq!((again.bucket, again.last), (opened.bucket, revision));
         }
@@ -239,26 +247,63 @@ impl Drop for Bucket {
     }
 }
 
-/// The file by which an agent knows its life before: it counts only when it names
-/// this boot, and only when it is whole; what is read can be written and is read
-/// the same.
-pub fn life(data: &[u8]) -> bool {
-    let Ok(file) = str::from_utf8(data) else {
-        return false;
-    };
-    let named = file.split('\n').find_map(|line| line.strip_prefix("boot "));
-    let boot = named.filter(|boot| !boot.is_empty()).unwrap_or("here");
-    assert_eq!(lives::parse(file, &format!("{boot}?")), None);
-    let Some(before) = lives::parse(file, boot) else {
-        return false;
-    };
-    assert_eq!(named, Some(boot), "it does not name its boot");
-    assert!(before.dead.len() <= file.len() / 6);
-    let whole = lives::render(boot, &before.dead, before.guard.as_deref());
-    assert_eq!(lives::parse(&whole, boot), Some(before));
-    let at = Noise::of(data).below(whole.len());
-    if let Some(cut) = whole.get(..at) {
-        assert_eq!(lives::parse(cut, boot), None, "cut off at {at}");
+/// The file in which a guard finds the notes of the guard before: it counts only when it
+/// names this boot; one that lacks its end proves nothing to be down; and what is noted is
+/// read the same.
+pub fn note(data: &[u8]) -> bool {
+    let head = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let head = String::from_utf8_lossy(head);
+    let named = head.strip_prefix("putex guard 1 ").map(str::trim_end);
+    let named = named.filter(|boot| !boot.is_empty());
+    let boot = named.unwrap_or("here");
+    for another in [format!("{boot}?"), String::new()] {
+        let before = notes::parse(data, &another);
+        assert!(before.cgroup.is_none() && before.running.is_empty());
+        let down = data.is_empty() || (named.is_some() && !another.is_empty());
+        assert_eq!(before.up, !down);
     }
+    let before = notes::parse(data, boot);
+    assert!(before.running.len() <= Command::ALL.len());
+    let whole_head = named.is_some() && head.len() < NOTE_SERVICE_AT;
+    let Some(service) = data.get(NOTE_SERVICE_AT..).filter(|_| whole_head) else {
+        return false;
+    };
+    let cut = NOTE_SERVICE_AT + Noise::of(data).below(service.len().min(12) + 1);
+    let down = b"service down";
+    let proves = service.starts_with(down) && cut >= NOTE_SERVICE_AT + down.len();
+    assert!(
+        notes::parse(&data[..cut], boot).up || proves,
+        "cut off at {cut}"
+    );
+    noted_again(data);
     true
+}
+
+/// Where a note tells whether the service is up.
+const NOTE_SERVICE_AT: usize = 128;
+
+/// A guard that begins with such a file leaves it so that the next one reads what it noted.
+fn noted_again(data: &[u8]) {
+    let memory = rustix::fs::memfd_create("putex-note", rustix::fs::MemfdFlags::CLOEXEC);
+    let mut file = File::from(memory.expect("there is memory"));
+    file.write_all(data).expect("there is room");
+    let begin = || {
+        let file = file.try_clone().expect("a descriptor");
+        Note::begin(file).expect("there is room")
+    };
+    let (first, before) = begin();
+    let again = begin().1;
+    assert_eq!((again.up, again.cgroup), (before.up, before.cgroup));
+    first.service(true).expect("there is room");
+    first
+        .cgroup(Path::new("/sys/fs/cgroup/putex"))
+        .expect("there is room");
+    let (second, before) = begin();
+    assert!(before.up);
+    assert_eq!(
+        before.cgroup.as_deref(),
+        Some(Path::new("/sys/fs/cgroup/putex"))
+    );
+    second.service(false).expect("there is room");
+    assert!(!begin().1.up);
 }

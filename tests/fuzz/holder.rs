@@ -1,17 +1,19 @@
 //! A record of anybody, and what an agent that meets it wants of the world.
 
-use std::ffi::OsStr;
 use std::time::Duration;
 
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{Effect, Event, Notice, Opened, Sentry, Written};
+use crate::core::event::{Effect, Event, GuardEvent, Notice, Opened, Written};
+use crate::core::protocol::{
+    DeviceUse, Grant, GuardReport, ServiceReport, StartState, StopOrder, ToGuard,
+};
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
-use crate::guard::word::{PACKET_MAX, Word};
+use crate::guard::protocol::{AgentPacket, PACKET_MAX, Settings, decode, encode};
 use crate::nats::Headers;
 use crate::store::lease;
 
@@ -21,7 +23,7 @@ const VARIABLE_BYTES_MAX: usize = 1024;
 
 /// A header block with the value behind it: an agent that finds it under its key, in
 /// a bucket with the value as its epoch, wants nothing that cannot be done. Every
-/// command can be run, the guard takes every word in, every line is one line; and the
+/// command can be run, the guard understands every word, every line is one line; and the
 /// agent always has something to wait for.
 pub fn holder(data: &[u8]) -> bool {
     let end = data.windows(4).position(|four| four == b"\r\n\r\n");
@@ -35,7 +37,7 @@ pub fn holder(data: &[u8]) -> bool {
         token: world.value.clone(),
         lease,
     };
-    world.key_state.found = KeyValue::Record(record);
+    world.key_state.value = KeyValue::Record(record);
     world.meet();
     ours
 }
@@ -48,48 +50,83 @@ struct World {
     now: Instant,
     reading: bool,
     writing: Option<Record>,
-    running: Vec<Command>,
+    checking: bool,
+    settings: Settings,
+    guard: GuardThere,
+}
+
+/// The guard at the other end.
+struct GuardThere {
+    number: u64,
+    there: bool,
+    heard: u64,
+    service: ServiceReport,
+    /// It has a report to make.
+    reports: bool,
 }
 
 impl World {
     fn new(value: String, noise: Noise) -> World {
+        let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         World {
             value,
             noise,
             key_state: KeyState {
                 revision: Revision(5),
-                found: KeyValue::Absent,
+                value: KeyValue::Absent,
             },
             now: Instant::from_boot(Duration::from_secs(100)),
             reading: false,
             writing: None,
-            running: Vec::new(),
+            checking: false,
+            settings: Settings {
+                dir: "/run/putex/agents/web".to_owned(),
+                timing,
+                key: "web".to_owned(),
+                token: "alpha".to_owned(),
+                start: "true".to_owned(),
+                stop: "true".to_owned(),
+                last_resort: Some("true".to_owned()),
+                device: None,
+                realtime: false,
+                level: 3,
+                syslog: false,
+            },
+            guard: GuardThere {
+                number: 0,
+                there: false,
+                heard: 0,
+                service: ServiceReport::Down,
+                reports: false,
+            },
         }
     }
 
     fn meet(&mut self) {
-        let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         let config = Config {
-            timing,
+            timing: self.settings.timing,
             check: true,
+            start_grace: Duration::ZERO,
+            check_failures: 1,
             last_resort: true,
+            device: DeviceUse::None,
         };
         let me = AgentId {
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
             host: "node1".to_owned(),
             boot: "b1".to_owned(),
-            dead: Vec::new(),
         };
-        let mut pump = Pump::new(config, me, None, self.now);
-        let mut event = Event::Guard(Sentry::Ready);
-        for step in 0..48 {
+        let mut pump = Pump::new(config, me, self.now);
+        let mut event = Event::Tick;
+        for step in 0..64 {
             let (next, effects) = bounce(pump, &event, self.now);
             pump = next;
             if !effects.into_iter().all(|effect| self.can(effect)) {
                 return;
             }
-            let waits = self.reading || self.writing.is_some() || !self.running.is_empty();
+            let waits =
+                self.reading || self.writing.is_some() || self.checking || self.guard.reports;
             assert!(waits || pump.deadline().is_some(), "nothing to wait for");
             event = if step == 0 {
                 Event::Opened(self.opened())
@@ -117,6 +154,9 @@ impl World {
     /// Returns what happens next: mostly what is waited for.
     fn next(&mut self, pump: &Pump) -> Event {
         self.now = self.now.after(Duration::from_millis(1));
+        if self.guard.reports && self.noise.below(16) > 0 {
+            return self.report();
+        }
         if self.reading {
             self.reading = false;
             return Event::Read(Ok(self.key_state.clone()));
@@ -128,27 +168,52 @@ impl World {
                 2 => Written::Moved(None),
                 _ => {
                     self.key_state.revision = Revision(self.key_state.revision.0 + 1);
-                    self.key_state.found = KeyValue::Record(record);
+                    self.key_state.value = KeyValue::Record(record);
                     Written::Stored(self.key_state.revision)
                 }
             });
         }
-        match self.noise.below(12) {
-            0 => return Event::Twin(self.twin()),
-            1 => return Event::Guard(Sentry::Armed),
-            2 => {
-                let bucket = self.opened();
-                return Event::Opened(bucket);
+        match self.noise.below(24) {
+            0 => return Event::DuplicateToken(self.twin()),
+            1 | 2 => return Event::Opened(self.opened()),
+            3 if self.guard.there => {
+                self.guard.there = false;
+                self.guard.reports = false;
+                let lost = GuardEvent::Lost("it has ended".to_owned());
+                return Event::Guard(self.guard.number, lost);
             }
+            4 => return Event::Shutdown("SIGTERM"),
             _ => {}
         }
-        if let Some(command) = self.running.pop() {
+        if self.checking {
+            self.checking = false;
             let failed = self.noise.below(8) == 0;
             let failed = failed.then(|| Outcome::Failed("status 1".to_owned()));
-            return Event::Ended(command, failed.unwrap_or(Outcome::Succeeded));
+            return Event::CheckEnded(failed.unwrap_or(Outcome::Succeeded));
         }
-        self.now = pump.deadline().unwrap_or(self.now).max(self.now);
+        let deadline = pump.deadline().map(|deadline| deadline.at);
+        self.now = deadline.unwrap_or(self.now).max(self.now);
         Event::Tick
+    }
+
+    /// The guard reports, and a stop that it was running succeeds after the report.
+    fn report(&mut self) -> Event {
+        let guard = &mut self.guard;
+        let report = GuardReport {
+            heard: guard.heard,
+            service: guard.service.clone(),
+            unfit: None,
+        };
+        match guard.service.clone() {
+            ServiceReport::Stopping { .. } => guard.service = ServiceReport::Down,
+            ServiceReport::Up(grant, StartState::FirstRuns) => {
+                guard.service = ServiceReport::Up(grant, StartState::Ended);
+            }
+            ServiceReport::Up(_, StartState::NotRun | StartState::Ended)
+            | ServiceReport::Unknown
+            | ServiceReport::Down => guard.reports = false,
+        }
+        Event::Guard(guard.number, GuardEvent::Report(report))
     }
 
     fn twin(&self) -> Notice {
@@ -164,42 +229,80 @@ impl World {
         match effect {
             Effect::Read { .. } => self.reading = true,
             Effect::Write { record, .. } => self.writing = Some(record),
-            Effect::Run(run) => {
-                runs(&run, self.now);
-                self.running.push(run.command);
+            Effect::RunCheck(run) => {
+                assert_eq!(run.command, Command::Check);
+                runs(&self.settings, &run, self.now);
+                self.checking = true;
             }
             Effect::Say(_, text) => assert_one_line(&text),
-            Effect::Guard(watch, under) => {
-                for word in [Word::Watch(watch), Word::LockContext(under)] {
-                    let packet = word.encode();
-                    assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
-                    assert_eq!(Word::decode(&packet), Some(word));
-                }
+            Effect::StartGuard(number, words) => {
+                let first = words.first();
+                assert!(matches!(first, Some(ToGuard::Hello(_))), "{first:?}");
+                self.guard.number = number;
+                self.guard.there = true;
+                self.guard.heard = 0;
+                words.into_iter().for_each(|word| self.tell(word));
             }
-            Effect::Exit(_) => return false,
-            Effect::Announce
-            | Effect::Extend(..)
-            | Effect::Kill(_)
-            | Effect::ReplaceGuard
-            | Effect::KillService => {}
+            Effect::TellGuard(word) => self.tell(word),
+            Effect::KillGuard => {
+                self.guard.there = false;
+                self.guard.reports = false;
+            }
+            Effect::Upgrade | Effect::Exit(_) => return false,
+            Effect::Announce | Effect::ExtendCheck(_) | Effect::KillCheck | Effect::KillCgroup => {}
         }
         true
+    }
+
+    /// Checks that the guard understands a word, and that the commands which it runs by it
+    /// can be run.
+    fn tell(&mut self, word: ToGuard) {
+        assert!(self.guard.there, "{word:?} to nobody");
+        let packet = encode(&word, &self.settings);
+        assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
+        let understood = decode(&packet);
+        self.guard.heard += 1;
+        self.guard.reports = true;
+        let expected = match &word {
+            ToGuard::Hello(config) => {
+                assert_eq!(*config, self.settings.config());
+                AgentPacket::Hello(Box::new(self.settings.clone()))
+            }
+            ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
+                AgentPacket::Word(word.clone())
+            }
+        };
+        assert_eq!(understood, Some(expected));
+        let (command, context) = match &word {
+            ToGuard::Hello(_) | ToGuard::AssertStart => return,
+            ToGuard::Grant(Grant { context, .. }) => (Command::Start, context.clone()),
+            ToGuard::Stop(StopOrder { context, .. }) => (Command::Stop, context.clone()),
+        };
+        let run = Run {
+            command,
+            role: crate::core::command::Role::Standby,
+            deadline: self.now,
+            starting: false,
+            context,
+        };
+        runs(&self.settings, &run, self.now);
+        match word {
+            ToGuard::Grant(grant) => {
+                self.guard.service = ServiceReport::Up(grant, StartState::FirstRuns);
+            }
+            ToGuard::Stop(_) => self.guard.service = ServiceReport::Stopping { overdue: false },
+            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+        }
     }
 }
 
 /// Checks that the kernel would take the environment of a command.
-fn runs(run: &Run, now: Instant) {
-    let commands = Commands {
-        check: Some("true".to_owned()),
-        start: "true".to_owned(),
-        stop: "true".to_owned(),
-        last_resort: Some("true".to_owned()),
-        key: "web".to_owned(),
-        token: "alpha".to_owned(),
-    };
-    let command = commands.prepare(run, None, now);
-    for (name, value) in command.get_envs() {
-        let value = value.map(OsStr::as_encoded_bytes).unwrap_or_default();
+fn runs(settings: &Settings, run: &Run, now: Instant) {
+    let commands: Commands = settings.commands();
+    let prepared = commands.prepare(run, None, now);
+    for (name, value) in prepared.variables() {
+        let value = value.map(std::ffi::OsStr::as_encoded_bytes);
+        let value = value.unwrap_or_default();
         let name = name.display();
         assert!(!value.contains(&0), "{name} has a zero byte");
         assert!(

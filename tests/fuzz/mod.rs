@@ -15,7 +15,7 @@
 //! | `record` | a header block and a value | `record.rs` |
 //! | `holder` | the same, met by an agent | `holder.rs` |
 //! | `folder`, `bucket` | files of the directory store | `files.rs` |
-//! | `life` | the file by which an agent knows its life before | `files.rs` |
+//! | `note` | the file in which a guard finds the notes of the one before | `files.rs` |
 //! | `words` | packets between agent and guard | `words.rs` |
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
 //! | `config` | the configuration file | `config.rs` |
@@ -36,7 +36,7 @@ mod words;
 mod short_run;
 
 pub use config::config;
-pub use files::{bucket, folder, life};
+pub use files::{bucket, folder, note};
 pub use holder::holder;
 pub use line::{cli, servers};
 pub use record::record;

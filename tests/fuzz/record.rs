@@ -58,7 +58,7 @@ fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
             let other = |name: &str| format!("{name}x");
             assert!(answer::direct(headers, payload, &other(&stream), &subject).is_err());
             assert!(answer::direct(headers, payload, &stream, &other(&subject)).is_err());
-            if let KeyValue::Record(record) = key_state.found {
+            if let KeyValue::Record(record) = key_state.value {
                 assert!(record.token.len() <= 3 * payload.len());
                 survives(&record);
                 return record.lease.is_some();
@@ -118,7 +118,7 @@ fn read_back(record: &Record) -> Record {
     let key_state = to_key_state(entry.expect("an answer"));
     let KeyState {
         revision: Revision(7),
-        found: KeyValue::Record(record),
+        value: KeyValue::Record(record),
     } = key_state
     else {
         panic!("{record:?} became {key_state:?}");

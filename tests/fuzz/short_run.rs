@@ -42,10 +42,10 @@ const TARGETS: [Target; 13] = [
     target("frames", super::frames, 12, 500),
     target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
-    target("life", super::life, 4, 10000),
+    target("note", super::note, 6, 4000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
-    target("words", super::words, 23, 1500),
+    target("words", super::words, 26, 1500),
 ];
 
 fn here(folder: &str) -> PathBuf {
@@ -222,8 +222,8 @@ fn info() {
 }
 
 #[test]
-fn life() {
-    short_run("life");
+fn note() {
+    short_run("note");
 }
 
 #[test]

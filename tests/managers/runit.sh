@@ -25,7 +25,7 @@ m_wrong() {
 m_start() { sv -w 20 start "$service"; }
 m_ready() { sv check "$service"; }
 m_status() { sv status "$service" | grep '^run:'; }
-m_reload() { sv hup "$service"; }
+m_reload() { sv 2 "$service"; }
 m_stop() { sv -w 30 stop "$service"; }
 m_log() { cat "$work/log/putex-$key/current"; }
 m_end() {

@@ -33,7 +33,7 @@ m_wrong() {
 m_start() { inside s6-svc -wU -T 20000 -u "$service"; }
 m_ready() { inside s6-svstat -o ready "$service" | grep true; }
 m_status() { inside s6-svstat "$service" | grep '^up'; }
-m_reload() { inside s6-svc -h "$service"; }
+m_reload() { inside s6-svc -2 "$service"; }
 m_stop() { inside s6-svc -wD -T 30000 -d "$service"; }
 m_log() { cat "$work/log/putex-$key/current"; }
 m_end() {

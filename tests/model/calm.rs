@@ -1,13 +1,13 @@
 //! What becomes of a world once faults have ceased: soon one agent is active.
 
 use super::Model;
-use super::act::{Act, Acts};
-use super::cue::End;
+use super::messages::End;
+use super::transition::{Choices, Transition};
 use super::turn::Turn;
-use super::world::World;
+use super::world::{Budget, World};
 
-/// More acts than come before any world is calm.
-const ACTS_MAX: u32 = 10_000;
+/// More transitions than come before any world is calm.
+const TRANSITIONS_MAX: u32 = 10_000;
 
 /// Lets a world go on without faults, everything at its first chance, until the
 /// service runs somewhere under an active agent; returns how long that takes.
@@ -17,17 +17,17 @@ const ACTS_MAX: u32 = 10_000;
 /// When it takes too long, or when something is broken on the way.
 pub(crate) fn calm_down(model: &mut Model, world: &World) -> Result<Option<i32>, String> {
     let mut world = *world;
-    world.common.faults = 0;
+    world.shared.left = Budget::default();
     let (mut passed, within) = (0, model.calm_within);
-    for _ in 0..ACTS_MAX {
+    for _ in 0..TRANSITIONS_MAX {
         if served(model, &world) {
             return Ok(Some(passed));
         }
-        let acts = Acts::of(model, &world);
-        let alive = world.hosts.iter().any(|host| host.mind.is_some());
-        let next = acts.free.iter().find(|act| hurries(**act, alive));
-        let act = *next.unwrap_or(&acts.due[0]);
-        if let Act::Pass(by) = act {
+        let choices = Choices::of(model, &world);
+        let alive = world.hosts.iter().any(|host| host.pump.is_some());
+        let next = choices.free.iter().find(|next| hurries(**next, alive));
+        let next = *next.unwrap_or(&choices.due[0]);
+        if let Transition::Pass(by) = next {
             if !alive {
                 // Nobody is left who could do it.
                 return Ok(None);
@@ -41,37 +41,48 @@ pub(crate) fn calm_down(model: &mut Model, world: &World) -> Result<Option<i32>,
             ));
         }
         let mut turn = Turn::of(model, world);
-        turn.act(act)?;
+        let r = turn.perform(next);
         world = turn.world;
+        r?;
     }
     Err("time stands still".to_owned())
 }
 
 fn served(model: &Model, world: &World) -> bool {
     world.hosts.iter().any(|host| {
-        let state = host.mind.map(|mind| model.pumps.get(mind).mind.state());
-        host.up && host.frozen.is_none() && state == Some("active")
+        let state = host.pump.map(|pump| model.pumps.state(pump));
+        host.up && host.is_attended() && host.is_guarded() && state == Some("active")
     })
 }
 
 /// Whether that happens at once when there are no faults: what takes its time ends,
 /// and an agent is restarted if no other lives.
-fn hurries(act: Act, alive: bool) -> bool {
-    match act {
-        Act::Thaw { .. } | Act::Open { .. } | Act::Perform { .. } | Act::Answer { .. } => true,
-        Act::End { how, .. } => how == End::Well,
-        Act::Begin { .. } => !alive,
-        Act::Pass(_)
-        | Act::Tick { .. }
-        | Act::GuardTick { .. }
-        | Act::GiveUp { .. }
-        | Act::Land { .. }
-        | Act::Delay { .. }
-        | Act::Hang { .. }
-        | Act::Close { .. }
-        | Act::Kill { .. }
-        | Act::Freeze { .. }
-        | Act::KillGuard { .. }
-        | Act::Terminate { .. } => false,
+fn hurries(transition: Transition, alive: bool) -> bool {
+    match transition {
+        Transition::Thaw { .. }
+        | Transition::ThawGuard { .. }
+        | Transition::Open { .. }
+        | Transition::Perform { .. }
+        | Transition::Answer { .. }
+        | Transition::Words { .. }
+        | Transition::Reports { .. }
+        | Transition::Spawned { .. } => true,
+        Transition::End { how, .. } => how != End::Failed,
+        Transition::Begin { .. } => !alive,
+        Transition::Pass(_)
+        | Transition::Tick { .. }
+        | Transition::GuardTick { .. }
+        | Transition::GiveUp { .. }
+        | Transition::Land { .. }
+        | Transition::Delay { .. }
+        | Transition::Hang { .. }
+        | Transition::Lag { .. }
+        | Transition::Close { .. }
+        | Transition::Kill { .. }
+        | Transition::Freeze { .. }
+        | Transition::KillGuard { .. }
+        | Transition::FreezeGuard { .. }
+        | Transition::Upgrade { .. }
+        | Transition::Terminate { .. } => false,
     }
 }

@@ -1,35 +1,46 @@
-//! When two minds are the same: a mind written down so that only what lies between
-//! now and its instants, and between the key's revisions, is left of the numbers.
+//! When two states of a pump or of a guard are the same: one written down so that only what
+//! lies between now and its instants, between the key's revisions, and between the words said
+//! and the words heard is left of the numbers.
 //!
-//! The pump and the guard compare instants with instants and revisions with
-//! revisions, so one that is shifted as a whole goes on in the same way. What is
+//! The core compares instants with instants, revisions with revisions, counts of words with
+//! counts of words, so a state that is shifted as a whole goes on in the same way. What is
 //! long past is past alike: no wait of the core that decides anything is longer than
 //! [`Frame::past`], nor is a term looked at that is more than [`TERM_AGO_MAX`] back.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How far back the term of a held lock is told from others.
-pub(crate) const TERM_AGO_MAX: i64 = 6;
+/// How far back a term is told from others: the service is started this long after the take,
+/// as a rule.
+pub(crate) const TERM_AGO_MAX: i64 = 2;
 
-/// The place of a term that lies further back, in the numbers of a mind.
+/// The same for any other revision, from the highest that is known.
+const REVISION_AGO_MAX: i64 = 6;
+
+/// The revision of a term that lies further back.
 pub(crate) const OLD_TERM: u64 = 1;
 
-/// Where a mind stands in the numbers that its world uses.
+/// The nonce of every attempt of another instance.
+pub(crate) const OTHERS_NONCE: u64 = 1 << 40;
+
+/// Where a pump or a guard stands in the numbers of its world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// Now, in microseconds since boot.
     pub(crate) now: i64,
-    /// The highest revision that it knows.
+    /// The highest revision that a pump knows; the last term that a guard was told.
     pub(crate) base: u64,
-    /// What lies further back, in microseconds, is over: T + C·R. Guards answer at
-    /// once here, so that nothing waits the 500 ms that they have.
+    /// What lies further back, in microseconds, is over: T + C·R.
     pub(crate) past: i64,
+    /// The last attempt of a pump to write.
+    pub(crate) nonce: u64,
+    /// Words that a pump has said, or that a guard has received.
+    pub(crate) words: u64,
 }
 
-/// Returns a number that two minds share if they are the same; `text` is a mind as
+/// Returns a number that two states share if they are the same; `text` is a state as
 /// `Debug` writes it.
 pub(crate) fn canon(text: &str, frame: Frame) -> u128 {
-    fold(written(text, frame).as_slice())
+    fold(Canonical::of(text, frame).out.as_slice())
 }
 
 /// Returns 128 bits of a value: as good as the value itself, for a few billions of
@@ -44,90 +55,151 @@ pub(crate) fn fold(value: &(impl Hash + ?Sized)) -> u128 {
     half(1) << 64 | half(2)
 }
 
-/// Returns the nonce of the last attempt, of a pump that is written down in `text`.
-pub(crate) fn last_nonce(text: &str) -> u64 {
-    let at = text.rfind("nonce: ").map_or(text.len(), |at| at + 7);
-    digits(&text[at..]).parse().unwrap_or(0)
+/// Returns the number that follows the last of such names, if there is one.
+pub(crate) fn last_number(text: &str, name: &str) -> Option<u64> {
+    let at = text.rfind(name)? + name.len();
+    number(&text.as_bytes()[at..]).map(|(number, _)| number)
 }
 
-/// Returns the highest revision that a pump knows; `None` when it knows none.
-pub(crate) fn high_water(text: &str) -> Option<u64> {
-    let (_, number) = text.split_once("high_water: Revision(")?;
-    digits(number).parse().ok().filter(|number| *number > 0)
+/// Returns the number that follows the first of such names that a number follows.
+pub(crate) fn first_number(text: &str, name: &str) -> Option<u64> {
+    let after = text.match_indices(name).map(|(at, _)| at + name.len());
+    let mut numbers = after.filter_map(|at| number(&text.as_bytes()[at..]));
+    numbers.next().map(|(number, _)| number)
 }
 
-fn digits(text: &str) -> &str {
-    let end = text.find(|letter: char| !letter.is_ascii_digit());
-    &text[..end.unwrap_or(text.len())]
+/// Returns the highest revision in a text; 0 when there is none.
+pub(crate) fn highest_revision(text: &str) -> u64 {
+    let after = text.match_indices("Revision(").map(|(at, _)| at + 9);
+    let numbers = after.filter_map(|at| number(&text.as_bytes()[at..]));
+    numbers.map(|(number, _)| number).max().unwrap_or(0)
 }
 
-/// Names that are told and decide nothing.
-const NAMES: [&[u8]; 3] = [b"previous: Some(", b"reported: Some(", b"holder: "];
+/// Returns the number at the beginning and how many digits it has.
+fn number(text: &[u8]) -> Option<(u64, usize)> {
+    let digits = text.iter().take_while(|letter| letter.is_ascii_digit());
+    let count = digits.clone().count();
+    let digits = digits.map(|digit| u64::from(digit - b'0'));
+    let number = digits.fold(0u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(digit));
+    (count > 0).then_some((number, count))
+}
 
-fn written(text: &str, frame: Frame) -> Vec<u8> {
-    let nonce = last_nonce(text);
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['I', 'R', 'n', '"']) {
-        out.extend_from_slice(&rest.as_bytes()[..at]);
-        rest = &rest[at..];
-        let (used, shown) = if rest.starts_with("Instant(") {
-            let end = rest.find(')').expect("Debug closes what it opens");
-            // The two that are only compared with now.
-            let over = out.ends_with(b"retry_at: ") || out.ends_with(b"read_at: ");
-            let past = if over { 0 } else { frame.past };
-            (end, instant(&rest[8..end], frame.now, past))
-        } else if let Some(after) = rest.strip_prefix("Revision(") {
-            let number = digits(after);
-            (9 + number.len(), revision(number, frame))
-        } else if NAMES.iter().any(|name| out.ends_with(name)) {
-            let end = rest[1..].find('"').expect("Debug closes what it opens");
-            (end + 2, String::new())
-        } else if let Some(after) = rest.strip_prefix("nonce: ") {
-            let number = digits(after);
-            (7 + number.len(), attempt(number, nonce))
-        } else {
-            (1, rest[..1].to_owned())
-        };
-        out.extend_from_slice(shown.as_bytes());
-        rest = &rest[used..];
+/// Texts that are told and decide nothing.
+const TOLD: [&[u8]; 3] = [b"previous: Some(", b"reported: Some(", b"holder: "];
+
+/// Instants that are only compared with now.
+const ONLY_DUE: [&[u8]; 3] = [b"retry_at: ", b"read_at: ", b"started: At("];
+
+/// Revisions that are only compared with each other.
+const TERMS: [&[u8]; 2] = [b"term: ", b"term: Some("];
+
+/// When a stop or a last resort began is only told. There is no health check.
+const BEGAN: &[u8] = b"began: ";
+
+struct Canonical {
+    frame: Frame,
+    out: Vec<u8>,
+}
+
+impl Canonical {
+    fn of(text: &str, frame: Frame) -> Canonical {
+        let out = Vec::with_capacity(text.len());
+        let mut canonical = Canonical { frame, out };
+        let mut rest = text.as_bytes();
+        while let Some(letter) = rest.first() {
+            let used = match letter {
+                b'I' | b'R' | b'n' | b's' | b'h' | b'"' => canonical.shorten(rest),
+                _ => None,
+            };
+            if used.is_none() {
+                canonical.out.push(*letter);
+            }
+            rest = &rest[used.unwrap_or(1)..];
+        }
+        canonical
     }
-    out.extend_from_slice(rest.as_bytes());
-    out
-}
 
-/// An instant of a mind is shown as whole and split seconds since boot.
-fn instant(shown: &str, now: i64, past: i64) -> String {
-    let number = shown.strip_suffix('s').expect("minds live late after boot");
-    let (whole, split) = number.split_once('.').unwrap_or((number, ""));
-    let whole: i64 = whole.parse().expect("minds live late after boot");
-    let split: i64 = format!("{split:0<6}")[..6].parse().expect("digits");
-    let from_now = whole * 1_000_000 + split - now;
-    format!("I{}", from_now.max(-past))
-}
-
-fn revision(shown: &str, frame: Frame) -> String {
-    let number: u64 = shown.parse().expect("a revision is a number");
-    match number {
-        0 => "R none".to_owned(),
-        u64::MAX => "R any".to_owned(),
-        OLD_TERM => "R old".to_owned(),
-        _ => {
-            let from_base = number.cast_signed() - frame.base.cast_signed();
-            if from_base < -TERM_AGO_MAX {
-                "R old".to_owned()
-            } else {
-                format!("R{from_base}")
+    /// Writes a number or a text that begins here as what counts of it; returns how much of
+    /// `rest` that was.
+    fn shorten(&mut self, rest: &[u8]) -> Option<usize> {
+        let told = |out: &[u8]| TOLD.iter().any(|name| out.ends_with(name));
+        if rest[0] == b'"' {
+            let end = rest[1..].iter().position(|letter| *letter == b'"')?;
+            return told(&self.out).then_some(end + 2);
+        }
+        if let Some(after) = rest.strip_prefix(b"Instant(") {
+            let end = after.iter().position(|letter| *letter == b')')?;
+            self.instant(&after[..end]);
+            return Some(8 + end);
+        }
+        for name in [
+            &b"Revision("[..],
+            b"nonce: ",
+            b"number: ",
+            b"said: ",
+            b"heard: ",
+        ] {
+            let found = rest.strip_prefix(name).and_then(number);
+            if let Some((number, digits)) = found {
+                self.show(name, number);
+                return Some(name.len() + digits);
             }
         }
+        // The words that a guard has received: the reports count from them.
+        let (_, digits) = rest.strip_prefix(b"heard: Some(").and_then(number)?;
+        self.out.extend_from_slice(b"heard: Some(");
+        Some(12 + digits)
     }
-}
 
-/// The attempts of others are shown as 0 throughout.
-fn attempt(shown: &str, nonce: u64) -> String {
-    let number: u64 = shown.parse().expect("an attempt is a number");
-    if number == 0 {
-        return "n0".to_owned();
+    /// An instant is shown as whole and split seconds since boot.
+    fn instant(&mut self, shown: &[u8]) {
+        if self.out.ends_with(BEGAN) {
+            return;
+        }
+        let (whole, digits) = number(shown).expect("states live late after boot");
+        let split = shown[digits..].strip_prefix(b".").unwrap_or_default();
+        let (split, digits) = number(split).unwrap_or((0, 0));
+        let digits = u32::try_from(digits).expect("a few");
+        let micros = whole * 1_000_000 + split * 10u64.pow(6 - digits);
+        let only_due = ONLY_DUE.iter().any(|name| self.out.ends_with(name));
+        let past = if only_due { 0 } else { self.frame.past };
+        self.write(b'I', (micros.cast_signed() - self.frame.now).max(-past));
     }
-    format!("n-{}", nonce - number)
+
+    fn show(&mut self, name: &[u8], number: u64) {
+        let Frame {
+            base, nonce, words, ..
+        } = self.frame;
+        match name[0] {
+            b'R' => self.revision(number, base),
+            b'n' if name == b"nonce: " && number == OTHERS_NONCE => {
+                self.out.extend_from_slice(b"no nonce");
+            }
+            b'n' if name == b"nonce: " => {
+                self.write(b'n', nonce.wrapping_sub(number).cast_signed())
+            }
+            // The number of the link, and the count from which those of reports count.
+            b'n' | b's' => {}
+            _ => self.write(b'h', words.cast_signed() - number.cast_signed()),
+        }
+    }
+
+    fn revision(&mut self, number: u64, base: u64) {
+        let from_base = number.cast_signed() - base.cast_signed();
+        let term = TERMS.iter().any(|name| self.out.ends_with(name));
+        let most = if term { TERM_AGO_MAX } else { REVISION_AGO_MAX };
+        match number {
+            0 => self.out.extend_from_slice(b"no revision"),
+            u64::MAX => self.out.extend_from_slice(b"any revision"),
+            _ if number == OLD_TERM || from_base < -most => {
+                self.out.extend_from_slice(b"old revision");
+            }
+            _ => self.write(b'R', from_base),
+        }
+    }
+
+    fn write(&mut self, kind: u8, number: i64) {
+        self.out.push(kind);
+        self.out.extend_from_slice(&number.to_le_bytes());
+    }
 }

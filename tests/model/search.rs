@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::act::{Act, Acts};
 use super::calm::calm_down;
 use super::canon::fold;
-use super::cue::NAMES;
+use super::messages::NAMES;
 use super::quick::Quick;
+use super::transition::{Choices, Transition};
 use super::turn::Turn;
-use super::world::{Common, HOSTS, Host, World};
+use super::world::{HOSTS, Host, Shared, World};
 use super::{Model, Scope};
 
 /// One world in so many is followed until it is calm.
@@ -24,19 +24,19 @@ const PROGRESS: u32 = 2_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Packed {
     hosts: [u32; HOSTS],
-    common: Common,
+    shared: Shared,
 }
 
 /// How a world was first reached.
 #[derive(Clone, Copy)]
 struct Origin {
     from: u32,
-    /// The place of the act among all that could happen.
+    /// The place of the transition among all that could happen.
     act: u16,
 }
 
 /// What a search found.
-pub(crate) struct KeyValue {
+pub(crate) struct SearchResult {
     pub(crate) states: usize,
     pub(crate) transitions: u64,
     pub(crate) depth: u32,
@@ -61,15 +61,15 @@ pub(crate) struct Search {
     origins: Vec<Origin>,
     waiting: VecDeque<(Packed, u32)>,
     begins: Vec<World>,
-    found: KeyValue,
+    found: SearchResult,
 }
 
 impl Search {
     pub(crate) fn new(scope: Scope) -> Search {
         let model = Model::new(scope);
         let begins = vec![
-            World::new(scope.faults, model.grid, None),
-            World::new(scope.faults, model.grid, Some(model.held)),
+            World::new(scope.budget, model.grid, None),
+            World::new(scope.budget, model.grid, Some(model.held)),
         ];
         let within = Duration::from_micros(model.calm_within.unsigned_abs().into());
         Search {
@@ -82,7 +82,7 @@ impl Search {
             origins: Vec::new(),
             waiting: VecDeque::new(),
             begins,
-            found: KeyValue {
+            found: SearchResult {
                 states: 0,
                 transitions: 0,
                 depth: 0,
@@ -98,7 +98,7 @@ impl Search {
     }
 
     /// Looks at every world, until one is broken or there are too many.
-    pub(crate) fn run(mut self) -> KeyValue {
+    pub(crate) fn run(mut self) -> SearchResult {
         for (at, world) in (0..).zip(self.begins.clone()) {
             let act = at;
             let from = u32::MAX;
@@ -133,7 +133,7 @@ impl Search {
         self.found
     }
 
-    fn expand(&mut self, world: &World, number: u32) -> Result<(), (Option<Act>, String)> {
+    fn expand(&mut self, world: &World, number: u32) -> Result<(), (Option<Transition>, String)> {
         if number.is_multiple_of(CALM_SHARE) {
             let passed = calm_down(&mut self.model, world).map_err(|why| (None, why))?;
             if let Some(passed) = passed {
@@ -142,10 +142,10 @@ impl Search {
                 self.found.calm_longest = self.found.calm_longest.max(passed);
             }
         }
-        let acts = Acts::of(&self.model, world);
-        for (place, act) in (0..).zip(acts.due.iter().chain(&acts.free)) {
+        let choices = Choices::of(&self.model, world);
+        for (place, act) in (0..).zip(choices.due.iter().chain(&choices.free)) {
             let mut turn = Turn::of(&mut self.model, *world);
-            turn.act(*act).map_err(|why| (Some(*act), why))?;
+            turn.perform(*act).map_err(|why| (Some(*act), why))?;
             let after = turn.world;
             self.found.transitions += 1;
             let act = place;
@@ -172,20 +172,20 @@ impl Search {
                 self.hosts.push(*host);
             }
         }
-        let common = world.common;
-        Packed { hosts, common }
+        let shared = world.shared;
+        Packed { hosts, shared }
     }
 
     fn unpack(&self, packed: &Packed) -> World {
         World {
             hosts: packed.hosts.map(|number| self.hosts[number as usize]),
-            common: packed.common,
+            shared: packed.shared,
         }
     }
 
     /// Tells the way to a world, and the act that came after it, as a list of what
     /// happened with the time of each and what became of the agents.
-    fn path(&mut self, number: u32, last: Option<Act>) -> String {
+    fn path(&mut self, number: u32, last: Option<Transition>) -> String {
         let mut places = Vec::new();
         let mut at = number;
         while self.origins[at as usize].from != u32::MAX {
@@ -195,18 +195,18 @@ impl Search {
         }
         let mut world = self.begins[at as usize];
         let mut now = 0;
-        let mut text = match world.common.stray {
+        let mut text = match world.shared.stray {
             0 => "the key was released by z\n".to_owned(),
             _ => "z has just renewed and died; its service is up until V + C*R\n".to_owned(),
         };
         for place in places.into_iter().rev() {
-            let acts = Acts::of(&self.model, &world);
-            let act = acts.due.iter().chain(&acts.free).nth(place.into());
+            let choices = Choices::of(&self.model, &world);
+            let act = choices.due.iter().chain(&choices.free).nth(place.into());
             let act = *act.expect("what could happen once can happen again");
             let mut turn = Turn::of(&mut self.model, world);
-            turn.act(act).expect("this much was kept");
+            turn.perform(act).expect("this much was kept");
             world = turn.world;
-            if let Act::Pass(by) = act {
+            if let Transition::Pass(by) = act {
                 now += by;
             } else {
                 let what = act.to_string();
@@ -225,9 +225,13 @@ impl Search {
     fn show(&self, world: &World) -> String {
         let mut text = String::new();
         for (name, host) in NAMES.iter().zip(&world.hosts[..self.scope.agents]) {
-            let state = match host.mind {
-                Some(mind) => self.model.pumps.get(mind).mind.state(),
+            let agent = match host.pump {
+                Some(pump) => self.model.pumps.state(pump),
                 None => "gone",
+            };
+            let guard = match host.guard {
+                Some(guard) => self.model.guards.state(guard.state),
+                None => "none".to_owned(),
             };
             let up = if host.up { ", UP" } else { "" };
             let frozen = if host.frozen.is_some() {
@@ -235,7 +239,7 @@ impl Search {
             } else {
                 ""
             };
-            let _ = write!(text, "{name} {state}{up}{frozen}; ");
+            let _ = write!(text, "{name} {agent}{frozen}, guard {guard}{up}; ");
         }
         text
     }

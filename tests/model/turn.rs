@@ -1,18 +1,20 @@
-//! One act, and all that comes of it at once. What must never be is found here.
-
-use putex::core::command::Command;
+//! One transition, and all that comes of it at once: agents and the store. What must never
+//! be is found here and in [`super::guarding`].
 
 use super::Model;
-use super::act::{Act, Place};
-use super::cue::{Cue, Deed, End, Life, Move, NAMES, Rec, Stand, Vigil, Word};
-use super::world::{Answer, Ask, BACK_MAX, Job, Put, World};
+use super::messages::{
+    BACK_MAX, Grant, Instance, Job, NAMES, OLD_TERM, PumpInput, PumpOutput, RecordKind, Report,
+    Service, StoredRecord, TERM_BACK_MAX, Word,
+};
+use super::transition::Transition;
+use super::world::{Answer, HOSTS, Link, Request, Stage, World, Write};
 
 /// A world in which something has just happened.
 pub(crate) struct Turn<'a> {
-    model: &'a mut Model,
+    pub(crate) model: &'a mut Model,
     pub(crate) world: World,
-    /// What was last meant for a guard, whether there was one or not.
-    said: Vigil,
+    /// The host of a guard that has received its first word already.
+    pub(crate) greeted: Option<usize>,
 }
 
 /// What was broken, in words.
@@ -20,102 +22,146 @@ pub(crate) type Kept = Result<(), String>;
 
 impl<'a> Turn<'a> {
     pub(crate) fn of(model: &'a mut Model, world: World) -> Turn<'a> {
-        let said = Vigil::Down;
-        Turn { model, world, said }
+        Turn {
+            model,
+            world,
+            greeted: None,
+        }
     }
 
     /// Lets something happen.
-    pub(crate) fn act(&mut self, act: Act) -> Kept {
-        self.perform_act(act)?;
+    pub(crate) fn perform(&mut self, transition: Transition) -> Kept {
+        let kept = self.world.hosts.map(|host| !all_arrived(&host.link));
+        self.happen(transition)?;
+        self.deliver_kept(kept)?;
         for host in &mut self.world.hosts {
             // Nothing is left of a lock that has no service and no holder.
-            let state = host
-                .mind
-                .map(|mind| self.model.pumps.get(mind).mind.state());
-            if !host.up && matches!(state, None | Some("looking" | "standby")) {
+            let state = host.pump.map(|pump| self.model.pumps.state(pump));
+            let idle = matches!(state, None | Some("looking" | "standby"));
+            let guard = host.guard.map(|guard| guard.state);
+            let down = guard.is_none_or(|guard| self.model.guards.is_down(guard));
+            if idle && down && !host.up && host.link.words.is_empty() {
                 host.bound = 0;
+            }
+            if host.link.words.is_empty() {
+                host.link.slow = None;
             }
         }
         Ok(())
     }
 
-    fn perform_act(&mut self, act: Act) -> Kept {
-        match act {
-            Act::Pass(by) => self.pass(by),
-            Act::Begin { host, knows } => self.begin(host, knows),
-            Act::Tick { host } => self.cue(host, Cue::Tick),
-            Act::GuardTick { host, post } => self.word(host, post, Word::Tick),
-            Act::Perform { host, answered } => {
-                self.perform(host);
+    fn happen(&mut self, transition: Transition) -> Kept {
+        match transition {
+            Transition::Pass(by) => self.pass(by),
+            Transition::Begin { host } => self.begin(host),
+            Transition::Tick { host } => self.tell_pump(host, PumpInput::Tick),
+            Transition::GuardTick { host } => self.wake_guard(host, 0),
+            Transition::Words { host, all } => {
+                let words = self.world.hosts[host].link.words.len();
+                self.wake_guard(host, if all { words } else { 1 })
+            }
+            Transition::Reports { host } => self.deliver_reports(host),
+            Transition::Perform { host, answered } => {
+                self.perform_request(host);
                 if answered {
                     return self.answer(host);
                 }
                 Ok(())
             }
-            Act::Answer { host } => self.answer(host),
-            Act::GiveUp { host } => self.give_up(host),
-            Act::Land { at } => {
-                if let Some(put) = self.world.common.late[at].take() {
-                    self.world.commit(put, self.model.held);
+            Transition::Answer { host } => self.answer(host),
+            Transition::GiveUp { host } => self.give_up(host),
+            Transition::Land { at } => {
+                if let Some(write) = self.world.shared.late[at].take() {
+                    self.world.commit(write, self.model.held);
                 }
                 Ok(())
             }
-            Act::End { host, job, how } => self.end(host, job, how),
-            Act::Open { host } => {
+            Transition::Spawned { host, job } => self.spawned(host, job),
+            Transition::End { host, job, how } => self.process_ends(host, job, how),
+            Transition::Open { host } => {
                 self.world.hosts[host].closed = None;
-                let (at, rec) = (self.world.hosts[host].lag, self.world.common.rec);
-                self.cue(host, Cue::Opened { at, rec })
+                let (at, record) = (self.world.hosts[host].lag, self.world.shared.record);
+                self.tell_pump(host, PumpInput::Opened { at, record })
             }
-            Act::Thaw { host } => {
+            Transition::Thaw { host } => {
                 self.world.hosts[host].frozen = None;
                 Ok(())
             }
-            Act::Delay { .. }
-            | Act::Hang { .. }
-            | Act::Close { .. }
-            | Act::Kill { .. }
-            | Act::Freeze { .. }
-            | Act::KillGuard { .. }
-            | Act::Terminate { .. } => {
-                self.world.common.faults -= 1;
-                self.fault(act)
+            Transition::ThawGuard { host } => self.thaw_guard(host),
+            Transition::Hang { host, job } => {
+                self.world.shared.left.hangs -= 1;
+                self.hang(host, job);
+                Ok(())
+            }
+            Transition::Upgrade { host } => {
+                self.world.shared.left.signals -= 1;
+                self.tell_pump(host, PumpInput::Upgrade)
+            }
+            Transition::Terminate { host } => {
+                self.world.shared.left.signals -= 1;
+                self.tell_pump(host, PumpInput::Shutdown)
+            }
+            Transition::Delay { .. }
+            | Transition::Lag { .. }
+            | Transition::Close { .. }
+            | Transition::Kill { .. }
+            | Transition::Freeze { .. }
+            | Transition::KillGuard { .. }
+            | Transition::FreezeGuard { .. } => {
+                self.world.shared.left.faults -= 1;
+                self.fault(transition)
             }
         }
     }
 
-    fn fault(&mut self, act: Act) -> Kept {
-        match act {
-            Act::Delay { host } => {
-                if let Some(ask) = &mut self.world.hosts[host].ask {
-                    ask.slow = true;
+    fn fault(&mut self, fault: Transition) -> Kept {
+        let longest = self.model.longest;
+        match fault {
+            Transition::Delay { host } => {
+                if let Some(request) = &mut self.world.hosts[host].request {
+                    request.slow = true;
                 }
-                Ok(())
             }
-            Act::Hang { host, job } => {
-                if let Some(job) = self.job(host, job) {
-                    job.slow = true;
+            Transition::Lag { host } => self.world.hosts[host].link.slow = Some(self.model.lag),
+            Transition::Close { host, performed } => return self.close(host, performed),
+            Transition::Kill { host } => return self.agent_dies(host),
+            Transition::Freeze { host } => self.world.hosts[host].frozen = Some(longest),
+            Transition::KillGuard { host } => self.guard_dies(host),
+            Transition::FreezeGuard { host } => {
+                if let Some(guard) = &mut self.world.hosts[host].guard {
+                    guard.frozen = Some(longest);
                 }
-                Ok(())
             }
-            Act::Close { host, performed } => self.close(host, performed),
-            Act::Kill { host } => self.die(host),
-            Act::Freeze { host } => {
-                self.world.hosts[host].frozen = Some(self.model.longest);
-                Ok(())
-            }
-            Act::KillGuard { host } => self.kill_guard(host),
-            Act::Terminate { host } => self.cue(host, Cue::Shutdown),
-            Act::Pass(_)
-            | Act::Begin { .. }
-            | Act::Tick { .. }
-            | Act::GuardTick { .. }
-            | Act::Perform { .. }
-            | Act::Answer { .. }
-            | Act::GiveUp { .. }
-            | Act::Land { .. }
-            | Act::End { .. }
-            | Act::Open { .. }
-            | Act::Thaw { .. } => Err("no fault".to_owned()),
+            Transition::Pass(_)
+            | Transition::Hang { .. }
+            | Transition::Upgrade { .. }
+            | Transition::Terminate { .. }
+            | Transition::Begin { .. }
+            | Transition::Tick { .. }
+            | Transition::GuardTick { .. }
+            | Transition::Words { .. }
+            | Transition::Reports { .. }
+            | Transition::Perform { .. }
+            | Transition::Answer { .. }
+            | Transition::GiveUp { .. }
+            | Transition::Land { .. }
+            | Transition::Spawned { .. }
+            | Transition::End { .. }
+            | Transition::Open { .. }
+            | Transition::Thaw { .. }
+            | Transition::ThawGuard { .. } => return Err("no fault".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn hang(&mut self, at: usize, job: Job) {
+        if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
+            process.slow = true;
+            process.left = if process.stage == Stage::Spawning {
+                self.model.longest
+            } else {
+                0
+            };
         }
     }
 
@@ -123,11 +169,11 @@ impl<'a> Turn<'a> {
         let (held, grid) = (self.model.held, self.model.grid);
         self.world.pass(by, held, grid);
         for (at, host) in self.world.hosts.iter_mut().enumerate() {
-            if let Some(mind) = &mut host.mind {
-                *mind = self.model.pumps.step(*mind, Cue::Wait(by)).id;
+            if let Some(pump) = &mut host.pump {
+                *pump = self.model.pumps.step(*pump, PumpInput::Wait(by)).id;
             }
-            for post in host.posts.iter_mut().flatten() {
-                post.mind = self.model.guards.step(post.mind, Word::Wait(by)).id;
+            if let Some(guard) = &mut host.guard {
+                guard.state = self.model.wait_guard(guard.state, by);
             }
             if host.up && host.bound == 0 {
                 return Err(format!("the service on {} outlives its V + C*R", NAMES[at]));
@@ -136,362 +182,256 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, at: usize, knows: bool) -> Kept {
+    fn begin(&mut self, at: usize) -> Kept {
         let host = &mut self.world.hosts[at];
-        host.lives += 1;
-        let life = Life::of(at, host.lives);
-        let post = host.posts[0];
-        let left = match post {
-            Some(post) if knows => self.model.guards.watch(post.mind),
-            Some(_) | None => Vigil::Down,
-        };
-        host.mind = Some(self.model.pumps.begin(life, knows, left));
+        host.instances += 1;
+        let instance = Instance::of(at, host.instances);
+        host.pump = Some(self.model.pumps.begin(instance));
         // The store is opened at once, unless a fault comes between.
         host.closed = Some(0);
         host.lag = 0;
-        if knows && post.is_some() {
-            self.word(at, 0, Word::AgentBack)?;
-        } else {
-            if host.posts[0].is_some() {
-                host.posts[1] = host.posts[0];
-            }
-            host.posts[0] = Some(self.model.new_post());
-        }
-        self.cue(at, Cue::GuardReady)
+        self.tell_pump(at, PumpInput::Tick)
     }
 
     /// Tells a pump something and does what it wants.
-    pub(crate) fn cue(&mut self, at: usize, cue: Cue) -> Kept {
+    pub(crate) fn tell_pump(&mut self, at: usize, input: PumpInput) -> Kept {
         let host = &mut self.world.hosts[at];
-        let Some(mind) = host.mind else { return Ok(()) };
-        let step = self.model.pumps.step(mind, cue);
-        host.mind = Some(step.id);
+        let Some(pump) = host.pump else { return Ok(()) };
+        let step = self.model.pumps.step(pump, input);
+        host.pump = Some(step.id);
+        // From the pump's highest, before the step, to the key's.
+        let behind = host.lag;
         host.lag -= step.grown;
-        let life = Life::of(at, host.lives);
-        self.world.attempted(life, step.attempts);
+        let instance = Instance::of(at, host.instances);
+        self.world.attempted(instance, step.counted);
         let deadline = self.model.pumps.get(step.id).deadline;
         if deadline.is_some_and(|deadline| deadline <= 0) {
             return Err(format!("the next deadline of {} has passed", NAMES[at]));
         }
-        for deed in &step.wanted {
-            self.deed(at, *deed, step.grown)?;
+        for output in &step.wanted {
+            self.perform_output(at, *output, behind)?;
+            if matches!(output, PumpOutput::Upgrade | PumpOutput::Exit) {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// `grown` is by how much the pump's own revisions moved in the same step.
-    fn deed(&mut self, at: usize, deed: Deed, grown: i16) -> Kept {
-        // From the pump's highest, before the step, to the key's.
-        let behind = self.world.hosts[at].lag + grown;
-        let life = Life::of(at, self.world.hosts[at].lives);
-        match deed {
-            Deed::Read { deadline } => self.ask(at, None, deadline),
-            Deed::Write {
+    fn perform_output(&mut self, at: usize, output: PumpOutput, behind: i16) -> Kept {
+        match output {
+            PumpOutput::Read { deadline } => self.ask(at, None, deadline),
+            PumpOutput::Write {
                 expected,
-                stand,
+                kind,
                 term_ago,
                 deadline,
             } => {
-                if stand == Stand::Released && self.world.hosts[at].up {
+                let host = &self.world.hosts[at];
+                if kind == RecordKind::Released && (host.up || host.start_runs()) {
                     return Err(format!("{} releases before its service is down", NAMES[at]));
                 }
-                let rec = Rec {
-                    by: life,
-                    stand,
+                let record = StoredRecord {
+                    by: Instance::of(at, host.instances),
+                    kind,
                     term_ago,
                     nonce_ago: 0,
                 };
-                let put = Put {
+                let write = Write {
                     host: u8::try_from(at).expect("a few hosts"),
                     expected: (expected - behind).max(-BACK_MAX),
-                    rec,
+                    record,
                     sent: 0,
                 };
-                self.ask(at, Some(put), deadline)
+                self.ask(at, Some(write), deadline)
             }
-            Deed::Guard(vigil) => {
-                self.said = vigil;
-                self.word(at, 0, Word::Told(vigil))
-            }
-            Deed::Run {
-                command,
-                deadline,
-                term,
-            } => {
-                let term = term.map(|term| (term - behind).max(-BACK_MAX));
-                self.run(at, command, deadline, term)
-            }
-            Deed::Extend(command, deadline) => {
-                if let Some(job) = &mut self.world.hosts[at].jobs[command as usize] {
-                    job.deadline = deadline;
-                }
+            PumpOutput::StartGuard => self.start_guard(at),
+            PumpOutput::Tell(word) => self.say(at, word, behind),
+            PumpOutput::KillGuard => {
+                self.guard_dies(at);
+                self.world.hosts[at].link = Link::default();
                 Ok(())
             }
-            Deed::Kill(command) => {
-                if let Some(job) = &mut self.world.hosts[at].jobs[command as usize] {
-                    job.kill();
-                }
+            PumpOutput::KillCgroup => {
+                self.kill_cgroup(at);
                 Ok(())
             }
-            Deed::ReplaceGuard => Err("a guard that answers is replaced".to_owned()),
-            Deed::CryRollback => Err(format!("{} says that the store rolled back", NAMES[at])),
-            Deed::Exit { given_up } => {
-                if given_up {
-                    self.word(at, 0, Word::GivenUp)?;
-                }
-                self.die(at)
+            PumpOutput::SayRollback => {
+                Err(format!("{} says that the store rolled back", NAMES[at]))
             }
+            PumpOutput::Upgrade => {
+                self.agent_dies(at)?;
+                self.begin(at)
+            }
+            PumpOutput::Exit => self.agent_dies(at),
         }
     }
 
-    fn ask(&mut self, at: usize, put: Option<Put>, deadline: i32) -> Kept {
-        let ask = Ask {
-            put,
+    /// The agent says a word.
+    fn say(&mut self, at: usize, word: Word, behind: i16) -> Kept {
+        if word == Word::Hello && self.greeted.take() == Some(at) {
+            return Ok(());
+        }
+        let host = &mut self.world.hosts[at];
+        for report in host.link.reports.iter_mut() {
+            report.unheard += 1;
+        }
+        if host.guard.is_none() {
+            return Ok(());
+        }
+        let word = match word {
+            Word::Grant(grant) => Word::Grant(Grant {
+                term: grant.term.saturating_sub(behind).max(-TERM_BACK_MAX),
+                ..grant
+            }),
+            Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
+        };
+        host.link.unheard += 1;
+        host.link.words.push(word)
+    }
+
+    /// Reports arrive at once unless something keeps them, or did before.
+    fn deliver_kept(&mut self, kept: [bool; HOSTS]) -> Kept {
+        for (at, kept) in kept.into_iter().enumerate().take(self.model.agents) {
+            let host = &self.world.hosts[at];
+            if !kept && host.frozen.is_none() {
+                self.deliver_reports(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent receives all reports, and then learns that the guard is gone if it is.
+    fn deliver_reports(&mut self, at: usize) -> Kept {
+        while let Some(report) = self.world.hosts[at].link.reports.pop() {
+            let service = match report.service {
+                Service::Up(grant, start) => {
+                    let term = if grant.term <= -TERM_BACK_MAX {
+                        OLD_TERM
+                    } else {
+                        grant.term + self.world.hosts[at].lag
+                    };
+                    Service::Up(Grant { term, ..grant }, start)
+                }
+                Service::Unknown | Service::Down | Service::Stopping { .. } => report.service,
+            };
+            self.tell_pump(at, PumpInput::Report(Report { service, ..report }))?;
+        }
+        let host = &mut self.world.hosts[at];
+        if host.link.lost {
+            host.link = Link::default();
+            return self.tell_pump(at, PumpInput::GuardLost);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, at: usize, write: Option<Write>, deadline: i32) -> Kept {
+        let request = Request {
+            write,
             deadline,
             slow: false,
             answer: None,
         };
-        if self.world.hosts[at].ask.replace(ask).is_some() {
+        if self.world.hosts[at].request.replace(request).is_some() {
             return Err(format!("{} has two requests under way", NAMES[at]));
         }
         Ok(())
     }
 
-    fn run(&mut self, at: usize, command: Command, deadline: i32, term: Option<i16>) -> Kept {
-        let host = &mut self.world.hosts[at];
-        let job = &mut host.jobs[command as usize];
-        if job.replace(Job::until(deadline)).is_some() {
-            return Err(format!(
-                "{}: two instances of {}",
-                NAMES[at],
-                command.name()
-            ));
-        }
-        match command {
-            Command::Start => self.start(at, term),
-            // It works, and at once: a power switch.
-            Command::LastResort => {
-                host.up = false;
-                Ok(())
-            }
-            Command::Stop => self.word(at, 0, Word::StopBegan),
-            Command::Check => Ok(()),
-        }
-    }
-
-    fn start(&mut self, at: usize, term: Option<i16>) -> Kept {
-        let number = u8::try_from(at).expect("a few hosts");
-        let Some(term) = term else {
-            return Err(format!("{} starts without a term", NAMES[at]));
-        };
-        let (last, by) = self.world.common.last;
-        let old = term == -BACK_MAX;
-        if term < last || by != number && (term == last || old) {
-            return Err(format!(
-                "the term of {} is not above the one before",
-                NAMES[at]
-            ));
-        }
-        self.world.common.last = (term, number);
-        let mut others = self.world.hosts.iter().enumerate();
-        let beside = others.find(|(other, host)| *other != at && host.up);
-        if let Some((other, _)) = beside {
-            return Err(format!(
-                "host {at} starts while the service on {other} is up"
-            ));
-        }
-        if self.world.common.stray > 0 {
-            return Err(format!("{} starts while the service on z is up", NAMES[at]));
-        }
-        let host = &mut self.world.hosts[at];
-        host.up = true;
-        if host.bound == 0 {
-            return Err(format!("{} starts after its V + C*R", NAMES[at]));
-        }
-        Ok(())
-    }
-
-    fn perform(&mut self, at: usize) {
-        let Some(ask) = self.world.hosts[at].ask else {
+    fn perform_request(&mut self, at: usize) {
+        let Some(request) = self.world.hosts[at].request else {
             return;
         };
-        let answer = match ask.put {
-            Some(put) => self.world.commit(put, self.model.held),
-            None => Answer::Shown(0, self.world.common.rec),
+        let answer = match request.write {
+            Some(write) => self.world.commit(write, self.model.held),
+            None => Answer::Shown(0, self.world.shared.record),
         };
-        if let Some(ask) = &mut self.world.hosts[at].ask {
-            ask.answer = Some(answer);
+        if let Some(request) = &mut self.world.hosts[at].request {
+            request.answer = Some(answer);
         }
     }
 
     fn answer(&mut self, at: usize) -> Kept {
         let host = &mut self.world.hosts[at];
-        let Some(answer) = host.ask.take().and_then(|ask| ask.answer) else {
+        let Some(answer) = host.request.take().and_then(|request| request.answer) else {
             return Ok(());
         };
         let lag = host.lag;
-        self.cue(
-            at,
-            match answer {
-                Answer::Shown(at, rec) => Cue::Read { at: at + lag, rec },
-                Answer::Stored(at) => Cue::Stored(at + lag),
-                Answer::Moved(at) => Cue::Moved(at + lag),
+        let input = match answer {
+            Answer::Shown(at, record) => PumpInput::Read {
+                at: at + lag,
+                record,
             },
-        )
+            Answer::Stored(at) => PumpInput::Stored(at + lag),
+            Answer::Moved(at) => PumpInput::Moved(at + lag),
+        };
+        self.tell_pump(at, input)
     }
 
     /// No answer has come. What the store has not performed, it may perform yet.
     fn give_up(&mut self, at: usize) -> Kept {
-        let Some(ask) = self.world.hosts[at].ask.take() else {
+        let Some(request) = self.world.hosts[at].request.take() else {
             return Ok(());
         };
-        let Some(put) = ask.put else {
-            return self.cue(at, Cue::ReadFailed);
+        let Some(write) = request.write else {
+            return self.tell_pump(at, PumpInput::ReadFailed);
         };
-        if ask.answer.is_none() {
-            self.world.leave_behind(put);
+        if request.answer.is_none() {
+            self.world.leave_behind(write);
         }
-        self.cue(at, Cue::Unknown)
+        self.tell_pump(at, PumpInput::Unknown)
     }
 
     fn close(&mut self, at: usize, performed: bool) -> Kept {
         if performed {
-            self.perform(at);
+            self.perform_request(at);
         }
         self.give_up(at)?;
         let host = &mut self.world.hosts[at];
         // What the pump asked for before it learns of it is not performed.
-        host.ask = None;
-        if host.mind.is_some() {
+        host.request = None;
+        if host.pump.is_some() {
             host.closed = Some(self.model.longest);
         }
-        self.cue(at, Cue::Closed)
+        self.tell_pump(at, PumpInput::Closed)
     }
 
-    fn job(&mut self, at: usize, place: Place) -> Option<&mut Job> {
+    /// The agent is gone: what it asked of the store may be performed yet, what it has said
+    /// to a guard that runs and has not arrived is lost.
+    fn agent_dies(&mut self, at: usize) -> Kept {
         let host = &mut self.world.hosts[at];
-        match place {
-            Place::Agent(number) => host.jobs[usize::from(number)].as_mut(),
-            Place::Guard(post, number) => {
-                host.posts[post].as_mut()?.jobs[usize::from(number)].as_mut()
-            }
-        }
-    }
-
-    fn end(&mut self, at: usize, place: Place, how: End) -> Kept {
-        let command = place.command();
-        let host = &mut self.world.hosts[at];
-        match place {
-            Place::Agent(number) => host.jobs[usize::from(number)] = None,
-            Place::Guard(post, number) => {
-                if let Some(post) = &mut host.posts[post] {
-                    post.jobs[usize::from(number)] = None;
-                }
-            }
-        }
-        if command == Command::Stop && how == End::Well {
-            // What a start beside it does comes after it.
-            let start = host.jobs[Command::Start as usize];
-            host.up = start.is_some_and(|start| !start.killed);
-        }
-        match place {
-            Place::Agent(number) => {
-                if command == Command::Stop {
-                    self.word(at, 0, Word::StopEnded)?;
-                }
-                self.cue(at, Cue::Ended(number, how))
-            }
-            Place::Guard(post, _) => self.word(at, post, Word::Ended(command as u8, how)),
-        }
-    }
-
-    /// Tells a guard something and does what it wants.
-    fn word(&mut self, at: usize, number: usize, word: Word) -> Kept {
-        for moved in self.hear(at, number, word) {
-            let host = &mut self.world.hosts[at];
-            match moved {
-                Move::SayArmed => self.cue(at, Cue::GuardArmed)?,
-                Move::KillAgent if number == 0 => self.die(at)?,
-                // What an agent left running goes with it.
-                Move::KillAgent | Move::KillLeft => {}
-                Move::Leave => host.posts[number] = None,
-                Move::Run(command, deadline) => {
-                    let which = usize::from(command == Command::LastResort);
-                    if let Some(post) = &mut host.posts[number] {
-                        post.jobs[which] = Some(Job::until(deadline));
-                    }
-                    host.up &= command == Command::Stop;
-                }
-                Move::Kill(command) => {
-                    let which = usize::from(command == Command::LastResort);
-                    let post = host.posts[number].as_mut();
-                    if let Some(job) = post.and_then(|post| post.jobs[which].as_mut()) {
-                        job.kill();
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, at: usize, number: usize, word: Word) -> Vec<Move> {
-        let Some(post) = &mut self.world.hosts[at].posts[number] else {
-            return Vec::new();
-        };
-        let step = self.model.guards.step(post.mind, word);
-        post.mind = step.id;
-        step.wanted.clone()
-    }
-
-    /// Another is there at once, is told what this one was told, and then what the
-    /// pump has to say.
-    fn kill_guard(&mut self, at: usize) -> Kept {
-        let Some(post) = self.world.hosts[at].posts[0] else {
-            return Ok(());
-        };
-        self.said = self.model.guards.watch(post.mind);
-        self.world.hosts[at].posts[0] = None;
-        self.cue(at, Cue::GuardLost)?;
-        if self.world.hosts[at].mind.is_none() {
-            return Ok(());
-        }
-        self.world.hosts[at].posts[0] = Some(self.model.new_post());
-        let moved = self.hear(at, 0, Word::Told(self.said));
-        if self.world.hosts[at].jobs[Command::Stop as usize].is_some() {
-            self.hear(at, 0, Word::StopBegan);
-        }
-        self.cue(at, Cue::GuardReady)?;
-        if moved.contains(&Move::SayArmed) {
-            self.cue(at, Cue::GuardArmed)?;
-        }
-        Ok(())
-    }
-
-    /// The agent is gone: what it asked of the store may be performed yet, what it
-    /// ran is killed by the guard or has no effect any more.
-    fn die(&mut self, at: usize) -> Kept {
-        let host = &mut self.world.hosts[at];
-        let life = Life::of(at, host.lives);
-        let stops = host.jobs[Command::Stop as usize].is_some();
-        host.mind = None;
+        let instance = Instance::of(at, host.instances);
+        host.pump = None;
         host.lag = 0;
         host.frozen = None;
         host.closed = None;
-        host.jobs = Default::default();
-        let ask = host.ask.take();
-        if let Some(Ask {
-            put: Some(put),
+        let words = host.link.words;
+        let was_open = host.link.open;
+        host.link = Link::default();
+        match host.guard {
+            Some(guard) if was_open => {
+                if guard.frozen.is_some() {
+                    host.link.words = words;
+                }
+                host.link.words.push(Word::Gone)?;
+            }
+            Some(_) => host.link.words = words,
+            None => {}
+        }
+        let request = host.request.take();
+        if let Some(Request {
+            write: Some(write),
             answer: None,
             ..
-        }) = ask
+        }) = request
         {
-            self.world.leave_behind(put);
+            self.world.leave_behind(write);
         }
-        self.world.forget_life(life, self.model.held);
-        self.word(at, 0, Word::AgentGone)?;
-        if stops {
-            self.word(at, 0, Word::StopEnded)?;
-        }
+        self.world.forget_instance(instance, self.model.held);
         Ok(())
     }
+}
+
+/// Whether all reports have arrived.
+fn all_arrived(link: &Link) -> bool {
+    link.reports.is_empty() && !link.lost
 }

@@ -2,7 +2,10 @@
 //! what is on its way. A value without pointers, all of it counted from now, so
 //! that two worlds that go on alike are equal.
 
-use super::cue::{Life, Rec, Stand};
+use super::messages::{
+    BACK_MAX, End, Grant, Instance, Job, RecordKind, Report, Service, StoredRecord, TERM_BACK_MAX,
+    Word,
+};
 
 /// Hosts that a world has room for.
 pub(crate) const HOSTS: usize = 3;
@@ -10,31 +13,28 @@ pub(crate) const HOSTS: usize = 3;
 /// Copies of writes that may be on their way although their answer was given up.
 const LATE: usize = 2;
 
-/// Revisions further back than this, from the key's, are equal.
-pub(crate) const BACK_MAX: i16 = 7;
-
 /// A write on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Put {
+pub(crate) struct Write {
     pub(crate) host: u8,
     pub(crate) expected: i16,
-    pub(crate) rec: Rec,
+    pub(crate) record: StoredRecord,
     pub(crate) sent: i32,
 }
 
 /// What the store answers, revisions counted from the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
-    Shown(i16, Rec),
+    Shown(i16, StoredRecord),
     Stored(i16),
     Moved(i16),
 }
 
 /// A request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     /// What is to be written; `None` for a read.
-    pub(crate) put: Option<Put>,
+    pub(crate) write: Option<Write>,
     pub(crate) deadline: i32,
     /// It takes its time.
     pub(crate) slow: bool,
@@ -42,69 +42,196 @@ pub(crate) struct Ask {
     pub(crate) answer: Option<Answer>,
 }
 
-/// A command that runs.
+/// How far the process of a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Job {
-    pub(crate) deadline: i32,
-    /// It takes its time, or fails.
-    pub(crate) slow: bool,
-    /// It does nothing any more; that it has ended is not known yet.
-    pub(crate) killed: bool,
+pub(crate) enum Stage {
+    /// The guard has asked for it.
+    Spawning,
+    /// It waits for its release.
+    Waiting,
+    /// It was released.
+    Running,
+    /// It has ended; the guard, which is stopped, does not know.
+    Ended(End),
 }
 
-impl Job {
-    /// Returns a command that is run now.
-    pub(crate) fn until(deadline: i32) -> Job {
-        Job {
-            deadline,
+/// The process of a command that a guard runs or ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    pub(crate) stage: Stage,
+    /// It takes its time: to be spawned, or to end, and as a start to end when it is killed.
+    pub(crate) slow: bool,
+    pub(crate) killed: bool,
+    /// What is slow has happened by then.
+    pub(crate) left: i32,
+    /// The term that a start is told, from the key's revision.
+    pub(crate) term: i16,
+}
+
+impl Process {
+    pub(crate) fn new(term: i16) -> Process {
+        Process {
+            stage: Stage::Spawning,
             slow: false,
             killed: false,
+            left: 0,
+            term,
         }
     }
 
-    pub(crate) fn kill(&mut self) {
-        self.deadline = 0;
-        self.killed = true;
+    /// Kills it, if there is something to be killed. A start that takes its time has ended
+    /// after `within` at the latest.
+    pub(crate) fn kill(&mut self, within: i32) {
+        if matches!(self.stage, Stage::Waiting | Stage::Running) && !self.killed {
+            self.killed = true;
+            self.left = if self.slow { within } else { 0 };
+        }
     }
 }
 
-/// A guard, and its commands: stop and the last resort.
+/// A guard that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Post {
-    pub(crate) mind: u32,
-    pub(crate) jobs: [Option<Job>; 2],
+pub(crate) struct GuardProcess {
+    pub(crate) state: u32,
+    /// The term that its inputs count from, from the key's revision.
+    pub(crate) term: i16,
+    /// It is stopped, for so long at most.
+    pub(crate) frozen: Option<i32>,
+}
+
+/// Messages that wait in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queue<M, const N: usize>([Option<M>; N]);
+
+impl<M: Copy, const N: usize> Default for Queue<M, N> {
+    fn default() -> Queue<M, N> {
+        Queue([None; N])
+    }
+}
+
+impl<M: Copy, const N: usize> Queue<M, N> {
+    /// Adds a message.
+    ///
+    /// # Errors
+    ///
+    /// When more wait than a history of this model was thought to bring about.
+    pub(crate) fn push(&mut self, message: M) -> Result<(), String> {
+        let free = self.0.iter_mut().find(|free| free.is_none());
+        *free.ok_or_else(|| format!("more than {N} messages wait"))? = Some(message);
+        Ok(())
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<M> {
+        let first = self.0[0].take();
+        self.0.rotate_left(1);
+        first
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &M> {
+        self.0.iter().flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut M> {
+        self.0.iter_mut().flatten()
+    }
+}
+
+/// The connection between an agent and its guard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Link {
+    /// The agent has not been told that it is closed.
+    pub(crate) open: bool,
+    /// The guard is gone; that comes after the reports.
+    pub(crate) lost: bool,
+    /// What is on its way takes its time, so long at most.
+    pub(crate) slow: Option<i32>,
+    /// Words that the agent has said and that the guard has not received.
+    pub(crate) unheard: u8,
+    pub(crate) words: Queue<Word, 10>,
+    pub(crate) reports: Queue<Report, 12>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Host {
-    /// Lives of the agent that have begun.
-    pub(crate) lives: u8,
+    /// Instances of the agent that have begun.
+    pub(crate) instances: u8,
     /// The pump, while the agent lives.
-    pub(crate) mind: Option<u32>,
+    pub(crate) pump: Option<u32>,
     /// How far the key is ahead of what the pump knows.
     pub(crate) lag: i16,
     /// The agent is stopped, for so long at most.
     pub(crate) frozen: Option<i32>,
     /// The store is out of its reach, for so long at most.
     pub(crate) closed: Option<i32>,
-    pub(crate) ask: Option<Ask>,
-    pub(crate) jobs: [Option<Job>; 4],
-    /// The agent's guard, and that of a life before which nobody has adopted.
-    pub(crate) posts: [Option<Post>; 2],
+    pub(crate) request: Option<Request>,
+    pub(crate) link: Link,
+    pub(crate) guard: Option<GuardProcess>,
+    /// The commands, in the order of [`Job::ALL`].
+    pub(crate) processes: [Option<Process>; 3],
+    /// A guard has noted that the service may be up.
+    pub(crate) noted_up: bool,
     /// The service may run.
     pub(crate) up: bool,
     /// When it must be down: V + C·R of the last write of this host that was stored.
     pub(crate) bound: i32,
 }
 
+impl Host {
+    pub(crate) fn process(&self, job: Job) -> Option<Process> {
+        self.processes[job as usize]
+    }
+
+    /// Returns whether the guard runs.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guard.is_some_and(|guard| guard.frozen.is_none())
+    }
+
+    /// Returns whether the agent runs.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.pump.is_some() && self.frozen.is_none()
+    }
+
+    /// Returns whether start was released and has not ended.
+    pub(crate) fn start_runs(&self) -> bool {
+        let start = self.process(Job::Start);
+        start.is_some_and(|start| start.stage == Stage::Running)
+    }
+
+    /// Returns whether start may still do something: not when it was killed, unless it takes
+    /// its time to die.
+    pub(crate) fn start_works(&self) -> bool {
+        let start = self.process(Job::Start);
+        self.start_runs() && start.is_some_and(|start| start.slow || !start.killed)
+    }
+}
+
+/// What may go wrong in one history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    /// Faults of processes, of the network and of the store.
+    pub(crate) faults: u8,
+    /// Commands that take their time, or fail.
+    pub(crate) hangs: u8,
+    /// Signals of an operator to an agent: to end, to execute its program anew.
+    pub(crate) signals: u8,
+}
+
 /// What is not a host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Common {
+pub(crate) struct Shared {
     /// What stands under the key.
-    pub(crate) rec: Rec,
-    pub(crate) late: [Option<Put>; LATE],
-    /// Faults that may still happen.
-    pub(crate) faults: u8,
+    pub(crate) record: StoredRecord,
+    pub(crate) late: [Option<Write>; LATE],
+    /// What may still go wrong.
+    pub(crate) left: Budget,
     pub(crate) to_grid: i32,
     /// Term of the last start, from the key's revision, and its host.
     pub(crate) last: (i16, u8),
@@ -115,32 +242,42 @@ pub(crate) struct Common {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) hosts: [Host; HOSTS],
-    pub(crate) common: Common,
+    pub(crate) shared: Shared,
 }
 
 /// Returns what is left of a time after `by`, not less than nothing.
-fn left(time: &mut i32, by: i32) {
+fn count_down(time: &mut i32, by: i32) {
     *time = (*time - by).max(0);
+}
+
+/// Counts a revision from the key's next one.
+fn back(at: &mut i16) {
+    *at = (*at - 1).max(-BACK_MAX);
+}
+
+/// The same of a term.
+fn term_back(term: &mut i16) {
+    *term = (*term - 1).max(-TERM_BACK_MAX);
 }
 
 impl World {
     /// Nothing runs yet. The key was released by an agent that has gone; or it is
     /// held by one that went just now, whose service is up until V + C·R.
-    pub(crate) fn new(faults: u8, grid: i32, stray: Option<i32>) -> World {
-        let rec = Rec {
-            by: Life(0),
-            stand: stray.map_or(Stand::Released, |_| Stand::Active),
+    pub(crate) fn new(left: Budget, grid: i32, stray: Option<i32>) -> World {
+        let record = StoredRecord {
+            by: Instance(0),
+            kind: stray.map_or(RecordKind::Released, |_| RecordKind::Active),
             term_ago: Some(1),
             nonce_ago: 0,
         };
         World {
             hosts: [Host::default(); HOSTS],
-            common: Common {
-                rec,
+            shared: Shared {
+                record,
                 late: [None; LATE],
-                faults,
+                left,
                 to_grid: grid,
-                last: (-BACK_MAX, u8::MAX),
+                last: (-TERM_BACK_MAX, u8::MAX),
                 stray: stray.unwrap_or(0),
             },
         }
@@ -148,116 +285,160 @@ impl World {
 
     /// Stores a record if the key stands where it was expected; returns the answer.
     /// `held` is T + C·R.
-    pub(crate) fn commit(&mut self, put: Put, held: i32) -> Answer {
-        if put.expected != 0 {
+    pub(crate) fn commit(&mut self, write: Write, held: i32) -> Answer {
+        if write.expected != 0 {
             return Answer::Moved(0);
         }
-        let back = |at: &mut i16| *at = (*at - 1).max(-BACK_MAX);
         for host in &mut self.hosts {
-            host.lag += i16::from(host.mind.is_some());
-            if let Some(ask) = &mut host.ask {
-                if let Some(put) = &mut ask.put {
-                    back(&mut put.expected);
+            host.lag += i16::from(host.pump.is_some());
+            if let Some(request) = &mut host.request {
+                if let Some(write) = &mut request.write {
+                    back(&mut write.expected);
                 }
                 if let Some(Answer::Shown(at, _) | Answer::Stored(at) | Answer::Moved(at)) =
-                    &mut ask.answer
+                    &mut request.answer
                 {
                     back(at);
                 }
             }
+            host.grants(|grant| term_back(&mut grant.term));
+            if let Some(guard) = &mut host.guard {
+                term_back(&mut guard.term);
+            }
+            for process in host.processes.iter_mut().flatten() {
+                term_back(&mut process.term);
+            }
         }
-        let common = &mut self.common;
+        let shared = &mut self.shared;
         // Whatever else is on its way is refused when it comes.
-        common.late = Default::default();
-        back(&mut common.last.0);
-        common.rec = put.rec;
-        if put.rec.stand != Stand::Released {
-            let host = &mut self.hosts[usize::from(put.host)];
-            host.bound = host.bound.max(put.sent + held);
+        shared.late = Default::default();
+        term_back(&mut shared.last.0);
+        shared.record = write.record;
+        if write.record.kind != RecordKind::Released {
+            let host = &mut self.hosts[usize::from(write.host)];
+            host.bound = host.bound.max(write.sent + held);
         }
         Answer::Stored(0)
     }
 
     /// A write whose answer nobody waits for may still be stored.
-    pub(crate) fn leave_behind(&mut self, put: Put) {
-        let late = &mut self.common.late;
-        if put.expected == 0
-            && !late.contains(&Some(put))
+    pub(crate) fn leave_behind(&mut self, write: Write) {
+        let late = &mut self.shared.late;
+        if write.expected == 0
+            && !late.contains(&Some(write))
             && let Some(free) = late.iter_mut().find(|free| free.is_none())
         {
-            *free = Some(put);
+            *free = Some(write);
         }
     }
 
     /// Visits every record there is.
-    fn records(&mut self, mut visit: impl FnMut(&mut Rec)) {
-        visit(&mut self.common.rec);
-        for put in self.common.late.iter_mut().flatten() {
-            visit(&mut put.rec);
+    fn records(&mut self, mut visit: impl FnMut(&mut StoredRecord)) {
+        visit(&mut self.shared.record);
+        for write in self.shared.late.iter_mut().flatten() {
+            visit(&mut write.record);
         }
-        for ask in self.hosts.iter_mut().filter_map(|host| host.ask.as_mut()) {
-            if let Some(put) = &mut ask.put {
-                visit(&mut put.rec);
+        let requests = self
+            .hosts
+            .iter_mut()
+            .filter_map(|host| host.request.as_mut());
+        for request in requests {
+            if let Some(write) = &mut request.write {
+                visit(&mut write.record);
             }
-            if let Some(Answer::Shown(_, rec)) = &mut ask.answer {
-                visit(rec);
+            if let Some(Answer::Shown(_, record)) = &mut request.answer {
+                visit(record);
             }
         }
     }
 
-    /// A life has made more attempts.
-    pub(crate) fn attempted(&mut self, life: Life, attempts: u8) {
+    /// An instance has made more attempts.
+    pub(crate) fn attempted(&mut self, instance: Instance, attempts: u8) {
         if attempts > 0 {
-            self.records(|rec| {
-                if rec.by == life {
-                    rec.nonce_ago = rec.nonce_ago.checked_add(attempts).expect("a few");
+            self.records(|record| {
+                if record.by == instance {
+                    record.nonce_ago = record.nonce_ago.checked_add(attempts).expect("a few");
                 }
             });
         }
     }
 
-    /// Nobody will look at the attempts of a life any more, nor count a lock from
+    /// Nobody will look at the attempts of an instance any more, nor count a lock from
     /// them. `held` is T + C·R.
-    pub(crate) fn forget_life(&mut self, life: Life, held: i32) {
-        for put in self.common.late.iter_mut().flatten() {
-            if put.rec.by == life {
-                put.sent = -held;
+    pub(crate) fn forget_instance(&mut self, instance: Instance, held: i32) {
+        for write in self.shared.late.iter_mut().flatten() {
+            if write.record.by == instance {
+                write.sent = -held;
             }
         }
-        self.records(|rec| {
-            if rec.by == life {
-                rec.nonce_ago = 0;
+        self.records(|record| {
+            if record.by == instance {
+                record.nonce_ago = 0;
             }
         });
     }
 
-    /// Lets time pass, for all but the minds. `held` is T + C·R.
+    /// Lets time pass, for all but the automata. `held` is T + C·R.
     pub(crate) fn pass(&mut self, by: i32, held: i32, grid: i32) {
         for host in &mut self.hosts {
-            left(&mut host.bound, by);
-            for time in host.frozen.iter_mut().chain(&mut host.closed) {
-                left(time, by);
-            }
-            if let Some(ask) = &mut host.ask {
-                left(&mut ask.deadline, by);
-                if let Some(put) = &mut ask.put {
-                    put.sent = (put.sent - by).max(-held);
-                }
-            }
-            let posts = host.posts.iter_mut().flatten();
-            let jobs = posts.flat_map(|post| &mut post.jobs).chain(&mut host.jobs);
-            for job in jobs.flatten() {
-                left(&mut job.deadline, by);
+            host.pass(by, held);
+        }
+        let shared = &mut self.shared;
+        for write in shared.late.iter_mut().flatten() {
+            write.sent = (write.sent - by).max(-held);
+        }
+        count_down(&mut shared.stray, by);
+        count_down(&mut shared.to_grid, by);
+        if shared.to_grid == 0 {
+            shared.to_grid = grid;
+        }
+    }
+}
+
+impl Host {
+    fn pass(&mut self, by: i32, held: i32) {
+        count_down(&mut self.bound, by);
+        let times = self.frozen.iter_mut().chain(&mut self.closed);
+        for time in times.chain(&mut self.link.slow) {
+            count_down(time, by);
+        }
+        if let Some(guard) = &mut self.guard
+            && let Some(time) = &mut guard.frozen
+        {
+            count_down(time, by);
+        }
+        if let Some(request) = &mut self.request {
+            count_down(&mut request.deadline, by);
+            if let Some(write) = &mut request.write {
+                write.sent = (write.sent - by).max(-held);
             }
         }
-        let common = &mut self.common;
-        for put in common.late.iter_mut().flatten() {
-            put.sent = (put.sent - by).max(-held);
+        for process in self.processes.iter_mut().flatten() {
+            count_down(&mut process.left, by);
         }
-        left(&mut common.stray, by);
-        left(&mut common.to_grid, by);
-        if common.to_grid == 0 {
-            common.to_grid = grid;
+        let past = |time: i32| (time - by).max(-held);
+        self.grants(|grant| {
+            grant.valid_until = past(grant.valid_until);
+            grant.dead_by = past(grant.dead_by);
+        });
+        for word in self.link.words.iter_mut() {
+            if let Word::Stop { dead_by, .. } = word {
+                *dead_by = past(*dead_by);
+            }
+        }
+    }
+
+    /// Visits every grant that is on its way.
+    fn grants(&mut self, mut visit: impl FnMut(&mut Grant)) {
+        for word in self.link.words.iter_mut() {
+            if let Word::Grant(grant) = word {
+                visit(grant);
+            }
+        }
+        for report in self.link.reports.iter_mut() {
+            if let Service::Up(grant, _) = &mut report.service {
+                visit(grant);
+            }
         }
     }
 }

@@ -47,7 +47,7 @@ fn a_new_bucket_is_made_as_asked() {
         );
         assert_eq!(made, "bucket locks: did not exist and was created");
         assert_eq!(
-            (first.last, first.key_state.found),
+            (first.last, first.key_state.value),
             (Revision(1), KeyValue::Absent)
         );
         assert_eq!((first.bucket.epoch.len(), first.age), (32, None));
@@ -127,7 +127,7 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         }
         assert_eq!(opened.remarks.len(), 5, "{:?}", opened.remarks);
         assert_eq!(opened.key_state.revision, Revision(seq));
-        assert_eq!(opened.key_state.found, KeyValue::Record(plain("old-agent")));
+        assert_eq!(opened.key_state.value, KeyValue::Record(plain("old-agent")));
         assert_eq!(opened.last, Revision(seq + 1), "the epoch came last");
         let revision = write(&mut store, opened.key_state.revision, "a");
         assert_eq!(store.read(soon()).expect("read").revision, revision);
@@ -400,7 +400,7 @@ fn a_user_of_one_key_needs_no_more_than_that() {
             .expect("made");
         let mut store = server.store_as("frugal", "secret", "locks");
         let opened = store.open(soon()).expect("opened");
-        assert_eq!(opened.key_state.found, KeyValue::Absent);
+        assert_eq!(opened.key_state.value, KeyValue::Absent);
         let revision = write(&mut store, Revision(0), "a");
         assert_eq!(store.read(soon()).expect("read").revision, revision);
     });

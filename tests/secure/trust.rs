@@ -75,7 +75,7 @@ fn use_store(urls: &str, access: ConnectOptions) {
         "{written:?}"
     );
     let key_state = store.read(soon()).expect("read");
-    assert_eq!(key_state.found, KeyValue::Record(record));
+    assert_eq!(key_state.value, KeyValue::Record(record));
 }
 
 #[test]

@@ -25,23 +25,31 @@ listed! {
         LastResort,
         TooLate,
         EndedNotStopped,
-        GuardActed,
         OldEpoch,
-        StartUnknown,
-        HangingGuardKilled,
-        GuardReplaced,
         GuardUnanswering,
-        SilentAgentKilled,
-        ActingGuardMet,
+        GuardLost,
+        GuardMet,
+        GuardBackLate,
+        GrantTooLate,
+        AgentKillsCgroup,
+        CgroupEmptied,
+        SecondRefused,
+        Upgraded,
+        Finished,
         DeviceBit,
+        DeviceFailed,
         StartKilled,
+        Escaped,
         PlainSeen,
         PlainBlankSeen,
         LateRequest,
         SleptOverV,
         UnfitSeen,
         Sigterm,
-        ExcusedOutliving,
+        OutlivedStopFailed,
+        OutlivedLied,
+        OutlivedAway,
+        OutlivedBack,
         ExcusedOverlap,
     }
 }
@@ -53,7 +61,7 @@ const COUNT: usize = Sometimes::ALL.len();
 impl Sometimes {
     /// Whether it is too rare to be asked for, or a hole that may be mended one day.
     pub fn may_lack(self) -> bool {
-        matches!(self, OldEpoch | StartUnknown)
+        matches!(self, OldEpoch)
     }
 }
 

@@ -1,20 +1,21 @@
 //! Watchdog devices, as guards and the kernel use them.
 
-use putex::core::guard::News;
+use putex::core::guard::GuardInput;
 
-use super::clock::True;
+use super::clock::{True, nanos};
 use super::counters::Sometimes;
+use super::faults::Kind;
 use super::world::{Happening, World};
 
 /// A watchdog device that runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    pub kicked_at: True,
+    kicked_at: True,
     /// By the kernel, when its guard died.
-    pub again_at: True,
+    again_at: True,
     timeout: True,
     /// Which guard has it open, dead or alive.
-    pub guard: usize,
+    guard: usize,
 }
 
 impl Device {
@@ -36,14 +37,32 @@ impl World<'_> {
         device.filter(|device| device.guard == id)
     }
 
+    fn device_fails(&mut self, id: usize) -> bool {
+        if self.strikes(Kind::DeviceFail) {
+            self.count(Sometimes::DeviceFailed);
+            return true;
+        }
+        self.sc.sites[self.guards[id].site].device.is_none()
+    }
+
+    /// One that a guard before left running does not run any more then.
+    pub fn try_device(&mut self, id: usize) -> GuardInput {
+        if self.device_fails(id) {
+            return GuardInput::DeviceFailed("1".to_owned());
+        }
+        self.stop_device(id);
+        GuardInput::DeviceClosed
+    }
+
     /// The clocks of devices are coarse: one may bite a sixteenth late.
-    pub fn arm_device(&mut self, id: usize) {
+    pub fn open_device(&mut self, id: usize) -> GuardInput {
         let setup = &self.sc.sites[self.guards[id].site];
-        let Some(timeout) = setup.device else {
-            return self.guard_hears(id, News::NoDevice(None));
-        };
+        let timeout = setup.device.unwrap_or_default();
+        if self.device_fails(id) {
+            return GuardInput::DeviceFailed("1".to_owned());
+        }
         let kicked_at = self.now;
-        let shortest = super::clock::nanos(timeout);
+        let shortest = nanos(timeout);
         let bites = self.chance.between(shortest, shortest + shortest / 16);
         self.hosts[setup.host].device = Some(Device {
             kicked_at,
@@ -52,7 +71,39 @@ impl World<'_> {
             guard: id,
         });
         self.after(bites, Happening::Bite(setup.host));
-        self.guard_hears(id, News::Device(timeout));
+        GuardInput::DeviceOpened(timeout)
+    }
+
+    pub fn kick_device(&mut self, id: usize) {
+        let at = self.now;
+        if let Some(device) = self.device_of(id) {
+            device.kicked_at = at;
+        }
+    }
+
+    pub fn close_device(&mut self, id: usize) -> Option<GuardInput> {
+        self.device_of(id)?;
+        self.stop_device(id);
+        Some(GuardInput::DeviceClosed)
+    }
+
+    /// The device does not run any more: the service must be down.
+    fn stop_device(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        let host = self.sc.sites[site].host;
+        let ran = self.hosts[host].device.take().is_some();
+        if ran && self.may_come_up(site) && !self.lies_are_excused(site) {
+            let text = format!("that of {site} is stopped while the service may be up");
+            self.fail("device", text);
+        }
+    }
+
+    /// The guard that has it open dies: the kernel kicks it once more.
+    pub fn forsake_device(&mut self, id: usize) {
+        let at = self.now;
+        if let Some(device) = self.device_of(id) {
+            device.again_at = at;
+        }
     }
 
     /// Resets the host, unless the device was kicked or closed meanwhile.

@@ -10,9 +10,11 @@ listed! {
         CrashGuard,
         /// Both are killed at once: outside of the promise without a watchdog device.
         CrashBoth,
+        /// Both are killed, and the supervisor runs `putex finish`.
+        Finish,
         /// The agent is stopped by SIGSTOP and goes on later.
         PauseAgent,
-        /// The guard is.
+        /// The guard is stopped by SIGSTOP and goes on later, or never.
         PauseGuard,
         /// Both are: outside of the promise without a watchdog device.
         PauseBoth,
@@ -22,6 +24,10 @@ listed! {
         PowerLoss,
         /// The agent is told to end, and started again.
         Sigterm,
+        /// The agent is told to execute its program anew.
+        Upgrade,
+        /// A second agent of the same identity is started on the host.
+        SecondAgent,
         /// Nothing passes between an agent and the store.
         Cut,
         /// What the agent sends is lost.
@@ -70,22 +76,33 @@ listed! {
         StartFail,
         /// A start that is killed takes its time to die, and may yet do its work.
         StartStuck,
+        /// A process of start leaves its process group and brings the service up later.
+        StartEscape,
         /// Stop uses its budget up.
         StopEdge,
         /// Stop fails: outside of the promise unless something else ends the service.
         StopFail,
         /// Stop hangs: the same.
         StopHang,
-        /// Stop says that it succeeded and did not: outside of the promise.
+        /// Stop says that it succeeded and did not: outside of the promise without a
+        /// control group.
         StopLie,
         /// The last resort fails or hangs.
         ResortFail,
+        /// A process cannot be started.
+        SpawnFail,
+        /// A process takes long to be started.
+        SpawnHang,
+        /// A guard takes long to begin.
+        GuardSlow,
+        /// Words between agent and guard take long.
+        WordLate,
+        /// The watchdog device cannot be opened.
+        DeviceFail,
         /// The agents have R, F and C of their own.
         Mixed,
         /// Two agents on two hosts have one token.
         Twins,
-        /// Two agents on one host have one token.
-        Doubles,
         /// An agent of putex 0.2.0 competes.
         Plain,
         /// Threads wake late, within the slack.
@@ -122,14 +139,16 @@ impl Kind {
     /// Returns how many runs in a thousand have it.
     pub fn share(self) -> u64 {
         match self {
-            CrashBoth | PauseBoth | StopLie | Rejected | Doubles | PowerLoss => 60,
-            Rollback | Wipe | Delete | Blank | Typed | ResortFail | Twins | StaleOpen => 120,
+            CrashBoth | Finish | PauseBoth | StopLie | Rejected | PowerLoss | SecondAgent => 60,
+            Rollback | Wipe | Delete | Blank | Typed | ResortFail | Twins | StaleOpen
+            | DeviceFail | GuardSlow => 120,
             Plain => 70,
-            CrashAgent | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,
-            CrashGuard | PauseGuard | Suspend | Sigterm | CutOut | CutIn | ServerDown | Unfit
+            CrashAgent | CrashGuard | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,
+            PauseGuard | Suspend | Sigterm | Upgrade | CutOut | CutIn | ServerDown | Unfit
             | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet | HintLost
             | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang | StartFail
-            | StartStuck | StopFail | StopHang | Mixed => 220,
+            | StartStuck | StartEscape | StopFail | StopHang | SpawnFail | SpawnHang | WordLate
+            | Mixed => 220,
         }
     }
 }

@@ -1,70 +1,57 @@
-//! The guard process: the shipped mind, and what `src/guard` does for it.
+//! The guard process: the shipped guard, and its shell. One thread looks at all that has
+//! happened, then lets the time that has passed count.
 
 use std::collections::VecDeque;
 
-use putex::core::command::{Command, LockContext, MAY_STILL_RUN, Outcome};
-use putex::core::guard::{Act, Guard, News, Watch};
-use putex::core::time::Instant;
+use putex::core::command::{Command, MAY_STILL_RUN};
+use putex::core::guard::{Guard, GuardAction, GuardInput};
+use putex::core::protocol::{Grant, GuardReport, ServiceReport, StopOrder, ToGuard};
+use putex::core::stop::{ServiceAction, Stake};
 
-use super::agent::LifeEvent;
-use super::clock::True;
+use super::clock::{MS, True};
+use super::commands::Task;
 use super::counters::Sometimes;
-use super::process::{Owner, never};
+use super::faults::Kind;
+use super::process::never;
+use super::scenario::Step;
 use super::world::{Happening, World, begin_time};
-
-/// What is said to a guard, and what it notices. It waits in a socket.
-#[derive(Clone, Debug)]
-pub enum Word {
-    SetUp,
-    Watch(Watch, LockContext),
-    Group(Command, usize),
-    StopBegins,
-    KillService,
-    GivenUp,
-    /// That life's end of the socket is closed.
-    Gone(usize),
-    /// That life asks to be let in.
-    Call(usize),
-}
-
-/// What a guard says to its agent.
-#[derive(Clone, Debug)]
-pub enum Says {
-    /// With the start of a life before that was killed and has not ended.
-    Ready(Watch, Box<LockContext>, Option<usize>),
-    Acting(Watch),
-    Armed,
-    Unfit,
-    /// Its end of the socket is closed.
-    Ended,
-}
 
 #[derive(Clone, Copy, Debug)]
 pub enum GuardEvent {
     Begin,
+    /// The lock is free.
+    Locked,
     /// There is something to look at.
     Look,
     Due,
-    Exited,
+    /// A command was spawned and waits, or could not be; which run of it.
+    Spawned(Command, u64, bool),
+    /// The process of a command has ended.
+    Ended(usize),
+    /// `putex finish` gives up.
+    GiveUp,
 }
 
 impl GuardEvent {
     pub fn number(self) -> u64 {
         match self {
             GuardEvent::Begin => 0,
-            GuardEvent::Look => 1,
-            GuardEvent::Due => 2,
-            GuardEvent::Exited => 3,
+            GuardEvent::Locked => 1,
+            GuardEvent::Look => 2,
+            GuardEvent::Due => 3,
+            GuardEvent::Spawned(..) => 4,
+            GuardEvent::Ended(_) => 5,
+            GuardEvent::GiveUp => 6,
         }
     }
 }
 
-/// What became of the start that was killed: there was none, it dies, that was said.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Dying {
-    Nobody,
-    Start(usize),
-    Said,
+/// What a guard leaves to the next one, in a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Note {
+    /// The service may be up.
+    pub up: bool,
+    pub processes: [Option<usize>; 4],
 }
 
 pub struct GuardProcess {
@@ -72,386 +59,392 @@ pub struct GuardProcess {
     pub alive: bool,
     pub stopped: bool,
     pub held: Vec<GuardEvent>,
-    pub mind: Option<Guard>,
-    mail: VecDeque<Word>,
-    agent: Option<usize>,
-    /// The lives of the agent that it has served.
-    served: Vec<usize>,
-    /// It was told whether the service may run.
+    pub core: Option<Guard>,
+    /// It is `putex finish`.
+    pub finishing: bool,
+    /// Connections that are not accepted yet.
+    pub backlog: VecDeque<usize>,
+    pub line: Option<usize>,
+    /// What happened to commands and the control group.
+    pub inputs: VecDeque<GuardInput>,
+    pub tasks: [Option<Task>; 4],
+    pub runs: u64,
+    /// A start of the guard before, which was killed and has not ended.
+    pub inherited: Option<usize>,
+    pub emptying: bool,
+    /// It knows what is to become of the service.
     pub told: bool,
-    /// Its agent has ended although the service may run.
-    pub given_up: bool,
-    /// It has run a command when no start was left.
-    pub tried: bool,
-    under: LockContext,
-    stages: [Option<usize>; 2],
-    killed: [bool; 2],
-    left: [Option<usize>; 4],
-    pub dying: Dying,
+    /// The last grant that was valid when it was heard.
+    granted: Option<Grant>,
+    /// It was told to stop the service since.
+    ordered: bool,
+    /// It is stopping the service, for a reason.
+    ending: bool,
+    /// The last word that it heard.
+    last: Option<ToGuard>,
     wake_at: True,
 }
 
 impl GuardProcess {
-    /// Whether another life of the agent can call it.
+    /// Whether an agent can connect to it.
     pub fn listens(&self) -> bool {
-        self.alive && self.mind.is_some()
+        self.alive && self.core.is_some() && !self.finishing
     }
 }
 
 impl World<'_> {
-    pub fn spawn_guard(&mut self, site: usize, agent: usize) -> usize {
+    pub fn spawn_guard(&mut self, site: usize, finishing: bool) -> usize {
         let id = self.guards.len();
         self.guards.push(GuardProcess {
             site,
             alive: true,
             stopped: false,
             held: Vec::new(),
-            mind: None,
-            mail: VecDeque::new(),
-            agent: Some(agent),
-            served: vec![agent],
+            core: None,
+            finishing,
+            backlog: VecDeque::new(),
+            line: None,
+            inputs: VecDeque::new(),
+            tasks: [const { None }; 4],
+            runs: 0,
+            inherited: None,
+            emptying: false,
             told: false,
-            given_up: false,
-            tried: false,
-            under: LockContext::default(),
-            stages: [None; 2],
-            killed: [false; 2],
-            left: [None; 4],
-            dying: Dying::Said,
+            granted: None,
+            ordered: false,
+            ending: false,
+            last: None,
             wake_at: never(),
         });
+        self.births += 1;
         self.sites[site].guards.push(id);
-        let wait = begin_time(&mut self.chance);
+        let mut wait = begin_time(&mut self.chance);
+        if self.strikes(Kind::GuardSlow) {
+            wait += self.dice(Kind::GuardSlow).below(2000 * MS);
+        }
         self.after(wait, Happening::Guard(id, GuardEvent::Begin));
         id
     }
 
-    /// Puts a word into the socket of a guard and wakes it.
-    pub fn mail(&mut self, id: usize, word: Word) {
-        if !self.guards[id].alive {
-            if let Word::Call(life) = word {
-                self.say(id, life, Says::Ended);
-            }
-            return;
-        }
-        self.guards[id].mail.push_back(word);
+    pub fn wake_guard_soon(&mut self, id: usize) {
         let wait = self.late();
         self.after(wait, Happening::Guard(id, GuardEvent::Look));
     }
 
-    /// Says something to a life, wherever it waits for it.
-    fn say(&mut self, id: usize, life: usize, says: Says) {
-        let wait = self.late();
-        let event = if self.lives[life].pump.is_none() {
-            LifeEvent::Inherit(id, says)
-        } else {
-            LifeEvent::GuardSays(id, says)
-        };
-        self.after(wait, Happening::Life(life, event));
-    }
-
-    pub fn keep_guard(&mut self, id: usize, event: GuardEvent) {
+    pub fn turn_guard(&mut self, id: usize, event: GuardEvent) {
         match event {
             GuardEvent::Begin => {
-                let setup = &self.sc.sites[self.guards[id].site];
-                let mind = Guard::new(setup.timing, setup.resort, setup.device.is_some());
-                self.guards[id].mind = Some(mind);
+                self.step(Step::Guarded);
+                return self.try_guard_lock(id);
             }
-            GuardEvent::Look | GuardEvent::Due | GuardEvent::Exited => {}
-        }
-        if let GuardEvent::Due = event {
-            if self.now < self.guards[id].wake_at {
+            GuardEvent::Locked if self.guards[id].core.is_none() => {
+                return self.try_guard_lock(id);
+            }
+            GuardEvent::Due if self.now < self.guards[id].wake_at => {
                 // An earlier one took its place.
                 return;
             }
-            self.guards[id].wake_at = never();
+            GuardEvent::Due => self.guards[id].wake_at = never(),
+            GuardEvent::Spawned(command, run, well) => self.spawned(id, command, run, well),
+            GuardEvent::Ended(process) => self.reap(id, process),
+            GuardEvent::GiveUp => return self.kill_guard(id),
+            GuardEvent::Locked | GuardEvent::Look => {}
         }
-        if self.guards[id].mind.is_none() {
+        self.look(id);
+    }
+
+    /// A guard begins when the one before is dead, and looks at what that left behind.
+    fn try_guard_lock(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        if self.sites[site].guard_lock.is_some() {
             return;
         }
-        // One thread does it all, and looks at all that is there.
-        for at in 0..2 {
-            if let Some(process) = self.guards[id].stages[at]
-                && !self.processes[process].alive
-            {
-                self.guard_reaps(id, process);
-            }
+        self.sites[site].guard_lock = Some(id);
+        let note = self.sites[site].note;
+        let start = note.processes[Command::Start as usize];
+        for process in note.processes.into_iter().flatten() {
+            self.kill_process(process);
         }
-        if self.agents_stop_ended(id) {
-            self.guards[id].left[Command::Stop as usize] = None;
-            self.guard_hears(id, News::AgentsStopEnded);
+        let start = start.filter(|start| self.processes[*start].alive);
+        self.guards[id].inherited = start;
+        let config = self.config(site).guard();
+        let now = self.clock(site);
+        let finishing = self.guards[id].finishing;
+        if !note.up && self.may_come_up(site) && !self.lies_are_excused(site) {
+            self.fail("note", format!("{site} may be up, but the note says no"));
         }
-        self.read_mail(id);
-        self.look_for_start(id);
-        if self.agents_stop_ended(id) {
-            // Heard of only now: it looks again at once.
-            self.after(1, Happening::Guard(id, GuardEvent::Look));
+        if finishing && !note.up {
+            return self.kill_guard(id);
         }
-        self.guard_hears(id, News::Tick);
-        if self.look_for_start(id) {
-            self.guard_hears(id, News::Tick);
+        self.guards[id].core = Some(if finishing {
+            Guard::finishing(config, start.is_some(), now)
+        } else {
+            Guard::new(config, !note.up, start.is_some())
+        });
+        if finishing {
+            self.count(Sometimes::Finished);
+            self.told_by_nobody(id);
+            let dead_by = now.after(config.timing.stop_budget());
+            let at = self.wake(site, dead_by.after(config.timing.renewal()));
+            self.at(at, Happening::Guard(id, GuardEvent::GiveUp));
         }
+        self.look(id);
+    }
+
+    /// One turn of the guard's only thread.
+    fn look(&mut self, id: usize) {
+        if self.guards[id].core.is_none() {
+            return;
+        }
+        while let Some(input) = self.guards[id].inputs.pop_front() {
+            self.guard_hears(id, input);
+        }
+        self.hear_agents(id);
+        self.guard_hears(id, GuardInput::Tick);
+        self.look_after(self.guards[id].site);
         self.wake_guard(id);
     }
 
-    /// Says, once after it was killed, what became of the start that was there.
-    fn look_for_start(&mut self, id: usize) -> bool {
-        let news = match self.guards[id].dying {
-            Dying::Start(start) if !self.processes[start].alive => News::StartGone,
-            Dying::Nobody => News::NoStart,
-            Dying::Start(_) | Dying::Said => return false,
-        };
-        self.guards[id].dying = Dying::Said;
-        self.guard_hears(id, news);
-        true
+    /// Takes in all words, then whoever has connected.
+    fn hear_agents(&mut self, id: usize) {
+        loop {
+            if let Some(line) = self.guards[id].line {
+                while let Some(word) = self.connections[line].words.pop_front() {
+                    self.hear_word(id, word);
+                }
+                if self.connections[line].closed && self.guards[id].alive {
+                    self.guards[id].line = None;
+                    self.guard_hears(id, GuardInput::Disconnected);
+                }
+            }
+            if !self.guards[id].alive {
+                return;
+            }
+            let Some(line) = self.guards[id].backlog.pop_front() else {
+                return;
+            };
+            if self.guards[id].line.is_none() {
+                self.guards[id].line = Some(line);
+            } else {
+                self.write_to_agent(line, None);
+            }
+        }
     }
 
-    fn agents_stop_ended(&self, id: usize) -> bool {
-        let stop = self.guards[id].left[Command::Stop as usize];
-        stop.is_some_and(|stop| !self.processes[stop].alive)
+    fn hear_word(&mut self, id: usize, word: ToGuard) {
+        let site = self.guards[id].site;
+        let now = self.clock(site);
+        let guard = &mut self.guards[id];
+        match &word {
+            // It has run out before.
+            ToGuard::Grant(_) if guard.ending => {}
+            ToGuard::Grant(grant) if now < grant.valid_until => {
+                guard.granted = Some(grant.clone());
+                guard.ordered = false;
+                guard.told = true;
+            }
+            ToGuard::Grant(_) => self.count(Sometimes::GrantTooLate),
+            ToGuard::Stop(order) => {
+                let order = order.clone();
+                self.on_order(id, &order);
+            }
+            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+        }
+        let guard = &mut self.guards[id];
+        guard.last = Some(word.clone()).filter(|_| !guard.ending);
+        self.guard_hears(id, GuardInput::Received(word));
+    }
+
+    fn on_order(&mut self, id: usize, order: &StopOrder) {
+        let site = self.guards[id].site;
+        let knew = std::mem::replace(&mut self.guards[id].told, true);
+        self.guards[id].ordered = true;
+        if !knew && order.stake == Stake::Assurance {
+            self.told_by_nobody(id);
+        }
+        if std::mem::take(&mut self.sites[site].losing) {
+            self.sites[site].lost_at = Some(self.now);
+            if order.dead_by <= self.clock(site) && self.may_run(site) {
+                // The agent was too late to say so: stop has its time all the same.
+                let until = self.now + self.stop_turn(site);
+                let excuse = &mut self.sites[site].excuse;
+                excuse.until = excuse.until.max(until);
+            }
+        }
+    }
+
+    /// Nobody knows until when the service had a lock: there is no last resort then.
+    fn told_by_nobody(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        self.guards[id].told = true;
+        self.guards[id].ordered = true;
+        if self.may_run(site) {
+            self.sites[site].excuse.unknown = true;
+        }
+    }
+
+    /// Hands an input to the guard and does what it wants.
+    pub fn guard_hears(&mut self, id: usize, input: GuardInput) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let now = self.clock(self.guards[id].site);
+            let Some(core) = &mut self.guards[id].core else {
+                return;
+            };
+            for action in core.handle(input, now) {
+                if !self.guards[id].alive {
+                    return;
+                }
+                inputs.extend(self.act(id, action));
+            }
+            self.write_note(id);
+        }
+    }
+
+    /// The service is down: the next guard need not stop it.
+    fn write_note(&mut self, id: usize) {
+        let guard = &self.guards[id];
+        let site = guard.site;
+        if guard.alive && guard.core.as_ref().is_some_and(Guard::is_down) {
+            self.sites[site].note.up = false;
+            self.guards[id].ending = false;
+        }
+    }
+
+    /// Performs one action; returns what is answered to it at once.
+    fn act(&mut self, id: usize, action: GuardAction) -> Option<GuardInput> {
+        match action {
+            GuardAction::Service(action) => self.serve(id, action),
+            GuardAction::Report(report) => self.report(id, report),
+            GuardAction::TryDevice => return Some(self.try_device(id)),
+            GuardAction::OpenDevice => return Some(self.open_device(id)),
+            GuardAction::KickDevice => self.kick_device(id),
+            GuardAction::CloseDevice => return self.close_device(id),
+            GuardAction::Leave => {
+                self.on_leave(id);
+                self.kill_guard(id);
+            }
+        }
+        None
+    }
+
+    fn serve(&mut self, id: usize, action: ServiceAction) {
+        let site = self.guards[id].site;
+        match action {
+            ServiceAction::Run(command, until) => {
+                if command != Command::Start {
+                    self.judge_end(id);
+                }
+                self.run_command(id, command, until);
+            }
+            ServiceAction::Release(command) => self.release(id, command),
+            ServiceAction::Kill(command) => {
+                // One that has not begun is no part of the service yet.
+                if command == Command::Start && self.has_begun(id) {
+                    self.judge_end(id);
+                }
+                self.kill_command(id, command);
+            }
+            ServiceAction::KillCgroup => {
+                self.judge_end(id);
+                self.cage_kill(site);
+            }
+            ServiceAction::EmptyCgroup => {
+                self.judge_end(id);
+                self.empty_cgroup(id);
+            }
+            ServiceAction::Say(_, text) => {
+                if text == MAY_STILL_RUN {
+                    self.on_late(site);
+                    // A last resort that has not ended for so long keeps the next one back.
+                    let hangs = self.guards[id].tasks[Command::LastResort as usize].is_some();
+                    self.sites[site].excuse.unaided |= hangs && self.may_run(site);
+                }
+                self.note(Some(site), || format!("guard {id}: {text}"));
+            }
+        }
+    }
+
+    fn report(&mut self, id: usize, report: GuardReport) {
+        let site = self.guards[id].site;
+        let now = self.clock(site);
+        let down = match report.service {
+            ServiceReport::Unknown => true,
+            ServiceReport::Down => {
+                self.on_down(site);
+                true
+            }
+            ServiceReport::Up(..) => false,
+            ServiceReport::Stopping { .. } => {
+                self.judge_end(id);
+                false
+            }
+        };
+        let guard = &self.guards[id];
+        if let Some(ToGuard::Grant(grant)) = &guard.last
+            && now < grant.valid_until
+            && down
+        {
+            self.fail("needless", format!("the guard of {site} ignores a grant"));
+        }
+        self.note(Some(site), || {
+            let up = match &report.service {
+                ServiceReport::Up(grant, start) => {
+                    let until = grant.valid_until.since_boot();
+                    return format!("guard {id} reports up until {until:?}, {start:?}");
+                }
+                other => other,
+            };
+            format!("guard {id} reports {up:?}")
+        });
+        self.step(Step::Reported);
+        if let Some(line) = self.guards[id].line {
+            self.write_to_agent(line, Some(report));
+        }
+    }
+
+    /// Nobody has a reason to end a service whose lock was renewed in time.
+    fn judge_end(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        let now = self.clock(site);
+        let guard = &self.guards[id];
+        if guard.ending {
+            return;
+        }
+        let unread = guard.line.map(|line| self.connections[line].words.iter());
+        let unread = unread.into_iter().flatten().filter_map(|word| match word {
+            ToGuard::Grant(grant) => Some(grant),
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) => None,
+        });
+        let mut grants = guard.granted.iter().chain(unread);
+        if !guard.ordered && grants.any(|grant| now < grant.valid_until) {
+            let text = format!("the guard of {site} stops the service under a valid lock");
+            self.fail("needless", text);
+        }
+        self.guards[id].ending = true;
     }
 
     fn wake_guard(&mut self, id: usize) {
         let guard = &self.guards[id];
-        let deadline = guard.mind.as_ref().and_then(Guard::deadline);
+        let deadline = guard.core.as_ref().and_then(Guard::deadline);
         let Some(deadline) = deadline.filter(|_| guard.alive) else {
             return;
         };
-        let earliest = self.host(guard.site).clock.when(deadline).max(self.now);
-        if earliest < guard.wake_at {
+        let (site, now) = (guard.site, self.clock(guard.site));
+        if deadline <= now {
+            let by = now.since(deadline);
+            self.fail("deadline", format!("of the guard of {site}, {by:?} ago"));
+        }
+        let earliest = self.host(site).clock.when(deadline).max(self.now);
+        if earliest < self.guards[id].wake_at {
             let at = earliest + self.late();
             self.guards[id].wake_at = at;
             self.at(at, Happening::Guard(id, GuardEvent::Due));
         }
     }
 
-    /// Takes in all that the agent has said, then whoever wants to be let in.
-    fn read_mail(&mut self, id: usize) {
-        let mut callers = Vec::new();
-        while self.guards[id].alive {
-            let Some(word) = self.guards[id].mail.pop_front() else {
-                break;
-            };
-            match word {
-                Word::Call(life) => callers.push((life, false)),
-                Word::Gone(life) if self.guards[id].agent == Some(life) => {
-                    self.guards[id].agent = None;
-                    self.guard_hears(id, News::AgentGone);
-                }
-                Word::Gone(life) => {
-                    let caller = callers.iter_mut().find(|(caller, _)| *caller == life);
-                    if let Some((_, gone)) = caller {
-                        *gone = true;
-                    }
-                }
-                Word::SetUp => self.set_up(id),
-                Word::Watch(watch, under) => {
-                    self.guards[id].under = under;
-                    self.guards[id].told = true;
-                    self.guard_hears(id, News::Told(watch));
-                }
-                Word::Group(command, process) => {
-                    self.guards[id].left[command as usize] = Some(process);
-                }
-                // One that was seen to end was quick.
-                Word::StopBegins if self.guards[id].left[Command::Stop as usize].is_none() => {}
-                Word::StopBegins => self.guard_hears(id, News::AgentsStopBegan),
-                Word::KillService => self.cage_kill(self.guards[id].site),
-                Word::GivenUp => {
-                    self.guards[id].given_up = true;
-                    self.guard_hears(id, News::GivenUp);
-                }
-            }
-        }
-        for (life, gone) in callers {
-            self.let_in(id, life);
-            if gone && self.guards[id].agent == Some(life) {
-                self.guards[id].agent = None;
-                self.guard_hears(id, News::AgentGone);
-            }
-        }
-    }
-
-    /// It is set up by its agent, at first or by another life of it.
-    fn set_up(&mut self, id: usize) {
-        let site = self.guards[id].site;
-        let setup = &self.sc.sites[site];
-        let Some(mind) = &mut self.guards[id].mind else {
-            return;
-        };
-        mind.set_up(setup.timing, setup.resort, setup.device.is_some());
-        self.greet(id);
-    }
-
-    fn let_in(&mut self, id: usize, life: usize) {
-        if self.guards[id].agent.is_some() || !self.guards[id].alive {
-            return self.say(id, life, Says::Ended);
-        }
-        self.guards[id].agent = Some(life);
-        self.guards[id].served.push(life);
-        self.guard_hears(id, News::AgentBack);
-        self.greet(id);
-    }
-
-    /// Says what is watched here, with the start that dies.
-    fn greet(&mut self, id: usize) {
-        let Some(mind) = &self.guards[id].mind else {
-            return;
-        };
-        let watch = mind.watch();
-        let start = match self.guards[id].dying {
-            Dying::Start(start) => Some(start),
-            Dying::Nobody | Dying::Said => None,
-        };
-        let says = if mind.acting() {
-            Says::Acting(watch)
-        } else {
-            Says::Ready(watch, Box::new(self.guards[id].under.clone()), start)
-        };
-        self.answer(id, says);
-    }
-
-    fn answer(&mut self, id: usize, says: Says) {
-        if let Some(life) = self.guards[id].agent {
-            self.say(id, life, says);
-        }
-    }
-
-    fn guard_reaps(&mut self, id: usize, process: usize) {
-        let command = self.processes[process].command;
-        let at = usize::from(command == Command::LastResort);
-        if self.guards[id].stages[at] != Some(process) {
-            return;
-        }
-        self.guards[id].stages[at] = None;
-        let killed = std::mem::take(&mut self.guards[id].killed[at]);
-        let outcome = self.outcome(process, killed);
-        if command == Command::Stop && outcome == Outcome::Succeeded {
-            self.sites[self.guards[id].site].stopped = true;
-        }
-        self.guard_hears(id, News::Ended(command, outcome));
-    }
-
-    /// Turns the mind and does what it wants.
-    pub fn guard_hears(&mut self, id: usize, news: News) {
-        let now = self.clock(self.guards[id].site);
-        let Some(mind) = &mut self.guards[id].mind else {
-            return;
-        };
-        let mut acts = mind.turn(news, now);
-        for act in acts.drain(..) {
-            if !self.guards[id].alive {
-                break;
-            }
-            self.act(id, act, now);
-        }
-        if let Some(mind) = &mut self.guards[id].mind {
-            mind.done(acts);
-        }
-    }
-
-    fn act(&mut self, id: usize, act: Act, now: Instant) {
-        let site = self.guards[id].site;
-        match act {
-            // One that a guard before left running does not run any more then.
-            Act::Try => self.hosts[self.sc.sites[site].host].device = None,
-            Act::Arm => self.arm_device(id),
-            Act::Kick => {
-                let at = self.now;
-                if let Some(device) = self.device_of(id) {
-                    device.kicked_at = at;
-                }
-            }
-            Act::Disarm => {
-                if self.device_of(id).is_some() {
-                    self.hosts[self.sc.sites[site].host].device = None;
-                    if let Some(mind) = &mut self.guards[id].mind {
-                        mind.disarmed();
-                    }
-                }
-            }
-            Act::SayArmed => self.answer(id, Says::Armed),
-            Act::SayUnfit(_) => self.answer(id, Says::Unfit),
-            Act::KillAgent => {
-                if let Some(life) = self.guards[id].agent {
-                    self.on_kill(id, now);
-                    self.count(Sometimes::SilentAgentKilled);
-                    self.end_life(life);
-                }
-            }
-            Act::KillLeft => {
-                if self.guards[id].dying == Dying::Said {
-                    self.guards[id].dying = Dying::Nobody;
-                }
-                for command in Command::ALL {
-                    let Some(process) = self.guards[id].left[command as usize].take() else {
-                        continue;
-                    };
-                    self.kill_process(process);
-                    if command == Command::Start && self.processes[process].alive {
-                        self.guards[id].dying = Dying::Start(process);
-                    }
-                }
-            }
-            Act::KillService => self.cage_kill(site),
-            Act::Run(command, deadline) => self.guard_runs(id, command, deadline),
-            Act::Kill(command) => {
-                let at = usize::from(command == Command::LastResort);
-                self.guards[id].killed[at] = self.guards[id].stages[at].is_some();
-                if let Some(process) = self.guards[id].stages[at] {
-                    self.kill_process(process);
-                }
-            }
-            Act::Say(_, text) => {
-                if text == MAY_STILL_RUN {
-                    self.check_late(site);
-                }
-                self.note(Some(site), || text);
-            }
-            Act::Leave => {
-                self.on_leave(id);
-                self.kill_guard(id);
-            }
-        }
-    }
-
-    /// A word that is there to be read speaks for the agent.
-    fn on_kill(&mut self, id: usize, now: Instant) {
-        let site = self.guards[id].site;
-        let words = self.guards[id].mail.iter().rev();
-        let last = words.filter_map(|word| match word {
-            Word::Watch(watch, _) => Some(*watch),
-            _ => None,
-        });
-        if let Some(Watch::MayRun(fence)) = last.take(1).next()
-            && fence.act_at > now
-        {
-            self.fail(
-                "needless",
-                format!("the guard of {site} kills an agent that renewed"),
-            );
-        }
-    }
-
-    fn guard_runs(&mut self, id: usize, command: Command, deadline: Instant) {
-        let site = self.guards[id].site;
-        let at = usize::from(command == Command::LastResort);
-        if self.guards[id].stages[at].is_some() {
-            self.fail("twice", format!("the guard runs {} twice", command.name()));
-        }
-        self.count(Sometimes::GuardActed);
-        self.guards[id].killed[at] = false;
-        self.guards[id].tried |= self.sites[site].starts.is_empty();
-        let process = self.run_command(site, command, Owner::Guard(id), deadline);
-        self.note(Some(site), || format!("the guard runs {}", command.name()));
-        self.guards[id].stages[at] = Some(process);
-        // Another life of the agent may wait.
-        if let Some(watch) = self.guards[id].mind.as_ref().map(Guard::watch) {
-            self.answer(id, Says::Acting(watch));
-        }
-    }
-
-    /// The process is gone, whatever ended it. A device that it had open runs on.
+    /// The process is gone, whatever ended it. Its commands run on, and so does a device that
+    /// it had open.
     pub fn kill_guard(&mut self, id: usize) {
         let guard = &mut self.guards[id];
         if !guard.alive {
@@ -459,42 +452,37 @@ impl World<'_> {
         }
         guard.alive = false;
         guard.held.clear();
-        let (site, agent) = (guard.site, guard.agent);
-        let mail = std::mem::take(&mut guard.mail);
+        let site = guard.site;
+        let lines: Vec<usize> = guard.backlog.drain(..).chain(guard.line.take()).collect();
+        let tasks = std::mem::replace(&mut guard.tasks, [const { None }; 4]);
         self.sites[site].guards.retain(|alive| *alive != id);
-        let at = self.now;
-        if let Some(device) = self.device_of(id) {
-            // The kernel kicks it once more.
-            device.again_at = at;
+        self.forsake_device(id);
+        for line in lines {
+            self.write_to_agent(line, None);
         }
-        if let Some(life) = agent {
-            self.say(id, life, Says::Ended);
+        // A command that waits for its guard ends with it.
+        for process in tasks.into_iter().flatten().filter_map(|task| task.process) {
+            if !self.processes[process].begun {
+                self.end_process(process);
+            }
         }
-        for word in mail {
-            if let Word::Call(life) = word {
-                self.say(id, life, Says::Ended);
+        if self.sites[site].guard_lock == Some(id) {
+            self.sites[site].guard_lock = None;
+            for heir in self.sites[site].guards.clone() {
+                let wait = self.late();
+                self.after(wait, Happening::Guard(heir, GuardEvent::Locked));
             }
         }
         self.look_after(site);
     }
 
-    /// Whether some guard was told of what a life of its agent runs.
-    pub fn guard_knows(&self, life: usize) -> bool {
-        let mut guards = self.guards.iter();
-        guards.any(|guard| guard.alive && guard.served.contains(&life))
-    }
-
-    /// Whether some guard of this site is there and can act.
+    /// Whether some guard of this site is there, can act, and knows what is to become of the
+    /// service.
     pub fn guard_is_well(&self, site: usize) -> bool {
-        let mut guards = self.sites[site].guards.iter();
-        guards.any(|id| !self.guards[*id].stopped)
-    }
-
-    pub fn cage_kill(&mut self, site: usize) {
-        let wait = self.late();
-        if self.sc.sites[site].cages {
-            self.sites[site].killed_at = self.now + wait;
-            self.after(wait, Happening::Caged(site));
-        }
+        let well = |id: &usize| {
+            let guard = &self.guards[*id];
+            !guard.stopped && guard.told && guard.core.is_some()
+        };
+        !self.host(site).asleep && self.sites[site].guards.iter().any(well)
     }
 }

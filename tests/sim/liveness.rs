@@ -4,12 +4,14 @@
 //!
 //! 1. what hangs is killed when its deadline comes: T + stop budget, and R until stop
 //!    is run again; a supervisor or a guard needs a second to be there again;
-//! 2. a store that was out of reach is opened again: at most 2 s for an attempt that
-//!    is under way, 1 s of pause, and as much again for the answer;
-//! 3. a late request may still be applied: 3 T after it was sent;
-//! 4. a stop stroke is over and the key was read: T + stop budget + 2 R;
-//! 5. the takeover wait T (1 + e), the check and the take: 2 R;
-//! 6. the confirmation C·R, and the first stroke with its check and renewal: 2 R.
+//! 2. a guard that does not answer is told something every T, and killed when it has not
+//!    answered for R or half a second, twice if the guard before it is in the way;
+//! 3. a store that was out of reach is opened again: an attempt that is under way, a
+//!    pause, and as much again for the answer;
+//! 4. a late request may still be applied: 3 T after it was sent;
+//! 5. a stop stroke is over and the key was read: T + stop budget + 2 R;
+//! 6. the takeover wait T (1 + e), the check and the take: 2 R;
+//! 7. the confirmation C·R, and the first stroke with its check and renewal: 2 R.
 //!
 //! T, C·R and R are the longest of all agents: they bind each other.
 
@@ -35,11 +37,31 @@ impl World<'_> {
             let states: Vec<&str> = self.sites.iter().map(|site| self.state_of(site)).collect();
             self.fail("liveness", format!("up: {up:?}, states {states:?}"));
         }
+        for site in 0..self.sites.len() {
+            let state = self.state_of(&self.sites[site]);
+            let idle = !matches!(state, "active" | "standby" | "none");
+            if idle && !self.sc.sites[site].plain {
+                self.fail("liveness", format!("{site} does not stand by: {state}"));
+            }
+        }
     }
 
-    fn state_of(&self, site: &Site) -> &'static str {
-        match site.life {
-            Some(life) if self.lives[life].alive => self.lives[life].state,
+    /// Nothing is started or stopped any more.
+    pub fn expect_calm(&mut self) {
+        let changes = (self.births, self.changes);
+        if self
+            .calm_since
+            .replace(changes)
+            .is_some_and(|before| before != changes)
+        {
+            let text = format!("agents and guards begun, services moved: {changes:?}");
+            self.fail("loop", text);
+        }
+    }
+
+    pub fn state_of(&self, site: &Site) -> &'static str {
+        match site.agent {
+            Some(agent) if self.agents[agent].alive => self.agents[agent].state,
             Some(_) => "dead",
             None => "none",
         }
@@ -48,7 +70,7 @@ impl World<'_> {
     /// Nothing goes wrong any more, and exactly one must be active in time.
     pub fn expect_one(&mut self) {
         let bound = liveness_bound(self.sc);
-        let again = longest(self.sc, |timing| timing.renewal()) * 2;
+        let again = longest(self.sc, |timing| timing.lock_time()) * 2;
         // Most runs are cut short when they have settled: what comes then is known.
         if !self.chance.chance(100) {
             self.after(again, Happening::Settle);
@@ -91,12 +113,13 @@ fn liveness_bound(sc: &Scenario) -> u64 {
     let grace = longest(sc, |timing| timing.confirmation());
     let wait = longest(sc, |timing| timing.takeover_wait(timing.lock_time()));
     let hung = t + budget + r + 1000 * MS;
-    let reopened = 2 * (2000 + 1000) * MS;
+    let silent = t + 2 * (r.max(500 * MS) + 1000 * MS);
+    let reopened = 2 * (sc.open_within + sc.reopen);
     let late = 3 * t;
     let stroke = t + budget + 2 * r;
     let take = wait + 2 * r;
     let start = grace + 2 * r;
-    let shown = hung + reopened + late + stroke + take + start;
+    let shown = hung + silent + reopened + late + stroke + take + start;
     // By the slowest clock.
     let slowest = 1_000_000 - u128::from(sc.drift_ppm);
     (u128::from(shown) * 1_000_000 / slowest) as u64

@@ -15,16 +15,21 @@ macro_rules! listed {
 }
 
 pub mod agent;
+pub mod agent_event;
 pub mod campaign;
+pub mod checks;
+pub mod client;
 pub mod clock;
+pub mod commands;
 pub mod counters;
 pub mod device;
+pub mod excuse;
 pub mod faults;
 pub mod guard;
+pub mod instance;
 pub mod lanes;
-pub mod life;
 pub mod liveness;
-pub mod nursery;
+pub mod needless;
 pub mod oracle;
 pub mod plain;
 pub mod process;

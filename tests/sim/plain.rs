@@ -116,7 +116,7 @@ impl World<'_> {
             plain.seen = Some(key_state.revision.0);
             plain.since = self.now;
         }
-        let blank = match &key_state.found {
+        let blank = match &key_state.value {
             KeyValue::Absent | KeyValue::Marker => true,
             KeyValue::Record(record) => record.token.is_empty(),
         };

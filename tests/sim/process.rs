@@ -9,19 +9,18 @@ use std::time::Duration;
 use putex::core::command::{Command, Outcome};
 use putex::core::time::Instant;
 
-use super::agent::{Life, LifeEvent};
+use super::agent::AgentEvent;
 use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
-use super::guard::{Dying, GuardEvent};
-use super::nursery::Spawning;
+use super::guard::GuardEvent;
 use super::scenario::Step;
 use super::world::{Happening, World};
 
 /// Who runs a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    Life(usize),
+    Agent(usize),
     Guard(usize),
 }
 
@@ -30,18 +29,31 @@ pub enum Owner {
 pub struct Process {
     pub site: usize,
     pub command: Command,
-    pub owner: Owner,
+    owner: Owner,
     pub alive: bool,
-    /// A start that nobody was left to know of: what it does is nobody's fault.
-    pub stray: bool,
+    /// When it began; until then it waits.
+    began_at: True,
+    pub begun: bool,
+    /// A process that start left behind, out of its process group.
+    pub escaped: bool,
     /// When it was killed, if it was.
     pub dying: Option<True>,
     /// The kernel cannot end it at once, but then.
     stuck: Option<True>,
     /// What it is still to do to the service: true for up.
-    effect: Option<bool>,
+    pub effect: Option<bool>,
+    /// So long after its end a process that it left behind brings the service up.
+    pub escape: Option<u64>,
+    /// A start was alive when it began.
+    beside_start: bool,
     succeeds: bool,
     hangs: bool,
+}
+
+impl Process {
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +67,7 @@ pub enum ProcessEvent {
 }
 
 /// How long it takes the kernel, at the longest, to end a start that was killed, as a rule
-/// and seldom: then a life that waits for its guard would think that this hangs.
+/// and seldom.
 const STUCK_MAX: u64 = 300 * MS;
 const STUCK_LONG: u64 = 10_000 * MS;
 
@@ -67,48 +79,79 @@ struct Fate {
 }
 
 impl World<'_> {
-    /// Runs a command that is to be killed at `deadline`.
-    pub fn run_command(
-        &mut self,
-        site: usize,
-        command: Command,
-        owner: Owner,
-        deadline: Instant,
-    ) -> usize {
-        let left = self.host(site).clock.when(deadline);
-        let left = left.saturating_sub(self.now);
-        let fate = match command {
-            Command::Check => self.check_fate(site),
-            Command::Start => self.start_fate(site),
-            Command::Stop => self.stop_fate(site, left),
-            Command::LastResort => self.resort_fate(site),
-        };
+    /// A process that waits until it may begin.
+    pub fn new_process(&mut self, site: usize, command: Command, owner: Owner) -> usize {
         let id = self.processes.len();
         self.processes.push(Process {
             site,
             command,
             owner,
             alive: true,
-            stray: false,
+            began_at: self.now,
+            begun: false,
+            escaped: false,
             dying: None,
             stuck: None,
-            effect: fate.effect.map(|(_, up)| up),
-            succeeds: fate.succeeds,
-            hangs: fate.end.is_none(),
+            effect: None,
+            escape: None,
+            beside_start: false,
+            succeeds: false,
+            hangs: false,
         });
+        id
+    }
+
+    /// Lets a command begin that is to be killed at `deadline`.
+    pub fn begin_process(&mut self, id: usize, deadline: Instant) {
+        let Process {
+            site,
+            command,
+            dying,
+            ..
+        } = self.processes[id];
+        if dying.is_some() {
+            return;
+        }
+        let left = self.host(site).clock.when(deadline);
+        let left = left.saturating_sub(self.now);
+        let beside = !self.sites[site].starts.is_empty();
+        let fate = match command {
+            Command::Check => self.check_fate(site),
+            Command::Start => self.start_fate(site),
+            Command::Stop => self.stop_fate(site, left),
+            Command::LastResort => self.resort_fate(site),
+        };
+        let mut escape = None;
+        if command == Command::Start && self.strikes(Kind::StartEscape) {
+            let t = nanos(self.sc.sites[site].timing.lock_time());
+            escape = Some(self.dice(Kind::StartEscape).below(t));
+        }
+        let process = &mut self.processes[id];
+        process.begun = true;
+        process.began_at = self.now;
+        process.effect = fate.effect.map(|(_, up)| up);
+        process.escape = escape;
+        process.beside_start = beside;
+        process.succeeds = fate.succeeds;
+        process.hangs = fate.end.is_none();
         if let Some((wait, _)) = fate.effect {
             self.after(wait, Happening::Process(id, ProcessEvent::Effect));
         }
         if let Some(wait) = fate.end {
             self.after(wait, Happening::Process(id, ProcessEvent::End));
         }
-        if command == Command::Start {
-            self.sites[site].starts.push(id);
-            self.step(Step::Start);
-        } else if command == Command::Stop {
-            self.step(Step::Stop);
+        match command {
+            Command::Start => {
+                self.sites[site].starts.push(id);
+                self.step(Step::Start);
+            }
+            Command::Stop => {
+                self.sites[site].stop_began_at = self.now;
+                self.step(Step::Stop);
+            }
+            Command::LastResort => self.sites[site].stop_began_at = self.now,
+            Command::Check => {}
         }
-        id
     }
 
     fn check_fate(&mut self, site: usize) -> Fate {
@@ -159,9 +202,7 @@ impl World<'_> {
     /// A stop that keeps to the rules ends before its deadline, of which it is told.
     fn stop_fate(&mut self, site: usize, left: u64) -> Fate {
         if self.strikes(Kind::StopLie) {
-            if self.sites[site].up {
-                self.sites[site].excuse.lied = true;
-            }
+            self.sites[site].excuse.lied |= self.sites[site].up;
             return Fate {
                 effect: None,
                 end: Some(MS),
@@ -170,10 +211,7 @@ impl World<'_> {
         }
         let hangs = self.strikes(Kind::StopHang);
         if hangs || self.strikes(Kind::StopFail) {
-            if self.sites[site].up {
-                self.sites[site].excuse.stop_failed = true;
-                self.sites[site].excuse.unaided |= !self.guard_is_well(site);
-            }
+            self.stop_fails(site, Command::Stop);
             let works = self.chance.chance(200);
             let end = self.chance.between(MS / 2, 5 * MS);
             return Fate {
@@ -204,8 +242,7 @@ impl World<'_> {
     fn resort_fate(&mut self, site: usize) -> Fate {
         self.count(Sometimes::LastResort);
         if self.strikes(Kind::ResortFail) {
-            self.sites[site].excuse.unaided = true;
-            self.sites[site].excuse.stop_failed = true;
+            self.stop_fails(site, Command::LastResort);
             let hangs = self.chance.chance(500);
             return Fate {
                 effect: None,
@@ -225,17 +262,11 @@ impl World<'_> {
         match event {
             ProcessEvent::Effect => match self.processes[id].effect.take() {
                 Some(true) => {
-                    // After one that dies so late that stop has no time, it is run again, or
-                    // the last resort is.
-                    let by = self.dead_by(process.site).unwrap_or(0);
-                    let timing = self.sc.sites[process.site].timing;
-                    let turn = nanos(timing.renewal() + timing.confirmation());
-                    let late = process.stuck.filter(|died| died + 20 * MS > by);
-                    let excuse = &mut self.sites[process.site].excuse;
-                    excuse.unwatched |= process.stray;
-                    excuse.stray |= process.stray;
-                    excuse.until = excuse.until.max(late.map_or(0, |died| died + 4 * turn));
+                    self.on_start_works(&process);
                     self.service_up(process.site);
+                    if process.escaped {
+                        self.proceed(id, ProcessEvent::Die);
+                    }
                 }
                 Some(false) => self.service_down(process.site),
                 None => {}
@@ -244,13 +275,8 @@ impl World<'_> {
                 if event == ProcessEvent::End {
                     // What was to happen in a sleep of its host happens soon after that.
                     self.proceed(id, ProcessEvent::Effect);
+                    self.on_end(&process);
                 }
-                self.processes[id].alive = false;
-                self.sites[process.site].starts.retain(|start| *start != id);
-                if process.command == Command::Start && process.dying.is_some() {
-                    self.sites[process.site].start_died_at = self.now;
-                }
-                let wait = self.late();
                 let (command, site) = (process.command, process.site);
                 self.note(Some(site), || {
                     let how = match event {
@@ -260,34 +286,79 @@ impl World<'_> {
                     };
                     format!("{} {how}", command.name())
                 });
-                let what = match process.owner {
-                    Owner::Life(life) => {
-                        for guard in self.sites[site].guards.clone() {
-                            if command == Command::Stop
-                                || self.guards[guard].dying == Dying::Start(id)
-                            {
-                                self.after(wait, Happening::Guard(guard, GuardEvent::Look));
-                            }
-                        }
-                        // Another life waits for a start of the one before.
-                        let mut lives = self.sites.iter().filter_map(|site| site.life);
-                        let knows = |life: &Life| life.alive && life.sentinel.knows(id);
-                        let heir = lives.find(|life| knows(&self.lives[*life]));
-                        Happening::Life(heir.unwrap_or(life), LifeEvent::Exited(id))
-                    }
-                    Owner::Guard(guard) => Happening::Guard(guard, GuardEvent::Exited),
-                };
-                self.after(wait, what);
+                self.end_process(id);
+                self.tell_ended(id);
             }
         }
     }
 
-    /// Kills a command with all that belongs to it; that takes a moment.
+    fn on_end(&mut self, process: &Process) {
+        if process.command == Command::Stop && process.succeeds && process.dying.is_none() {
+            self.sites[process.site].stopped |= !process.beside_start;
+            self.step(Step::Stopped);
+        }
+    }
+
+    /// The process is gone. What it left behind goes on.
+    pub fn end_process(&mut self, id: usize) {
+        let Process { site, command, .. } = self.processes[id];
+        self.processes[id].alive = false;
+        self.sites[site].starts.retain(|start| *start != id);
+        self.sites[site].escaped.retain(|escaped| *escaped != id);
+        if command == Command::Start && self.processes[id].dying.is_some() {
+            self.sites[site].start_died_at = self.now;
+        }
+        if let Some(wait) = self.processes[id].escape.take() {
+            self.count(Sometimes::Escaped);
+            let left = self.processes.len();
+            self.processes.push(Process {
+                alive: true,
+                escaped: true,
+                dying: None,
+                stuck: None,
+                effect: Some(true),
+                ..self.processes[id].clone()
+            });
+            self.sites[site].escaped.push(left);
+            self.after(wait, Happening::Process(left, ProcessEvent::Effect));
+        }
+        self.tell_empty(site);
+    }
+
+    /// Tells whoever waits for the end of a process.
+    fn tell_ended(&mut self, id: usize) {
+        let Process {
+            site,
+            owner,
+            escaped,
+            ..
+        } = self.processes[id];
+        if escaped {
+            return;
+        }
+        let wait = self.late();
+        match owner {
+            Owner::Agent(agent) => {
+                self.after(wait, Happening::Agent(agent, AgentEvent::CheckEnded(id)));
+            }
+            Owner::Guard(guard) => {
+                let heirs = self.sites[site].guards.clone().into_iter();
+                let waits = |heir: &usize| self.guards[*heir].inherited == Some(id);
+                let all: Vec<usize> = heirs.filter(waits).chain([guard]).collect();
+                for guard in all {
+                    self.after(wait, Happening::Guard(guard, GuardEvent::Ended(id)));
+                }
+            }
+        }
+    }
+
+    /// Kills a command with its process group; that takes a moment.
     pub fn kill_process(&mut self, id: usize) {
         let Process {
             alive,
             dying,
             command,
+            escaped,
             ..
         } = self.processes[id];
         if !alive || dying.is_some() {
@@ -295,9 +366,9 @@ impl World<'_> {
         }
         self.processes[id].dying = Some(self.now);
         let mut wait = self.late();
-        if command == Command::Start {
+        if command == Command::Start && !escaped {
             self.count(Sometimes::StartKilled);
-            if self.strikes(Kind::StartStuck) {
+            if self.processes[id].begun && self.strikes(Kind::StartStuck) {
                 let long = self.chance.below(8) == 0;
                 let most = if long { STUCK_LONG } else { STUCK_MAX };
                 wait += self.chance.below(most);
@@ -317,67 +388,50 @@ impl World<'_> {
         }
     }
 
-    /// Commands work again: what hangs, ends.
+    /// Commands work again. A start that hangs has no deadline while the lock is renewed: it
+    /// ends. All others are killed in time.
     pub fn end_hanging(&mut self) {
         for id in 0..self.processes.len() {
             let process = &self.processes[id];
-            if process.alive && process.hangs {
+            if process.alive && process.hangs && process.command == Command::Start {
                 self.after(MS, Happening::Process(id, ProcessEvent::End));
             }
         }
     }
 
-    /// Of a start know the life that ran it and the guards that served that life, and
-    /// nobody else once they are dead.
-    pub fn stray_starts(&mut self, site: usize) {
-        for id in self.sites[site].starts.clone() {
-            if let Owner::Life(life) = self.processes[id].owner {
-                let known = self.lives[life].alive || self.guard_knows(life);
-                self.processes[id].stray |= !known;
-            }
-        }
+    /// A start brings the service up.
+    fn on_start_works(&mut self, process: &Process) {
+        let site = process.site;
+        // After a start that dies so late that stop has no time, stop is run again, or the last
+        // resort is.
+        let by = self.dead_by(site).unwrap_or(0);
+        let late = process.stuck.filter(|died| died + 20 * MS > by);
+        let turn = self.stop_turn(site);
+        let place = &mut self.sites[site];
+        let stopped = place.stop_began_at > process.began_at;
+        place.excuse.escaped |= process.escaped && stopped;
+        let until = &mut place.excuse.until;
+        *until = (*until).max(late.map_or(0, |died| died + turn));
     }
 
-    /// Nobody is left who could see to the starts that are under way on a site.
-    pub fn abandon_starts(&mut self, site: usize) {
-        for id in &self.sites[site].starts {
-            self.processes[*id].stray = true;
-        }
-        if let Some(id) = self.sites[site].life
-            && let Some(spawning) = &mut self.lives[id].spawning
-        {
-            spawning.stray = spawning.is_start();
-        }
-    }
-
-    /// Whether a start is under way that may yet bring the service up, for all that an agent
-    /// knows.
+    /// Whether a start is under way.
     pub fn starting(&self, site: usize) -> bool {
-        let mut starts = self.sites[site].starts.iter();
-        starts.any(|id| !self.processes[*id].stray)
+        !self.sites[site].starts.is_empty()
     }
 
     /// Whether the service is up, or may yet come up.
     pub fn may_run(&self, site: usize) -> bool {
-        let life = self.sites[site].life.map(|id| &self.lives[id]);
-        let spawning = life.and_then(|life| life.spawning.as_ref());
-        let spawning = spawning.is_some_and(Spawning::is_start);
-        self.sites[site].up || self.starting(site) || spawning
+        let place = &self.sites[site];
+        place.up || !place.starts.is_empty() || !place.escaped.is_empty()
     }
 
-    /// All that start left behind is killed, with the service in it.
-    pub fn kill_service(&mut self, site: usize) {
-        if !self.sc.sites[site].cages {
-            return;
-        }
-        for id in self.sites[site].starts.clone() {
-            self.kill_process(id);
-            // All that is in a control group is killed at once, and what that forks.
-            if self.processes[id].stuck.is_none() {
-                self.processes[id].effect = None;
-            }
-        }
-        self.service_down(site);
+    /// Returns how long it takes at most to bring a service down that is overdue, when stop
+    /// works: a stop that began beside a start is run again.
+    pub fn stop_turn(&self, site: usize) -> u64 {
+        let timing = self.sc.sites[site].timing;
+        let longest = timing.stop_budget().max(timing.renewal());
+        let turn = 2 * nanos(longest + Duration::from_millis(50));
+        turn * 5 / 4
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use putex::core::protocol::DeviceUse;
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout;
 
@@ -39,11 +40,14 @@ pub struct Site {
     pub token: String,
     pub timing: Timing,
     pub check: bool,
+    pub start_grace: Duration,
+    pub check_failures: u32,
     pub resort: bool,
     /// What start leaves behind can be killed by the kernel.
     pub cages: bool,
     /// Timeout of its watchdog device.
     pub device: Option<Duration>,
+    pub device_use: DeviceUse,
     /// It is an agent of putex 0.2.0.
     pub plain: bool,
     pub begins: True,
@@ -68,53 +72,70 @@ pub enum When {
     After(Step, u64, u64),
 }
 
-/// A step of an agent that a fault may follow at once.
+/// A step of an agent or a guard that a fault may follow at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A start that is not too late yet is about to begin.
-    Spawn,
     /// The agent has found that the service must go.
     Stopping,
     Write,
     Stored,
-    Start,
-    Stop,
-    Told,
-    Killed,
-    Booted,
     Applied,
-    /// A stop is about to begin, of which the guard was told.
-    SpawnStop,
+    /// The guard was told of a lock, or of its renewal.
+    Granted,
+    /// The guard was told to stop the service.
+    Ordered,
+    /// The guard has reported.
+    Reported,
+    /// A command was spawned and waits.
+    Spawned,
+    /// Start begins.
+    Start,
+    /// Stop begins.
+    Stop,
+    /// Stop has succeeded.
+    Stopped,
+    /// A command is killed.
+    Killed,
+    /// An agent begins.
+    Booted,
+    /// A guard begins.
+    Guarded,
 }
 
 impl Step {
     /// Returns how often it happens in a run, or more.
     const fn often(self) -> u64 {
         match self {
-            Step::Stopping | Step::Killed | Step::Booted | Step::SpawnStop => 8,
-            Step::Spawn
-            | Step::Write
+            Step::Stopping | Step::Killed | Step::Booted | Step::Guarded => 8,
+            Step::Write
             | Step::Stored
+            | Step::Applied
+            | Step::Granted
+            | Step::Ordered
+            | Step::Reported
+            | Step::Spawned
             | Step::Start
             | Step::Stop
-            | Step::Told
-            | Step::Applied => 40,
+            | Step::Stopped => 40,
         }
     }
 }
 
-pub const STEPS: [Step; 11] = [
-    Step::Spawn,
+pub const STEPS: [Step; 14] = [
     Step::Stopping,
     Step::Write,
     Step::Stored,
+    Step::Applied,
+    Step::Granted,
+    Step::Ordered,
+    Step::Reported,
+    Step::Spawned,
     Step::Start,
     Step::Stop,
-    Step::Told,
+    Step::Stopped,
     Step::Killed,
     Step::Booted,
-    Step::Applied,
-    Step::SpawnStop,
+    Step::Guarded,
 ];
 
 /// What stands under the key when the run begins.
@@ -143,6 +164,9 @@ pub struct Scenario {
     pub hop: u64,
     /// How soon a supervisor starts an agent again.
     pub restart: u64,
+    /// How long an agent tries to open the store, and waits before it tries again.
+    pub open_within: u64,
+    pub reopen: u64,
     /// From here on nothing goes wrong any more.
     pub quiet_at: True,
     /// No fault begins from here on.
@@ -199,6 +223,8 @@ impl Scenario {
             },
             hop: dice.pick(&[MS / 20, MS / 4, MS, 5 * MS]),
             restart: dice.pick(&[10 * MS, 50 * MS, 300 * MS, longest / 2, longest * 2]),
+            open_within: dice.pick(&[200 * MS, 1000 * MS, 2000 * MS]),
+            reopen: dice.pick(&[10 * MS, 100 * MS, 1000 * MS]),
             quiet_at,
             until,
             drift_ppm,
@@ -274,16 +300,25 @@ fn draw_site(dice: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> S
         shared
     };
     let device = watchdog_timeout::wanted_timeout(timing).ok();
+    let device = device.filter(|_| dice.chance(300));
+    let r = timing.renewal();
     Site {
         host: index,
         token: format!("t{index}"),
         timing,
         check: dice.chance(600),
+        start_grace: dice.pick(&[Duration::ZERO, Duration::ZERO, r, 5 * r]),
+        check_failures: dice.pick(&[1, 1, 2, 3]),
         resort: dice.chance(300),
         cages: dice.chance(300),
-        device: device.filter(|_| dice.chance(300)),
+        device,
+        device_use: match dice.below(3) {
+            0 if device.is_some() => DeviceUse::Required,
+            _ if device.is_some() || dice.chance(200) => DeviceUse::Optional,
+            _ => DeviceUse::None,
+        },
         plain: false,
-        begins: dice.below(2 * nanos(timing.renewal())),
+        begins: dice.below(2 * nanos(r)),
     }
 }
 
@@ -293,17 +328,11 @@ fn arrange(sites: &mut [Site], kinds: Kinds, store: store::Kind) {
         for site in sites.iter_mut() {
             site.host = 0;
             site.device = None;
+            site.device_use = DeviceUse::None;
         }
-    }
-    if kinds.has(Kind::Twins) {
+    } else if kinds.has(Kind::Twins) {
+        // Two of one host would be one identity.
         sites[1].token = sites[0].token.clone();
-    }
-    if kinds.has(Kind::Doubles) {
-        sites[1].token = sites[0].token.clone();
-        sites[1].host = sites[0].host;
-        for site in sites.iter_mut() {
-            site.device = None;
-        }
     }
     if kinds.has(Kind::Plain) && store == store::Kind::Nats {
         let last = sites.len() - 1;

@@ -18,7 +18,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub revision: u64,
-    pub found: KeyValue,
+    pub value: KeyValue,
     pub at: True,
 }
 
@@ -28,12 +28,12 @@ pub struct Loss {
     pub at: True,
     /// Highest revision that was given before: numbers up to it are given again.
     pub lost_to: u64,
-    /// Lives of agents that had been shown something of what was lost, and up to
+    /// Agents that had been shown something of what was lost, and up to
     /// which revision: they must notice.
     pub informed: Vec<(usize, u64)>,
     /// All was lost.
     pub all: bool,
-    /// Lives that had looked at the bucket and seen nothing stand there.
+    /// Agents that had looked at the bucket and seen nothing stand there.
     pub watching: Vec<usize>,
     /// One that could not know has taken the lock since: who follows it cannot know
     /// either.
@@ -41,17 +41,17 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Whether a life must notice. That nothing stands in a bucket is no news to one
+    /// Whether an agent must notice. That nothing stands in a bucket is no news to one
     /// that began later: it waits as if something had stood there.
-    pub fn may_be_known_to(&self, life: usize, revision: u64) -> bool {
-        let later = self.all && revision == 0 && !self.watching.contains(&life);
-        later || self.is_known_to(life, revision)
+    pub fn may_be_known_to(&self, agent: usize, revision: u64) -> bool {
+        let later = self.all && revision == 0 && !self.watching.contains(&agent);
+        later || self.is_known_to(agent, revision)
     }
 
-    /// Whether a life was shown something of it, at `revision` or later.
-    pub fn is_known_to(&self, life: usize, revision: u64) -> bool {
+    /// Whether an agent was shown something of it, at `revision` or later.
+    pub fn is_known_to(&self, agent: usize, revision: u64) -> bool {
         let mut informed = self.informed.iter();
-        informed.any(|(id, known)| *id == life && *known >= revision)
+        informed.any(|(id, known)| *id == agent && *known >= revision)
     }
 }
 
@@ -82,8 +82,8 @@ impl Store {
             epoch: 1,
             log: Vec::new(),
         };
-        if let Some(found) = first {
-            store.put(found, 0);
+        if let Some(value) = first {
+            store.put(value, 0);
         }
         store
     }
@@ -120,11 +120,11 @@ impl Store {
     }
 
     /// Stores whatever stood there before: what a person does by hand.
-    pub fn put(&mut self, found: KeyValue, now: True) -> u64 {
+    pub fn put(&mut self, value: KeyValue, now: True) -> u64 {
         self.last += 1;
         self.log.push(Entry {
             revision: self.last,
-            found,
+            value,
             at: now,
         });
         self.last
@@ -159,11 +159,11 @@ fn key_state(entry: Option<&Entry>) -> KeyState {
     match entry {
         Some(entry) => KeyState {
             revision: Revision(entry.revision),
-            found: entry.found.clone(),
+            value: entry.value.clone(),
         },
         None => KeyState {
             revision: Revision(0),
-            found: KeyValue::Absent,
+            value: KeyValue::Absent,
         },
     }
 }

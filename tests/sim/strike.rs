@@ -3,7 +3,7 @@
 use putex::core::event::Event;
 use putex::core::record::{KeyValue, Record};
 
-use super::clock::{MS, nanos};
+use super::clock::MS;
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::scenario::Fault;
@@ -33,7 +33,9 @@ impl World<'_> {
 
     /// Lets a fault begin; says whether it has an end.
     fn strike(&mut self, kind: Kind, site: usize) -> bool {
-        if self.sc.sites[site].plain && matches!(kind, Kind::Suspend | Kind::PowerLoss) {
+        if self.sc.sites[site].plain
+            && matches!(kind, Kind::Suspend | Kind::PowerLoss | Kind::Finish)
+        {
             return false;
         }
         match kind {
@@ -43,6 +45,11 @@ impl World<'_> {
                 self.crash_guard(site);
                 self.crash_agent(site);
             }
+            Kind::Finish => {
+                self.crash_guard(site);
+                self.crash_agent(site);
+                self.spawn_guard(site, true);
+            }
             Kind::PauseAgent | Kind::PauseGuard | Kind::PauseBoth => {
                 self.pause(kind, site);
                 return true;
@@ -50,18 +57,22 @@ impl World<'_> {
             Kind::Suspend => {
                 let host = self.sc.sites[site].host;
                 self.hosts[host].asleep = true;
-                for place in &mut self.sites {
-                    place.lost_at = None;
-                }
                 self.show_sleep(host, true);
+                self.look_after_host(host);
                 return true;
             }
             Kind::PowerLoss => self.power_loss(self.sc.sites[site].host),
             Kind::Sigterm => {
-                if let Some(id) = self.sites[site].life.filter(|id| self.lives[*id].alive) {
+                if let Some(id) = self.living(site) {
                     self.tell(id, Event::Shutdown("SIGTERM"));
                 }
             }
+            Kind::Upgrade => {
+                if let Some(id) = self.living(site) {
+                    self.tell(id, Event::Upgrade);
+                }
+            }
+            Kind::SecondAgent => self.spawn_agent(site),
             Kind::Cut | Kind::CutOut | Kind::CutIn => {
                 self.sites[site].cut_out += u32::from(kind != Kind::CutIn);
                 self.sites[site].cut_in += u32::from(kind != Kind::CutOut);
@@ -121,15 +132,21 @@ impl World<'_> {
         }
     }
 
-    fn put(&mut self, found: KeyValue) {
+    fn put(&mut self, value: KeyValue) {
         self.hands.push(self.now);
-        let revision = self.store.put(found, self.now);
+        let revision = self.store.put(value, self.now);
         self.hint_all(revision);
     }
 
+    /// Returns the agent of a site, if it lives.
+    fn living(&self, site: usize) -> Option<usize> {
+        let agent = self.sites[site].agent;
+        agent.filter(|id| self.agents[*id].alive && self.agents[*id].pump.is_some())
+    }
+
     fn crash_agent(&mut self, site: usize) {
-        if let Some(id) = self.sites[site].life {
-            self.end_life(id);
+        if let Some(id) = self.sites[site].agent {
+            self.end_agent(id);
         }
     }
 
@@ -141,14 +158,9 @@ impl World<'_> {
 
     fn pause(&mut self, kind: Kind, site: usize) {
         if kind != Kind::PauseGuard
-            && let Some(id) = self.sites[site].life
-            && self.lives[id].alive
+            && let Some(id) = self.living(site)
         {
-            self.lives[id].stopped = true;
-            let place = &mut self.sites[site];
-            place.lost_at = None;
-            // What is left to be done then is its own last resort.
-            place.excuse.unaided |= place.excuse.late;
+            self.agents[id].stopped = true;
             self.show(site, "paused");
         }
         if kind != Kind::PauseAgent {
@@ -161,13 +173,14 @@ impl World<'_> {
 
     fn resume(&mut self, kind: Kind, site: usize) {
         if kind != Kind::PauseGuard
-            && let Some(id) = self.sites[site].life
-            && self.lives[id].stopped
+            && let Some(id) = self.sites[site].agent
+            && self.agents[id].stopped
         {
-            self.lives[id].stopped = false;
-            let state = self.lives[id].state;
+            self.agents[id].stopped = false;
+            self.agents[id].well_since = self.now;
+            let state = self.agents[id].state;
             self.show(site, state);
-            self.release_life(id);
+            self.release_agent(id);
         }
         if kind != Kind::PauseAgent {
             for id in self.sites[site].guards.clone() {
@@ -178,6 +191,15 @@ impl World<'_> {
                         self.after(wait, Happening::Guard(id, event));
                     }
                 }
+            }
+            self.look_after(site);
+        }
+    }
+
+    fn look_after_host(&mut self, host: usize) {
+        for site in 0..self.sites.len() {
+            if self.sc.sites[site].host == host {
+                self.look_after(site);
             }
         }
     }
@@ -202,8 +224,7 @@ impl World<'_> {
         }
     }
 
-    /// A host goes on after its sleep: agent and guard look at the clock first, and
-    /// have what two stops in a row may take.
+    /// A host goes on after its sleep: agent and guard look at the clock first.
     fn wake_up(&mut self, host: usize) {
         if !self.hosts[host].asleep {
             return;
@@ -214,19 +235,15 @@ impl World<'_> {
             if self.sc.sites[site].host != host {
                 continue;
             }
-            let timing = self.sc.sites[site].timing;
-            let acked = self.sites[site].acked.unwrap_or(0);
-            let life = self.sites[site].life.map(|id| &self.lives[id]);
-            let stopping = life.is_some_and(|life| life.state == "stopping");
-            let late = self.now > acked + nanos(timing.validity()) / 2;
-            if self.may_run(site) && (late || stopping) {
-                let longest = 2 * self.stop_budget(site) + 100 * MS;
-                let until = self.now + longest * 5 / 4;
-                self.sites[site].excuse.until = until;
+            if let Some(id) = self.sites[site].agent {
+                self.agents[id].well_since = self.now;
+            }
+            if self.may_run(site) && self.lock_over(site).is_some_and(|over| self.now > over) {
                 self.count(Sometimes::SleptOverV);
             }
             self.after(MS, Happening::Spawn(site));
         }
+        self.look_after_host(host);
         self.release_host(host);
     }
 
@@ -234,8 +251,8 @@ impl World<'_> {
         for site in 0..self.sites.len() {
             if self.sc.sites[site].host == host {
                 let state = self.sites[site]
-                    .life
-                    .map_or("none", |id| self.lives[id].state);
+                    .agent
+                    .map_or("none", |id| self.agents[id].state);
                 self.show(site, if asleep { "asleep" } else { state });
             }
         }
@@ -248,11 +265,19 @@ impl World<'_> {
                 continue;
             }
             self.service_down(site);
-            self.sites[site].starts.clear();
-            self.crash_guard(site);
-            self.crash_agent(site);
+            let place = &mut self.sites[site];
+            place.starts.clear();
+            place.escaped.clear();
+            place.note = Default::default();
+            place.stopped = true;
             for process in &mut self.processes {
                 process.alive &= process.site != site;
+            }
+            self.crash_guard(site);
+            for id in 0..self.agents.len() {
+                if self.agents[id].site == site {
+                    self.end_agent(id);
+                }
             }
         }
         self.hosts[host].asleep = false;
@@ -260,7 +285,6 @@ impl World<'_> {
         let place = &mut self.hosts[host];
         place.boot += 1;
         place.clock.boot(now);
-        place.files.clear();
         place.device = None;
         place.held.clear();
     }
@@ -268,7 +292,16 @@ impl World<'_> {
     /// Nothing goes wrong any more; what went wrong is over.
     pub fn fall_quiet(&mut self) {
         for site in 0..self.sites.len() {
-            self.resume(Kind::PauseBoth, site);
+            // A guard that never goes on is killed by its agent.
+            let forever = self.chance.chance(300);
+            self.resume(
+                if forever {
+                    Kind::PauseAgent
+                } else {
+                    Kind::PauseBoth
+                },
+                site,
+            );
             let place = &mut self.sites[site];
             (place.cut_out, place.cut_in) = (0, 0);
             (place.rejected, place.unfit) = (0, 0);

@@ -1,5 +1,4 @@
-//! The store thread of an agent and its connection: what `src/agent/store_thread.rs` does,
-//! and what becomes of a request on its way.
+//! The store thread of an agent and its connection, and what becomes of a request on its way.
 //!
 //! Whether a request is lost, late, or answered with less than the truth is drawn
 //! when it is sent or when it arrives. A late one is applied when it arrives, also
@@ -13,20 +12,13 @@ use putex::core::event::{Event, Opened, Rejection, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::time::Instant;
 
-use super::agent::LifeEvent;
-use super::clock::{MS, True, nanos};
+use super::agent::AgentEvent;
+use super::clock::{True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::scenario::Step;
 use super::store;
 use super::world::{Happening, World};
-
-/// How long one attempt to open the store may take, how long a server may answer
-/// nothing before it is left, and the pauses between two attempts.
-const OPEN_WITHIN: Duration = Duration::from_secs(2);
-const LEAVE_AFTER: u64 = 2000 * MS;
-const REOPEN_MIN: u64 = 20 * MS;
-const REOPEN_MAX: u64 = 1000 * MS;
 
 /// What the pump asks of the store thread, and of which opening.
 #[derive(Debug)]
@@ -51,7 +43,7 @@ pub enum Ask {
 /// What travels to the store.
 #[derive(Debug)]
 pub struct Request {
-    life: usize,
+    agent: usize,
     link: u64,
     number: u64,
     what: What,
@@ -127,6 +119,11 @@ impl Link {
         self.pump_opening
     }
 
+    /// Whether a request is under way.
+    pub fn is_asked(&self) -> bool {
+        self.waiting.is_some() && self.open
+    }
+
     pub fn is_open(&self) -> bool {
         self.open
     }
@@ -138,17 +135,18 @@ impl Link {
 
 impl World<'_> {
     pub fn open(&mut self, id: usize) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         if link.open || link.waiting.is_some() {
             return;
         }
         link.link += 1;
-        let deadline = self.clock(self.lives[id].site).after(OPEN_WITHIN);
+        let within = Duration::from_nanos(self.sc.open_within);
+        let deadline = self.clock(self.agents[id].site).after(within);
         self.request(id, Waiting::Open, What::Open, deadline);
     }
 
     pub fn ask(&mut self, id: usize, asked: Asked) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         if !link.open || link.waiting.is_some() {
             return link.queue.push_back(asked);
         }
@@ -177,14 +175,14 @@ impl World<'_> {
     }
 
     fn request(&mut self, id: usize, waiting: Waiting, what: What, deadline: Instant) {
-        let site = self.lives[id].site;
-        let link = &mut self.lives[id].link;
+        let site = self.agents[id].site;
+        let link = &mut self.agents[id].link;
         link.requests += 1;
         let number = link.requests;
         link.waiting = Some((number, waiting));
         let link = link.link;
         let over = self.wake(site, deadline);
-        self.at(over, Happening::Life(id, LifeEvent::AskOver(number)));
+        self.at(over, Happening::Agent(id, AgentEvent::AskOver(number)));
         let mut wait = self.travel();
         let t = nanos(self.sc.sites[site].timing.lock_time());
         if self.strikes(Kind::SlowNet) {
@@ -200,7 +198,7 @@ impl World<'_> {
         let lost = self.sites[site].cut_out > 0 || self.strikes(Kind::LostRequest);
         if !lost {
             let request = Request {
-                life: id,
+                agent: id,
                 link,
                 number,
                 what,
@@ -214,15 +212,15 @@ impl World<'_> {
     /// A request reaches the store.
     pub fn arrive(&mut self, request: Request) {
         let Request {
-            life,
+            agent,
             link,
             number,
             what,
             sent,
             outlives,
         } = request;
-        let site = self.lives[life].site;
-        let current = self.lives[life].link.link == link && self.lives[life].alive;
+        let site = self.agents[agent].site;
+        let current = self.agents[agent].link.link == link && self.agents[agent].alive;
         if self.server_down > 0 || !(current || outlives) {
             return;
         }
@@ -232,7 +230,7 @@ impl World<'_> {
             What::Read | What::Write(..) if self.store.gone => Reply::NoBucket,
             What::Read => Reply::Read(self.read(Kind::StaleRead)),
             What::Write(expected, record) => {
-                Reply::Written(self.write(life, expected, record, sent))
+                Reply::Written(self.write(agent, expected, record, sent))
             }
         };
         if self.sites[site].cut_in > 0 || self.strikes(Kind::LostReply) {
@@ -243,8 +241,8 @@ impl World<'_> {
             let r = nanos(self.sc.sites[site].timing.renewal());
             wait += self.dice(Kind::SlowNet).below(r);
         }
-        let event = LifeEvent::Reply(number, Box::new(reply));
-        self.after(wait, Happening::Life(life, event));
+        let event = AgentEvent::Reply(number, Box::new(reply));
+        self.after(wait, Happening::Agent(agent, event));
     }
 
     fn opened(&mut self, site: usize) -> Opened {
@@ -287,7 +285,7 @@ impl World<'_> {
         self.store.current()
     }
 
-    fn write(&mut self, life: usize, expected: u64, record: Record, sent: True) -> Written {
+    fn write(&mut self, agent: usize, expected: u64, record: Record, sent: True) -> Written {
         if self.strikes(Kind::Denied) {
             return Written::Denied("full".to_owned());
         }
@@ -298,8 +296,8 @@ impl World<'_> {
         let (replaced, stood_since) = (self.store.current(), self.store.written_at());
         let written = self.store.write(expected, record, self.now);
         if let Ok(revision) = written {
-            self.on_replaced(life, &replaced, stood_since, sent);
-            self.on_stored(life, revision, sent);
+            self.on_replaced(agent, &replaced, stood_since, sent);
+            self.on_stored(agent, revision, sent);
             self.step(Step::Applied);
             self.hint_all(revision);
         }
@@ -315,8 +313,8 @@ impl World<'_> {
 
     /// Tells all who listen that the key has changed.
     pub fn hint_all(&mut self, revision: u64) {
-        for life in 0..self.lives.len() {
-            let other = &self.lives[life];
+        for agent in 0..self.agents.len() {
+            let other = &self.agents[agent];
             if !other.alive || !other.link.open || self.sites[other.site].cut_in > 0 {
                 continue;
             }
@@ -331,27 +329,27 @@ impl World<'_> {
             }
             let times = 1 + u64::from(self.strikes(Kind::HintTwice));
             for again in 0..times {
-                let event = LifeEvent::Hint(link, revision);
-                self.after(wait * (1 + again), Happening::Life(life, event));
+                let event = AgentEvent::Hint(link, revision);
+                self.after(wait * (1 + again), Happening::Agent(agent, event));
             }
         }
     }
 
     fn announce(&mut self, id: usize) {
         let notice = self.notice(id);
-        for life in 0..self.lives.len() {
-            let other = &self.lives[life];
-            if life == id || !other.alive || !other.link.open {
+        for agent in 0..self.agents.len() {
+            let other = &self.agents[agent];
+            if agent == id || !other.alive || !other.link.open {
                 continue;
             }
             let wait = self.travel();
-            let event = Box::new(Event::Twin(notice.clone()));
-            self.after(wait, Happening::Life(life, LifeEvent::Inbox(event)));
+            let event = AgentEvent::Noticed(Box::new(notice.clone()));
+            self.after(wait, Happening::Agent(agent, event));
         }
     }
 
     pub fn reply(&mut self, id: usize, number: u64, reply: Reply) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         let Some((_, waiting)) = link.waiting.filter(|(asked, _)| *asked == number) else {
             return;
         };
@@ -399,7 +397,7 @@ impl World<'_> {
 
     pub fn ask_over(&mut self, id: usize, number: u64) {
         let now = self.now;
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         let Some((_, waiting)) = link.waiting.filter(|(asked, _)| *asked == number) else {
             return;
         };
@@ -409,7 +407,7 @@ impl World<'_> {
         }
         let since = *link.unanswered.get_or_insert(now);
         self.unanswered(id, waiting, "timed out");
-        if now - since >= LEAVE_AFTER {
+        if now - since >= self.sc.open_within {
             return self.close(id, "nothing was answered");
         }
         self.next_ask(id);
@@ -417,7 +415,7 @@ impl World<'_> {
 
     /// An attempt to open failed; each new reason is told once.
     fn not_opened(&mut self, id: usize, why: &'static str, event: Event) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         if link.told != Some(why) {
             link.told = Some(why);
             self.tell(id, event);
@@ -426,15 +424,13 @@ impl World<'_> {
     }
 
     fn rest(&mut self, id: usize) {
-        let site = self.lives[id].site;
-        let pause = nanos(self.sc.sites[site].timing.renewal()) / 4;
-        let pause = pause.clamp(REOPEN_MIN, REOPEN_MAX) + self.late();
-        self.after(pause, Happening::Life(id, LifeEvent::OpenAgain));
+        let pause = self.sc.reopen + self.late();
+        self.after(pause, Happening::Agent(id, AgentEvent::OpenAgain));
     }
 
     /// The connection, if it is still that one, has ended.
     pub fn link_lost(&mut self, id: usize, number: u64) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         if !link.open || link.link != number {
             return;
         }
@@ -445,7 +441,7 @@ impl World<'_> {
     }
 
     fn close(&mut self, id: usize, why: &str) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         link.open = false;
         link.waiting = None;
         link.unanswered = None;
@@ -456,7 +452,7 @@ impl World<'_> {
     }
 
     pub fn hint(&mut self, id: usize, number: u64, revision: u64) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         if !link.open || link.link != number || revision <= link.seen {
             return;
         }
@@ -469,13 +465,13 @@ impl World<'_> {
 
     /// What waited while a request was under way.
     fn next_ask(&mut self, id: usize) {
-        let link = &mut self.lives[id].link;
+        let link = &mut self.agents[id].link;
         let hinted = std::mem::take(&mut link.hinted);
         if hinted > link.seen {
             self.tell(id, Event::Hint(Some(Revision(hinted))));
         }
-        while self.lives[id].link.waiting.is_none() && self.lives[id].link.open {
-            let Some(asked) = self.lives[id].link.queue.pop_front() else {
+        while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {
+            let Some(asked) = self.agents[id].link.queue.pop_front() else {
                 break;
             };
             self.ask(id, asked);
@@ -484,15 +480,15 @@ impl World<'_> {
 
     /// Breaks the connections of a site, or of all, at once or a little later.
     pub fn break_links(&mut self, site: Option<usize>, within: u64) {
-        for id in 0..self.lives.len() {
-            let life = &self.lives[id];
-            let meant = site.is_none_or(|site| life.site == site);
-            if !meant || !life.alive || !life.link.is_open() {
+        for id in 0..self.agents.len() {
+            let agent = &self.agents[id];
+            let meant = site.is_none_or(|site| agent.site == site);
+            if !meant || !agent.alive || !agent.link.is_open() {
                 continue;
             }
-            let number = life.link.number();
+            let number = agent.link.number();
             let wait = self.chance.below(within + 1);
-            self.after(wait, Happening::Life(id, LifeEvent::LinkLost(number)));
+            self.after(wait, Happening::Agent(id, AgentEvent::LinkLost(number)));
         }
     }
 }

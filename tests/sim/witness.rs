@@ -1,17 +1,17 @@
 //! What the oracles learn from what agents write, run, hear and say.
 
-use putex::core::command::{Command, Outcome, Run};
+use putex::core::command::{LockContext, Outcome};
 use putex::core::event::{Event, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
 
-use super::agent::Life;
+use super::agent::Agent;
 use super::clock::True;
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::store::Loss;
 use super::world::World;
 
-/// What a life writes.
+/// What an agent writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writing {
     nonce: u64,
@@ -26,9 +26,8 @@ pub struct Writing {
     open: bool,
     /// What became of a copy is not known. A copy that was denied is none.
     outcome_unknown: bool,
-    running: [bool; 4],
-    /// The stop that runs was begun after the last start.
-    clean: bool,
+    /// Health checks that failed since one passed.
+    pub failures: u32,
 }
 
 /// The terms under which start was run.
@@ -42,8 +41,8 @@ pub struct Terms {
 }
 
 /// Returns what tells one record from another.
-pub fn mark(found: &KeyValue) -> u64 {
-    match found {
+pub fn mark(value: &KeyValue) -> u64 {
+    match value {
         KeyValue::Absent => 0,
         KeyValue::Marker => 1,
         KeyValue::Record(record) => match &record.lease {
@@ -60,10 +59,10 @@ fn mark_of(incarnation: Incarnation, nonce: u64) -> u64 {
 impl World<'_> {
     pub fn on_write(&mut self, id: usize, record: &Record) {
         let now = self.now;
-        let site = self.lives[id].site;
+        let site = self.agents[id].site;
         let Some(lease) = &record.lease else { return };
         let releases = lease.standing == RecordState::Released;
-        let writing = &mut self.lives[id].writing;
+        let writing = &mut self.agents[id].writing;
         if writing.nonce != lease.nonce {
             writing.nonce = lease.nonce;
             writing.acked = false;
@@ -79,18 +78,15 @@ impl World<'_> {
             let text = format!("{site} writes {:?} after {term:?}", lease.term);
             self.fail("term", text);
         }
-        let writing = &mut self.lives[id].writing;
+        let writing = &mut self.agents[id].writing;
         writing.releases = releases;
         if !releases {
             return;
         }
+        self.sites[site].acked = None;
         let starting = self.starting(site);
         let (up, stopped) = (self.sites[site].up, self.sites[site].stopped);
-        // Or a start that nobody was left to know of has done its work since.
-        let excuse = &self.sites[site].excuse;
-        let lied = excuse.lied || excuse.stray;
-        let may_run = (up && !lied || starting) && !self.is_double(site);
-        if may_run || !stopped {
+        if up && !self.lies_are_excused(site) || starting || !stopped {
             let text = format!("{site} releases: up {up}, stopped {stopped}, starting {starting}");
             self.fail("release", text);
         }
@@ -103,10 +99,10 @@ impl World<'_> {
             releases,
             nonce,
             ..
-        } = self.lives[id].writing;
-        self.lives[id].writing.acked = true;
-        let own = mark_of(self.lives[id].me, nonce);
-        self.lives[id].marks.push((self.now, revision, own));
+        } = self.agents[id].writing;
+        self.agents[id].writing.acked = true;
+        let own = mark_of(self.agents[id].me, nonce);
+        self.agents[id].marks.push((self.now, revision, own));
         if !releases {
             self.acked(id, last);
         }
@@ -114,10 +110,10 @@ impl World<'_> {
 
     /// A read shows that a write was stored: the first copy counts.
     pub fn resolved(&mut self, id: usize, nonce: u64) {
-        let writing = self.lives[id].writing;
+        let writing = self.agents[id].writing;
         if writing.nonce == nonce && !writing.releases {
             if !writing.acked {
-                self.lives[id].writing.acked = true;
+                self.agents[id].writing.acked = true;
                 self.count(Sometimes::ResolvedHeld);
             }
             self.acked(id, writing.first);
@@ -125,35 +121,41 @@ impl World<'_> {
     }
 
     fn acked(&mut self, id: usize, sent: True) {
-        let site = self.lives[id].site;
+        let site = self.agents[id].site;
         self.check_outlived(site);
         let acked = &mut self.sites[site].acked;
         if acked.is_none_or(|at| at < sent) {
             *acked = Some(sent);
-            self.sites[site].lost_at = None;
+            let place = &mut self.sites[site];
+            place.lost_at = None;
+            place.losing = false;
         }
     }
 
     /// A write took the place of a record. After a loss a number is given again: then
     /// its writer may never have been shown that record, or before it was written.
     pub fn on_replaced(&mut self, id: usize, replaced: &KeyState, stood_since: True, sent: True) {
-        let Life { site, marks, .. } = &self.lives[id];
+        let Agent { site, marks, .. } = &self.agents[id];
         let mut before = marks.iter().rev().skip_while(|(at, ..)| *at > sent);
         let shown = before.find(|(_, revision, _)| *revision == replaced.revision.0);
-        let stands = (replaced.revision.0, mark(&replaced.found));
+        let stands = (replaced.revision.0, mark(&replaced.value));
         let earliest =
             |(at, number, shown): &(_, _, _)| *at < stood_since && (*number, *shown) == stands;
         let blind =
             shown.is_some_and(|(.., shown)| *shown != stands.1) || marks.iter().any(earliest);
-        let lease = match &replaced.found {
+        let lease = match &replaced.value {
             KeyValue::Record(record) => record.lease.as_ref(),
             KeyValue::Absent | KeyValue::Marker => None,
         };
         let writer = lease.map(|lease| lease.incarnation);
-        let own = writer == Some(self.lives[id].me);
+        let own = writer == Some(self.agents[id].me);
         self.sites[*site].blind = blind || self.sites[*site].blind && own;
         // Whose lock that was cannot know it either, nor who follows.
-        let other = self.lives.iter().rev().find(|life| Some(life.me) == writer);
+        let other = self
+            .agents
+            .iter()
+            .rev()
+            .find(|agent| Some(agent.me) == writer);
         if let Some(other) = other.filter(|_| blind) {
             self.sites[other.site].blind = true;
         }
@@ -161,18 +163,18 @@ impl World<'_> {
 
     /// A write was stored, whether its writer learns of it or not.
     pub fn on_stored(&mut self, id: usize, revision: u64, sent: True) {
-        let site = self.lives[id].site;
+        let site = self.agents[id].site;
         let record = self.store.current();
         // A copy that was lost had the same number, and was seen: nobody can tell.
-        let own = mark(&record.found);
+        let own = mark(&record.value);
         let shown = |(_, at, shown): &(_, _, _)| (*at, *shown) == (revision, own);
-        let seen = |life: &Life| life.marks.iter().any(shown);
-        let again = !self.store.losses.is_empty() && self.lives.iter().any(seen);
+        let seen = |agent: &Agent| agent.marks.iter().any(shown);
+        let again = !self.store.losses.is_empty() && self.agents.iter().any(seen);
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
         if let KeyValue::Record(Record {
             lease: Some(lease), ..
-        }) = &record.found
+        }) = &record.value
             && lease.term.is_none()
         {
             self.two_locks(site);
@@ -185,7 +187,7 @@ impl World<'_> {
             }
         }
         self.note(Some(site), || {
-            let lease = match &record.found {
+            let lease = match &record.value {
                 KeyValue::Record(record) => record.lease.as_ref(),
                 _ => None,
             };
@@ -199,10 +201,11 @@ impl World<'_> {
     fn two_locks(&mut self, newer: usize) {
         let believed = self.store.losses.is_empty();
         for older in (0..self.sites.len()).filter(|older| *older != newer) {
-            let life = self.sites[older].life.map(|life| &self.lives[life]);
-            let state = life.filter(|life| life.alive).map_or("", |life| life.state);
+            let agent = self.sites[older].agent.map(|agent| &self.agents[agent]);
+            let state = agent.filter(|agent| agent.alive);
+            let state = state.map_or("", |agent| agent.state);
             let holds = state == "active" || state == "confirming";
-            // A guard may do it for an agent that is dead.
+            // The guard does it for an agent that is dead.
             let stops = state == "stopping" || self.sites[older].up;
             let Some(acked) = self.sites[older].acked.filter(|_| holds || stops) else {
                 continue;
@@ -222,33 +225,23 @@ impl World<'_> {
         }
     }
 
-    pub fn on_run(&mut self, id: usize, run: &Run) {
-        let site = self.lives[id].site;
-        let command = run.command as usize;
-        if std::mem::replace(&mut self.lives[id].writing.running[command], true) {
-            let name = run.command.name();
-            self.fail("twice", format!("{site} runs {name} twice"));
+    /// The guard lets a start begin.
+    pub fn on_start(&mut self, guard: usize, context: &LockContext) {
+        let site = self.guards[guard].site;
+        let over = self.lock_over(site);
+        if over.is_none_or(|over| self.now > over) {
+            self.fail("no-lock", format!("{site} starts without a lock"));
         }
-        match run.command {
-            Command::Start => {
-                if !self.lives[id].armed {
-                    let text = format!("{site} starts without a guard that is prepared");
-                    self.fail("unguarded", text);
-                }
-                self.sites[site].stopped = false;
-                self.lives[id].writing.clean = false;
-                if !self.sites[site].up && !self.starting(site) {
-                    self.forgive(site);
-                }
-                self.check_term(site, run);
-            }
-            Command::Stop => self.lives[id].writing.clean = true,
-            Command::Check | Command::LastResort => {}
+        self.sites[site].stopped = false;
+        self.sites[site].late_said_at = None;
+        if !self.sites[site].up && !self.starting(site) {
+            self.forgive(site);
         }
+        self.check_term(site, context);
     }
 
-    fn check_term(&mut self, site: usize, run: &Run) {
-        let (Some(term), Some(epoch)) = (run.under.term, run.under.epoch.as_ref()) else {
+    fn check_term(&mut self, site: usize, context: &LockContext) {
+        let (Some(term), Some(epoch)) = (context.term, context.epoch.as_ref()) else {
             return self.fail("term", format!("{site} starts without a term"));
         };
         if self.terms.spoilt {
@@ -265,11 +258,10 @@ impl World<'_> {
         let Terms {
             highest, site: of, ..
         } = self.terms;
-        let other = self.is_double(site) && self.is_double(of);
         if term.0 < highest && self.unknowable(site, of) {
             return self.count(Sometimes::ExcusedOverlap);
         }
-        if term.0 < highest || term.0 == highest && of != site && !other {
+        if term.0 < highest || term.0 == highest && of != site {
             let text = format!("{site} starts under {term}, {of} did under {highest}");
             return self.fail("term", text);
         }
@@ -278,29 +270,24 @@ impl World<'_> {
     }
 
     pub fn on_event(&mut self, id: usize, event: &Event) {
-        let site = self.lives[id].site;
-        let writing = &mut self.lives[id].writing;
+        let writing = &mut self.agents[id].writing;
         if let Event::Written(written) = event {
             writing.open = false;
             writing.outcome_unknown |= matches!(written, Written::Unknown(_));
         } else if let Event::Closed(_) = event {
             writing.outcome_unknown |= std::mem::take(&mut writing.open);
         }
-        if let Event::Ended(command, outcome) = event {
-            let writing = &mut self.lives[id].writing;
-            writing.running[*command as usize] = false;
-            let clean = writing.clean;
-            if *command == Command::Stop && *outcome == Outcome::Succeeded {
-                self.sites[site].stopped |= clean;
-            }
+        if let Event::CheckEnded(outcome) = event {
+            let failed = *outcome != Outcome::Succeeded;
+            writing.failures = if failed { writing.failures + 1 } else { 0 };
+            self.agents[id].check.ended();
         }
     }
 
     /// What an agent says is what happened to it sometimes.
     pub fn on_say(&mut self, site: usize, text: &str) {
         if text.starts_with("THE SERVICE MAY STILL RUN") {
-            self.check_late(site);
-            self.sites[site].excuse.late = true;
+            self.on_late(site);
         }
         let told = [
             ("the store has rolled back", Sometimes::RollbackSeen),
@@ -309,9 +296,7 @@ impl World<'_> {
                 "the lock is held under this agent's own token",
                 Sometimes::OwnTokenSeen,
             ),
-            ("the guard did not answer", Sometimes::GuardUnanswering),
             ("the lock could not be released", Sometimes::NotReleased),
-            ("THE SERVICE MAY STILL RUN", Sometimes::TooLate),
             ("the key was deleted", Sometimes::MarkerSeen),
             ("taking -> active: adopted", Sometimes::Adoption),
             (
@@ -335,7 +320,7 @@ impl World<'_> {
             ("health check failed", Sometimes::UnfitSeen),
             ("the take was not acknowledged", Sometimes::TakeUnanswered),
             (
-                "the lock of the previous life has run out",
+                "the lock of the previous instance has run out",
                 Sometimes::AdoptedTooLate,
             ),
         ];
@@ -350,12 +335,13 @@ impl World<'_> {
     pub fn on_loss(&mut self, kept: u64, lost_to: u64) {
         // What it knows of another bucket is nothing of this one.
         let bucket = Some(self.store.id());
-        let knows = |life: &Life| life.known > kept && life.known_key > 0 && life.bucket == bucket;
-        let lives = self.lives.iter().enumerate();
-        let informed = lives.filter(|(_, life)| life.alive && knows(life));
-        let informed = informed.map(|(id, life)| (id, life.known_key)).collect();
-        let lives = self.lives.iter().enumerate();
-        let watching = lives.filter(|(_, life)| life.alive && life.known_key == 0);
+        let knows =
+            |agent: &Agent| agent.known > kept && agent.known_key > 0 && agent.bucket == bucket;
+        let agents = self.agents.iter().enumerate();
+        let informed = agents.filter(|(_, agent)| agent.alive && knows(agent));
+        let informed = informed.map(|(id, agent)| (id, agent.known_key)).collect();
+        let agents = self.agents.iter().enumerate();
+        let watching = agents.filter(|(_, agent)| agent.alive && agent.known_key == 0);
         let watching = watching.map(|(id, _)| id).collect();
         self.store.losses.push(Loss {
             at: self.now,

@@ -10,14 +10,16 @@ use std::collections::BinaryHeap;
 use putex::core::record::{Incarnation, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::time::Instant;
 
-use super::agent::{Life, LifeEvent, Thread};
-use super::clock::{Clock, MS, True, nanos};
+use super::agent::{Agent, AgentEvent, Thread};
+use super::client::Connection;
+use super::clock::{Clock, MS, True};
 use super::counters::{Counters, Sometimes};
 use super::device::Device;
+use super::excuse::Excuse;
 use super::faults::Kind;
-use super::guard::{GuardEvent, GuardProcess};
+use super::guard::{GuardEvent, GuardProcess, Note};
 use super::lanes::Trace;
-use super::oracle::{Excuse, Failure};
+use super::oracle::Failure;
 use super::plain::Plain;
 use super::process::{Process, ProcessEvent};
 use super::random::Random;
@@ -29,7 +31,7 @@ use super::witness::Terms;
 /// What happens.
 #[derive(Debug)]
 pub enum Happening {
-    Life(usize, LifeEvent),
+    Agent(usize, AgentEvent),
     Guard(usize, GuardEvent),
     Process(usize, ProcessEvent),
     /// A request reaches the store.
@@ -57,38 +59,40 @@ pub enum Happening {
 /// When, in which order, and which of those that wait.
 type Entry = Reverse<(True, u64, u32)>;
 
-/// The file by which one life of an agent knows the one before, of one token.
-#[derive(Debug, Default)]
-pub struct LifeFile {
-    pub locked_by: Option<usize>,
-    pub lives: Vec<Incarnation>,
-    pub guard: Option<usize>,
-}
-
 /// A host: its clock, its sleep, its boot.
 pub struct Host {
     pub clock: Clock,
     pub boot: u32,
     pub asleep: bool,
     pub held: Vec<Happening>,
-    pub files: Vec<(String, LifeFile)>,
     pub device: Option<Device>,
 }
 
 /// An agent's place: its service, its way to the store, its health.
 pub struct Site {
-    pub life: Option<usize>,
+    /// The agent that has `agent.lock`.
+    pub agent: Option<usize>,
+    /// The guard that has the lock, and what the one before left to it.
+    pub guard_lock: Option<usize>,
+    pub note: Note,
     pub up: bool,
     pub excuse: Excuse,
+    /// Since when no guard is there that can act, or one is.
+    pub away_since: Option<True>,
+    /// When the last guard went whose service was excused then.
+    pub excused_until: True,
+    pub well_since: True,
     /// When the last renewal was sent that the agent knows to be acknowledged.
     pub acked: Option<True>,
     /// Its lock was written over a record that it was never shown.
     pub blind: bool,
     /// The last revision that it wrote.
     pub written: u64,
-    /// When the agent learnt that the lock is another's; nobody else need know of it,
-    /// should it be gone or paused then.
+    /// The agent has learnt that the lock is another's; when the guard was told.
+    pub losing: bool,
     pub lost_at: Option<True>,
+    /// When it was said that the service may outlive its lock.
+    pub late_said_at: Option<True>,
     /// When its term began, and with which revision.
     pub term_at: True,
     pub term: u64,
@@ -97,14 +101,15 @@ pub struct Site {
     pub cut_in: u32,
     pub rejected: u32,
     pub unfit: u32,
-    /// A stop has succeeded since the last start, for all that the agents know.
+    /// A stop has succeeded since the last start.
     pub stopped: bool,
-    /// When all that start left behind is dead.
-    pub killed_at: True,
+    /// When the last stop or last resort began.
+    pub stop_began_at: True,
     /// When a start that was killed ended last.
     pub start_died_at: True,
-    /// The starts that run, and the guards that live.
+    /// The starts that run, what starts left behind, and the guards that live.
     pub starts: Vec<usize>,
+    pub escaped: Vec<usize>,
     pub guards: Vec<usize>,
     pub plain: Plain,
 }
@@ -114,8 +119,9 @@ pub struct World<'a> {
     pub now: True,
     pub hosts: Vec<Host>,
     pub sites: Vec<Site>,
-    pub lives: Vec<Life>,
+    pub agents: Vec<Agent>,
     pub guards: Vec<GuardProcess>,
+    pub connections: Vec<Connection>,
     pub processes: Vec<Process>,
     pub store: Store,
     pub server_down: u32,
@@ -131,6 +137,11 @@ pub struct World<'a> {
     pub steps: [u64; STEPS.len()],
     pub terms: Terms,
     pub incarnations: u128,
+    /// Agents and guards that were begun, services that went up or down, and both when
+    /// nothing went wrong any more.
+    pub births: u64,
+    pub changes: u64,
+    pub calm_since: Option<(u64, u64)>,
     /// When somebody wrote to the key by hand.
     pub hands: Vec<True>,
     queue: BinaryHeap<Entry>,
@@ -147,17 +158,23 @@ impl<'a> World<'a> {
             boot: 1,
             asleep: false,
             held: Vec::new(),
-            files: Vec::new(),
             device: None,
         };
         let site = |_: &super::scenario::Site| Site {
-            life: None,
+            agent: None,
+            guard_lock: None,
+            note: Note::default(),
             up: false,
             excuse: Excuse::default(),
+            away_since: Some(0),
+            excused_until: 0,
+            well_since: 0,
             acked: None,
             blind: false,
             written: 0,
+            losing: false,
             lost_at: None,
+            late_said_at: None,
             term_at: 0,
             term: 0,
             cut_out: 0,
@@ -165,9 +182,10 @@ impl<'a> World<'a> {
             rejected: 0,
             unfit: 0,
             stopped: true,
-            killed_at: 0,
+            stop_began_at: 0,
             start_died_at: 0,
             starts: Vec::new(),
+            escaped: Vec::new(),
             guards: Vec::new(),
             plain: Plain::new(),
         };
@@ -177,8 +195,9 @@ impl<'a> World<'a> {
             now: 0,
             hosts: sc.hosts.iter().map(host).collect(),
             sites: sc.sites.iter().map(site).collect(),
-            lives: Vec::with_capacity(8),
+            agents: Vec::with_capacity(8),
             guards: Vec::with_capacity(8),
+            connections: Vec::with_capacity(16),
             processes: Vec::with_capacity(256),
             store: Store::new(sc.store, first_record(sc), sc.older),
             server_down: 0,
@@ -192,6 +211,9 @@ impl<'a> World<'a> {
             steps: [0; STEPS.len()],
             terms: Terms::default(),
             incarnations: 0,
+            births: 0,
+            changes: 0,
+            calm_since: None,
             hands: Vec::new(),
             queue: BinaryHeap::with_capacity(256),
             waiting: Vec::with_capacity(256),
@@ -231,7 +253,7 @@ impl<'a> World<'a> {
 
     fn dispatch(&mut self, what: Happening) {
         match what {
-            Happening::Life(id, event) => self.life_event(id, event),
+            Happening::Agent(id, event) => self.agent_event(id, event),
             Happening::Guard(id, event) => self.guard_event(id, event),
             Happening::Process(id, event) => self.process_event(id, event),
             Happening::Arrive(request) => self.arrive(*request),
@@ -243,29 +265,33 @@ impl<'a> World<'a> {
             Happening::Plain(site) => self.plain_turn(site),
             Happening::Quiet => self.fall_quiet(),
             Happening::Settle => self.ended = self.settle(),
-            Happening::Judge => self.judge(),
+            Happening::Judge => {
+                self.judge();
+                self.expect_calm();
+            }
             Happening::End => {
                 self.judge();
+                self.expect_calm();
                 self.ended = true;
             }
         }
     }
 
-    /// What happens to a life, unless it is dead or held back.
-    fn life_event(&mut self, id: usize, event: LifeEvent) {
-        let life = &mut self.lives[id];
-        if !life.alive {
+    /// What happens to an agent, unless it is dead or held back.
+    fn agent_event(&mut self, id: usize, event: AgentEvent) {
+        let agent = &mut self.agents[id];
+        if !agent.alive {
             return;
         }
-        let host = &mut self.hosts[self.sc.sites[life.site].host];
+        let host = &mut self.hosts[self.sc.sites[agent.site].host];
         if host.asleep {
-            return host.held.push(Happening::Life(id, event));
+            return host.held.push(Happening::Agent(id, event));
         }
-        if life.stopped {
-            return life.held.push(event);
+        if agent.stopped {
+            return agent.held.push(event);
         }
         self.mark(id as u64, event.number());
-        self.live(id, event);
+        self.turn_agent(id, event);
     }
 
     fn guard_event(&mut self, id: usize, event: GuardEvent) {
@@ -281,7 +307,7 @@ impl<'a> World<'a> {
             return guard.held.push(event);
         }
         self.mark(id as u64, 32 + event.number());
-        self.keep_guard(id, event);
+        self.turn_guard(id, event);
     }
 
     fn process_event(&mut self, id: usize, event: ProcessEvent) {
@@ -370,21 +396,21 @@ impl<'a> World<'a> {
         let (due, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(Happening::is_due);
         for what in rest.into_iter().chain(due) {
             let wait = match &what {
-                Happening::Life(_, event) => waits[event.thread() as usize],
+                Happening::Agent(_, event) => waits[event.thread() as usize],
                 _ => waits[4],
             };
             self.after(wait, what);
         }
     }
 
-    /// Lets what was held back in a life happen.
-    pub fn release_life(&mut self, id: usize) {
-        let held = std::mem::take(&mut self.lives[id].held);
+    /// Lets what was held back in an agent happen.
+    pub fn release_agent(&mut self, id: usize) {
+        let held = std::mem::take(&mut self.agents[id].held);
         let waits = self.thread_waits();
-        let (due, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(LifeEvent::is_due);
+        let (due, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(AgentEvent::is_due);
         for event in rest.into_iter().chain(due) {
             let wait = waits[event.thread() as usize];
-            self.after(wait, Happening::Life(id, event));
+            self.after(wait, Happening::Agent(id, event));
         }
     }
 
@@ -425,17 +451,12 @@ impl<'a> World<'a> {
             });
         }
     }
-
-    /// Returns the time by which a stopped site must be under control again.
-    pub fn stop_budget(&self, site: usize) -> u64 {
-        nanos(self.sc.sites[site].timing.stop_budget())
-    }
 }
 
 impl Happening {
     fn is_due(&self) -> bool {
         match self {
-            Happening::Life(_, event) => event.is_due(),
+            Happening::Agent(_, event) => event.is_due(),
             _ => false,
         }
     }

@@ -1,12 +1,19 @@
 //! A host with one service, which is a file, and an agent on a directory.
 
+#![allow(
+    dead_code,
+    reason = "each suite is a crate of its own, and uses its own part of this"
+)]
+
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
-use crate::support::sandbox::Sandbox;
+use crate::support::sandbox::{Run, Sandbox};
 
 /// A host with one service: the file `up`.
 pub(crate) struct Host {
@@ -45,9 +52,23 @@ impl Host {
         Agent::start(&mut self.putex("agent", STOP))
     }
 
+    /// Runs `putex finish` with this stop; returns its status and its log.
+    pub(crate) fn finish(&self, stop: &str) -> (Option<i32>, String) {
+        let Run { status, said, .. } = self.sandbox.run(&mut self.putex("finish", stop));
+        (status, said)
+    }
+
     /// Returns the guard of this host's agent.
     pub(crate) fn guard(&self) -> Pid {
         self.sandbox.guard(&self.key)
+    }
+
+    /// Returns the path of a file in the directory of this host's agent and guard.
+    pub(crate) fn file_of_guard(&self, name: &str) -> PathBuf {
+        let agents = self.sandbox.subfolder("run").join("putex/agents");
+        let mut entries = fs::read_dir(agents).expect("an agent was started");
+        let dir = entries.next().expect("there is one").expect("an entry");
+        dir.path().join(name)
     }
 
     pub(crate) fn has(&self, file: &str) -> bool {
@@ -75,5 +96,13 @@ pub(crate) const STOP: &str = "rm -f $D/up";
 /// Waits for the end of a guard; who reaps it is not asked.
 pub(crate) fn wait_for_end(guard: Pid) {
     let exe = format!("/proc/{guard}/exe");
-    until_true("the end of the guard", || std::fs::metadata(&exe).is_err());
+    until_true("the end of the guard", || fs::metadata(&exe).is_err());
+}
+
+/// Kills a guard before it can act, and its agent.
+pub(crate) fn kill_both(guard: Pid, agent: Agent) {
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    kill_process(guard, Signal::KILL).expect("it is stopped");
+    wait_for_end(guard);
 }

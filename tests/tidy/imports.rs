@@ -9,11 +9,7 @@ use super::{Source, for_tests, report, sources};
 type Exception = (&'static str, &'static str, &'static str);
 
 /// Exceptions between the rooms of `src/core`.
-const OF_THE_CORE: &[Exception] = &[(
-    "guard",
-    "event",
-    "the level of a log line stands beside the effects of the pump; the guard logs too",
-)];
+const OF_THE_CORE: &[Exception] = &[];
 
 /// A room and those that it imports from.
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -228,7 +224,8 @@ fn the_files_that_hold_the_invariants_exist() {
     let text = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
     let named = text.text.split('`').filter(|word| word.starts_with("src/"));
     let named: Vec<_> = named.map(str::to_owned).collect();
-    assert_eq!(named.len(), 11, "{named:?}");
+    // The last rule is held by two.
+    assert_eq!(named.len(), 12, "{named:?}");
     let missing = named
         .into_iter()
         .filter(|path| files.iter().all(|file| file.path != *path));

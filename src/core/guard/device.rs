@@ -1,57 +1,158 @@
-//! When the watchdog device is kicked.
+//! When the watchdog device is opened, kicked and closed.
+//!
+//! The device resets the host unless it is kicked in time. It is never kicked so late that
+//! it bites after the service must be down, unless the service is known to be down. It is
+//! closed, so that it stops, only while the service is down.
 
 use std::time::Duration;
 
-use super::{Act, Fence, Guard, Phase, Watch};
+use crate::core::protocol::DeviceUse;
 use crate::core::time::Instant;
 use crate::core::watchdog_timeout::longest_bite;
 
-/// The device is kicked at every word of the agent, and so often within its timeout.
+/// The device is kicked at every grant, and so often within its timeout.
 const KICKS: u32 = 3;
 
-/// A watchdog device that runs.
-#[derive(Clone, Copy, Debug)]
+/// The watchdog device, as the guard knows it.
+#[derive(Clone, Debug)]
 pub(super) struct Device {
-    pub(super) timeout: Duration,
-    pub(super) kicked_at: Instant,
+    wanted: DeviceUse,
+    state: DeviceState,
 }
 
-/// Returns after when a device of this timeout must not be kicked any more.
-pub(super) fn last_kick(fence: Fence, timeout: Duration) -> Instant {
-    fence.dead_by.before(longest_bite(timeout))
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DeviceState {
+    /// It was not tried.
+    Untried,
+    /// It was opened and closed again: it can be used.
+    Closed,
+    /// It runs.
+    Open {
+        timeout: Duration,
+        kicked_at: Instant,
+    },
+    /// It cannot be used; why.
+    Failed(String),
 }
 
-impl Guard {
-    /// Kicks the device, unless it is too late for that: then it bites.
-    pub(super) fn kick(&mut self, now: Instant) {
-        let last = self.last_kick_at();
-        if let Some(device) = &mut self.device {
-            let allowed = last.is_none_or(|last| now <= last);
-            device.kicked_at = last.unwrap_or(now).min(now);
-            if allowed {
-                self.act(Act::Kick);
-            }
+/// When a device must not be kicked any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KickUntil {
+    /// The service is down: always.
+    Always,
+    /// The service must be down by this instant: the device bites before it.
+    DeadBy(Instant),
+    /// When the service must be down is not known: never.
+    Never,
+}
+
+impl KickUntil {
+    /// Returns the last instant at which a device of this timeout may be kicked; `None` for
+    /// any.
+    fn last(self, timeout: Duration) -> Option<Instant> {
+        match self {
+            KickUntil::Always => None,
+            KickUntil::DeadBy(dead_by) => Some(dead_by.before(longest_bite(timeout))),
+            KickUntil::Never => Some(Instant::from_boot(Duration::ZERO)),
+        }
+    }
+}
+
+impl Device {
+    pub(super) fn new(wanted: DeviceUse) -> Device {
+        Device {
+            wanted,
+            state: DeviceState::Untried,
         }
     }
 
-    /// Returns after when the device must not be kicked any more.
-    fn last_kick_at(&self) -> Option<Instant> {
-        match (self.watch, self.device) {
-            (Watch::MayRun(fence), Some(device)) => Some(last_kick(fence, device.timeout)),
-            (Watch::Down | Watch::MayRun(_), _) => None,
+    /// Another instance of the agent may want it otherwise; a device that runs stays.
+    pub(super) fn configure(&mut self, wanted: DeviceUse) {
+        self.wanted = wanted;
+        if !self.is_open() {
+            self.state = DeviceState::Untried;
         }
     }
 
-    /// Returns when the device is to be kicked next; `None` when it must not be.
-    pub(super) fn kick_at(&self) -> Option<Instant> {
-        let device = self.device?;
-        if self.phase == Phase::Left {
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, DeviceState::Open { .. })
+    }
+
+    /// Whether it is to be opened and closed once, so that it is known whether it can be
+    /// used. One that is required and failed is tried again.
+    pub(super) fn wants_trial(&self) -> bool {
+        match self.state {
+            DeviceState::Untried => self.wanted != DeviceUse::None,
+            DeviceState::Failed(_) => self.wanted == DeviceUse::Required,
+            DeviceState::Closed | DeviceState::Open { .. } => false,
+        }
+    }
+
+    /// Whether it is to be opened before the service is started. `timeout` is what it would
+    /// be asked for: one that a dead guard left running is not put off when it is too late
+    /// for that.
+    pub(super) fn wants_opening(&self, until: KickUntil, timeout: Duration, now: Instant) -> bool {
+        let closed = match self.state {
+            DeviceState::Untried | DeviceState::Closed => true,
+            DeviceState::Open { .. } | DeviceState::Failed(_) => false,
+        };
+        let in_time = until.last(timeout).is_none_or(|last| now <= last);
+        self.wanted != DeviceUse::None && closed && in_time
+    }
+
+    /// Why the service must not be started, if so.
+    pub(super) fn unfit(&self) -> Option<&str> {
+        match (&self.state, self.wanted) {
+            (DeviceState::Failed(why), DeviceUse::Required) => Some(why),
+            (DeviceState::Failed(_), DeviceUse::None | DeviceUse::Optional)
+            | (DeviceState::Untried | DeviceState::Closed | DeviceState::Open { .. }, _) => None,
+        }
+    }
+
+    /// Whether start may be run, as far as the device goes.
+    pub(super) fn allows_start(&self) -> bool {
+        match self.wanted {
+            DeviceUse::None => true,
+            DeviceUse::Optional => !matches!(self.state, DeviceState::Untried),
+            DeviceUse::Required => self.is_open(),
+        }
+    }
+
+    /// It was opened, which kicks it.
+    pub(super) fn opened(&mut self, timeout: Duration, now: Instant) {
+        let kicked_at = now;
+        self.state = DeviceState::Open { timeout, kicked_at };
+    }
+
+    /// It was closed and does not run any more.
+    pub(super) fn closed(&mut self) {
+        self.state = DeviceState::Closed;
+    }
+
+    /// It cannot be used.
+    pub(super) fn failed(&mut self, why: String) {
+        self.state = DeviceState::Failed(why);
+    }
+
+    /// Returns when it is to be kicked next; `None` when it must not be.
+    pub(super) fn kick_at(&self, until: KickUntil) -> Option<Instant> {
+        let DeviceState::Open { timeout, kicked_at } = self.state else {
             return None;
-        }
-        let rest = device.kicked_at.after(device.timeout / KICKS);
-        match self.last_kick_at() {
+        };
+        let rest = kicked_at.after(timeout / KICKS);
+        match until.last(timeout) {
             None => Some(rest),
-            Some(last) => (device.kicked_at < last).then(|| rest.min(last)),
+            Some(last) => (kicked_at < last).then(|| rest.min(last)),
         }
+    }
+
+    /// Notes a kick and returns whether it is allowed: too late for it, the device bites.
+    pub(super) fn kick(&mut self, until: KickUntil, now: Instant) -> bool {
+        let DeviceState::Open { timeout, kicked_at } = &mut self.state else {
+            return false;
+        };
+        let last = until.last(*timeout);
+        *kicked_at = last.unwrap_or(now).min(now);
+        last.is_none_or(|last| now <= last)
     }
 }

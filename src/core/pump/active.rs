@@ -4,13 +4,15 @@
 //! that runs over R would leave no time to renew after it, so the lock is renewed
 //! once beside it.
 
-use super::facts::Facts;
-use super::left::Left;
-use super::pending::{Pending, Verdict};
-use super::stopping::{Leave, Stopping};
-use super::{Hold, NewWrite, Next, State, earliest, prepare_write};
-use crate::core::command::{Command, Outcome, Role};
-use crate::core::event::{Ending, Event, Level};
+use super::context::Context;
+use super::deadline::{Deadline, Timer, earliest};
+use super::stopping::Stopping;
+use super::write::{NewWrite, Pending, Verdict, prepare_write};
+use super::{Hold, Next, State};
+use crate::core::command::{Command, Outcome, Role, Run};
+use crate::core::event::{Effect, Ending, Event};
+use crate::core::level::Level;
+use crate::core::protocol::{Grant, ServiceReport, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::time::{Instant, Ms};
 
@@ -21,12 +23,22 @@ pub(super) struct Active {
     phase: Phase,
     /// The renewal that is under way.
     renewal: Option<Box<Pending>>,
-    /// This stroke's start waits for the guard to be prepared.
-    owed: bool,
-    /// Start was run in this term.
-    asserted: bool,
-    /// How the last start of this term ended.
-    start: Option<Outcome>,
+    /// V of the last grant that the guard was told; `None` before the first.
+    granted_until: Option<Instant>,
+    started: Started,
+    /// Active checks that have failed, since one passed.
+    check_failures: u32,
+}
+
+/// Whether start was asserted in this term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Started {
+    /// Not yet.
+    No,
+    /// For the first time at this instant.
+    At(Instant),
+    /// By an earlier instance of this agent, which has left the service running.
+    Earlier,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +72,7 @@ impl Active {
     /// The service runs already: a previous life of this agent started it.
     pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
         Active {
-            asserted: true,
+            started: Started::Earlier,
             ..Active::confirmed(hold, now)
         }
     }
@@ -73,28 +85,32 @@ impl Active {
             stroke_at: now,
             phase: Phase::Due,
             renewal: None,
-            owed: false,
-            asserted: false,
-            start: None,
+            granted_until: None,
+            started: Started::No,
+            check_failures: 0,
         }
     }
 
-    /// Returns the lock.
-    pub(super) fn hold(&self) -> &Hold {
-        &self.hold
+    /// Returns what the guard is told of the lock.
+    pub(super) fn grant(&self, context: &Context) -> Grant {
+        let valid_until = self.hold.valid_until;
+        Grant {
+            holder: context.id.incarnation,
+            context: context.lock_context(Some(&self.hold)),
+            valid_until,
+            dead_by: valid_until.after(context.config.timing.stop_budget()),
+        }
     }
 
-    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         match event {
             Event::Shutdown(signal) => {
-                let left = Left::Hold(self.hold);
-                return Stopping::to_end(facts, left, Ending::Clean, signal, now);
+                return Stopping::hold_to_end(context, self.hold, Ending::Clean, signal, now);
             }
-            Event::Ended(Command::Start, outcome) => self.started(facts, outcome),
-            Event::Ended(Command::Check, outcome) => {
+            Event::CheckEnded(outcome) => {
                 if let Phase::Checking { began, .. } = self.phase {
-                    if let Some(why) = failed_check(outcome, Ms(now.since(began))) {
-                        return Stopping::enter(facts, self.hold, Leave::Released, why, now);
+                    if let Some(why) = self.judge_check(context, outcome, began, now) {
+                        return Stopping::and_release(context, self.hold, why, now);
                     }
                     self.phase = Phase::Renewing;
                 }
@@ -106,47 +122,117 @@ impl Active {
             | Event::Read(_)
             | Event::Written(_)
             | Event::Hint(_)
-            | Event::Twin(_)
-            | Event::Guard(_)
-            | Event::Ended(Command::Stop | Command::LastResort, _) => {}
+            | Event::DuplicateToken(_)
+            | Event::Guard(..)
+            | Event::Upgrade => {}
         }
-        let lost = self.heed_renewal(facts, event, now);
-        if let Some(why) = lost.or_else(|| self.hold.contradicted(facts, event)) {
-            return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
+        let lost = self.receive_renewal(context, event, now);
+        if let Some(why) = lost.or_else(|| self.hold.contradicted(context, event)) {
+            return Stopping::lost(context, &self.hold, why, now);
         }
         if now >= self.hold.valid_until {
-            let validity = Ms(facts.config.timing.validity());
+            let validity = Ms(context.config.timing.validity());
             let why = format!("no renewal was acknowledged within {validity}");
-            return Stopping::enter(facts, self.hold, Leave::Lost, why, now);
+            return Stopping::lost(context, &self.hold, why, now);
         }
-        if let Some(why) = facts.unguarded(now) {
-            return Stopping::enter(facts, self.hold, Leave::Released, why, now);
+        if let Some(why) = self.guard_objects(context) {
+            return Stopping::and_release(context, self.hold, why, now);
         }
-        if let Some(at) = self.check_by(facts)
+        if let Some(at) = self.check_by(context)
             && now >= at
         {
-            let why = format!("{HUNG} {}", Ms(facts.config.timing.validity()));
-            return Stopping::enter(facts, self.hold, Leave::Released, why, now);
+            let why = format!("{HUNG} {}", Ms(context.config.timing.validity()));
+            return Stopping::and_release(context, self.hold, why, now);
         }
-        self.advance(facts, now);
+        self.advance(context, now);
         Next::Stay(State::Active(self))
     }
 
+    /// Says why the service has to be stopped, when the guard will not let it run.
+    fn guard_objects(&self, context: &Context) -> Option<String> {
+        let report = context.guard.report()?;
+        self.granted_until?;
+        if report.unfit.is_some() {
+            return Some("the guard cannot do what is required of it".to_owned());
+        }
+        match &report.service {
+            ServiceReport::Up(..) => None,
+            ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => {
+                Some("the guard has stopped the service".to_owned())
+            }
+        }
+    }
+
+    /// Says why the service has to move, if a health check that has ended says so.
+    fn judge_check(
+        &mut self,
+        context: &mut Context,
+        outcome: &Outcome,
+        began: Instant,
+        now: Instant,
+    ) -> Option<String> {
+        let why = match outcome {
+            Outcome::Succeeded => {
+                self.check_failures = 0;
+                return None;
+            }
+            Outcome::Overran => {
+                let after = Ms(now.since(began));
+                return Some(format!("{HUNG} {after} and was killed"));
+            }
+            Outcome::Failed(why) => format!("health check failed: {why}"),
+        };
+        if let Some(excuse) = self.excuse(context, now) {
+            context.say(Level::Warn, format!("{why}; {excuse}"));
+            return None;
+        }
+        self.check_failures += 1;
+        let most = context.config.check_failures;
+        if self.check_failures >= most || self.started == Started::No {
+            return Some(why);
+        }
+        let count = self.check_failures;
+        context.say(Level::Warn, format!("{why}; failure {count} of {most}"));
+        None
+    }
+
+    /// Says why a failing check of a service that has only just been started does not count.
+    fn excuse(&self, context: &Context, now: Instant) -> Option<String> {
+        let grace = context.config.start_grace;
+        if let Started::At(first) = self.started
+            && now < first.after(grace)
+        {
+            return Some(format!("start grace of {}", Ms(grace)));
+        }
+        self.first_start_runs(context)
+            .then(|| "start still runs".to_owned())
+    }
+
+    fn first_start_runs(&self, context: &Context) -> bool {
+        let asserted = match self.started {
+            Started::No => false,
+            Started::At(_) | Started::Earlier => true,
+        };
+        context.guard.first_start_runs(asserted)
+    }
+
     /// Takes in what became of the renewal; says why, when the lock is lost.
-    fn heed_renewal(&mut self, facts: &mut Facts, event: &Event, now: Instant) -> Option<String> {
-        match self.renewal.as_mut()?.heed(facts, event, now) {
+    fn receive_renewal(
+        &mut self,
+        context: &mut Context,
+        event: &Event,
+        now: Instant,
+    ) -> Option<String> {
+        match self.renewal.as_mut()?.receive(context, event, now) {
             Verdict::Open => None,
             Verdict::Held { revision, sent } => {
                 self.renewal = None;
-                self.hold.renewed(facts, revision, sent);
-                if facts.running(Command::Start) {
-                    facts.extend(Command::Start, self.hold.valid_until);
-                }
+                self.hold.renewed(context, revision, sent);
                 match self.phase {
                     Phase::Renewing => self.phase = Phase::Renewed,
                     Phase::Checking { .. } => {
-                        if let Some(at) = self.check_by(facts) {
-                            facts.extend(Command::Check, at);
+                        if let Some(at) = self.check_by(context) {
+                            context.want(Effect::ExtendCheck(at));
                         }
                     }
                     Phase::Due | Phase::Renewed | Phase::Resting => {}
@@ -158,56 +244,58 @@ impl Active {
         }
     }
 
-    /// Says how start ended, once for a row of equal ends.
-    fn started(&mut self, facts: &mut Facts, outcome: &Outcome) {
-        if self.start.replace(outcome.clone()).as_ref() == Some(outcome) {
-            return;
+    fn advance(&mut self, context: &mut Context, now: Instant) {
+        let r = context.config.timing.renewal();
+        if self.granted_until != Some(self.hold.valid_until) {
+            self.granted_until = Some(self.hold.valid_until);
+            let grant = self.grant(context);
+            context.tell_guard(ToGuard::Grant(grant), now);
         }
-        match outcome {
-            Outcome::Succeeded => {
-                let term = self.hold.term;
-                facts.say(Level::Info, format!("the service runs here, term {term}"));
-            }
-            Outcome::Failed(why) => {
-                let text = format!("start failed: {why}; asserted again in every stroke");
-                facts.say(Level::Warn, text);
-            }
-            Outcome::Overran => {
-                facts.say(
-                    Level::Error,
-                    "start was killed: the lock ran out".to_owned(),
-                );
-            }
-        }
-    }
-
-    fn advance(&mut self, facts: &mut Facts, now: Instant) {
-        let r = facts.config.timing.renewal();
         if self.phase == Phase::Renewed {
             self.phase = Phase::Resting;
-            self.owed = true;
-        }
-        if self.owed && facts.guard.armed() {
-            self.owed = false;
-            self.assert_start(facts);
+            self.assert_start(context, now);
         }
         if self.phase == Phase::Resting && now >= self.stroke_at.after(r) {
             // At once when it ran over, but then the lost time is lost.
             self.stroke_at = self.stroke_at.after(r).max(now.before(r / 2));
             self.phase = Phase::Due;
         }
-        if self.phase == Phase::Due && !facts.running(Command::Check) {
+        if self.phase == Phase::Due && !context.check_runs {
             self.phase = Phase::Renewing;
-            if facts.config.check {
+            if context.config.check {
                 self.phase = Phase::Checking {
                     began: now,
                     warned: false,
                     beside: false,
                 };
-                let deadline = self.check_by(facts).unwrap_or(now);
-                self.run(facts, Command::Check, deadline);
+                let deadline = self.check_by(context).unwrap_or(now);
+                self.run_check(context, deadline);
             }
         }
+        self.advance_check(context, now);
+        if self.phase == Phase::Renewing && self.renewal.is_none() {
+            self.renew(context, now);
+        }
+        match &mut self.renewal {
+            Some(renewal) => renewal.advance(context, now),
+            None => self.hold.follow_hint(context, now),
+        }
+        self.upgrade(context);
+    }
+
+    /// Executes the program anew when nothing is under way that it would have to know of.
+    fn upgrade(&self, context: &mut Context) {
+        let quiet = self.phase == Phase::Resting && self.renewal.is_none() && !context.check_runs;
+        let up = matches!(context.guard.service(), Some(ServiceReport::Up(..)));
+        if context.upgrade && quiet && up && context.is_idle() {
+            context.upgrade = false;
+            context.want(Effect::Upgrade);
+        }
+    }
+
+    /// Warns of a slow check, and renews the lock beside it in time.
+    fn advance_check(&mut self, context: &mut Context, now: Instant) {
+        let r = context.config.timing.renewal();
         if let Phase::Checking {
             began,
             warned,
@@ -217,11 +305,11 @@ impl Active {
             let warn = !warned && now >= began.after(r);
             if warn {
                 let text = format!("the health check takes longer than R = {}", Ms(r));
-                facts.say(Level::Warn, text);
+                context.say(Level::Warn, text);
             }
-            let renew = !beside && now >= self.beside_at(began, facts);
+            let renew = !beside && now >= self.beside_at(began, context);
             if renew {
-                self.renew(facts, now);
+                self.renew(context, now);
             }
             self.phase = Phase::Checking {
                 began,
@@ -229,44 +317,47 @@ impl Active {
                 beside: beside || renew,
             };
         }
-        if self.phase == Phase::Renewing && self.renewal.is_none() {
-            self.renew(facts, now);
-        }
-        match &mut self.renewal {
-            Some(renewal) => renewal.advance(facts, now),
-            None => self.hold.follow_hint(facts, now),
-        }
     }
 
-    fn assert_start(&mut self, facts: &mut Facts) {
-        if !facts.running(Command::Start) {
-            self.run(facts, Command::Start, self.hold.valid_until);
+    /// Without a guard, which another takes the place of at once, this waits for the next
+    /// stroke.
+    fn assert_start(&mut self, context: &mut Context, now: Instant) {
+        if !context.guard.is_present() {
+            return;
         }
+        if self.started == Started::No {
+            self.started = Started::At(now);
+        }
+        context.tell_guard(ToGuard::AssertStart, now);
     }
 
     /// A check is told `active` once the service was started: before, it can only
     /// judge what a standby's check does.
-    fn run(&mut self, facts: &mut Facts, command: Command, deadline: Instant) {
-        self.asserted |= command == Command::Start;
-        let role = if self.asserted {
-            Role::Active
-        } else {
-            Role::Standby
+    fn run_check(&self, context: &mut Context, deadline: Instant) {
+        let role = match self.started {
+            Started::No => Role::Standby,
+            Started::At(_) | Started::Earlier => Role::Active,
         };
-        let under = facts.under(Some(&self.hold));
-        facts.run(command, role, deadline, under);
+        let check = Run {
+            command: Command::Check,
+            role,
+            deadline,
+            starting: self.first_start_runs(context),
+            context: context.lock_context(Some(&self.hold)),
+        };
+        context.run_check(check);
     }
 
-    fn renew(&mut self, facts: &mut Facts, now: Instant) {
-        let draft = NewWrite {
+    fn renew(&mut self, context: &mut Context, now: Instant) {
+        let write = NewWrite {
             expected: self.hold.revision,
-            standing: RecordState::Active,
+            state: RecordState::Active,
             term: Some(self.hold.term),
-            grace: facts.config.timing.confirmation(),
+            grace: context.config.timing.confirmation(),
         };
         self.renewal = Some(Box::new(prepare_write(
-            facts,
-            draft,
+            context,
+            write,
             now,
             self.hold.valid_until,
         )));
@@ -274,69 +365,63 @@ impl Active {
 
     /// Returns when the running check is killed: when the lock runs out, and not
     /// later than it would have without the renewal beside the check.
-    fn check_by(&self, facts: &Facts) -> Option<Instant> {
+    fn check_by(&self, context: &Context) -> Option<Instant> {
         let Phase::Checking { began, .. } = self.phase else {
             return None;
         };
         Some(
             began
-                .after(facts.config.timing.validity())
+                .after(context.config.timing.validity())
                 .min(self.hold.valid_until),
         )
     }
 
     /// Returns when the lock is renewed beside a check that has not ended: after R,
     /// or while there is still time for it.
-    fn beside_at(&self, began: Instant, facts: &Facts) -> Instant {
-        let r = facts.config.timing.renewal();
+    fn beside_at(&self, began: Instant, context: &Context) -> Instant {
+        let r = context.config.timing.renewal();
         began.after(r).min(self.hold.valid_until.before(r / 2))
     }
 
-    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
-        let r = facts.config.timing.renewal();
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let r = context.config.timing.renewal();
         let step = match self.phase {
-            Phase::Resting => Some(self.stroke_at.after(r)),
+            Phase::Resting => Some(Timer::Stroke.at(self.stroke_at.after(r))),
             Phase::Checking {
                 began,
                 warned,
                 beside,
             } => {
-                let beside_at = (!beside).then(|| self.beside_at(began, facts));
-                let warn_at = (!warned).then(|| began.after(r));
-                earliest(self.check_by(facts), earliest(beside_at, warn_at))
+                let over = self.check_by(context).map(|at| Timer::CheckOver.at(at));
+                let renew = Timer::RenewBesideCheck.at(self.beside_at(began, context));
+                let warn = Timer::SlowCheck.at(began.after(r));
+                let beside = (!beside).then_some(renew);
+                earliest(over, earliest(beside, (!warned).then_some(warn)))
             }
             Phase::Due | Phase::Renewing | Phase::Renewed => None,
         };
         let renewal = self
             .renewal
             .as_ref()
-            .and_then(|renewal| renewal.deadline(facts));
-        let renewal = earliest(renewal, facts.unguarded_until());
-        earliest(Some(self.hold.valid_until), earliest(step, renewal))
+            .and_then(|renewal| renewal.deadline(context));
+        let over = Timer::LockOver.at(self.hold.valid_until);
+        earliest(Some(over), earliest(step, renewal))
     }
 }
 
 const HUNG: &str = "the health check did not end within";
 
-fn failed_check(outcome: &Outcome, after: Ms) -> Option<String> {
-    match outcome {
-        Outcome::Succeeded => None,
-        Outcome::Failed(why) => Some(format!("health check failed: {why}")),
-        Outcome::Overran => Some(format!("{HUNG} {after} and was killed")),
-    }
-}
-
 impl Hold {
     /// A renewal was acknowledged as this revision; `sent` is when it was sent.
-    pub(super) fn renewed(&mut self, facts: &Facts, revision: Revision, sent: Instant) {
+    pub(super) fn renewed(&mut self, context: &Context, revision: Revision, sent: Instant) {
         self.revision = revision;
-        self.valid_until = sent.after(facts.config.timing.validity());
+        self.valid_until = sent.after(context.config.timing.validity());
     }
 
     /// Says why, when an event shows that the lock is not this agent's any more:
     /// a rollback, or a newer record of somebody else.
-    pub(super) fn contradicted(&self, facts: &Facts, event: &Event) -> Option<String> {
-        if let Some(loss) = &facts.rolled_back {
+    pub(super) fn contradicted(&self, context: &Context, event: &Event) -> Option<String> {
+        if let Some(loss) = &context.store.rolled_back {
             return Some(format!("the store has rolled back: {loss}"));
         }
         let key_state = match event {
@@ -348,15 +433,17 @@ impl Hold {
             | Event::Read(Err(_))
             | Event::Written(_)
             | Event::Hint(_)
-            | Event::Twin(_)
-            | Event::Guard(_)
-            | Event::Ended(..)
+            | Event::DuplicateToken(_)
+            | Event::Guard(..)
+            | Event::CheckEnded(_)
+            | Event::Upgrade
             | Event::Shutdown(_) => return None,
         };
-        if key_state.revision < self.revision || facts.is_mine(key_state) {
+        if key_state.revision < self.revision || context.is_mine(key_state) {
             return None;
         }
-        let holder = facts.seen.as_ref().map_or("", |seen| &seen.claim.holder);
+        let seen = context.store.seen.as_ref();
+        let holder = seen.map_or("", |seen| &seen.takeover.holder);
         Some(format!(
             "revision {} is another's: {holder}",
             key_state.revision
@@ -365,9 +452,9 @@ impl Hold {
 
     /// A hint wakes, a read decides: asks for one when a hint names a revision
     /// that this agent did not write.
-    pub(super) fn follow_hint(&self, facts: &mut Facts, now: Instant) {
-        if facts.hinted > self.revision && facts.open && facts.io.is_none() {
-            facts.read(now);
+    pub(super) fn follow_hint(&self, context: &mut Context, now: Instant) {
+        if context.store.hinted > self.revision && context.is_idle() {
+            context.read(now);
         }
     }
 }

@@ -68,7 +68,7 @@ impl Holders {
     /// The holder that the store has lost may live on for its T + C·R, and nothing is
     /// free so long. Which of those that were shown it was is not known, and it may be
     /// one that was not: the slowest counts.
-    pub(super) fn bind(&mut self, timing: Timing, now: Instant) {
+    pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
         let own = Times {
             lock: timing.lock_time(),
             grace: timing.confirmation(),
@@ -99,7 +99,7 @@ impl Holders {
 }
 
 fn lease(key_state: &KeyState) -> Option<&Lease> {
-    match &key_state.found {
+    match &key_state.value {
         KeyValue::Record(record) => record.lease.as_ref(),
         KeyValue::Absent | KeyValue::Marker => None,
     }

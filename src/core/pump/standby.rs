@@ -2,19 +2,22 @@
 //!
 //! The key is read every R, but a stroke, with its two commands, takes T as in the
 //! flowchart: what they tell is needed when the lock may be had, and that is T
-//! after something was seen at the earliest. While stop fails it is run every R.
+//! after something was seen at the earliest. The guard runs stop until it succeeds.
 
 use std::time::Duration;
 
-use super::claim::Claim;
-use super::facts::{Facts, Seen, Service};
-use super::left::Left;
-use super::pending::pause;
+use super::context::Context;
+use super::deadline::{Deadline, Timer, earliest};
 use super::stopping::Stopping;
+use super::store_view::Seen;
+use super::takeover::Takeover;
 use super::taking::Taking;
-use super::{Next, State, earliest, end, shut_down};
-use crate::core::command::{Command, Outcome, Role};
-use crate::core::event::{Ending, Event, Level};
+use super::write::{attempt, pause};
+use super::{Next, State};
+use crate::core::command::{Command, Outcome, Role, Run};
+use crate::core::event::{Effect, Ending, Event};
+use crate::core::level::Level;
+use crate::core::protocol::ServiceReport;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms};
 
@@ -39,8 +42,6 @@ pub(super) struct Standby {
     /// How long the last check took, and whether it passed.
     check_took: Duration,
     healthy: Option<bool>,
-    /// How the last stop failed, which was reported.
-    stop_failed: Option<Outcome>,
     /// The revision whose holder was reported.
     reported: Option<String>,
 }
@@ -49,8 +50,8 @@ pub(super) struct Standby {
 enum Phase {
     /// Until the next stroke, or until the lock may be had.
     Resting,
-    /// The stroke's stop command runs.
-    Stopping,
+    /// The guard of this link asserts stop.
+    Stopping { link: u64 },
     /// The stroke's check runs.
     Checking { began: Instant },
     /// The check that decides on a takeover runs.
@@ -69,78 +70,79 @@ impl Standby {
             phase: Phase::Resting,
             check_took: Duration::ZERO,
             healthy: None,
-            stop_failed: None,
             reported: None,
         }
     }
 
     /// As [`Standby::new`], when the key was read just now.
-    pub(super) fn informed(facts: &Facts, now: Instant) -> Standby {
-        let read_at = now.after(facts.config.timing.renewal());
+    pub(super) fn informed(context: &Context, now: Instant) -> Standby {
+        let read_at = now.after(context.config.timing.renewal());
         Standby {
             read_at,
             ..Standby::new(now)
         }
     }
 
-    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         match event {
-            Event::Ended(Command::Stop, outcome) => self.stopped(facts, outcome, now),
-            Event::Ended(Command::Check, outcome) => self.checked(facts, outcome, now),
-            Event::Rejected(rejection) if facts.bucket.is_none() => {
+            Event::CheckEnded(outcome) => self.checked(context, outcome, now),
+            Event::Rejected(rejection) if context.store.bucket.is_none() => {
                 let ending = Ending::Rejected(rejection.clone());
-                if facts.service == Service::Down {
-                    return end(facts, ending);
-                }
-                let why = "the store is refused";
-                return Stopping::to_end(facts, Left::Nothing, ending, why, now);
+                return Stopping::to_end(context, None, ending, "the store is refused", now);
             }
-            Event::Shutdown(signal) => return shut_down(facts, signal, now),
-            Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(facts, now),
-            Event::Read(Err(_)) => self.read_at = now.after(pause(facts)),
+            Event::Shutdown(signal) => {
+                return Stopping::to_end(context, None, Ending::Clean, signal, now);
+            }
+            Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(context, now),
+            Event::Read(Err(_)) => self.read_at = now.after(pause(context)),
             // Of a take that was given up on: a read tells what became of it.
             Event::Written(_) => self.read_at = now,
             Event::Tick
             | Event::Closed(_)
             | Event::Rejected(_)
             | Event::Hint(_)
-            | Event::Twin(_)
-            | Event::Guard(_)
-            | Event::Ended(Command::Start | Command::LastResort, _) => {}
+            | Event::DuplicateToken(_)
+            | Event::Guard(..)
+            | Event::Upgrade => {}
         }
-        self.report_holder(facts);
-        self.advance(facts, now)
+        self.report_holder(context);
+        self.follow_stop(context, now);
+        self.advance(context, now)
     }
 
-    fn stopped(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
-        let failed = (*outcome != Outcome::Succeeded).then(|| outcome.clone());
-        if failed != self.stop_failed
-            && let Some(failed) = &failed
-        {
-            let why = failed.why();
-            let text = format!("stop failed: {why}; not a candidate until it succeeds");
-            facts.say(Level::Error, text);
-        }
-        self.stop_failed = failed;
-        if self.phase == Phase::Stopping {
+    /// Follows the guard while it asserts stop: the check comes after that. A guard that is
+    /// gone did not do it.
+    fn follow_stop(&mut self, context: &mut Context, now: Instant) {
+        let Phase::Stopping { link } = self.phase else {
+            return;
+        };
+        if context.guard.link() != Some(link) {
+            self.stroke_at = now;
             self.phase = Phase::Resting;
-            if *outcome == Outcome::Succeeded && self.check(facts, now) {
+        } else if context.guard.is_down() {
+            self.phase = Phase::Resting;
+            if !context.check_runs && self.check(context, now) {
                 self.phase = Phase::Checking { began: now };
             }
         }
     }
 
     /// Runs a check, if there is one. No command runs.
-    fn check(&self, facts: &mut Facts, now: Instant) -> bool {
-        if facts.config.check {
-            let deadline = now.after(facts.config.timing.lock_time());
-            let under = facts.under(None);
-            facts.run(Command::Check, Role::Standby, deadline, under);
+    fn check(&self, context: &mut Context, now: Instant) -> bool {
+        if context.config.check {
+            let check = Run {
+                command: Command::Check,
+                role: Role::Standby,
+                deadline: now.after(context.config.timing.lock_time()),
+                starting: false,
+                context: context.lock_context(None),
+            };
+            context.run_check(check);
         }
-        facts.config.check
+        context.config.check
     }
 
-    fn checked(&mut self, facts: &mut Facts, outcome: &Outcome, now: Instant) {
+    fn checked(&mut self, context: &mut Context, outcome: &Outcome, now: Instant) {
         let (Phase::Checking { began } | Phase::Deciding { began }) = self.phase else {
             // One of a state before, which was killed there.
             return;
@@ -149,16 +151,16 @@ impl Standby {
         if self.healthy != Some(passed) {
             match outcome {
                 Outcome::Succeeded => {
-                    facts.say(Level::Info, "health check passed: a candidate".to_owned())
+                    context.say(Level::Info, "health check passed: a candidate".to_owned())
                 }
                 Outcome::Failed(why) => {
-                    facts.say(
+                    context.say(
                         Level::Warn,
                         format!("health check failed: {why}; not a candidate"),
                     );
                 }
                 Outcome::Overran => {
-                    facts.say(
+                    context.say(
                         Level::Warn,
                         "health check did not end within T and was killed".to_owned(),
                     );
@@ -170,93 +172,104 @@ impl Standby {
         self.phase = match self.phase {
             Phase::Deciding { .. } if passed => Phase::Ready { since: now },
             Phase::Deciding { .. } => {
-                self.retry_at = began.after(facts.config.timing.renewal()).max(now);
+                self.retry_at = began.after(context.config.timing.renewal()).max(now);
                 Phase::Resting
             }
-            Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Ready { .. } => {
-                Phase::Resting
-            }
+            Phase::Resting
+            | Phase::Stopping { .. }
+            | Phase::Checking { .. }
+            | Phase::Ready { .. } => Phase::Resting,
         };
     }
 
-    fn report_holder(&mut self, facts: &mut Facts) {
-        let Some(seen) = &facts.seen else { return };
-        let holder = &seen.claim.holder;
+    fn report_holder(&mut self, context: &mut Context) {
+        let Some(seen) = &context.store.seen else {
+            return;
+        };
+        let holder = &seen.takeover.holder;
         if self.reported.as_ref() != Some(holder) {
             let text = format!(
                 "the lock is held by {holder}, revision {}",
                 seen.key_state.revision
             );
             self.reported = Some(holder.clone());
-            let again = facts.refused.is_some();
-            facts.say(if again { Level::Debug } else { Level::Info }, text);
+            let again = context.store.refused.is_some();
+            context.say(if again { Level::Debug } else { Level::Info }, text);
         }
     }
 
-    fn advance(mut self, facts: &mut Facts, now: Instant) -> Next {
-        let known = facts
+    fn advance(mut self, context: &mut Context, now: Instant) -> Next {
+        let known = context
+            .store
             .seen
             .as_ref()
             .map_or(Revision(0), |seen| seen.key_state.revision);
-        let wanted = now >= self.read_at || facts.hinted > known;
-        if facts.open && facts.io.is_none() && wanted {
+        let wanted = now >= self.read_at || context.store.hinted > known;
+        if context.is_idle() && wanted {
             self.hint_led = now < self.read_at;
-            facts.read(now);
+            context.read(now);
         }
         if let Phase::Ready { since } = self.phase {
-            let stale = now >= since.after(facts.config.timing.renewal());
-            match self.prospect(facts) {
-                Some(prospect) if !stale => {
-                    if now >= prospect.take_at() && facts.io.is_none() {
-                        let seen = prospect.clone();
-                        return Taking::go(facts, &seen, now);
+            let stale = now >= since.after(context.config.timing.renewal());
+            match self.candidate(context) {
+                Some(candidate) if !stale => {
+                    if now >= candidate.take_at() && context.is_idle() {
+                        let seen = candidate.clone();
+                        return Taking::go(context, &seen, now);
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
             }
         }
-        if self.phase == Phase::Resting && idle(facts) {
-            self.begin(facts, now);
+        self.upgrade(context);
+        if self.phase == Phase::Resting && !context.check_runs {
+            self.begin(context, now);
             if let Phase::Ready { .. } = self.phase {
-                return self.advance(facts, now);
+                return self.advance(context, now);
             }
         }
         Next::Stay(State::Standby(self))
     }
 
-    /// From rest: the deciding check when its time has come, else the next stroke.
-    fn begin(&mut self, facts: &mut Facts, now: Instant) {
-        if let Some(prospect) = self.prospect(facts)
-            && now >= self.decide_at(prospect)
-            && facts.io.is_none()
+    /// From rest: the deciding check when its time has come, else the next stroke, for which
+    /// there must be a guard that answers.
+    fn begin(&mut self, context: &mut Context, now: Instant) {
+        if let Some(candidate) = self.candidate(context)
+            && now >= self.decide_at(candidate)
+            && context.is_idle()
         {
-            self.phase = if self.check(facts, now) {
+            self.phase = if self.check(context, now) {
                 Phase::Deciding { began: now }
             } else {
                 Phase::Ready { since: now }
             };
             return;
         }
-        if now >= self.stroke_at {
-            let timing = facts.config.timing;
-            let down = facts.service == Service::Down;
-            self.stroke_at = now.after(if down {
-                timing.lock_time()
-            } else {
-                timing.renewal()
-            });
-            self.phase = Phase::Stopping;
-            let deadline = now.after(timing.stop_budget());
-            let under = facts.under(None);
-            facts.run(Command::Stop, Role::Standby, deadline, under);
+        let wanted = now >= self.stroke_due(context) || must_stop(context);
+        if let Some(link) = context.guard.link()
+            && wanted
+            && context.guard.report().is_some()
+        {
+            self.stroke_at = now.after(context.config.timing.lock_time());
+            self.phase = Phase::Stopping { link };
+            context.assert_stop(now);
+        }
+    }
+
+    /// Executes the program anew when nothing is under way that it would have to know of.
+    fn upgrade(&self, context: &mut Context) {
+        let quiet = self.phase == Phase::Resting && !context.check_runs;
+        if context.upgrade && quiet && context.guard.is_down() && context.is_idle() {
+            context.upgrade = false;
+            context.want(Effect::Upgrade);
         }
     }
 
     /// The key is read every R. A hint is followed at once, and the read after it
     /// comes a little later than R: while hints come, every renewal would be read
     /// twice otherwise.
-    fn put_off_read(&mut self, facts: &Facts, now: Instant) {
-        let r = facts.config.timing.renewal();
+    fn put_off_read(&mut self, context: &Context, now: Instant) {
+        let r = context.config.timing.renewal();
         self.read_at = now.after(if self.hint_led {
             r + r / HINT_SPREAD
         } else {
@@ -265,54 +278,76 @@ impl Standby {
     }
 
     /// Returns what stands under the key, if this agent may have it in time.
-    fn prospect<'a>(&self, facts: &'a Facts) -> Option<&'a Seen> {
-        // Stop is run first of all: what an earlier life left running may not be known. An
-        // agent whose stop has failed is no candidate, not even for a lock that is free;
-        // nor is one that has no guard.
-        let able = facts.open && facts.service == Service::Down && facts.guard.able();
-        facts.seen.as_ref().filter(|_| able)
+    fn candidate<'a>(&self, context: &'a Context) -> Option<&'a Seen> {
+        // Stop is run first of all: what an earlier instance left running may not be known. An
+        // agent whose service is not known to be down is no candidate, not even for a lock
+        // that is free; nor is one whose guard cannot do what is required of it.
+        let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();
+        context.store.seen.as_ref().filter(|_| able)
+    }
+
+    /// A stroke that is due less than R before the lock may be had waits until that could have
+    /// been taken, after an answer that was under way: the stop could hold the take up.
+    fn stroke_due(&self, context: &Context) -> Instant {
+        let near = self.stroke_at.after(context.config.timing.renewal());
+        let take_at = self.candidate(context).map(Seen::take_at);
+        take_at
+            .filter(|take_at| *take_at < near)
+            .map_or(self.stroke_at, |take_at| {
+                take_at.after(attempt(context)).max(self.stroke_at)
+            })
     }
 
     /// The deciding check begins early, so that it ends when the lock may be had.
-    fn decide_at(&self, prospect: &Seen) -> Instant {
+    fn decide_at(&self, candidate: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        prospect
+        candidate
             .take_at()
-            .before(lead.min(prospect.claim.wait))
+            .before(lead.min(candidate.takeover.wait))
             .max(self.retry_at)
     }
 
-    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
-        let free = facts.open && facts.io.is_none();
-        let read_at = free.then_some(self.read_at);
-        let prospect = self.prospect(facts).filter(|_| free);
-        let act_at = match self.phase {
-            Phase::Resting if idle(facts) => {
-                let decide_at = prospect.map(|prospect| self.decide_at(prospect));
-                earliest(decide_at, Some(self.stroke_at))
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let idle = context.is_idle();
+        let read = idle.then(|| Timer::ReadKey.at(self.read_at));
+        let candidate = self.candidate(context).filter(|_| idle);
+        let act = match self.phase {
+            Phase::Resting if !context.check_runs => {
+                let decide = candidate.map(|seen| Timer::ConfirmingCheck.at(self.decide_at(seen)));
+                let stroke = context.guard.report().is_some();
+                let stroke = stroke.then(|| Timer::Stroke.at(self.stroke_due(context)));
+                earliest(decide, stroke)
             }
             Phase::Ready { since } => {
-                let stale_at = since.after(facts.config.timing.renewal());
-                earliest(prospect.map(Seen::take_at), Some(stale_at))
+                let stale = Timer::CheckStale.at(since.after(context.config.timing.renewal()));
+                let take = candidate.map(|seen| Timer::Take.at(seen.take_at()));
+                earliest(take, Some(stale))
             }
-            Phase::Resting | Phase::Stopping | Phase::Checking { .. } | Phase::Deciding { .. } => {
-                None
-            }
+            Phase::Resting
+            | Phase::Stopping { .. }
+            | Phase::Checking { .. }
+            | Phase::Deciding { .. } => None,
         };
-        earliest(read_at, act_at)
+        earliest(read, act)
     }
 }
 
-/// No command runs: one at a time, and none beside one that was killed but has
-/// not ended yet.
-fn idle(facts: &Facts) -> bool {
-    !Command::ALL.iter().any(|command| facts.running(*command))
+/// Whether the service may run, for all that the guard knows, and is not being stopped.
+fn must_stop(context: &Context) -> bool {
+    match context.guard.service() {
+        Some(ServiceReport::Unknown | ServiceReport::Up(..)) => true,
+        Some(ServiceReport::Down | ServiceReport::Stopping { .. }) | None => false,
+    }
 }
 
 /// Words for a lock that stood still for as long as it had to.
-pub(super) fn stood_still(claim: &Claim) -> String {
-    if claim.wait.is_zero() {
-        return format!("from {}", claim.holder);
+pub(super) fn stood_still(takeover: &Takeover) -> String {
+    if takeover.wait.is_zero() {
+        return format!("from {}", takeover.holder);
     }
-    format!("from {}, not renewed for {}", claim.holder, Ms(claim.wait))
+    format!(
+        "from {}, not renewed for {}",
+        takeover.holder,
+        Ms(takeover.wait)
+    )
 }

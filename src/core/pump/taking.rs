@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use super::active::Active;
-use super::facts::{Facts, Seen};
-use super::left::Left;
-use super::pending::{Pending, Verdict};
+use super::context::Context;
+use super::deadline::{Deadline, Timer, earliest};
 use super::standby::{Standby, stood_still};
 use super::stopping::Stopping;
-use super::{Hold, NewWrite, Next, State, earliest, prepare_write, shut_down};
-use crate::core::event::{Ending, Event, Level};
-use crate::core::guard::Inherited;
+use super::store_view::Seen;
+use super::write::{NewWrite, Pending, Verdict, prepare_write};
+use super::{Hold, Next, State};
+use crate::core::event::{Ending, Event};
+use crate::core::level::Level;
+use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, Record, RecordState, Revision};
 use crate::core::time::{Instant, Ms};
 
@@ -28,88 +30,82 @@ pub(super) struct Taking {
     again: bool,
 }
 
-/// The service of a previous life that goes on under the same term.
+/// The service of an earlier instance that goes on under the same term.
 #[derive(Clone, Debug)]
 struct Adoption {
     term: Revision,
-    inherited: Inherited,
+    grant: Grant,
 }
 
 impl Taking {
     /// Takes the lock as it was seen, in the way that its claim allows.
-    pub(super) fn go(facts: &mut Facts, seen: &Seen, now: Instant) -> Next {
+    pub(super) fn go(context: &mut Context, seen: &Seen, now: Instant) -> Next {
         let Seen {
-            key_state, claim, ..
+            key_state,
+            takeover,
+            ..
         } = seen;
-        let give_up = now.after(facts.config.timing.renewal());
+        let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
-        let previous = match &key_state.found {
+        let previous = match &key_state.value {
             KeyValue::Record(Record { token, .. }) => {
-                let other = !token.is_empty() && *token != facts.me.token;
+                let other = !token.is_empty() && *token != context.id.token;
                 other.then(|| token.clone())
             }
             KeyValue::Absent | KeyValue::Marker => None,
         };
-        let standing = if claim.confirm.is_some() {
+        let state = if takeover.confirm.is_some() {
             RecordState::Taking
         } else {
             RecordState::Active
         };
-        let grace = claim.confirm.unwrap_or_default();
-        let draft = NewWrite {
+        let grace = takeover.confirm.unwrap_or_default();
+        let write = NewWrite {
             expected: key_state.revision,
-            standing,
+            state,
             term: None,
             grace,
         };
-        let mut pending = prepare_write(facts, draft, now, give_up);
-        pending.advance(facts, now);
+        let mut pending = prepare_write(context, write, now, give_up);
+        pending.advance(context, now);
         let taking = Taking {
             pending,
-            confirm: claim.confirm,
+            confirm: takeover.confirm,
             previous,
             give_up,
             adoption: None,
-            again: facts.refused.is_some(),
+            again: context.store.refused.is_some(),
         };
-        Next::Go(State::Taking(taking), stood_still(claim))
+        Next::Go(State::Taking(taking), stood_still(takeover))
     }
 
-    /// Renews the record of a previous life of this agent, if that is what stands
-    /// under the key: the service neither stops nor starts. Only before its guard
-    /// would have stopped the service: a record alone does not tell that it runs.
-    pub(super) fn adopt(facts: &mut Facts, inherited: Inherited, now: Instant) -> Next {
-        let seen = facts.seen.clone();
-        let Some((seen, term)) = seen.and_then(|seen| Some((seen.clone(), seen.claim.adopt?)))
-        else {
-            let why = "the lock is not the previous life's any more".to_owned();
-            return Stopping::inherited(facts, inherited, why, now);
+    /// Renews the record of an earlier instance of this agent, if that is what stands under
+    /// the key: the service neither stops nor starts. Only while its guard lets the service
+    /// run: a record alone does not tell that it does.
+    pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
+        let Some((revision, term)) = adoptable(context, &grant) else {
+            let why = "the lock is not the previous instance's any more".to_owned();
+            return Stopping::inherited(context, grant, why, now);
         };
-        let draft = NewWrite {
-            expected: seen.key_state.revision,
-            standing: RecordState::Active,
+        let write = NewWrite {
+            expected: revision,
+            state: RecordState::Active,
             term: Some(term),
             grace: Duration::ZERO,
         };
-        let valid_until = inherited.fence.valid_until;
-        let mut pending = prepare_write(facts, draft, now, valid_until);
-        pending.advance(facts, now);
+        let valid_until = grant.valid_until;
+        let mut pending = prepare_write(context, write, now, valid_until);
+        pending.advance(context, now);
         let taking = Taking {
             pending,
             confirm: None,
-            previous: inherited.under.previous.clone(),
+            previous: grant.context.previous.clone(),
             give_up: valid_until,
-            adoption: Some(Adoption { term, inherited }),
+            adoption: Some(Adoption { term, grant }),
             again: false,
         };
-        let why = format!("from {}, term {term}", seen.claim.holder);
+        let why = format!("from this agent's previous instance, term {term}");
         Next::Go(State::Taking(taking), why)
-    }
-
-    /// Returns the service that is being adopted.
-    pub(super) fn inherited(&self) -> Option<&Inherited> {
-        let adoption = self.adoption.as_ref();
-        adoption.map(|adoption| &adoption.inherited)
     }
 
     /// Whether the one before was refused.
@@ -118,48 +114,45 @@ impl Taking {
     }
 
     /// It came to nothing; what a previous life left running has to go.
-    fn fail(self, facts: &mut Facts, why: String, now: Instant) -> Next {
+    fn fail(self, context: &mut Context, why: String, now: Instant) -> Next {
         match self.adoption {
-            Some(adoption) => Stopping::inherited(facts, adoption.inherited, why, now),
+            Some(adoption) => Stopping::inherited(context, adoption.grant, why, now),
             None => Next::Go(State::Standby(Standby::new(now)), why),
         }
     }
 
-    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
+    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Event::Shutdown(signal) = event {
             // What was sent may be stored: left to expire, it wakes nobody early.
-            return match self.adoption {
-                Some(adoption) => {
-                    let left = Left::Inherited(adoption.inherited);
-                    Stopping::to_end(facts, left, Ending::Clean, signal, now)
-                }
-                None => shut_down(facts, signal, now),
-            };
+            let grant = self.adoption.map(|adoption| adoption.grant);
+            return Stopping::to_end(context, grant, Ending::Clean, signal, now);
         }
-        match self.pending.heed(facts, event, now) {
+        match self.pending.receive(context, event, now) {
             Verdict::Open => {}
-            Verdict::Held { revision, sent } => return self.held(facts, revision, sent, now),
-            Verdict::Lost(why) => return self.fail(facts, format!("not taken: {why}"), now),
-            Verdict::RolledBack => return self.fail(facts, "not taken".to_owned(), now),
+            Verdict::Held { revision, sent } => return self.held(context, revision, sent, now),
+            Verdict::Lost(why) => return self.fail(context, format!("not taken: {why}"), now),
+            Verdict::RolledBack => return self.fail(context, "not taken".to_owned(), now),
         }
-        if facts.rolled_back.is_some() || now >= self.give_up {
-            let r = Ms(facts.config.timing.renewal());
+        if context.store.rolled_back.is_some() || now >= self.give_up {
+            let r = Ms(context.config.timing.renewal());
             let why = match &self.adoption {
-                Some(_) => "the lock of the previous life has run out".to_owned(),
-                None if facts.refused.is_some() => format!("the take was refused for R = {r}"),
+                Some(_) => "the lock of the previous instance has run out".to_owned(),
+                None if context.store.refused.is_some() => {
+                    format!("the take was refused for R = {r}")
+                }
                 None => format!("the take was not acknowledged within R = {r}"),
             };
-            return self.fail(facts, why, now);
+            return self.fail(context, why, now);
         }
-        self.pending.advance(facts, now);
+        self.pending.advance(context, now);
         Next::Stay(State::Taking(self))
     }
 
-    fn held(self, facts: &mut Facts, revision: Revision, sent: Instant, now: Instant) -> Next {
-        let valid_until = sent.after(facts.config.timing.validity());
+    fn held(self, context: &mut Context, revision: Revision, sent: Instant, now: Instant) -> Next {
+        let valid_until = sent.after(context.config.timing.validity());
         if now >= valid_until {
             let why = "the take was acknowledged too late to count".to_owned();
-            return self.fail(facts, why, now);
+            return self.fail(context, why, now);
         }
         let adoption = self.adoption.as_ref();
         let adopted = adoption.is_some();
@@ -179,14 +172,15 @@ impl Taking {
                 format!("taken as revision {revision}, free to start"),
             ),
             Some(confirm) => Next::Go(
-                State::Confirming(Confirming::new(facts, hold, confirm, now)),
+                State::Confirming(Confirming::new(context, hold, confirm, now)),
                 format!("taken as revision {revision}, start in {}", Ms(confirm)),
             ),
         }
     }
 
-    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
-        earliest(Some(self.give_up), self.pending.deadline(facts))
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let give_up = Timer::GiveUpWrite.at(self.give_up);
+        earliest(Some(give_up), self.pending.deadline(context))
     }
 }
 
@@ -202,8 +196,8 @@ pub(super) struct Confirming {
 }
 
 impl Confirming {
-    fn new(facts: &Facts, hold: Hold, grace: Duration, now: Instant) -> Confirming {
-        let renew_at = now.after(facts.config.timing.renewal());
+    fn new(context: &Context, hold: Hold, grace: Duration, now: Instant) -> Confirming {
+        let renew_at = now.after(context.config.timing.renewal());
         Confirming {
             hold,
             until: now.after(grace),
@@ -213,66 +207,92 @@ impl Confirming {
         }
     }
 
-    pub(super) fn turn(mut self, facts: &mut Facts, event: &Event, now: Instant) -> Next {
-        let drop_to_standby = |facts: &mut Facts, why: String| {
-            facts.seen = None;
+    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
+        let drop_to_standby = |context: &mut Context, why: String| {
+            context.store.seen = None;
             Next::Go(State::Standby(Standby::new(now)), why)
         };
         if let Event::Shutdown(signal) = event {
-            facts.say(
+            context.say(
                 Level::Info,
                 "the lock is left to expire: its holder before may still be stopping".to_owned(),
             );
-            return shut_down(facts, signal, now);
+            return Stopping::to_end(context, None, Ending::Clean, signal, now);
         }
         if let Some(mut renewal) = self.renewal.take() {
-            match renewal.heed(facts, event, now) {
+            match renewal.receive(context, event, now) {
                 Verdict::Open => self.renewal = Some(renewal),
-                Verdict::Held { revision, sent } => self.hold.renewed(facts, revision, sent),
-                Verdict::Lost(why) => return drop_to_standby(facts, format!("lost: {why}")),
-                Verdict::RolledBack => return drop_to_standby(facts, "lost".to_owned()),
+                Verdict::Held { revision, sent } => self.hold.renewed(context, revision, sent),
+                Verdict::Lost(why) => return drop_to_standby(context, format!("lost: {why}")),
+                Verdict::RolledBack => return drop_to_standby(context, "lost".to_owned()),
             }
         }
-        if let Some(why) = self.hold.contradicted(facts, event) {
-            return drop_to_standby(facts, format!("lost: {why}"));
+        if let Some(why) = self.hold.contradicted(context, event) {
+            return drop_to_standby(context, format!("lost: {why}"));
         }
         if now >= self.hold.valid_until {
             return drop_to_standby(
-                facts,
+                context,
                 "lost: no renewal was acknowledged in time".to_owned(),
             );
         }
-        self.advance(facts, now)
+        self.advance(context, now)
     }
 
-    fn advance(mut self, facts: &mut Facts, now: Instant) -> Next {
+    fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         if self.renewal.is_none() && now >= self.until {
             let why = format!("the holder before had {} to stop", Ms(self.grace));
             return Next::Go(State::Active(Active::confirmed(self.hold, now)), why);
         }
         if self.renewal.is_none() && now >= self.renew_at {
-            self.renew_at = self.renew_at.after(facts.config.timing.renewal()).max(now);
-            let draft = NewWrite {
+            self.renew_at = self
+                .renew_at
+                .after(context.config.timing.renewal())
+                .max(now);
+            let write = NewWrite {
                 expected: self.hold.revision,
-                standing: RecordState::Taking,
+                state: RecordState::Taking,
                 term: Some(self.hold.term),
                 grace: self.grace,
             };
-            self.renewal = Some(prepare_write(facts, draft, now, self.hold.valid_until));
+            self.renewal = Some(prepare_write(context, write, now, self.hold.valid_until));
         }
         if let Some(renewal) = &mut self.renewal {
-            renewal.advance(facts, now);
+            renewal.advance(context, now);
         } else {
-            self.hold.follow_hint(facts, now);
+            self.hold.follow_hint(context, now);
         }
         Next::Stay(State::Confirming(self))
     }
 
-    pub(super) fn deadline(&self, facts: &Facts) -> Option<Instant> {
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
         let next = match &self.renewal {
-            Some(renewal) => renewal.deadline(facts),
-            None => Some(self.renew_at.min(self.until)),
+            Some(renewal) => renewal.deadline(context),
+            None => {
+                let renew = Timer::RenewUnconfirmed.at(self.renew_at);
+                Some(renew.min(Timer::Confirmed.at(self.until)))
+            }
         };
-        earliest(Some(self.hold.valid_until), next)
+        earliest(Some(Timer::LockOver.at(self.hold.valid_until)), next)
     }
+}
+
+/// Returns revision and term of the record under the key, if the instance wrote it to which
+/// the guard's grant was given, for the term of that grant.
+fn adoptable(context: &Context, grant: &Grant) -> Option<(Revision, Revision)> {
+    let seen = context.store.seen.as_ref()?;
+    let KeyValue::Record(Record {
+        lease: Some(lease), ..
+    }) = &seen.key_state.value
+    else {
+        return None;
+    };
+    let revision = seen.key_state.revision;
+    let term = lease.term.unwrap_or(revision);
+    let active = match lease.standing {
+        RecordState::Active => true,
+        RecordState::Taking | RecordState::Released => false,
+    };
+    let same = lease.incarnation == grant.holder && grant.context.term == Some(term);
+    (active && same).then_some((revision, term))
 }

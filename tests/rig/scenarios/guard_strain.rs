@@ -18,10 +18,11 @@ use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
 /// The threads of an agent, the main one first.
-pub(crate) const THREADS: [&str; 6] = [
+pub(crate) const THREADS: [&str; 7] = [
     "putex",
     "putex-store",
-    "putex-child",
+    "putex-check",
+    "putex-guard",
     "putex-watch",
     "putex-signal",
     "putex-log",

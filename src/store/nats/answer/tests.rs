@@ -94,7 +94,7 @@ fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
             token: "t".to_owned(),
             lease: None,
         });
-        assert_eq!(key_state.found, found);
+        assert_eq!(key_state.value, found);
     }
     for (from, to) in [
         ("KV_locks", "KV_other"),
@@ -134,7 +134,7 @@ fn marks_of_deletion_are_told_by_their_headers() {
             SUBJECT,
         );
         assert_eq!(
-            key_state.map(|entry| to_key_state(entry).found),
+            key_state.map(|entry| to_key_state(entry).value),
             Ok(KeyValue::Marker),
             "{mark}"
         );
@@ -146,13 +146,13 @@ fn marks_of_deletion_are_told_by_their_headers() {
         };
         let key_state = to_key_state(Some(leader(SUBJECT, &stored)));
         assert_eq!(
-            (key_state.revision, key_state.found),
+            (key_state.revision, key_state.value),
             (Revision(5), KeyValue::Marker),
             "{mark}"
         );
     }
     let none = to_key_state(None);
-    assert_eq!((none.revision, none.found), (Revision(0), KeyValue::Absent));
+    assert_eq!((none.revision, none.value), (Revision(0), KeyValue::Absent));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
         .collect();
     let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
     let entry = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
-    assert_eq!(to_key_state(entry).found, KeyValue::Record(record));
+    assert_eq!(to_key_state(entry).value, KeyValue::Record(record));
 }
 
 #[test]

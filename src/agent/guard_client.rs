@@ -1,0 +1,420 @@
+//! The guard client thread: connects to the guard that lives, or starts one, says to it what
+//! the pump wants said, and passes its reports on. When to do what, the pump decides.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+
+use super::inbox::Post;
+use super::threads::Threads;
+use crate::command::{describe, remove_agents_own, remove_secrets};
+use crate::core::command::LockContext;
+use crate::core::event::{Event, GuardEvent};
+use crate::core::level::Level;
+use crate::core::protocol::{GuardReport, ServiceReport, StopOrder, ToGuard};
+use crate::core::stop::Stake;
+use crate::core::time::Instant;
+use crate::guard::protocol::{Settings, VERSION, decode_line, decode_report, encode};
+use crate::guard::{InstanceDir, receive, send};
+use crate::log::panic_if_asked;
+use crate::sys::{self, Alarm, Waker, Want};
+
+/// Words that may wait: the pump says a few a stroke.
+const ORDERS_MAX: usize = 64;
+
+/// Lines of the guard's log that may wait to be shown.
+const LINES_MAX: usize = 16;
+
+/// Largest report.
+const REPORT_MAX: usize = 4096;
+
+/// How long a guard that has closed its socket may take to end.
+const CLOSING_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long an ending agent waits for the end of its guard.
+const END_WITHIN: Duration = Duration::from_millis(500);
+
+/// What the pump wants of this thread.
+enum Order {
+    Start(u64, Vec<ToGuard>),
+    Tell(ToGuard),
+    Kill,
+    /// The agent ends.
+    End(Arc<Waker>),
+}
+
+/// The pump's end of the thread.
+pub(super) struct GuardHandle {
+    orders: Sender<Order>,
+    waker: Arc<Waker>,
+    kill_file: Arc<Mutex<Option<File>>>,
+    lines: Receiver<(Level, String)>,
+}
+
+impl GuardHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor or thread to give.
+    pub(super) fn start(
+        dir: InstanceDir,
+        settings: Settings,
+        post: Post,
+        threads: Threads,
+    ) -> io::Result<GuardHandle> {
+        let (orders, queue) = bounded(ORDERS_MAX);
+        let (lines_said, lines) = bounded(LINES_MAX);
+        let waker = Arc::new(Waker::new()?);
+        let kill_file = Arc::new(Mutex::new(None));
+        let thread = GuardThread {
+            dir,
+            settings,
+            queue,
+            waker: Arc::clone(&waker),
+            alarm: Alarm::new()?,
+            post,
+            kill_file: Arc::clone(&kill_file),
+            lines: lines_said,
+            link: None,
+            dead: Vec::new(),
+            buffer: vec![0; REPORT_MAX],
+        };
+        threads.start("putex-guard", move || thread.work())?;
+        Ok(GuardHandle {
+            orders,
+            waker,
+            kill_file,
+            lines,
+        })
+    }
+
+    /// Connects to a guard or starts one; returns whether there was room for the order.
+    pub(super) fn connect(&self, number: u64, words: Vec<ToGuard>) -> bool {
+        self.order(Order::Start(number, words))
+    }
+
+    /// Says a word; returns whether there was room for it.
+    pub(super) fn tell(&self, word: ToGuard) -> bool {
+        self.order(Order::Tell(word))
+    }
+
+    /// Kills the guard; returns whether there was room for the order.
+    pub(super) fn kill(&self) -> bool {
+        self.order(Order::Kill)
+    }
+
+    /// Kills all processes in the control group of start. Needs no other thread.
+    pub(super) fn kill_cgroup(&self) {
+        let mut file = self
+            .kill_file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = file.as_mut() {
+            // A control group that is gone holds nothing.
+            let _ = file.write_all(b"1");
+        }
+    }
+
+    /// Returns the next line that the guard has logged.
+    pub(super) fn take_line(&self) -> Option<(Level, String)> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Waits until the guard, whose service is down, has put the watchdog device away and
+    /// ended.
+    pub(super) fn end(&self) {
+        let (Ok(alarm), Ok(done)) = (Alarm::new(), Waker::new()) else {
+            return;
+        };
+        let done = Arc::new(done);
+        if self.order(Order::End(Arc::clone(&done))) {
+            let until = sys::now().after(END_WITHIN);
+            // A guard that takes longer is left to itself.
+            let _ = alarm.wait([(done.as_fd(), Want::Read)], Some(until));
+        }
+    }
+
+    fn order(&self, order: Order) -> bool {
+        let room = self.orders.try_send(order).is_ok();
+        self.waker.wake();
+        room
+    }
+}
+
+/// A guard that lives.
+struct Link {
+    number: u64,
+    socket: OwnedFd,
+    process: OwnedFd,
+    /// The guard is of another version and was told to stop the service.
+    outdated: bool,
+}
+
+struct GuardThread {
+    dir: InstanceDir,
+    settings: Settings,
+    queue: Receiver<Order>,
+    waker: Arc<Waker>,
+    alarm: Alarm,
+    post: Post,
+    kill_file: Arc<Mutex<Option<File>>>,
+    lines: Sender<(Level, String)>,
+    link: Option<Link>,
+    /// Guards that were killed and are to be reaped.
+    dead: Vec<OwnedFd>,
+    buffer: Vec<u8>,
+}
+
+impl GuardThread {
+    /// Works until the agent has ended.
+    fn work(mut self) {
+        while self.turn().is_some() {}
+    }
+
+    fn turn(&mut self) -> Option<()> {
+        let socket = self.link.as_ref().map(|link| link.socket.as_fd());
+        let fds = [self.waker.as_fd(), socket.unwrap_or(self.waker.as_fd())];
+        // A kernel that refuses to wait leaves only to look again.
+        let _ = self.alarm.wait(fds.map(|fd| (fd, Want::Read)), None);
+        panic_if_asked("putex-guard");
+        self.waker.clear();
+        self.receive_reports()?;
+        while let Ok(order) = self.queue.try_recv() {
+            self.carry_out(order)?;
+        }
+        self.dead.retain(|process| reap(process).is_err());
+        Some(())
+    }
+
+    /// Carries one order out; `None` when the agent has ended.
+    fn carry_out(&mut self, order: Order) -> Option<()> {
+        match order {
+            Order::Start(number, words) => self.connect(number, &words),
+            Order::Tell(word) => self.tell(&word),
+            Order::Kill => {
+                if let Some(link) = self.link.take() {
+                    // It fails when the guard has ended already.
+                    let _ = rustix::process::pidfd_send_signal(&link.process, Signal::KILL);
+                    self.dead.push(link.process);
+                }
+                Some(())
+            }
+            Order::End(done) => {
+                if let Some(link) = self.link.take() {
+                    drop(link.socket);
+                    let until = sys::now().after(END_WITHIN);
+                    let ended = [(link.process.as_fd(), Want::Read)];
+                    let _ = self.alarm.wait(ended, Some(until));
+                }
+                done.wake();
+                None
+            }
+        }
+    }
+
+    fn connect(&mut self, number: u64, words: &[ToGuard]) -> Option<()> {
+        if let Some(link) = self.link.take() {
+            self.dead.push(link.process);
+        }
+        if let Some(link) = self.find(number) {
+            self.link = Some(link);
+            return words.iter().try_for_each(|word| self.tell(word));
+        }
+        match self.start(number, words) {
+            Ok(link) => {
+                self.link = Some(link);
+                Some(())
+            }
+            Err(error) => self.lost(number, format!("it cannot be started: {error}")),
+        }
+    }
+
+    /// Connects to the guard that lives, if there is one.
+    fn find(&self, number: u64) -> Option<Link> {
+        let socket = self.dir.connect()?;
+        let peer = sockopt::socket_peercred(&socket).ok()?;
+        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
+        Some(Link {
+            number,
+            socket,
+            process,
+            outdated: false,
+        })
+    }
+
+    /// Starts a guard. The words are in its socket before it runs, so it knows them whatever
+    /// becomes of this agent.
+    fn start(&self, number: u64, words: &[ToGuard]) -> io::Result<Link> {
+        let (own, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        for word in words {
+            send(own.as_fd(), &encode(word, &self.settings), None)?;
+        }
+        // This very program, also when its file has been replaced.
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg0("putex").arg("guard").arg(&self.settings.key);
+        remove_secrets(&mut command);
+        remove_agents_own(&mut command);
+        command.stdin(theirs).stdout(Stdio::null());
+        let mut child = command.spawn()?;
+        let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let process = process.inspect_err(|_| {
+            // Without it, its end would be waited for in vain.
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        Ok(Link {
+            number,
+            socket: own,
+            process,
+            outdated: false,
+        })
+    }
+
+    /// A guard that takes nothing in is as good as gone.
+    fn tell(&mut self, word: &ToGuard) -> Option<()> {
+        let Some(link) = &self.link else {
+            return Some(());
+        };
+        let packet = encode(word, &self.settings);
+        match send(link.socket.as_fd(), &packet, None) {
+            Ok(()) => Some(()),
+            // Its end is noticed where it is read from.
+            Err(Errno::PIPE | Errno::CONNRESET) => Some(()),
+            Err(error) => {
+                let number = link.number;
+                self.carry_out(Order::Kill)?;
+                self.lost(number, format!("it takes nothing in: {error}"))
+            }
+        }
+    }
+
+    /// Passes on all that the guard has reported, and its end.
+    fn receive_reports(&mut self) -> Option<()> {
+        while let Some(link) = &self.link {
+            let number = link.number;
+            let received = receive(link.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
+            match received {
+                Ok((count, file)) if count > 0 => {
+                    if let Some(file) = file {
+                        *self
+                            .kill_file
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner) = Some(File::from(file));
+                    } else if let Some(report) = decode_report(&self.buffer[..count]) {
+                        self.report(number, report)?;
+                    } else if let Some(line) = decode_line(&self.buffer[..count]) {
+                        // The guard has logged it; here it is only shown.
+                        let _ = self.lines.try_send(line);
+                    }
+                }
+                Err(Errno::AGAIN) => return Some(()),
+                Err(Errno::CONNRESET) => {}
+                Ok(_) | Err(_) => self.ended(number)?,
+            }
+        }
+        Some(())
+    }
+
+    fn report(&mut self, number: u64, (report, version): (GuardReport, u64)) -> Option<()> {
+        if version != VERSION {
+            return self.replace_outdated(number, report);
+        }
+        self.post
+            .tell(Event::Guard(number, GuardEvent::Report(report)))
+    }
+
+    /// A guard of another version is told to stop the service, and killed when that is down.
+    /// Meanwhile the pump is told that the service is being stopped.
+    fn replace_outdated(&mut self, number: u64, mut report: GuardReport) -> Option<()> {
+        let link = self.link.as_mut()?;
+        if !std::mem::replace(&mut link.outdated, true) {
+            log::warn!("the guard is of another version of putex: it stops the service first");
+            let dead_by = match &report.service {
+                ServiceReport::Up(grant, _) => grant.dead_by,
+                ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => {
+                    self.stop_by()
+                }
+            };
+            self.tell(&ToGuard::Stop(StopOrder {
+                dead_by,
+                stake: Stake::Lock,
+                context: LockContext::default(),
+            }))?;
+        } else if report.service == ServiceReport::Down {
+            self.carry_out(Order::Kill)?;
+            let why = "it was of another version; the service is down".to_owned();
+            return self.lost(number, why);
+        } else {
+            // This thread's own word is none of the pump's.
+            report.heard = report.heard.saturating_sub(1);
+        }
+        report.service = ServiceReport::Stopping { overdue: false };
+        self.post
+            .tell(Event::Guard(number, GuardEvent::Report(report)))
+    }
+
+    fn stop_by(&self) -> Instant {
+        sys::now().after(self.settings.timing.stop_budget())
+    }
+
+    /// The guard has closed its end of the socket.
+    fn ended(&mut self, number: u64) -> Option<()> {
+        let mut why = "it has ended".to_owned();
+        if let Some(link) = self.link.take() {
+            let mut end = reap(&link.process);
+            if let Err(Running) = end {
+                // It has closed the socket before the kernel tells of its end.
+                let until = sys::now().after(CLOSING_WITHIN);
+                let ended = [(link.process.as_fd(), Want::Read)];
+                let _ = self.alarm.wait(ended, Some(until));
+                end = reap(&link.process);
+            }
+            match end {
+                Ok(Some(status)) => why = format!("{why}: {}", describe(status)),
+                Ok(None) if sys::is_ready(&link.process) => {}
+                Ok(None) => why = "it has closed the connection".to_owned(),
+                Err(Running) => self.dead.push(link.process),
+            }
+        }
+        self.lost(number, why)
+    }
+
+    fn lost(&self, number: u64, why: String) -> Option<()> {
+        self.post.tell(Event::Guard(number, GuardEvent::Lost(why)))
+    }
+}
+
+/// A guard that has not ended.
+struct Running;
+
+/// Reaps a guard that has ended; returns how, if this process is the one that can know it. A
+/// guard may have been started by the instance before, which was this process too where the
+/// program was executed anew.
+fn reap(process: &OwnedFd) -> Result<Option<ExitStatus>, Running> {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    match rustix::process::waitid(WaitId::PidFd(process.as_fd()), how) {
+        Ok(None) => Err(Running),
+        Ok(Some(status)) => {
+            let signal = status.terminating_signal();
+            let raw = signal.or(status.exit_status().map(|code| code << 8));
+            Ok(raw.map(ExitStatus::from_raw))
+        }
+        // It is no child of this process.
+        Err(_) => Ok(None),
+    }
+}

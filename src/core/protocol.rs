@@ -1,0 +1,114 @@
+//! What agent and guard tell each other.
+//!
+//! ```text
+//! agent -> guard   Hello, Grant, AssertStart, Stop
+//! guard -> agent   Report, as the answer to every word, and after every change
+//! ```
+//!
+//! A grant lets the guard run the service until the lock runs out. So an agent that is
+//! killed, paused, cut off or upgraded needs no rule of its own: its grant runs out, or
+//! is extended in time.
+
+use crate::core::command::LockContext;
+use crate::core::record::Incarnation;
+use crate::core::stop::Stake;
+use crate::core::time::Instant;
+use crate::core::timing::Timing;
+
+/// Permission to run the service until the lock runs out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The instance of the agent that holds the lock.
+    pub holder: Incarnation,
+    /// The lock, as commands are told of it.
+    pub context: LockContext,
+    /// V: from here on the lock may be another's. The guard stops the service then.
+    pub valid_until: Instant,
+    /// When the service must be down: another host may start it from then on.
+    pub dead_by: Instant,
+}
+
+/// An order to stop the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    /// When the service must be down.
+    pub dead_by: Instant,
+    /// Whether the service may have been started under a lock.
+    pub stake: Stake,
+    /// The lock, as stop is told of it.
+    pub context: LockContext,
+}
+
+/// What an agent tells its guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToGuard {
+    /// How the guard is set up. The first word on every connection.
+    Hello(GuardConfig),
+    /// The service may run; extends an earlier grant.
+    Grant(Grant),
+    /// Start is to be run, unless it runs already.
+    AssertStart,
+    /// The service is to be stopped.
+    Stop(StopOrder),
+}
+
+/// Whether a watchdog device is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// No device.
+    None,
+    /// A device, if it can be used.
+    Optional,
+    /// A device; the service does not run without it.
+    Required,
+}
+
+/// How a guard is set up, as far as it decides by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardConfig {
+    /// R, F, C and drift.
+    pub timing: Timing,
+    /// Whether there is a last resort.
+    pub last_resort: bool,
+    /// Whether a watchdog device is used.
+    pub device: DeviceUse,
+}
+
+/// What a guard tells its agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardReport {
+    /// Number of words that the guard has received on this connection. The report answers
+    /// all of them.
+    pub heard: u64,
+    /// What the guard knows of the service.
+    pub service: ServiceReport,
+    /// Why the service must not be started here, if so.
+    pub unfit: Option<String>,
+}
+
+/// What a guard knows of the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceReport {
+    /// The guard of an earlier instance may have left the service running.
+    Unknown,
+    /// Stop has succeeded, or start was never run.
+    Down,
+    /// The service may run under this grant.
+    Up(Grant, StartState),
+    /// The service is being stopped; the flag tells that it had to be down by now.
+    Stopping {
+        /// `dead_by` has passed.
+        overdue: bool,
+    },
+}
+
+/// What became of the start commands of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartState {
+    /// Start was not run under this grant.
+    NotRun,
+    /// The first start runs.
+    FirstRuns,
+    /// A start has ended.
+    Ended,
+}

@@ -1,0 +1,198 @@
+//! What every state needs: the configuration, the store as it is known, the guard, the health
+//! check, and the effects of the turn. Each event passes through [`Context::note`] first.
+
+use super::guard_client::GuardClient;
+use super::store_view::StoreView;
+use super::write::attempt;
+use super::{AgentId, Config, Hold};
+use crate::core::command::{LockContext, Run};
+use crate::core::event::{Effect, Event, Rejection, Written};
+use crate::core::level::Level;
+use crate::core::protocol::{StopOrder, ToGuard};
+use crate::core::record::{Incarnation, Lease, Revision};
+use crate::core::stop::Stake;
+use crate::core::time::Instant;
+
+/// The way to the store: at most one request is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// The store is out of reach.
+    Closed,
+    /// No request is under way.
+    Idle,
+    /// A read is under way.
+    Reading,
+    /// A write is under way.
+    Writing,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) config: Config,
+    pub(super) id: AgentId,
+    pub(super) connection: Connection,
+    pub(super) store: StoreView,
+    pub(super) guard: GuardClient,
+    /// A health check runs, or was killed and has not ended.
+    pub(super) check_runs: bool,
+    /// The program is to be executed anew, as soon as that disturbs nothing.
+    pub(super) upgrade: bool,
+    /// The instance of this agent to which the guard's grant was given, if another one.
+    pub(super) predecessor: Option<Incarnation>,
+    /// When two agents with one token were reported last.
+    pub(super) duplicate_said_at: Option<Instant>,
+    /// The last rejection that was reported.
+    pub(super) rejection: Option<Rejection>,
+    nonce: u64,
+    effects: Vec<Effect>,
+}
+
+impl Context {
+    pub(super) fn new(config: Config, id: AgentId, now: Instant) -> Context {
+        Context {
+            config,
+            id,
+            connection: Connection::Closed,
+            store: StoreView::new(),
+            guard: GuardClient::new(now),
+            check_runs: false,
+            upgrade: false,
+            predecessor: None,
+            duplicate_said_at: None,
+            rejection: None,
+            nonce: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes in what an event says of the world.
+    pub(super) fn note(&mut self, event: &Event, now: Instant) {
+        self.store.rolled_back = None;
+        match event {
+            Event::Opened(opened) => self.note_opened(opened, now),
+            Event::Closed(why) => {
+                if self.is_open() {
+                    self.say(Level::Warn, format!("store lost: {why}"));
+                }
+                self.connection = Connection::Closed;
+            }
+            Event::Read(answer) => {
+                self.answered();
+                match answer {
+                    Ok(key_state) => self.observe(key_state, now),
+                    Err(why) => self.say(Level::Debug, format!("no answer to a read: {why}")),
+                }
+            }
+            Event::Written(written) => {
+                self.answered();
+                match written {
+                    Written::Stored(revision) => self.note_stored(*revision, now),
+                    Written::Moved(Some(revision)) => self.show(*revision),
+                    Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
+                }
+            }
+            Event::Hint(revision) => {
+                let named = revision.unwrap_or(Revision(u64::MAX));
+                self.store.hinted = self.store.hinted.max(named);
+            }
+            Event::CheckEnded(_) => self.check_runs = false,
+            Event::DuplicateToken(notice) => self.note_duplicate_token(notice, now),
+            Event::Guard(number, event) => self.note_guard(*number, event, now),
+            Event::Rejected(rejection) => {
+                if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
+                    self.say(
+                        Level::Error,
+                        format!("the store will not serve this agent any more: {rejection}"),
+                    );
+                    self.rejection = Some(rejection.clone());
+                }
+            }
+            Event::Upgrade => self.upgrade = true,
+            Event::Tick | Event::Shutdown(_) => {}
+        }
+    }
+
+    fn answered(&mut self) {
+        if self.is_open() {
+            self.connection = Connection::Idle;
+        }
+    }
+
+    /// Returns whether the store is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.connection != Connection::Closed
+    }
+
+    /// Returns whether a request may be made.
+    pub(super) fn is_idle(&self) -> bool {
+        self.connection == Connection::Idle
+    }
+
+    /// Returns a number that no write of this incarnation had.
+    pub(super) fn next_nonce(&mut self) -> u64 {
+        self.nonce += 1;
+        self.nonce
+    }
+
+    pub(super) fn say(&mut self, level: Level, text: String) {
+        self.want(Effect::Say(level, text));
+    }
+
+    pub(super) fn want(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Reads the key. The store is idle.
+    pub(super) fn read(&mut self, now: Instant) {
+        self.connection = Connection::Reading;
+        self.store.hinted = Revision(0);
+        let deadline = now.after(attempt(self));
+        self.want(Effect::Read { deadline });
+    }
+
+    /// Runs the health check, which must not be running.
+    pub(super) fn run_check(&mut self, check: Run) {
+        self.check_runs = true;
+        self.want(Effect::RunCheck(check));
+    }
+
+    pub(super) fn kill_check(&mut self) {
+        if self.check_runs {
+            self.want(Effect::KillCheck);
+        }
+    }
+
+    /// Has stop run to make sure that the service is down: no lock of this agent is at stake.
+    pub(super) fn assert_stop(&mut self, now: Instant) {
+        let order = StopOrder {
+            dead_by: now.after(self.config.timing.stop_budget()),
+            stake: Stake::Assurance,
+            context: self.lock_context(None),
+        };
+        self.tell_guard(ToGuard::Stop(order), now);
+    }
+
+    /// Returns whether a record was written by the instance of this agent whose service the
+    /// guard goes on with: that instance is dead, or the guard would not talk to this one.
+    pub(super) fn is_predecessor(&self, lease: &Lease) -> bool {
+        self.predecessor == Some(lease.incarnation)
+    }
+
+    /// Returns what a command is told of the lock.
+    pub(super) fn lock_context(&self, hold: Option<&Hold>) -> LockContext {
+        LockContext {
+            term: hold.map(|hold| hold.term),
+            epoch: self
+                .store
+                .bucket
+                .as_ref()
+                .map(|bucket| bucket.epoch.clone()),
+            previous: hold.and_then(|hold| hold.previous.clone()),
+        }
+        .tellable()
+    }
+}

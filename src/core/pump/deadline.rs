@@ -1,0 +1,71 @@
+//! An instant at which the pump wants to be called, and what for.
+
+use crate::core::time::Instant;
+
+/// What the pump waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// The store has not been read, or the guard has not answered: the agent goes on as if
+    /// the lock were another's.
+    LookingOver,
+    /// The next stroke.
+    Stroke,
+    /// The key is read again.
+    ReadKey,
+    /// The confirming check begins.
+    ConfirmingCheck,
+    /// The lock may be taken.
+    Take,
+    /// A health check that has passed does not count any more.
+    CheckStale,
+    /// A write that was not acknowledged is given up.
+    GiveUpWrite,
+    /// A write is sent, or sent again.
+    SendWrite,
+    /// The holder before must be down.
+    Confirmed,
+    /// A renewal of a lock that is not yet confirmed.
+    RenewUnconfirmed,
+    /// The lock runs out.
+    LockOver,
+    /// The health check takes longer than R.
+    SlowCheck,
+    /// The lock is renewed beside a health check.
+    RenewBesideCheck,
+    /// The health check is killed.
+    CheckOver,
+    /// The service must be down.
+    DeadBy,
+    /// The agent ends although the service is not known to be down.
+    GiveUpStop,
+    /// The release is given up.
+    GiveUpRelease,
+    /// A guard is started.
+    GuardStart,
+    /// A guard that has not answered is killed.
+    GuardAnswer,
+    /// A guard that stops the service is told so again.
+    RepeatStop,
+}
+
+impl Timer {
+    /// Returns a deadline with this reason.
+    #[must_use]
+    pub fn at(self, at: Instant) -> Deadline {
+        Deadline { at, timer: self }
+    }
+}
+
+/// An instant with its reason. The earlier deadline is the smaller one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline {
+    /// When.
+    pub at: Instant,
+    /// What for.
+    pub timer: Timer,
+}
+
+/// Returns the earlier of two deadlines; `None` is never.
+pub(super) fn earliest(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
+    one.into_iter().chain(other).min()
+}

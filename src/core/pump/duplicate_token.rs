@@ -1,0 +1,92 @@
+//! Two live agents with one token.
+
+use std::time::Duration;
+
+use super::context::Context;
+use crate::core::event::{Effect, Notice};
+use crate::core::level::Level;
+use crate::core::record::{KeyState, KeyValue, Lease, Record};
+use crate::core::text::sanitize_field;
+use crate::core::time::Instant;
+
+/// How often two live agents with one token are reported again.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+impl Context {
+    /// Two incarnations with one token are two agents, or one that was restarted:
+    /// only a record that moves while it is watched proves that the other lives.
+    pub(super) fn watch_for_duplicate_token(&mut self, key_state: &KeyState, now: Instant) {
+        let Some(theirs) = self.duplicate_in(key_state) else {
+            return;
+        };
+        let (incarnation, host) = (theirs.incarnation, sanitize_field(&theirs.host));
+        let before = self
+            .store
+            .seen
+            .as_ref()
+            .and_then(|seen| self.duplicate_in(&seen.key_state));
+        if before.map(|lease| lease.incarnation) != Some(incarnation) {
+            // The guard may yet tell that this was the previous instance.
+            if !self.guard.has_reported() {
+                return;
+            }
+            self.say(
+                Level::Warn,
+                format!(
+                    "the lock is held under this agent's own token {} by another incarnation on \
+                     host {host}: \
+                     this agent's previous instance, or another agent with the same token",
+                    self.id.token
+                ),
+            );
+        } else if self.duplicate_is_due(now) {
+            self.say_duplicate(&host, &incarnation.to_string());
+            self.want(Effect::Announce);
+        }
+    }
+
+    pub(super) fn note_duplicate_token(&mut self, notice: &Notice, now: Instant) {
+        let other = notice.incarnation != self.id.incarnation.to_string();
+        if other && notice.token == self.id.token && self.duplicate_is_due(now) {
+            self.say_duplicate(
+                &sanitize_field(&notice.host),
+                &sanitize_field(&notice.incarnation),
+            );
+        }
+    }
+
+    fn duplicate_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
+        match &key_state.value {
+            KeyValue::Record(Record {
+                token,
+                lease: Some(lease),
+            }) => {
+                let other = lease.incarnation != self.id.incarnation;
+                let duplicate = *token == self.id.token && other && !self.is_predecessor(lease);
+                duplicate.then_some(lease)
+            }
+            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
+        }
+    }
+
+    fn duplicate_is_due(&mut self, now: Instant) -> bool {
+        let due = self
+            .duplicate_said_at
+            .is_none_or(|at| now.since(at) >= REPORT_EVERY);
+        if due {
+            self.duplicate_said_at = Some(now);
+        }
+        due
+    }
+
+    fn say_duplicate(&mut self, host: &str, incarnation: &str) {
+        self.say(
+            Level::Error,
+            format!(
+                "two live agents have the same token {}: another runs on host {host}, incarnation \
+                 {incarnation}; give each its own --token",
+                self.id.token
+            ),
+        );
+    }
+}

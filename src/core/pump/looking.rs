@@ -1,0 +1,95 @@
+//! Nothing is known yet: the key is read, and the guard that may have outlived an earlier
+//! instance of this agent is asked.
+
+use super::context::Context;
+use super::deadline::{Deadline, Timer};
+use super::standby::Standby;
+use super::stopping::Stopping;
+use super::taking::Taking;
+use super::{Next, State, end};
+use crate::core::event::{Ending, Event, Rejection};
+use crate::core::protocol::{Grant, ServiceReport};
+use crate::core::time::Instant;
+
+/// The state of an agent that has just started.
+#[derive(Clone, Debug)]
+pub(super) struct Looking {
+    /// A store that cannot be read by then counts as another's.
+    until: Instant,
+    /// The store refuses this agent; what becomes of the service depends on the guard.
+    rejection: Option<Rejection>,
+}
+
+impl Looking {
+    pub(super) fn new(context: &Context, now: Instant) -> Looking {
+        Looking {
+            until: now.after(context.config.timing.renewal()),
+            rejection: None,
+        }
+    }
+
+    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
+        match event {
+            Event::Rejected(rejection) => self.rejection = Some(rejection.clone()),
+            Event::Shutdown(signal) => {
+                return Stopping::to_end(context, inherited(context), Ending::Clean, signal, now);
+            }
+            Event::Tick
+            | Event::Opened(_)
+            | Event::Closed(_)
+            | Event::Read(_)
+            | Event::Written(_)
+            | Event::Hint(_)
+            | Event::DuplicateToken(_)
+            | Event::Guard(..)
+            | Event::CheckEnded(_)
+            | Event::Upgrade => {}
+        }
+        let over = now >= self.until(context);
+        let guard_known = context.guard.report().is_some();
+        if let Some(rejection) = &self.rejection
+            && (guard_known || over)
+        {
+            let ending = Ending::Rejected(rejection.clone());
+            if context.guard.is_down() {
+                return end(context, ending);
+            }
+            let why = "the store is refused";
+            return Stopping::to_end(context, inherited(context), ending, why, now);
+        }
+        match inherited(context) {
+            Some(grant) if over => {
+                let why = "the lock of the previous instance has run out".to_owned();
+                Stopping::inherited(context, grant, why, now)
+            }
+            Some(grant) if context.is_open() => Taking::adopt(context, grant, now),
+            None if guard_known && context.is_open() => {
+                let standby = Standby::informed(context, now);
+                Next::Go(State::Standby(standby), "the bucket is open".to_owned())
+            }
+            None if over => Next::Go(
+                State::Standby(Standby::new(now)),
+                "the lock could not be read within R".to_owned(),
+            ),
+            Some(_) | None => Next::Stay(State::Looking(self)),
+        }
+    }
+
+    /// Until when this agent looks: a service that an earlier instance left running has until
+    /// its lock runs out.
+    fn until(&self, context: &Context) -> Instant {
+        inherited(context).map_or(self.until, |grant| grant.valid_until)
+    }
+
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        Some(Timer::LookingOver.at(self.until(context)))
+    }
+}
+
+/// Returns the grant under which an earlier instance left the service running.
+fn inherited(context: &Context) -> Option<Grant> {
+    match context.guard.service()? {
+        ServiceReport::Up(grant, _) => Some(grant.clone()),
+        ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! What is known of the store: the bucket, the key, and what has been lost.
+
+use std::time::Duration;
+
+use super::context::{Connection, Context};
+use super::holders::Holders;
+use super::takeover::Takeover;
+use crate::core::event::{Effect, Opened};
+use crate::core::level::Level;
+use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use crate::core::text::sanitize_field;
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::ELECTION_T_MIN;
+
+/// A revision of the key and when it was first seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) key_state: KeyState,
+    pub(super) first_at: Instant,
+    pub(super) takeover: Takeover,
+}
+
+impl Seen {
+    /// Returns when the lock may be taken, if it does not move before.
+    pub(super) fn take_at(&self) -> Instant {
+        self.first_at.after(self.takeover.wait)
+    }
+}
+
+/// What is known of the store.
+#[derive(Clone, Debug)]
+pub(super) struct StoreView {
+    /// The bucket, once it was open.
+    pub(super) bucket: Option<BucketId>,
+    /// Highest revision that the store was seen to have given.
+    pub(super) high_water: Revision,
+    /// What stands under the key, `None` when that is not known.
+    pub(super) seen: Option<Seen>,
+    /// Highest revision that a hint named since the last read; 0 for none.
+    pub(super) hinted: Revision,
+    /// Why the store refused the last write, if it did: nothing that follows from the same
+    /// again needs to be said again.
+    pub(super) refused: Option<String>,
+    /// Set for the event at hand: the store was found to have lost what it had, and how that
+    /// shows.
+    pub(super) rolled_back: Option<String>,
+    /// How long the bucket is known to have existed.
+    pub(super) age: Option<Duration>,
+    /// Highest revision of the key that was shown since the last loss, 0 for none since
+    /// then; `None` while nothing was ever known to have stood there.
+    pub(super) max_seen: Option<Revision>,
+    pub(super) holders: Holders,
+    /// What was said about the bucket when it was last opened.
+    remarks: Vec<(Level, String)>,
+}
+
+impl StoreView {
+    pub(super) fn new() -> StoreView {
+        StoreView {
+            bucket: None,
+            high_water: Revision(0),
+            seen: None,
+            hinted: Revision(0),
+            refused: None,
+            rolled_back: None,
+            age: None,
+            max_seen: None,
+            holders: Holders::default(),
+            remarks: Vec::new(),
+        }
+    }
+}
+
+impl Context {
+    pub(super) fn note_opened(&mut self, opened: &Opened, now: Instant) {
+        if self.store.bucket.is_some() {
+            self.say(Level::Info, "store open again".to_owned());
+        }
+        self.connection = Connection::Idle;
+        self.rejection = None;
+        self.store.age = opened.age;
+        self.remark(opened);
+        let loss = match &self.store.bucket {
+            Some(known) if *known != opened.bucket => Some(format!(
+                "the bucket was created anew: epoch {} became {}",
+                sanitize_field(&known.epoch),
+                sanitize_field(&opened.bucket.epoch)
+            )),
+            Some(_) if opened.last < self.store.high_water => Some(format!(
+                "the bucket stands at revision {}, but {} was seen before",
+                opened.last, self.store.high_water
+            )),
+            Some(_) | None => None,
+        };
+        self.store.bucket = Some(opened.bucket.clone());
+        if let Some(loss) = loss {
+            self.roll_back(&loss, now);
+        }
+        self.store.high_water = self.store.high_water.max(opened.last);
+        self.observe(&opened.key_state, now);
+    }
+
+    /// Every revision is given once, each higher than all before.
+    pub(super) fn note_stored(&mut self, revision: Revision, now: Instant) {
+        let highest = self.store.high_water;
+        if revision <= highest {
+            let loss = format!("it stored revision {revision}, but {highest} was seen before");
+            self.roll_back(&loss, now);
+        }
+        self.store.high_water = self.store.high_water.max(revision);
+        self.show(revision);
+    }
+
+    /// Notes that the key has reached a revision.
+    pub(super) fn show(&mut self, revision: Revision) {
+        self.store.max_seen = self.store.max_seen.max(Some(revision));
+    }
+
+    /// Says what is to know about the bucket, and did not hold before.
+    fn remark(&mut self, opened: &Opened) {
+        let mut remarks: Vec<_> = opened
+            .remarks
+            .iter()
+            .map(|text| (Level::Info, text.clone()))
+            .collect();
+        let (lock, replicas) = (self.config.timing.lock_time(), opened.replicas);
+        if replicas > 1 && lock < ELECTION_T_MIN {
+            let text = format!(
+                "T = {} is shorter than {}: with {replicas} replicas a leader election of NATS \
+                 (4 to 8 s) can cost the lock",
+                Ms(lock),
+                Ms(ELECTION_T_MIN)
+            );
+            remarks.push((Level::Warn, text));
+        }
+        let known = std::mem::replace(&mut self.store.remarks, remarks.clone());
+        for remark in remarks {
+            if !known.contains(&remark) {
+                self.want(Effect::Say(remark.0, remark.1));
+            }
+        }
+    }
+
+    /// Says loudly that the store lost what it had; nothing that it shows next is
+    /// taken for a clean absence.
+    pub(super) fn roll_back(&mut self, loss: &str, now: Instant) {
+        self.say(Level::Error, format!("the store has rolled back: {loss}"));
+        self.store.rolled_back = Some(loss.to_owned());
+        self.store.seen = None;
+        self.store.holders.assume_slowest(self.config.timing, now);
+        self.store.age = None;
+        self.store.high_water = Revision(0);
+        // Whatever is written from now on has a number of its own.
+        self.store.max_seen = self.store.max_seen.map(|_| Revision(0));
+    }
+
+    /// Returns whether the key stood at a later revision than `sight`: a read is stale,
+    /// or the store has lost what came after and that has not shown yet.
+    pub(super) fn is_older(&self, key_state: &KeyState) -> bool {
+        self.store
+            .max_seen
+            .is_some_and(|max_seen| key_state.revision < max_seen)
+    }
+
+    /// Takes in what a read showed. A revision below one that was seen is a stale
+    /// read, which changes little: a rollback shows at the next write or opening. Or
+    /// at once, where a number was given again.
+    pub(super) fn observe(&mut self, key_state: &KeyState, now: Instant) {
+        if let Some(seen) = &self.store.seen
+            && (key_state.revision < seen.key_state.revision || *key_state == seen.key_state)
+        {
+            // If it was a rollback, its holder is one of those that the store may lose next.
+            self.store.holders.note(key_state, true);
+            return;
+        }
+        if let Some(seen) = &self.store.seen
+            && key_state.revision == seen.key_state.revision
+        {
+            let loss = format!("revision {} was another record before", key_state.revision);
+            self.roll_back(&loss, now);
+        }
+        let moved_on = self.store.seen.is_some();
+        if moved_on {
+            // Somebody could store: what comes now is news.
+            self.store.refused = None;
+        }
+        if moved_on && key_state.value == KeyValue::Marker {
+            self.say(
+                Level::Warn,
+                "the key was deleted: its delete marker stands there".to_owned(),
+            );
+        }
+        self.store.high_water = self.store.high_water.max(key_state.revision);
+        self.watch_for_duplicate_token(key_state, now);
+        let takeover = self.takeover(key_state, now);
+        self.store.holders.note(key_state, self.is_older(key_state));
+        if key_state.value != KeyValue::Absent {
+            self.show(key_state.revision);
+        }
+        self.store.seen = Some(Seen {
+            key_state: key_state.clone(),
+            first_at: now,
+            takeover,
+        });
+    }
+
+    /// Returns whether a record is this agent's own, from this life.
+    pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
+        match &key_state.value {
+            KeyValue::Record(Record {
+                lease: Some(lease), ..
+            }) => lease.incarnation == self.id.incarnation,
+            KeyValue::Record(Record { lease: None, .. }) | KeyValue::Absent | KeyValue::Marker => {
+                false
+            }
+        }
+    }
+}

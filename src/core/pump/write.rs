@@ -1,0 +1,320 @@
+//! One write of the lock until it is known what became of it.
+//!
+//! An unknown outcome is resolved by repeating the same compare-and-set with the
+//! same nonce. Stored: the repeat won, and the first copy can never apply any
+//! more. Moved: if an earlier copy may have been stored, a read tells by the
+//! nonce whether it was. Until then the holder's old validity stands.
+
+use std::time::Duration;
+
+use super::context::{Connection, Context};
+use super::deadline::{Deadline, Timer};
+use crate::core::event::{Effect, Event, Written};
+use crate::core::level::Level;
+use crate::core::record::{KeyValue, Lease, Record, RecordState, Revision};
+use crate::core::time::{Instant, Ms};
+
+/// What differs from write to write.
+pub(super) struct NewWrite {
+    pub(super) expected: Revision,
+    pub(super) state: RecordState,
+    pub(super) term: Option<Revision>,
+    /// Grace that the holder before was promised, while it may still need it.
+    pub(super) grace: Duration,
+}
+
+/// Prepares the write of a record of this agent.
+pub(super) fn prepare_write(
+    context: &mut Context,
+    write: NewWrite,
+    now: Instant,
+    give_up: Instant,
+) -> Pending {
+    let (timing, nonce) = (context.config.timing, context.next_nonce());
+    let lease = Lease {
+        incarnation: context.id.incarnation,
+        nonce,
+        host: context.id.host.clone(),
+        boot: context.id.boot.clone(),
+        renewal: timing.renewal(),
+        failures: timing.failures(),
+        confirmations: timing.confirmations(),
+        grace: write.grace.max(timing.confirmation()),
+        term: write.term,
+        standing: write.state,
+    };
+    let token = match write.state {
+        RecordState::Taking | RecordState::Active => context.id.token.clone(),
+        RecordState::Released => String::new(),
+    };
+    let record = Record {
+        token,
+        lease: Some(lease),
+    };
+    Pending::new(write.expected, record, nonce, now, give_up)
+}
+
+/// A write that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    expected: Revision,
+    record: Record,
+    nonce: u64,
+    /// When the first copy was sent: if any unresolved copy was stored, the
+    /// lock counts from here.
+    first_sent: Instant,
+    /// When the last copy was sent.
+    sent: Instant,
+    /// No copy is useful after this.
+    give_up: Instant,
+    step: Step,
+    /// A copy's outcome is unknown.
+    outcome_unknown: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Not handed to the store: another request is under way, or it is closed.
+    Due(Instant),
+    /// With the store.
+    Sent,
+    /// Refused after a doubtful copy: a read must tell by this instant or later.
+    Resolve(Instant),
+    /// That read is with the store.
+    Resolving,
+}
+
+/// What is known of a [`Pending`] after an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing yet.
+    Open,
+    /// The lock stands at this revision as this agent wrote it; `sent` is when
+    /// the earliest copy that may be the stored one was sent.
+    Held { revision: Revision, sent: Instant },
+    /// The lock is somebody else's; why.
+    Lost(String),
+    /// The store no longer has what it said was stored; it was said loudly.
+    RolledBack,
+}
+
+impl Pending {
+    /// Prepares a write of `record`, which carries `nonce`.
+    pub(super) fn new(
+        expected: Revision,
+        record: Record,
+        nonce: u64,
+        now: Instant,
+        give_up: Instant,
+    ) -> Pending {
+        Pending {
+            expected,
+            record,
+            nonce,
+            first_sent: now,
+            sent: now,
+            give_up,
+            step: Step::Due(now),
+            outcome_unknown: false,
+        }
+    }
+
+    /// Takes in an event, and notes what it means for what is known of the key.
+    pub(super) fn receive(
+        &mut self,
+        context: &mut Context,
+        event: &Event,
+        now: Instant,
+    ) -> Verdict {
+        let verdict = self.judge(context, event, now);
+        if let Verdict::Held { .. } | Verdict::Lost(_) = &verdict {
+            // Another record stands there than the one that was seen.
+            context.store.seen = None;
+            context.store.refused = None;
+        }
+        verdict
+    }
+
+    fn judge(&mut self, context: &mut Context, event: &Event, now: Instant) -> Verdict {
+        match (event, self.step) {
+            (Event::Written(written), Step::Sent) => self.written(context, written, now),
+            (Event::Read(answer), Step::Resolving) => match answer {
+                // A replica that lags behind: the key was refused, so it has moved.
+                Ok(key_state) if key_state.revision <= self.expected => {
+                    self.step = Step::Resolve(now.after(pause(context)));
+                    Verdict::Open
+                }
+                Ok(key_state) => self.resolve(&key_state.value, key_state.revision),
+                Err(_) => {
+                    self.step = Step::Resolve(now.after(pause(context)));
+                    Verdict::Open
+                }
+            },
+            // Answered before, as a rule; if not, nothing will come any more.
+            (Event::Closed(_), Step::Sent) => {
+                self.outcome_unknown = true;
+                self.step = Step::Due(now);
+                Verdict::Open
+            }
+            (Event::Closed(_), Step::Resolving) => {
+                self.step = Step::Resolve(now);
+                Verdict::Open
+            }
+            (Event::Opened(opened), Step::Due(_) | Step::Resolve(_)) => {
+                self.opened(&opened.key_state.value, opened.key_state.revision, now)
+            }
+            (
+                Event::Tick
+                | Event::Opened(_)
+                | Event::Closed(_)
+                | Event::Rejected(_)
+                | Event::Read(_)
+                | Event::Written(_)
+                | Event::Hint(_)
+                | Event::DuplicateToken(_)
+                | Event::Guard(..)
+                | Event::CheckEnded(_)
+                | Event::Upgrade
+                | Event::Shutdown(_),
+                Step::Due(_) | Step::Sent | Step::Resolve(_) | Step::Resolving,
+            ) => Verdict::Open,
+        }
+    }
+
+    fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
+        match written {
+            Written::Stored(_) if context.store.rolled_back.is_some() => Verdict::RolledBack,
+            Written::Stored(revision) => Verdict::Held {
+                revision: *revision,
+                sent: self.sent,
+            },
+            Written::Moved(Some(current)) if *current < self.expected => {
+                let loss = format!(
+                    "the key stands at revision {current}, below {} which this agent saw",
+                    self.expected
+                );
+                context.roll_back(&loss, now);
+                Verdict::RolledBack
+            }
+            Written::Moved(current) => {
+                if self.outcome_unknown {
+                    self.step = Step::Resolve(now);
+                    return Verdict::Open;
+                }
+                let at = current.map_or_else(String::new, |at| format!(" {at}"));
+                Verdict::Lost(format!(
+                    "another revision{at} stands where {} was expected",
+                    self.expected
+                ))
+            }
+            Written::Denied(why) => {
+                if context.store.refused.as_ref() != Some(why) {
+                    context.say(Level::Warn, format!("the lock could not be stored: {why}"));
+                    context.store.refused = Some(why.clone());
+                }
+                self.step = Step::Due(now.after(pause(context)));
+                Verdict::Open
+            }
+            Written::Unknown(why) => {
+                context.store.refused = None;
+                let after = Ms(now.since(self.sent));
+                context.say(
+                    Level::Debug,
+                    format!("no answer to a write after {after}: {why}"),
+                );
+                self.outcome_unknown = true;
+                self.step = Step::Due(now.max(self.sent.after(pause(context))));
+                Verdict::Open
+            }
+        }
+    }
+
+    /// The read after a refused repeat: mine by the nonce, or not.
+    fn resolve(&self, found: &KeyValue, revision: Revision) -> Verdict {
+        if self.wrote(found) {
+            return Verdict::Held {
+                revision,
+                sent: self.first_sent,
+            };
+        }
+        Verdict::Lost(format!(
+            "another's write, revision {revision}, stands where {} was expected",
+            self.expected
+        ))
+    }
+
+    /// A bucket opened again shows the key: enough to decide, if it has moved.
+    fn opened(&mut self, found: &KeyValue, revision: Revision, now: Instant) -> Verdict {
+        if revision > self.expected {
+            return self.resolve(found, revision);
+        }
+        self.step = Step::Due(now);
+        Verdict::Open
+    }
+
+    fn wrote(&self, found: &KeyValue) -> bool {
+        match (found, &self.record.lease) {
+            (
+                KeyValue::Record(Record {
+                    lease: Some(theirs),
+                    ..
+                }),
+                Some(ours),
+            ) => theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce,
+            (KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker, _) => false,
+        }
+    }
+
+    /// Hands the next step to the store when it is due and the store is free.
+    pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
+        if !context.is_idle() {
+            return;
+        }
+        match self.step {
+            Step::Due(at) if at <= now => {
+                if !self.outcome_unknown {
+                    self.first_sent = now;
+                }
+                self.sent = now;
+                self.step = Step::Sent;
+                context.connection = Connection::Writing;
+                let deadline = now.after(attempt(context)).min(self.give_up).max(now);
+                let (expected, record) = (self.expected, self.record.clone());
+                context.want(Effect::Write {
+                    expected,
+                    record,
+                    deadline,
+                });
+            }
+            Step::Resolve(at) if at <= now => {
+                self.step = Step::Resolving;
+                context.read(now);
+            }
+            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => {}
+        }
+    }
+
+    /// Returns when [`Pending::advance`] has something to do that no event will
+    /// announce.
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        match self.step {
+            Step::Due(at) | Step::Resolve(at) if context.is_idle() => Some(Timer::SendWrite.at(at)),
+            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => None,
+        }
+    }
+}
+
+/// How long one request may take: half a stroke, so that one lost answer can be
+/// made up for within the stroke.
+pub(super) fn attempt(context: &Context) -> Duration {
+    (context.config.timing.renewal() / 2).max(ATTEMPT_MIN)
+}
+
+/// How long to wait after a request that failed at once.
+pub(super) fn pause(context: &Context) -> Duration {
+    context.config.timing.renewal() / 8
+}
+
+/// Shortest time that a request is given: a loaded host needs a few milliseconds
+/// for a round trip.
+const ATTEMPT_MIN: Duration = Duration::from_millis(10);

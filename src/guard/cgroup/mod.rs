@@ -1,0 +1,268 @@
+//! A control group for the start command, so that one write gets whatever it ever
+//! left behind, also what left its process group.
+//!
+//! Nothing else of the operator's is in it. To enter takes a lock of the whole host
+//! and then 10 to 60 ms, in which every fork and exit on the host waits: a stop,
+//! with a deadline before it, has no such time to give.
+//!
+//! This is for hosts where cgroup v2 is there and ours to divide. Everywhere else
+//! there is a reason in words, and the agent goes on with process groups alone.
+//! No controller is enabled, so the agent may stay in the directory above.
+//!
+//! What moved itself out, or is run by another on the command's behalf (`systemctl
+//! start`, `systemd-run`, a container engine), is not in the group.
+
+mod location;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::sys;
+
+pub use location::find;
+
+/// What the directory of an agent begins with. An unused one that does is taken
+/// for the remains of an agent and removed.
+pub const PREFIX: &str = "putex-";
+
+/// How often a directory is made again that another agent swept away. It has to
+/// come between two calls of ours each time, so this is plenty.
+const TRIES: usize = 100;
+
+/// How long a sweeping agent is waited for, and how often it is looked whether it
+/// is done.
+const SWEEP_MAX: Duration = Duration::from_secs(1);
+const SWEEP_LOOK: Duration = Duration::from_millis(1);
+
+/// The control group. Its files stay open, so that they can be used when there are
+/// no descriptors or memory left.
+///
+/// While one of these lives, in whatever process, no other agent sweeps the
+/// directory away.
+#[derive(Debug)]
+pub struct ServiceCgroup {
+    dir: PathBuf,
+    entry: String,
+    kill: File,
+    events: File,
+    /// Holds the shared lock on the directory.
+    _claim: File,
+}
+
+impl ServiceCgroup {
+    /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
+    /// or uses the one that is there, with whatever lives in it. Sweeps away what dead
+    /// agents left there.
+    ///
+    /// # Errors
+    ///
+    /// In words, why this process can have none. It is no fault of the host.
+    pub fn make(name: &str) -> Result<ServiceCgroup, String> {
+        let own = location::own()?;
+        sweep(&own);
+        ServiceCgroup::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
+    }
+
+    fn make_in(own: &Path, name: &str) -> io::Result<ServiceCgroup> {
+        let dir = own.join(name);
+        let mut tries = 0;
+        loop {
+            let made = match fs::create_dir(&dir) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                made => made.is_ok(),
+            };
+            let opened = ServiceCgroup::open(&dir);
+            if made && opened.is_err() {
+                // A failure leaves nothing behind.
+                prune(&dir);
+            }
+            match opened {
+                // Swept away between the making and the claim.
+                Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Uses a directory that another process made, as the guard does.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
+    pub fn open(dir: &Path) -> io::Result<ServiceCgroup> {
+        let claim = claim(dir)?;
+        let procs = dir.join("cgroup.procs");
+        // Below a threaded control group, nothing can be moved in.
+        if fs::read_to_string(dir.join("cgroup.type"))?.trim() != "domain" {
+            return Err(io::Error::other("the control group above is threaded"));
+        }
+        let kill = File::options().write(true).open(dir.join("cgroup.kill"));
+        let kill = kill.map_err(|error| {
+            if error.kind() == ErrorKind::NotFound && procs.exists() {
+                io::Error::other("this kernel has no cgroup.kill: it is older than Linux 5.14")
+            } else {
+                error
+            }
+        })?;
+        Ok(ServiceCgroup {
+            entry: entry_script(&procs)?,
+            kill,
+            events: File::open(dir.join("cgroup.events"))?,
+            dir: dir.to_owned(),
+            _claim: claim,
+        })
+    }
+
+    /// Returns the directory, for [`ServiceCgroup::open`] elsewhere.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns a script that enters the control group and becomes the shell of the
+    /// operator's script. `sh -c ENTRY putex SCRIPT NAME ROLE` is
+    /// `sh -c SCRIPT NAME ROLE`, inside.
+    ///
+    /// The shell enters before anything of the operator's runs, so nothing can stay
+    /// outside. The operator's script is handed on as it is: a line before it would
+    /// move its line numbers and stand in its syntax errors. When the group cannot
+    /// be entered, the script runs all the same, as it does where there is none.
+    #[must_use]
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+
+    /// Kills everything in the control group, and whatever is being forked in it.
+    /// Needs no memory and no descriptor. They are dying then, and dead when
+    /// [`ServiceCgroup::is_populated`] says so.
+    ///
+    /// The shell of a start that was only just spawned is still on its way in, so
+    /// its process group is to be killed before this group. The other way round, it
+    /// can come in between the two and leave a child that is in neither.
+    ///
+    /// # Errors
+    ///
+    /// When the control group is gone.
+    pub fn kill(&self) -> io::Result<()> {
+        rustix::io::write(&self.kill, b"1")?;
+        Ok(())
+    }
+
+    /// Returns whether anything lives in the control group, or below it. What has
+    /// ended and was not reaped does not. Takes no lock that entering takes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        let mut text = [0; 128];
+        let count = match rustix::io::pread(&self.events, &mut text, 0) {
+            Ok(count) => count,
+            // Only an empty one can be removed.
+            Err(Errno::NODEV) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut lines = text[..count].split(|byte| *byte == b'\n');
+        Ok(!lines.any(|line| line == b"populated 0"))
+    }
+
+    /// Returns the file that has an exceptional condition, as poll(2) calls it, when
+    /// [`ServiceCgroup::is_populated`] has changed.
+    #[must_use]
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Returns another descriptor of `cgroup.kill`: writing `1` is [`ServiceCgroup::kill`].
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn kill_file(&self) -> io::Result<File> {
+        self.kill.try_clone()
+    }
+
+    /// Removes it if it is empty. A service that runs on keeps it.
+    pub fn remove(self) {
+        prune(&self.dir);
+    }
+}
+
+/// Takes the shared lock. A sweeper has it for the moment that it takes to remove
+/// a few directories; anybody who keeps it longer is not waited for.
+fn claim(dir: &Path) -> io::Result<File> {
+    let claim = File::open(dir)?;
+    let how = FlockOperation::NonBlockingLockShared;
+    if sys::lock_within(&claim, how, SWEEP_MAX, SWEEP_LOOK)? {
+        return Ok(claim);
+    }
+    Err(Errno::WOULDBLOCK.into())
+}
+
+/// The outer braces take the complaint about a file that cannot be opened, which
+/// the shell makes before it redirects what stands behind it.
+fn entry_script(procs: &Path) -> io::Result<String> {
+    let path = procs
+        .to_str()
+        .ok_or_else(|| io::Error::other("its name is not text"))?
+        .replace('\'', r"'\''");
+    Ok(format!(
+        "{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""
+    ))
+}
+
+/// Removes the directories of agents that are dead, as far as they are empty.
+/// Nobody alive holds the lock on them.
+fn sweep(own: &Path) {
+    for dir in folders(own) {
+        let name = dir.file_name().and_then(|name| name.to_str());
+        if !name.is_some_and(|name| name.starts_with(PREFIX)) {
+            continue;
+        }
+        let Ok(claim) = File::open(&dir) else {
+            continue;
+        };
+        if rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            prune(&dir);
+        }
+    }
+}
+
+/// Removes a directory and what is below it, as far as it is empty. That of a
+/// control group in which something lives cannot be removed.
+fn prune(dir: &Path) {
+    for folder in folders(dir) {
+        prune(&folder);
+    }
+    let _ = fs::remove_dir(dir);
+}
+
+/// Returns the directories in a directory; none when it cannot be read.
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_script_is_quoted() {
+        let script = entry_script(Path::new("/a b/it's/cgroup.procs")).expect("text");
+        let (enter, _) = script.split_once("||").expect("an alternative");
+        assert_eq!(
+            enter,
+            r"{ echo $$ >'/a b/it'\''s/cgroup.procs'; } 2>/dev/null "
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! `putex finish`: what a service manager runs when an agent has ended, however it
+//! did. When its guard is gone too, nobody else would stop the service.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::instance_dir::{Identity, InstanceDir, try_lock};
+use super::parts::{Parts, lock};
+use super::process::GuardProcess;
+use super::protocol::Settings;
+use crate::core::guard::Guard;
+use crate::core::level::Level;
+use crate::exit::Exit;
+use crate::log::DirectLog;
+use crate::sys;
+
+/// How long the kernel may take to let go of the lock of a guard that has ended.
+const LOCK_WITHIN: Duration = Duration::from_millis(100);
+
+/// Runs the stop procedure, unless an agent or a guard lives that will. No guard begins
+/// meanwhile, and no agent does anything without one.
+///
+/// # Errors
+///
+/// When it cannot be known whether they live, or the system has no descriptor, thread or
+/// process to give.
+pub fn finish(
+    settings: &Settings,
+    base: &Path,
+    identity: &Identity,
+    mut log: DirectLog,
+) -> io::Result<Exit> {
+    let dir = InstanceDir::open(base, identity)?;
+    if !try_lock(&dir.agent_lock()?)? {
+        log.say(Level::Info, "finish: the agent lives: nothing to do");
+        return Ok(Exit::Success);
+    }
+    let Some(lock) = lock(&dir, LOCK_WITHIN)? else {
+        log.say(Level::Info, "finish: the guard sees to the service");
+        return Ok(Exit::Success);
+    };
+    let parts = Parts::prepare(&dir, lock, log)?;
+    let config = settings.config();
+    let guard = Guard::finishing(config, parts.predecessor_start.is_some(), sys::now());
+    let timing = config.timing;
+    let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
+    let mut process = GuardProcess::new(guard, parts, settings)?;
+    process.give_up_at(give_up_at);
+    while !process.over {
+        process.turn();
+        if !process.guard().is_down() && sys::now() >= give_up_at {
+            process
+                .log()
+                .say(Level::Error, "finish: the service could not be stopped");
+            return Ok(Exit::NotStopped);
+        }
+    }
+    process.log().say(Level::Info, "finish: stop succeeded");
+    Ok(Exit::Success)
+}

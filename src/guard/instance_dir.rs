@@ -1,0 +1,263 @@
+//! The private directory of an agent and its guard on a host: one for each key and token.
+//!
+//! | file | use |
+//! |---|---|
+//! | `agent.lock` | locked by the agent: there is one at a time |
+//! | `lock` | locked by the guard for as long as it lives; its content is [`super::note`] |
+//! | `socket` | where the guard takes the connection of the next agent |
+//!
+//! Nobody else may write to the directory, or to one above it: whoever could bind the socket
+//! or hold the locks could keep a service from being stopped.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+
+use super::socket;
+use crate::sys;
+
+/// What all instances of an agent have in common, and no two agents of a user and a host.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The place of the lock: servers, or a directory.
+    pub location: String,
+    /// The bucket.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The token.
+    pub token: String,
+}
+
+/// How much of a key stands in the name of its directory, for people.
+const KEY_BYTES: usize = 40;
+
+/// Bytes of the digest in the name of a directory.
+const DIGEST_BYTES: usize = 16;
+
+impl Identity {
+    /// Returns the name of the directory: as short as a socket's path has to be, and another
+    /// one for every identity.
+    fn name(&self) -> String {
+        let parts = [&self.location, &self.bucket, &self.key, &self.token];
+        let mut text = Vec::new();
+        for part in parts {
+            text.extend_from_slice(part.as_bytes());
+            text.push(0);
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, &text);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let key = self.key.bytes().take(KEY_BYTES);
+        let mut name: String = key
+            .map(|byte| if plain(byte) { char::from(byte) } else { '_' })
+            .collect();
+        name.push('-');
+        for byte in digest.as_ref().iter().take(DIGEST_BYTES) {
+            name.push_str(&format!("{byte:02x}"));
+        }
+        name
+    }
+}
+
+/// The private directory, open.
+#[derive(Debug)]
+pub struct InstanceDir {
+    path: PathBuf,
+    dir: File,
+}
+
+impl InstanceDir {
+    /// Opens the directory of an identity below `base`, and makes it where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or somebody else can write to it or to a directory above it.
+    /// The text names the directory.
+    pub fn open(base: &Path, identity: &Identity) -> io::Result<InstanceDir> {
+        let base = sys::absolute(base);
+        let agents = base.join("agents");
+        let path = agents.join(identity.name());
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| named(&path, &error))?;
+        for above in base.ancestors().skip(1) {
+            check_above(above)?;
+        }
+        check_own(&base, 0o022)?;
+        check_own(&agents, 0o077)?;
+        check_own(&path, 0o077)?;
+        InstanceDir::at(path)
+    }
+
+    /// Opens a directory that [`InstanceDir::open`] has checked, as the guard does.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone.
+    pub fn at(path: PathBuf) -> io::Result<InstanceDir> {
+        let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits();
+        let dir = OpenOptions::new()
+            .read(true)
+            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .open(&path)
+            .map_err(|error| named(&path, &error))?;
+        Ok(InstanceDir { path, dir })
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file that the agent locks.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn agent_lock(&self) -> io::Result<File> {
+        self.file("agent.lock")
+    }
+
+    /// Opens the file that the guard locks.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn guard_lock(&self) -> io::Result<File> {
+        self.file("lock")
+    }
+
+    fn file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::NOFOLLOW.bits();
+        let path = self.path.join(name);
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .open(&path)
+            .map_err(|error| named(&path, &error))
+    }
+
+    /// Listens on the socket. Whoever does holds the guard's lock, so a socket that is there is
+    /// that of a dead guard.
+    ///
+    /// # Errors
+    ///
+    /// When the directory is gone or full, or the process has no descriptor left.
+    pub fn listen(&self) -> io::Result<OwnedFd> {
+        let path = self.socket();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        socket::listen(&path)
+    }
+
+    /// Connects to the guard that lives; `None` when there is none.
+    #[must_use]
+    pub fn connect(&self) -> Option<OwnedFd> {
+        socket::connect(&self.socket())
+    }
+
+    /// A path that is short enough for a socket's address, wherever the directory is.
+    fn socket(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/socket", self.dir.as_raw_fd()))
+    }
+}
+
+/// Locks a file, unless another process has it locked; the lock ends with the file.
+///
+/// # Errors
+///
+/// When the file system has no locks.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Checks a directory above the base: only its owner or root may replace what is in it.
+fn check_above(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
+    let owner = metadata.uid();
+    let show = path.display();
+    if owner != 0 && owner != sys::user_id() {
+        let text = format!("{show} belongs to user {owner}, who could replace what is in it");
+        return Err(io::Error::other(text));
+    }
+    // In a sticky directory nobody can replace what is another's.
+    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
+        let mode = metadata.mode() & 0o7777;
+        let text = format!("{show} is writable by others (mode {mode:04o})");
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
+
+/// Checks a directory of this user's: others have none of the rights in `forbidden`.
+fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
+    let show = path.display();
+    if !metadata.is_dir() {
+        return Err(io::Error::other(format!("{show} is no directory")));
+    }
+    let owner = metadata.uid();
+    if owner != sys::user_id() {
+        let text = format!("{show} belongs to user {owner}");
+        return Err(io::Error::other(text));
+    }
+    if metadata.mode() & forbidden != 0 {
+        let mode = metadata.mode() & 0o7777;
+        let text = format!("{show} is open to others (mode {mode:04o})");
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity([location, bucket, key, token]: [&str; 4]) -> Identity {
+        let [location, bucket, key, token] = [location, bucket, key, token].map(str::to_owned);
+        Identity {
+            location,
+            bucket,
+            key,
+            token,
+        }
+    }
+
+    #[test]
+    fn no_two_identities_share_a_directory() {
+        let name = |parts| identity(parts).name();
+        let one = name(["p", "b", "a/b", "c"]);
+        assert!(one.starts_with("a_b-"), "{one}");
+        for other in [
+            ["p", "b", "a", "b/c"],
+            ["p", "b", "a_b", "c"],
+            ["q", "b", "a/b", "c"],
+            ["p", "ba", "/b", "c"],
+        ] {
+            assert_ne!(one, name(other), "{other:?}");
+        }
+        let long = "k".repeat(200);
+        assert!(name(["p", "b", &long, &long]).len() < 80);
+    }
+}

@@ -1,0 +1,329 @@
+//! What a guard notes for the guard after it: whether the service may be up, and which
+//! commands run. It stands in the file that the guard locks, so who reads it as the holder of
+//! the lock knows that the writer is dead.
+//!
+//! A command waits for its release until it is noted, so no command of a dead guard is
+//! unknown to the next one. Each note has its place in the file and is written at once.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::core::command::Command;
+use crate::sys;
+
+/// The first line; the boot follows.
+const FORMAT: &str = "putex guard 1 ";
+
+/// Bytes of one place in the file.
+const PLACE_BYTES: usize = 64;
+
+/// Places: the head, the service, each command. The control group follows.
+const SERVICE: usize = 2;
+const COMMANDS: usize = 3;
+const CGROUP: usize = COMMANDS + Command::ALL.len();
+
+/// Longest file that is read.
+const BYTES_MAX: usize = 8192;
+
+/// The notes of this guard.
+#[derive(Debug)]
+pub(crate) struct Note {
+    file: File,
+}
+
+/// What the guard before has noted.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// The service may be up.
+    pub(crate) up: bool,
+    /// Its control group.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// Its commands that have not ended.
+    pub(crate) running: Vec<(Command, Pid, OwnedFd)>,
+}
+
+impl Note {
+    /// Reads what the guard before has noted, and begins the notes of this one. The file is
+    /// locked.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full.
+    pub(crate) fn begin(file: File) -> io::Result<(Note, Before)> {
+        let boot = sys::boot_id();
+        let mut text = vec![0; BYTES_MAX];
+        let count = file.read_at(&mut text, 0)?;
+        let text = &text[..count];
+        let before = parse(text, &boot);
+        let note = Note { file };
+        let known = if is_of_boot(text, &boot) {
+            count
+        } else {
+            // What another boot has noted must not be taken for a note of this one.
+            note.file.set_len(0)?;
+            0
+        };
+        note.write(0, &format!("{FORMAT}{boot}"), SERVICE)?;
+        note.service(before.up)?;
+        // So that there is room for all later notes. Commands of the guard before stay noted
+        // for the next guard, should this one be killed before it has killed them.
+        for place in (COMMANDS..CGROUP).filter(|place| known < (place + 1) * PLACE_BYTES) {
+            note.write(place, "", 1)?;
+        }
+        Ok((note, before))
+    }
+
+    /// Returns another handle.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub(crate) fn try_clone(&self) -> io::Result<Note> {
+        let file = self.file.try_clone()?;
+        Ok(Note { file })
+    }
+
+    /// Notes whether the service may be up.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full.
+    pub(crate) fn service(&self, up: bool) -> io::Result<()> {
+        self.write(SERVICE, if up { "service up" } else { "service down" }, 1)
+    }
+
+    /// Notes a command that was spawned.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full, or the process has ended.
+    pub(crate) fn command(&self, command: Command, process: Pid) -> io::Result<()> {
+        let born = start_time(process).ok_or_else(|| io::Error::other("it has ended"))?;
+        let number = process.as_raw_nonzero();
+        self.write(
+            COMMANDS + command as usize,
+            &format!("run {number} {born}"),
+            1,
+        )
+    }
+
+    /// Notes the control group of start.
+    ///
+    /// # Errors
+    ///
+    /// When the file system fails or is full.
+    pub(crate) fn cgroup(&self, dir: &Path) -> io::Result<()> {
+        let text = format!("cgroup {}", dir.display());
+        let places = text.len() / PLACE_BYTES + 1;
+        self.write(CGROUP, &text, places)
+    }
+
+    fn write(&self, place: usize, text: &str, places: usize) -> io::Result<()> {
+        let mut bytes = vec![b' '; places * PLACE_BYTES];
+        let length = text.len().min(bytes.len() - 1);
+        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+        if let Some(last) = bytes.last_mut() {
+            *last = b'\n';
+        }
+        self.file.write_all_at(&bytes, (place * PLACE_BYTES) as u64)
+    }
+}
+
+impl Before {
+    /// Kills the commands that the guard before was running. A process that has ended since
+    /// has left in its group what it left on purpose.
+    ///
+    /// Returns what becomes readable when its start has ended, if that was killed just now.
+    pub(crate) fn kill_commands(self) -> Option<PredecessorStart> {
+        let mut start = None;
+        for (command, group, exit) in self.running {
+            if sys::is_ready(&exit) {
+                continue;
+            }
+            // It fails when the group has ended since.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            if command == Command::Start {
+                start = Some(PredecessorStart { exit });
+            }
+        }
+        start
+    }
+}
+
+/// A start of the guard before that was killed and has perhaps not ended.
+#[derive(Debug)]
+pub(crate) struct PredecessorStart {
+    exit: OwnedFd,
+}
+
+impl AsFd for PredecessorStart {
+    /// Becomes readable when it has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.exit.as_fd()
+    }
+}
+
+/// Returns what stands in a file, if a guard of this boot has written it.
+pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
+    let place = |number| line_at(text, number);
+    if !is_of_boot(text, boot) {
+        return Before {
+            up: !is_of_another_boot(text, boot),
+            ..Before::default()
+        };
+    }
+    let mut running = Vec::new();
+    for command in Command::ALL {
+        let line = place(COMMANDS + command as usize);
+        if let Some((process, exit)) = find_process(&line) {
+            running.push((command, process, exit));
+        }
+    }
+    Before {
+        up: place(SERVICE) != "service down",
+        cgroup: place(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
+        running,
+    }
+}
+
+/// Returns what stands in a place.
+fn line_at(text: &[u8], place: usize) -> String {
+    let bytes = text.get(place * PLACE_BYTES..).unwrap_or_default();
+    let line = bytes.split(|byte| *byte == b'\n').next();
+    String::from_utf8_lossy(line.unwrap_or_default())
+        .trim_end()
+        .to_owned()
+}
+
+/// Returns whether a guard of this boot has written a note. Processes of another boot, or of
+/// a boot without a name, are nobody's.
+fn is_of_boot(text: &[u8], boot: &str) -> bool {
+    !boot.is_empty() && line_at(text, 0).strip_prefix(FORMAT) == Some(boot)
+}
+
+/// Returns whether no guard of this boot has left a service: there is no note, or one of
+/// another boot. What another version has noted, or a guard that did not know its boot, proves
+/// nothing.
+fn is_of_another_boot(text: &[u8], boot: &str) -> bool {
+    let named = line_at(text, 0);
+    let named = named.strip_prefix(FORMAT).unwrap_or_default();
+    text.is_empty() || (!boot.is_empty() && !named.is_empty() && named != boot)
+}
+
+/// Returns the process of a note if it is still the same.
+fn find_process(line: &str) -> Option<(Pid, OwnedFd)> {
+    let (number, born) = line.strip_prefix("run ")?.split_once(' ')?;
+    let process = Pid::from_raw(number.parse().ok().filter(|number| *number > 1)?)?;
+    let exit = rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()?;
+    // After it was opened: a number that was given again shows another start time.
+    (start_time(process)? == born.parse::<u64>().ok()?).then_some((process, exit))
+}
+
+/// Returns when a process was started, in ticks since boot.
+fn start_time(process: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The name, which may have blanks and brackets, ends at the last bracket.
+    let (_, fields) = text.rsplit_once(") ")?;
+    fields.split(' ').nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> File {
+        let name = format!("putex-note-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path);
+        let file = file.expect("the temporary directory can be written");
+        fs::remove_file(path).expect("it is there");
+        file
+    }
+
+    #[test]
+    fn the_next_guard_learns_what_the_one_before_has_noted() {
+        let file = file("next");
+        let (note, before) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        assert!(!before.up && before.running.is_empty() && before.cgroup.is_none());
+        note.service(true).expect("there is room");
+        let own = rustix::process::getpid();
+        note.command(Command::Stop, own).expect("it lives");
+        let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
+        note.cgroup(Path::new(&long)).expect("there is room");
+        let (_, before) = Note::begin(file).expect("a note");
+        assert!(before.up);
+        assert_eq!(before.cgroup.as_deref(), Some(Path::new(&long)));
+        let [(Command::Stop, process, _)] = before.running.as_slice() else {
+            panic!("{:?}", before.running)
+        };
+        assert_eq!(*process, own);
+    }
+
+    #[test]
+    fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
+        let own = rustix::process::getpid();
+        let born = start_time(own).expect("it lives");
+        let line = |born: u64| format!("run {} {born}", own.as_raw_nonzero());
+        assert!(find_process(&line(born)).is_some());
+        assert!(find_process(&line(born + 1)).is_none());
+        assert!(find_process("run 1 0").is_none());
+    }
+
+    #[test]
+    fn a_guard_that_is_killed_at_once_leaves_the_notes_of_the_one_before() {
+        let file = file("twice");
+        let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        let (note, _) = begin();
+        let own = rustix::process::getpid();
+        note.command(Command::Start, own).expect("it lives");
+        drop(begin());
+        assert_eq!(begin().1.running.len(), 1);
+    }
+
+    #[test]
+    fn commands_of_another_boot_are_forgotten() {
+        let file = file("forgotten");
+        let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        let (note, _) = begin();
+        let own = rustix::process::getpid();
+        note.command(Command::Start, own).expect("it lives");
+        note.cgroup(Path::new("/sys/fs/cgroup/putex"))
+            .expect("there is room");
+        note.write(0, &format!("{FORMAT}another"), SERVICE)
+            .expect("there is room");
+        drop(begin());
+        let (_, before) = begin();
+        assert!(before.running.is_empty() && before.cgroup.is_none());
+    }
+
+    #[test]
+    fn only_a_note_of_this_boot_or_of_another_tells_whether_the_service_is_up() {
+        let file = file("boot");
+        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        note.service(true).expect("there is room");
+        let mut text = vec![0; 4096];
+        let count = file.read_at(&mut text, 0).expect("it is there");
+        assert!(parse(&text[..count], &sys::boot_id()).up);
+        assert!(!parse(&text[..count], "another").up);
+        let unnamed = b"putex guard 1 ".as_slice();
+        for (text, boot) in [
+            (&text[..count], ""),
+            (unnamed, "here"),
+            (b"putex guard 2 here", "here"),
+        ] {
+            assert!(parse(text, boot).up, "{}", text.escape_ascii());
+        }
+        assert!(!parse(b"", "here").up && !parse(b"", "").up);
+    }
+}

@@ -1,0 +1,86 @@
+//! The socket between agent and guard: one packet a word.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// Agents that may wait to be accepted.
+const BACKLOG: i32 = 4;
+
+/// Sends a packet, and a descriptor with it, without waiting for the other end.
+///
+/// # Errors
+///
+/// When the other end is gone, or has no room.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptor = descriptor.as_slice();
+    if !descriptor.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(descriptor));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
+}
+
+/// Returns the length of the next packet, 0 at the end, and the descriptor that came with
+/// it.
+///
+/// # Errors
+///
+/// When there is nothing and the caller does not wait, or the other end is gone.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut packet = [IoSliceMut::new(buffer)];
+        rustix::net::recvmsg(socket, &mut packet, &mut control, flags)
+    })?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        RecvAncillaryMessage::ScmCredentials(_) | _ => None,
+    });
+    let descriptor = descriptors.flatten().next();
+    Ok((received.bytes, descriptor))
+}
+
+/// Listens on a path.
+///
+/// # Errors
+///
+/// When the path cannot be used, or the process has no descriptor left.
+pub(super) fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Connects to a path; `None` when nobody listens there. A guard that hangs may have no room
+/// for another connection.
+pub(super) fn connect(path: &Path) -> Option<OwnedFd> {
+    let kind = SocketType::SEQPACKET;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+    Some(socket)
+}

@@ -1,0 +1,72 @@
+//! How a guard begins: it is started by an agent, which is at the other end of stdin.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::RecvFlags;
+
+use super::instance_dir::InstanceDir;
+use super::parts::{Parts, lock};
+use super::process::GuardProcess;
+use super::protocol::{AgentPacket, PACKET_MAX, decode};
+use super::socket::receive;
+use crate::core::guard::{Guard, GuardInput};
+use crate::core::protocol::ToGuard;
+use crate::exit::Exit;
+use crate::log::{Destination, DirectLog};
+use crate::sys::signals;
+
+/// How long a guard waits for the end of the guard before it.
+const LOCK_WITHIN: Duration = Duration::from_millis(300);
+
+/// Runs the guard of the agent at the other end of stdin, until the service is
+/// known to be down and the agent has gone.
+///
+/// # Errors
+///
+/// When stdin does not lead to an agent, or the system lacks something.
+pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
+    let stdin = io::stdin();
+    let lacks = |what| move |error: io::Error| (format!("guard: {what}: {error}"), Exit::System);
+    let no_descriptor = lacks("no descriptor");
+    let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
+    let socket = socket.map_err(|error| no_descriptor(error.into()))?;
+    // The agent sees the guard's end when the last copy of the socket is closed.
+    let nothing = File::open("/dev/null").map_err(no_descriptor)?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
+    let mut buffer = vec![0; PACKET_MAX];
+    let first = receive(socket.as_fd(), &mut buffer, RecvFlags::empty());
+    let first = first.map(|(count, _)| decode(&buffer[..count]));
+    let Ok(Some(AgentPacket::Hello(settings))) = first else {
+        let text = "guard: it is started by an agent, not by hand".to_owned();
+        return Err((text, Exit::Usage));
+    };
+    signals::heed_none().map_err(lacks("signals"))?;
+    // It fails where the agent made the guard the leader of a group already.
+    let _ = rustix::process::setsid();
+    let dir = InstanceDir::at(PathBuf::from(&settings.dir))
+        .map_err(lacks("the directory of the agent"))?;
+    let destination = stderr.or_syslog(settings.syslog);
+    let log = DirectLog::new(destination, &settings.key, settings.level).with_writer_process();
+    let lock = lock(&dir, LOCK_WITHIN).map_err(lacks("the lock"))?;
+    let lock = lock.ok_or_else(|| {
+        let text = "guard: another guard of this agent, or putex finish, runs".to_owned();
+        (text, Exit::System)
+    })?;
+    let parts = Parts::prepare(&dir, lock, log).map_err(lacks("it cannot begin"))?;
+    let listener = dir.listen().map_err(lacks("the socket"))?;
+    let config = settings.config();
+    let guard = Guard::new(config, parts.down, parts.predecessor_start.is_some());
+    let mut process = GuardProcess::new(guard, parts, &settings).map_err(lacks("no timer"))?;
+    process.serve(stderr, listener, socket, buffer);
+    process.settle(settings.realtime);
+    process.handle(GuardInput::Received(ToGuard::Hello(config)));
+    process.send_kill_file();
+    while !process.over {
+        process.turn();
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,324 @@
+//! When the watchdog device is opened, kicked and closed.
+
+use std::time::Duration;
+
+use putex::core::command::{Command, Outcome};
+use putex::core::guard::{Guard, GuardAction, GuardInput};
+use putex::core::protocol::{DeviceUse, GuardConfig, ToGuard};
+use putex::core::stop::Stake;
+use putex::core::time::Instant;
+use putex::core::timing::Timing;
+use putex::core::watchdog_timeout::{longest_bite, wanted_timeout};
+
+use super::bench::{Bench, config, grant, order, run};
+use super::{TICK, ms, timing, v};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn wants(device: DeviceUse, timing: Timing) -> GuardConfig {
+    GuardConfig {
+        device,
+        timing,
+        ..config()
+    }
+}
+
+/// R 1 s, F 4, C 3: a device of a second can bite in time.
+fn slow() -> Timing {
+    Timing::new(SECOND, 4, 3, 10_000).expect("it is safe")
+}
+
+/// A guard whose required device was tried.
+fn tried(timing: Timing) -> Bench {
+    let config = wants(DeviceUse::Required, timing);
+    let mut bench = Bench::of(Guard::new(config, true, false));
+    let hello = GuardInput::Received(ToGuard::Hello(config));
+    assert_eq!(bench.take(hello, ms(0)), [GuardAction::TryDevice]);
+    assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(0)), []);
+    bench
+}
+
+/// A guard whose required device was opened at 0, for a service that was started then, and when
+/// that must be down.
+fn armed(timeout: Duration, timing: Timing) -> (Bench, Instant) {
+    let mut bench = tried(timing);
+    let granted = grant(timing, ms(0).after(timing.validity()));
+    let dead_by = granted.dead_by;
+    let word = GuardInput::Received(ToGuard::Grant(granted));
+    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    assert_eq!(bench.feed(GuardInput::DeviceOpened(timeout), ms(0)), []);
+    (bench, dead_by)
+}
+
+/// Lets time pass to each deadline until `end`; returns when the device was kicked.
+fn kicks(bench: &mut Bench, end: Instant) -> Vec<Instant> {
+    let mut kicks = vec![ms(0)];
+    let deeds = bench.pass(end);
+    let kicked = |(at, deed)| (deed == GuardAction::KickDevice).then_some(at);
+    kicks.extend(deeds.into_iter().filter_map(kicked));
+    kicks
+}
+
+#[test]
+fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
+    for (r_ms, f, c) in [
+        (500, 3, 1),
+        (1000, 4, 3),
+        (3000, 3, 2),
+        (3000, 10, 1),
+        (200, 30, 9),
+    ] {
+        let timing = Timing::new(Duration::from_millis(r_ms), f, c, 10_000).expect("it is safe");
+        let timeout = wanted_timeout(timing).expect("it can bite");
+        let (mut bench, dead_by) = armed(timeout, timing);
+        let kicks = kicks(&mut bench, dead_by.after(SECOND));
+        let last = *kicks.last().expect("it was opened");
+        let bite = last.after(longest_bite(timeout));
+        assert!(bite <= dead_by, "R {r_ms}: bites at {bite:?}");
+        for two in kicks.windows(2) {
+            assert!(two[1].since(two[0]) <= timeout / 3, "R {r_ms}: {two:?}");
+        }
+        // A renewal comes R later, and finds the device alive.
+        assert!(
+            last.after(timeout) > ms(r_ms),
+            "R {r_ms}: it bit a healthy host"
+        );
+    }
+}
+
+#[test]
+fn a_device_of_a_short_timeout_leaves_stop_its_time() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    let kicks = kicks(&mut bench, dead_by);
+    assert_eq!(kicks.last(), Some(&dead_by.before(longest_bite(SECOND))));
+}
+
+#[test]
+fn a_device_is_not_kicked_when_that_comes_too_late() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    let last = dead_by.before(longest_bite(SECOND));
+    let deeds = bench.tick(last.after(TICK));
+    assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
+    let (mut bench, _) = armed(SECOND, slow());
+    let deeds = bench.tick(last);
+    assert!(deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
+}
+
+#[test]
+fn a_device_is_kicked_at_every_grant_so_that_a_stop_has_its_whole_budget() {
+    let (mut bench, _) = armed(SECOND * 2, slow());
+    let at = ms(300);
+    let renewed = grant(slow(), at.after(slow().validity()));
+    let deeds = bench.tell(ToGuard::Grant(renewed), at);
+    assert_eq!(deeds, [GuardAction::KickDevice]);
+    assert_eq!(bench.guard.deadline(), Some(at.after(SECOND * 2 / 3)));
+}
+
+#[test]
+fn a_device_is_not_kicked_for_a_grant_of_a_guard_that_slept() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    // The word of the meantime is still valid, but not for as long as the device takes to bite.
+    let renewed = grant(slow(), dead_by);
+    let late = renewed.dead_by.before(SECOND);
+    assert!(late > dead_by);
+    let word = GuardInput::Received(ToGuard::Grant(renewed));
+    assert_eq!(bench.take(word, late), []);
+    let deeds = bench.tick(late);
+    assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
+}
+
+#[test]
+fn a_device_is_kicked_no_longer_than_a_service_that_was_lost_early_may_live() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    let sooner = ms(2500);
+    assert!(sooner < dead_by);
+    bench.tell(ToGuard::Stop(order(sooner, Stake::Lock)), ms(100));
+    let kicks = kicks(&mut bench, dead_by);
+    assert_eq!(kicks.last(), Some(&sooner.before(longest_bite(SECOND))));
+}
+
+#[test]
+fn a_device_is_closed_when_the_service_is_down_and_not_before() {
+    let (mut bench, _) = armed(SECOND, slow());
+    let stop = ToGuard::Stop(order(ms(2000), Stake::Lock));
+    let deeds = bench.tell(stop, ms(300));
+    assert_eq!(deeds, [run(Command::Stop, ms(2000))]);
+    let ended = GuardInput::Ended(Command::Stop, Outcome::Succeeded);
+    let deeds = bench.feed(ended, ms(310));
+    assert!(!deeds.contains(&GuardAction::CloseDevice), "{deeds:?}");
+    let deeds = bench.take(GuardInput::CgroupEmptied, ms(320));
+    assert_eq!(deeds, [GuardAction::CloseDevice]);
+    assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(320)), []);
+    assert_eq!(bench.leave_agent(ms(500)), [GuardAction::Leave]);
+}
+
+#[test]
+fn a_device_that_cannot_be_stopped_is_kicked_while_the_service_is_down() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
+    // The device does not answer that it was closed.
+    assert_eq!(bench.stop_counts(ms(320)), [GuardAction::CloseDevice]);
+    assert!(kicks(&mut bench, ms(60_000)).len() > 100);
+    assert!(ms(60_000) > dead_by);
+    let deeds = bench.leave_agent(ms(60_000));
+    let close_and_leave = [GuardAction::CloseDevice, GuardAction::Leave];
+    assert!(deeds.ends_with(&close_and_leave), "{deeds:?}");
+}
+
+#[test]
+fn a_device_that_cannot_be_stopped_is_kicked_while_stop_is_only_made_sure_of() {
+    let (mut bench, _) = armed(SECOND, slow());
+    bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
+    bench.stop_counts(ms(320));
+    bench.tell(ToGuard::Stop(order(ms(3000), Stake::Assurance)), ms(400));
+    let last = *kicks(&mut bench, ms(9000)).last().expect("it is kicked");
+    assert!(last > ms(8000), "{last:?}");
+}
+
+#[test]
+fn a_guard_that_does_not_get_the_service_down_leaves_the_device_to_bite() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    bench.leave_agent(ms(100));
+    let deeds = bench.pass(dead_by.after(SECOND * 60));
+    let closes = |(_, deed): &(Instant, GuardAction)| *deed == GuardAction::CloseDevice;
+    assert!(!deeds.iter().any(closes));
+    let kicked = |(at, deed): &(Instant, GuardAction)| {
+        *deed == GuardAction::KickDevice && *at > dead_by.before(longest_bite(SECOND))
+    };
+    assert!(!deeds.iter().any(kicked));
+}
+
+#[test]
+fn a_device_is_opened_before_start_and_start_is_not_run_without_one_that_is_required() {
+    let mut bench = tried(timing());
+    let word = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
+    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(0)), [], "not answered");
+    bench.feed(GuardInput::DeviceOpened(SECOND), ms(1));
+    let deeds = bench.tell(ToGuard::AssertStart, ms(2));
+    assert_eq!(deeds, [run(Command::Start, v())]);
+}
+
+#[test]
+fn what_is_required_and_cannot_be_had_is_reported_and_keeps_the_service_from_starting() {
+    let why = || "there is no such device".to_owned();
+    for (device, required) in [(DeviceUse::Required, true), (DeviceUse::Optional, false)] {
+        let mut bench = Bench::new(wants(device, timing()), true);
+        assert!(bench.reports.is_empty(), "before the device has answered");
+        bench.feed(GuardInput::DeviceFailed(why()), ms(0));
+        let unfit = bench.reports.last().and_then(|report| report.unfit.clone());
+        assert_eq!(unfit, required.then(why));
+        assert_eq!(bench.renew(v(), ms(10)), [], "it was tried");
+        let deeds = bench.tell(ToGuard::AssertStart, ms(10));
+        assert_eq!(deeds.is_empty(), required, "{deeds:?}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_when_it_is_opened_is_reported_with_the_grant() {
+    let mut bench = tried(timing());
+    bench.reports.clear();
+    let word = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
+    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    assert!(bench.reports.is_empty(), "before the device has answered");
+    bench.feed(GuardInput::DeviceFailed("gone".to_owned()), ms(0));
+    let [report] = &bench.reports[..] else {
+        panic!("{:?}", bench.reports);
+    };
+    assert_eq!((report.heard, report.unfit.as_deref()), (2, Some("gone")));
+}
+
+#[test]
+fn a_device_that_was_not_tried_keeps_start_from_being_run() {
+    let mut bench = Bench::new(wants(DeviceUse::Optional, timing()), false);
+    let granted = grant(timing(), v());
+    let timeout = wanted_timeout(timing()).expect("it can bite");
+    let too_late = granted.dead_by.before(longest_bite(timeout)).after(TICK);
+    assert!(too_late < v());
+    assert_eq!(bench.tell(ToGuard::Grant(granted), too_late), []);
+    assert_eq!(bench.tell(ToGuard::AssertStart, too_late), []);
+}
+
+#[test]
+fn a_device_is_tried_once_when_nothing_runs_that_it_could_watch() {
+    let mut bench = tried(timing());
+    assert_eq!(bench.guard.deadline(), None);
+    let stop = || ToGuard::Stop(order(ms(470), Stake::Assurance));
+    bench.tell(stop(), ms(10));
+    assert_eq!(bench.stop_counts(ms(20)), [], "it is known to work");
+    for (device, again) in [
+        (DeviceUse::Required, vec![GuardAction::TryDevice]),
+        (DeviceUse::Optional, vec![]),
+    ] {
+        let hello = ToGuard::Hello(wants(device, timing()));
+        let deeds = bench.tell(hello, ms(30));
+        assert_eq!(deeds, [GuardAction::TryDevice], "set up anew");
+        bench.feed(GuardInput::DeviceFailed("gone".to_owned()), ms(30));
+        bench.tell(stop(), ms(40));
+        let deeds = bench.stop_counts(ms(50));
+        assert_eq!(deeds, again, "{device:?}: it may work now");
+    }
+}
+
+#[test]
+fn a_device_is_not_tried_while_it_could_put_the_bite_off() {
+    let config = wants(DeviceUse::Required, timing());
+    // The guard before it may have left the device running, over a service that is up.
+    let mut bench = Bench::new(config, false);
+    assert_eq!(bench.tell(ToGuard::Hello(config), ms(1)), []);
+    bench.tell(ToGuard::Stop(order(ms(470), Stake::Lock)), ms(10));
+    assert_eq!(bench.tell(ToGuard::Hello(config), ms(15)), []);
+    assert_eq!(bench.stop_counts(ms(20)), [GuardAction::TryDevice]);
+}
+
+#[test]
+fn a_device_that_runs_on_after_its_guard_is_not_put_off_too_far() {
+    let granted = || grant(timing(), v());
+    let timeout = wanted_timeout(timing()).expect("it can bite");
+    let last = granted().dead_by.before(longest_bite(timeout));
+    for (now, deeds) in [
+        (last.after(TICK), vec![]),
+        (last, vec![GuardAction::OpenDevice]),
+    ] {
+        let mut bench = Bench::new(wants(DeviceUse::Required, timing()), false);
+        let word = GuardInput::Received(ToGuard::Grant(granted()));
+        assert_eq!(bench.take(word, now), deeds);
+    }
+}
+
+#[test]
+fn a_device_is_opened_again_for_the_next_term() {
+    let (mut bench, _) = armed(SECOND, slow());
+    bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
+    bench.ended(Command::Stop, Outcome::Succeeded, ms(310));
+    bench.take(GuardInput::CgroupEmptied, ms(320));
+    bench.feed(GuardInput::DeviceClosed, ms(320));
+    let word = ToGuard::Grant(grant(slow(), ms(5000)));
+    assert_eq!(bench.tell(word, ms(400)), [GuardAction::OpenDevice]);
+}
+
+#[test]
+fn a_device_that_runs_is_kicked_on_for_an_instance_that_wants_none() {
+    let (mut bench, dead_by) = armed(SECOND, slow());
+    bench.leave_agent(ms(100));
+    let none = wants(DeviceUse::None, slow());
+    assert_eq!(bench.tell(ToGuard::Hello(none), ms(110)), []);
+    assert!(kicks(&mut bench, dead_by).len() > 3);
+}
+
+#[test]
+fn without_a_device_nothing_is_done_to_one() {
+    let mut bench = Bench::up(config());
+    let device = |(_, deed): &(Instant, GuardAction)| {
+        matches!(
+            deed,
+            GuardAction::TryDevice
+                | GuardAction::OpenDevice
+                | GuardAction::KickDevice
+                | GuardAction::CloseDevice
+        )
+    };
+    assert!(!bench.pass(ms(9000)).iter().any(device));
+    let deeds = bench.stop_counts(ms(9001));
+    assert_eq!(deeds, []);
+}

@@ -1,0 +1,261 @@
+//! When the service may run, and when the guard leaves.
+
+use putex::core::command::{Command, Outcome};
+use putex::core::guard::{Guard, GuardAction, GuardInput};
+use putex::core::level::Level;
+use putex::core::protocol::{Grant, ServiceReport, ToGuard};
+use putex::core::record::Revision;
+use putex::core::stop::Stake;
+
+use super::bench::{
+    Bench, EMPTY_CGROUP, config, context, failed, grant, kill, late_time, order, release, run,
+    with_last_resort,
+};
+use super::{TICK, dead_by, ms, timing, v};
+
+#[test]
+fn nothing_is_done_while_the_agent_renews() {
+    let mut bench = Bench::up(config());
+    for stroke in 1..100 {
+        let now = ms(stroke * 500);
+        assert_eq!(bench.renew(now.after(timing().validity()), now), []);
+        assert!(bench.guard.deadline() > Some(now));
+    }
+}
+
+#[test]
+fn a_service_whose_grant_runs_out_is_stopped_at_once_and_not_before() {
+    let mut bench = Bench::up(config());
+    assert_eq!(bench.guard.deadline(), Some(v()));
+    assert_eq!(bench.tick(v().before(TICK)), []);
+    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
+    assert!(bench.has_said("the lock has run out: the guard stops the service"));
+}
+
+#[test]
+fn a_lost_agent_has_until_v_to_be_back() {
+    let mut bench = Bench::up(config());
+    assert_eq!(bench.leave_agent(ms(100)), []);
+    assert!(bench.has_said("unless it is back within 1.385 s"));
+    assert_eq!(bench.guard.deadline(), Some(v()));
+    assert_eq!(bench.tick(v().before(TICK)), []);
+    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
+    assert!(bench.has_said("the lock has run out and the agent is gone"));
+    let end = ms(1500);
+    assert_eq!(bench.stop_counts(end), [GuardAction::Leave]);
+}
+
+#[test]
+fn an_agent_that_is_back_in_time_is_told_of_the_grant_and_goes_on() {
+    let mut bench = Bench::up(config());
+    bench.leave_agent(ms(100));
+    assert_eq!(bench.tell(ToGuard::Hello(config()), ms(110)), []);
+    let ServiceReport::Up(grant, _) = bench.service() else {
+        panic!("not up: {:?}", bench.service());
+    };
+    assert_eq!(grant.holder.0, 7, "it is told whose lock it was");
+    assert_eq!(grant.context, context(8));
+    assert_eq!(grant.valid_until, v());
+    assert_eq!(bench.renew(ms(1600), ms(115)), []);
+    assert_eq!(bench.tick(v()), [], "the service runs on");
+}
+
+#[test]
+fn an_agent_that_is_back_and_does_not_renew_has_no_longer_than_the_one_before() {
+    let mut bench = Bench::up(config());
+    bench.leave_agent(ms(100));
+    bench.tell(ToGuard::Hello(config()), ms(110));
+    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
+}
+
+#[test]
+fn a_grant_in_the_past_starts_nothing() {
+    for down in [true, false] {
+        let mut bench = Bench::new(config(), down);
+        assert_eq!(bench.renew(v(), v()), []);
+        assert_eq!(bench.tell(ToGuard::AssertStart, v()), []);
+        let not_up = matches!(
+            bench.service(),
+            ServiceReport::Down | ServiceReport::Unknown
+        );
+        assert!(not_up, "{:?}", bench.service());
+        assert_eq!(bench.guard.deadline(), None);
+        assert_eq!(bench.renew(v().after(TICK), v()), []);
+        assert!(matches!(bench.service(), ServiceReport::Up(..)));
+    }
+}
+
+#[test]
+fn a_guard_that_did_not_run_for_a_while_learns_first_that_the_agent_renewed() {
+    let mut bench = Bench::up(config());
+    bench.said.clear();
+    let late = dead_by().after(timing().renewal() * 2);
+    // The words of the meantime, in their order: the first of them have run out too.
+    for stroke in 1..=6 {
+        let renewed = grant(timing(), ms(1485 + stroke * 500));
+        let word = GuardInput::Received(ToGuard::Grant(renewed));
+        assert_eq!(bench.take(word, late), [], "stroke {stroke}");
+    }
+    assert_eq!(bench.tick(late), []);
+    assert!(bench.said.is_empty(), "{:?}", bench.said);
+}
+
+#[test]
+fn what_came_too_late_starts_nothing() {
+    let mut bench = Bench::granted(config());
+    let late = ms(3_600_000);
+    for word in [
+        ToGuard::Grant(grant(timing(), ms(2000))),
+        ToGuard::AssertStart,
+    ] {
+        assert_eq!(bench.take(GuardInput::Received(word), late), []);
+    }
+    let deeds = bench.tick(late);
+    assert!(!deeds.contains(&run(Command::Start, v())), "{deeds:?}");
+    assert!(matches!(
+        bench.service(),
+        ServiceReport::Stopping { overdue: true }
+    ));
+}
+
+#[test]
+fn a_host_that_slept_through_everything_stops_the_service_when_it_wakes() {
+    let mut bench = Bench::up(with_last_resort());
+    let woken = ms(3_600_000);
+    let deeds = bench.tick(woken);
+    assert!(dead_by() < woken);
+    assert!(bench.has_said("MAY STILL RUN"));
+    let last_resort =
+        |deed: &GuardAction| *deed == run(Command::LastResort, woken.after(late_time()));
+    assert!(deeds.iter().any(last_resort), "{deeds:?}");
+}
+
+#[test]
+fn an_agent_that_goes_when_the_service_is_down_takes_the_guard_along() {
+    let mut bench = Bench::up(config());
+    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
+    assert_eq!(bench.stop_counts(ms(610)), [], "it has an agent");
+    assert!(bench.guard.is_down());
+    assert_eq!(bench.guard.deadline(), None);
+    assert_eq!(bench.tick(ms(620)), []);
+    assert_eq!(bench.leave_agent(ms(700)), [GuardAction::Leave]);
+}
+
+#[test]
+fn a_guard_that_was_told_nothing_leaves_without_its_agent() {
+    let mut bench = Bench::new(config(), false);
+    assert_eq!(bench.tick(ms(10)), [], "it has an agent");
+    assert_eq!(bench.leave_agent(ms(20)), [GuardAction::Leave]);
+}
+
+#[test]
+fn a_guard_never_leaves_while_the_service_is_not_known_to_be_down() {
+    let (mut bench, _) = Bench::overdue(config());
+    bench.leave_agent(dead_by());
+    let mut now = dead_by();
+    let mut runs = 0;
+    for _ in 0..100 {
+        let mut deeds = bench.ended(Command::Stop, failed(), now);
+        now = bench.guard.deadline().expect("it goes on");
+        deeds.extend(bench.tick(now));
+        assert!(!deeds.contains(&GuardAction::Leave), "{deeds:?}");
+        assert!(!bench.guard.is_down());
+        runs += usize::from(deeds.contains(&run(Command::Stop, now.after(late_time()))));
+    }
+    assert_eq!(runs, 100, "stop is run again and again");
+    assert_eq!(bench.stop_counts(now), [GuardAction::Leave]);
+}
+
+#[test]
+fn the_end_of_its_agent_does_not_disturb_a_guard_that_stops_the_service() {
+    let mut bench = Bench::stopping(config());
+    assert_eq!(bench.leave_agent(v()), []);
+    assert!(!bench.has_said("unless it is back"));
+    assert_eq!(bench.tell(ToGuard::Hello(config()), ms(1500)), []);
+    let stopping = ServiceReport::Stopping { overdue: false };
+    assert_eq!(bench.service(), &stopping, "the next one waits for it");
+    assert_eq!(bench.stop_counts(ms(1510)), []);
+    assert_eq!(bench.service(), &ServiceReport::Down);
+}
+
+#[test]
+fn a_service_that_is_being_stopped_is_not_granted_again() {
+    let mut bench = Bench::stopping(config());
+    let renewed = grant(timing(), ms(3000));
+    assert_eq!(bench.tell(ToGuard::Grant(renewed), ms(1500)), []);
+    let stopping = ServiceReport::Stopping { overdue: false };
+    assert_eq!(bench.service(), &stopping);
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1500)), []);
+    assert_eq!(bench.stop_counts(ms(1510)), []);
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1520)), []);
+    assert_eq!(bench.service(), &ServiceReport::Down);
+}
+
+#[test]
+fn commands_run_under_the_lock_that_the_service_was_started_under() {
+    let mut bench = Bench::up(config());
+    assert_eq!(bench.guard.context(), &context(8));
+    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
+    assert_eq!(bench.guard.context(), &context(8), "not the order's");
+    bench.stop_counts(ms(610));
+    bench.tell(ToGuard::Stop(order(ms(1900), Stake::Assurance)), ms(700));
+    assert_eq!(bench.guard.context(), &context(9));
+}
+
+#[test]
+fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
+    let mut bench = Bench::up(config());
+    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
+    bench.stop_counts(ms(610));
+    let again = Grant {
+        context: context(11),
+        ..grant(timing(), ms(2200))
+    };
+    bench.tell(ToGuard::Grant(again), ms(700));
+    assert_eq!(bench.guard.context().term, Some(Revision(11)));
+    let start = run(Command::Start, ms(2200));
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(700)), [start]);
+    let began = bench.spawned(Command::Start, ms(701));
+    assert_eq!(began, [release(Command::Start)]);
+    bench.said.clear();
+    bench.ended(Command::Start, Outcome::Succeeded, ms(710));
+    assert!(bench.has_said("the service runs here, term 11"));
+}
+
+#[test]
+fn a_guard_that_finishes_stops_the_service_and_leaves() {
+    let budget = timing().stop_budget();
+    let mut bench = Bench::of(Guard::finishing(config(), false, ms(100)));
+    let until = ms(100).after(budget);
+    assert_eq!(bench.tick(ms(100)), [run(Command::Stop, until)]);
+    assert_eq!(
+        bench.spawned(Command::Stop, ms(101)),
+        [release(Command::Stop)]
+    );
+    let ended = bench.ended(Command::Stop, Outcome::Succeeded, ms(110));
+    assert_eq!(ended, [EMPTY_CGROUP]);
+    assert_eq!(bench.emptied(ms(111)), [GuardAction::Leave]);
+    assert!(bench.reports.is_empty(), "there is nobody to report to");
+}
+
+#[test]
+fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
+    let mut bench = Bench::of(Guard::finishing(config(), true, ms(100)));
+    assert_eq!(bench.tick(ms(100)), [kill(Command::Start)]);
+    let until = ms(100).after(timing().stop_budget());
+    let stop = run(Command::Stop, until);
+    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(105));
+    assert_eq!(deeds, [stop]);
+    bench.tick(until);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, until);
+    assert_eq!(deeds, [run(Command::Stop, until.after(late_time()))]);
+    assert_eq!(bench.stop_counts(ms(700)), [GuardAction::Leave]);
+}
+
+#[test]
+fn what_a_guard_says_at_v_is_an_error() {
+    let mut bench = Bench::up(config());
+    bench.tick(v());
+    let level = bench.said.last().map(|(level, _)| *level);
+    assert_eq!(level, Some(Level::Error));
+}

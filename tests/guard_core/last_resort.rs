@@ -1,0 +1,196 @@
+//! The last resort: what is run when the service is not down in time.
+
+use putex::core::command::{Command, Outcome};
+use putex::core::protocol::ToGuard;
+use putex::core::stop::Stake;
+
+use super::bench::{
+    Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, ran, release, run,
+    with_last_resort,
+};
+use super::{dead_by, ms, timing, v};
+
+#[test]
+fn the_last_resort_is_run_when_the_service_must_be_down_and_stop_is_killed_first() {
+    let (mut bench, deeds) = Bench::overdue(with_last_resort());
+    let last_resort = run(Command::LastResort, dead_by().after(late_time()));
+    assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP, last_resort]);
+    assert!(bench.has_said("running the last resort"));
+    let begins = bench.spawned(Command::LastResort, ms(1957));
+    assert_eq!(begins, [release(Command::LastResort)]);
+}
+
+#[test]
+fn a_stop_that_is_killed_for_it_is_named_with_how_long_it_ran() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    assert!(bench.has_said("stop failed: it did not end within 470 ms and was killed"));
+}
+
+#[test]
+fn there_is_none_where_none_was_asked_for_and_no_lock_is_at_stake() {
+    let (_, deeds) = Bench::overdue(config());
+    assert_eq!(ran(&deeds), None);
+    let mut bench = Bench::new(with_last_resort(), true);
+    bench.tell(ToGuard::Stop(order(ms(400), Stake::Assurance)), ms(0));
+    let deeds = bench.tick(ms(400));
+    assert_eq!(ran(&deeds), None);
+}
+
+#[test]
+fn it_is_run_in_every_phase_of_the_procedure() {
+    let running: fn() -> Bench = || Bench::stopping(with_last_resort());
+    let waiting: fn() -> Bench = || {
+        let mut bench = Bench::stopping(with_last_resort());
+        bench.ended(
+            Command::Stop,
+            failed(),
+            dead_by().before(timing().renewal() / 8),
+        );
+        bench
+    };
+    let emptying: fn() -> Bench = || {
+        let mut bench = Bench::stopping(with_last_resort());
+        bench.ended(Command::Stop, Outcome::Succeeded, ms(1900));
+        bench
+    };
+    let ending_start: fn() -> Bench = || {
+        let mut bench = Bench::starting(with_last_resort());
+        bench.tell(ToGuard::Stop(order(dead_by(), Stake::Lock)), ms(1955));
+        bench
+    };
+    for (phase, bench) in [
+        ("running", running),
+        ("waiting", waiting),
+        ("emptying", emptying),
+        ("ending start", ending_start),
+    ] {
+        let mut bench = bench();
+        let deeds = bench.tick(dead_by());
+        assert!(deeds.contains(&KILL_CGROUP), "{phase}: {deeds:?}");
+        assert_eq!(ran(&deeds), Some(Command::LastResort), "{phase}");
+        assert!(bench.has_said("MAY STILL RUN"), "{phase}");
+        let late = dead_by().after(late_time());
+        bench.ended(Command::Stop, Outcome::Overran, late);
+        let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, late);
+        assert_eq!(ran(&deeds), Some(Command::Stop), "{phase}");
+    }
+}
+
+#[test]
+fn only_stop_tells_that_the_service_is_down() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let now = ms(2000);
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, now);
+    assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
+    assert!(bench.has_said("the last resort succeeded"));
+    assert!(!bench.guard.is_down());
+    assert_eq!(bench.stop_counts(ms(2100)), []);
+    assert!(bench.guard.is_down());
+}
+
+#[test]
+fn a_stop_that_ends_while_the_last_resort_runs_tells_nothing() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1960));
+    assert_eq!(deeds, []);
+    assert!(!bench.guard.is_down());
+}
+
+#[test]
+fn a_last_resort_that_failed_is_run_again_in_turn_with_stop_until_it_has_succeeded() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let mut now = dead_by();
+    for outcome in [failed(), Outcome::Overran, failed(), Outcome::Succeeded] {
+        now = now.after(late_time() / 2);
+        let succeeded = outcome == Outcome::Succeeded;
+        let deeds = bench.ended(Command::LastResort, outcome, now);
+        assert_eq!(ran(&deeds), Some(Command::Stop));
+        assert_eq!(bench.ended(Command::Stop, failed(), now), []);
+        now = bench.guard.deadline().expect("something is due");
+        let next = if succeeded {
+            Command::Stop
+        } else {
+            Command::LastResort
+        };
+        assert_eq!(ran(&bench.tick(now)), Some(next));
+    }
+    for _ in 0..5 {
+        assert_eq!(bench.ended(Command::Stop, failed(), now), []);
+        now = bench.guard.deadline().expect("something is due");
+        assert_eq!(ran(&bench.tick(now)), Some(Command::Stop), "never again");
+    }
+}
+
+#[test]
+fn a_last_resort_beside_a_dying_start_does_not_count() {
+    let mut bench = Bench::starting(with_last_resort());
+    let woken = ms(3_600_000);
+    let deeds = bench.tick(woken);
+    assert_eq!(deeds.first(), Some(&kill(Command::Start)));
+    assert_eq!(ran(&deeds), Some(Command::LastResort));
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
+    assert!(bench.has_said("the last resort does not count: start had not ended"));
+    assert_eq!(ran(&deeds), Some(Command::Stop));
+    let deeds = bench.ended(Command::Start, Outcome::Overran, woken);
+    assert_eq!(deeds, [kill(Command::Stop)]);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, woken);
+    assert_eq!(ran(&deeds), Some(Command::LastResort), "one that counts");
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
+    assert_eq!(ran(&deeds), Some(Command::Stop));
+    bench.ended(Command::Stop, failed(), woken);
+    let again = woken.after(timing().renewal());
+    assert_eq!(ran(&bench.tick(again)), Some(Command::Stop));
+}
+
+#[test]
+fn a_last_resort_that_overruns_is_killed_and_one_that_does_not_die_does_not_hold_stop_up() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let (r, until) = (timing().renewal(), dead_by().after(late_time()));
+    assert_eq!(bench.tick(until), [kill(Command::LastResort)]);
+    assert_eq!(bench.tick(until.after(r)), [kill(Command::LastResort)]);
+    let stop_at = until.after(r * 2);
+    let stop = run(Command::Stop, stop_at.after(late_time()));
+    assert_eq!(bench.tick(stop_at), [stop]);
+    bench.ended(Command::Stop, failed(), stop_at);
+    let again = stop_at.after(r);
+    let deeds = bench.tick(again);
+    assert_eq!(
+        ran(&deeds),
+        Some(Command::Stop),
+        "one last resort at a time"
+    );
+    bench.ended(Command::LastResort, failed(), again);
+    bench.ended(Command::Stop, failed(), again);
+    let deeds = bench.tick(again.after(r));
+    assert_eq!(ran(&deeds), Some(Command::LastResort), "it has ended");
+    let deeds = bench.ended(Command::LastResort, failed(), again.after(r));
+    assert_eq!(ran(&deeds), Some(Command::Stop));
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, again.after(r));
+    assert_eq!(deeds, [EMPTY_CGROUP]);
+}
+
+#[test]
+fn a_stop_that_does_not_die_is_not_run_twice_after_the_last_resort() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, ms(2000));
+    assert_eq!(deeds, [kill(Command::Stop)], "the one of before");
+    let again = bench.guard.deadline().expect("it is killed again");
+    assert_eq!(again, ms(2000).after(timing().renewal() / 4));
+    assert_eq!(bench.tick(again), [kill(Command::Stop)]);
+    bench.ended(Command::Stop, Outcome::Overran, ms(2200));
+    let due = bench.guard.deadline().expect("stop is due");
+    assert_eq!(ran(&bench.tick(due)), Some(Command::Stop));
+}
+
+#[test]
+fn a_service_that_is_down_in_time_needs_no_last_resort() {
+    let mut bench = Bench::stopping(with_last_resort());
+    assert_eq!(bench.stop_counts(dead_by().before(super::TICK)), []);
+    assert_eq!(bench.guard.deadline(), None);
+    assert_eq!(bench.pass(ms(60_000)), []);
+    assert!(!bench.has_said("last resort"));
+    assert!(v() < dead_by());
+}

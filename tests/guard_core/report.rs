@@ -1,0 +1,138 @@
+//! What the guard tells its agent.
+
+use putex::core::command::{Command, Outcome};
+use putex::core::guard::{Guard, GuardInput};
+use putex::core::protocol::{ServiceReport, StartState, ToGuard};
+use putex::core::stop::Stake;
+
+use super::bench::{Bench, config, failed, grant, order, with_last_resort};
+use super::{dead_by, ms, timing, v};
+
+/// What a report says of the starts of the term.
+fn start_of(bench: &Bench) -> StartState {
+    let ServiceReport::Up(_, start) = bench.service() else {
+        panic!("not up: {:?}", bench.service());
+    };
+    *start
+}
+
+#[test]
+fn every_word_is_answered_and_counted_also_where_it_changes_nothing() {
+    let mut bench = Bench::new(config(), true);
+    let words = [
+        ToGuard::AssertStart,
+        ToGuard::Grant(grant(timing(), v())),
+        ToGuard::Grant(grant(timing(), v())),
+        ToGuard::AssertStart,
+        ToGuard::AssertStart,
+        ToGuard::Stop(order(ms(900), Stake::Lock)),
+        ToGuard::Stop(order(ms(900), Stake::Lock)),
+        ToGuard::Grant(grant(timing(), v())),
+        ToGuard::Hello(config()),
+    ];
+    for (number, word) in (2..).zip(words) {
+        bench.reports.clear();
+        bench.tell(word.clone(), ms(number));
+        let heard: Vec<_> = bench.reports.iter().map(|report| report.heard).collect();
+        assert!(heard.contains(&number), "{word:?}: {heard:?}");
+        assert!(heard.iter().all(|heard| *heard == number), "{heard:?}");
+    }
+}
+
+#[test]
+fn the_words_of_each_connection_are_counted_from_the_first() {
+    let mut bench = Bench::up(config());
+    assert_eq!(bench.reports.last().map(|report| report.heard), Some(3));
+    bench.leave_agent(ms(100));
+    bench.tell(ToGuard::Hello(config()), ms(110));
+    assert_eq!(bench.reports.last().map(|report| report.heard), Some(1));
+}
+
+#[test]
+fn a_change_is_reported_and_nothing_else_without_a_word() {
+    let mut bench = Bench::up(config());
+    bench.reports.clear();
+    bench.tick(ms(500));
+    bench.tick(ms(600));
+    assert!(bench.reports.is_empty(), "{:?}", bench.reports);
+    bench.tick(v());
+    let stopping = ServiceReport::Stopping { overdue: false };
+    assert_eq!(bench.service(), &stopping);
+    bench.tick(dead_by());
+    let overdue = ServiceReport::Stopping { overdue: true };
+    assert_eq!(bench.service(), &overdue);
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    bench.stop_counts(ms(2000));
+    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.reports.len(), 3, "{:?}", bench.reports);
+}
+
+#[test]
+fn a_guard_without_an_agent_reports_nothing() {
+    let mut bench = Bench::up(config());
+    bench.leave_agent(ms(100));
+    bench.reports.clear();
+    bench.tick(v());
+    bench.stop_counts(ms(1500));
+    assert!(bench.reports.is_empty(), "{:?}", bench.reports);
+}
+
+#[test]
+fn the_first_report_says_what_the_note_of_the_guard_before_tells() {
+    for (down, service) in [(true, ServiceReport::Down), (false, ServiceReport::Unknown)] {
+        let bench = Bench::new(config(), down);
+        assert_eq!(bench.service(), &service);
+        assert_eq!(bench.guard.is_down(), down);
+    }
+}
+
+#[test]
+fn a_report_says_what_became_of_the_starts_of_the_term() {
+    let mut bench = Bench::granted(config());
+    assert_eq!(start_of(&bench), StartState::NotRun);
+    bench.tell(ToGuard::AssertStart, ms(1));
+    assert_eq!(start_of(&bench), StartState::FirstRuns);
+    bench.spawned(Command::Start, ms(2));
+    bench.ended(Command::Start, failed(), ms(3));
+    assert_eq!(start_of(&bench), StartState::Ended, "failed or not");
+    bench.tell(ToGuard::AssertStart, ms(500));
+    assert_eq!(start_of(&bench), StartState::Ended, "it is not the first");
+    bench.renew(ms(2000), ms(510));
+    assert_eq!(start_of(&bench), StartState::Ended, "the same term");
+}
+
+#[test]
+fn a_start_of_the_guard_before_is_no_start_of_this_term() {
+    let mut bench = Bench::of(Guard::new(config(), false, true));
+    bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
+    bench.renew(v(), ms(1));
+    bench.ended(Command::Start, Outcome::Overran, ms(10));
+    assert_eq!(start_of(&bench), StartState::NotRun);
+}
+
+#[test]
+fn stop_orders_that_are_repeated_are_answered_with_what_became_of_the_first() {
+    let mut bench = Bench::stopping(with_last_resort());
+    for _ in 0..3 {
+        bench.reports.clear();
+        let again = ToGuard::Stop(order(dead_by(), Stake::Lock));
+        assert_eq!(bench.tell(again, ms(1600)), []);
+        assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: false });
+    }
+}
+
+#[test]
+fn how_start_ended_is_said_once_for_a_row_of_equal_ends() {
+    let mut bench = Bench::granted(config());
+    let mut said = |outcome: Outcome, now| {
+        bench.tell(ToGuard::AssertStart, ms(now));
+        bench.spawned(Command::Start, ms(now));
+        bench.ended(Command::Start, outcome, ms(now + 1));
+        std::mem::take(&mut bench.said)
+    };
+    assert_eq!(said(failed(), 10).len(), 1);
+    assert_eq!(said(failed(), 20).len(), 0);
+    assert_eq!(said(Outcome::Succeeded, 30).len(), 1);
+    assert_eq!(said(Outcome::Succeeded, 40).len(), 0);
+    assert_eq!(said(failed(), 50).len(), 1);
+}

@@ -1,0 +1,235 @@
+//! A start: when it is run, when it begins, and one that was killed and has not ended.
+
+use putex::core::command::{Command, Outcome};
+use putex::core::guard::{Guard, GuardInput};
+use putex::core::protocol::{ServiceReport, ToGuard};
+use putex::core::stop::Stake;
+use putex::core::timing::SLACK;
+
+use super::bench::{
+    Bench, EMPTY_CGROUP, config, failed, kill, late_time, order, ran, release, run,
+};
+use super::{TICK, dead_by, ms, timing, v};
+
+#[test]
+fn start_is_run_under_a_grant_only() {
+    let mut bench = Bench::new(config(), true);
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(0)), []);
+    bench.renew(v(), ms(1));
+    let start = run(Command::Start, v());
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(2)), [start]);
+}
+
+#[test]
+fn start_that_is_asserted_when_the_grant_has_run_out_is_not_run() {
+    for (now, runs) in [(v().before(TICK), true), (v(), false)] {
+        let mut bench = Bench::granted(config());
+        // The guard has not looked at the clock yet.
+        let word = GuardInput::Received(ToGuard::AssertStart);
+        let deeds = bench.take(word, now);
+        assert_eq!(!deeds.is_empty(), runs, "{deeds:?}");
+    }
+}
+
+#[test]
+fn a_start_that_runs_is_not_started_again_and_one_that_has_ended_is() {
+    let mut bench = Bench::starting(config());
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(500)), []);
+    bench.ended(Command::Start, failed(), ms(600));
+    let start = run(Command::Start, v());
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1000)), [start]);
+}
+
+#[test]
+fn a_start_that_was_spawned_in_time_begins() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    let spawned = GuardInput::Spawned(Command::Start);
+    let deeds = bench.take(spawned, v().before(TICK));
+    assert_eq!(deeds, [release(Command::Start)]);
+}
+
+#[test]
+fn a_start_that_was_spawned_too_late_is_killed_and_does_not_begin() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    // The guard has not looked at the clock yet.
+    let deeds = bench.take(GuardInput::Spawned(Command::Start), v());
+    assert_eq!(deeds, [kill(Command::Start)]);
+}
+
+#[test]
+fn a_start_that_was_held_up_begins_if_the_lock_was_renewed_meanwhile() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    bench.renew(ms(2000), ms(500));
+    let deeds = bench.spawned(Command::Start, ms(1900));
+    assert_eq!(deeds, [release(Command::Start)]);
+}
+
+#[test]
+fn a_start_that_was_spawned_when_the_service_is_being_stopped_is_killed() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    bench.tick(v());
+    let deeds = bench.spawned(Command::Start, ms(1486));
+    assert_eq!(deeds, [kill(Command::Start)]);
+}
+
+#[test]
+fn a_start_that_has_not_begun_holds_stop_up_in_nothing() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
+    let begins = bench.spawned(Command::Stop, ms(1486));
+    assert_eq!(begins, [release(Command::Stop)]);
+    assert_eq!(bench.stop_counts(ms(1490)), []);
+    assert!(bench.guard.is_down());
+}
+
+#[test]
+fn a_start_that_was_not_wanted_any_more_does_not_begin_in_the_next_term_either() {
+    let mut bench = Bench::granted(config());
+    bench.tell(ToGuard::AssertStart, ms(0));
+    bench.tick(v());
+    bench.stop_counts(ms(1490));
+    bench.renew(ms(4000), ms(2000));
+    let assert_start = || ToGuard::AssertStart;
+    assert_eq!(bench.tell(assert_start(), ms(2000)), [], "one at a time");
+    let deeds = bench.spawned(Command::Start, ms(2100));
+    assert_eq!(deeds, [kill(Command::Start)]);
+    assert_eq!(bench.tell(assert_start(), ms(2200)), [], "it is dying");
+    bench.said.clear();
+    bench.ended(Command::Start, Outcome::Overran, ms(2300));
+    assert!(!bench.has_said("start failed"), "not that of this term");
+    let start = run(Command::Start, ms(4000));
+    assert_eq!(bench.tell(assert_start(), ms(2500)), [start]);
+}
+
+#[test]
+fn a_start_of_the_guard_before_is_waited_for_before_another_is_run() {
+    let mut bench = Bench::of(Guard::new(config(), false, true));
+    bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
+    bench.renew(v(), ms(0));
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(1)), []);
+    bench.ended(Command::Start, Outcome::Overran, ms(10));
+    let start = run(Command::Start, v());
+    assert_eq!(bench.tell(ToGuard::AssertStart, ms(11)), [start]);
+}
+
+#[test]
+fn start_is_killed_first_and_stop_follows_its_end() {
+    let mut bench = Bench::starting(config());
+    assert_eq!(bench.tick(v()), [kill(Command::Start)]);
+    let deeds = bench.ended(Command::Start, failed(), ms(1486));
+    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
+    assert_eq!(bench.stop_counts(ms(1490)), []);
+    assert!(bench.guard.is_down());
+}
+
+#[test]
+fn the_end_of_a_killed_start_is_waited_for_but_not_without_end() {
+    let mut bench = Bench::starting(config());
+    bench.tick(v());
+    let until = v().after(SLACK);
+    assert_eq!(bench.guard.deadline(), Some(until));
+    assert_eq!(bench.tick(until.before(TICK)), []);
+    assert_eq!(bench.tick(until), [run(Command::Stop, dead_by())]);
+}
+
+#[test]
+fn where_there_is_little_time_left_half_of_it_is_waited_for_the_end_of_start() {
+    let mut bench = Bench::starting(config());
+    bench.tell(ToGuard::Stop(order(ms(110), Stake::Lock)), ms(100));
+    assert_eq!(bench.guard.deadline(), Some(ms(105)));
+    assert_eq!(bench.tick(ms(105)), [run(Command::Stop, ms(110))]);
+}
+
+/// A guard that runs stop beside a start that was killed and has not ended.
+fn stopping_beside_a_start() -> Bench {
+    let mut bench = Bench::starting(config());
+    bench.tick(v());
+    let until = v().after(SLACK);
+    assert_eq!(bench.tick(until), [run(Command::Stop, dead_by())]);
+    let begins = bench.spawned(Command::Stop, until);
+    assert_eq!(begins, [release(Command::Stop)]);
+    bench
+}
+
+#[test]
+fn a_stop_beside_a_dying_start_does_not_count() {
+    let mut bench = stopping_beside_a_start();
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1510));
+    assert_eq!(deeds, []);
+    assert!(bench.has_said("start had not ended when it began"));
+    assert!(!bench.guard.is_down());
+    let again = ms(1510).after(timing().renewal() / 4);
+    assert_eq!(bench.guard.deadline(), Some(again));
+    assert_eq!(bench.tick(again), [run(Command::Stop, dead_by())]);
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1700));
+    assert_eq!(deeds, [], "start has still not ended");
+}
+
+#[test]
+fn a_stop_that_did_not_count_is_run_again_at_once_when_start_has_ended() {
+    let mut bench = stopping_beside_a_start();
+    bench.ended(Command::Stop, Outcome::Succeeded, ms(1510));
+    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(1520));
+    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
+    assert_eq!(bench.stop_counts(ms(1530)), []);
+    assert!(bench.guard.is_down());
+}
+
+/// A stop that takes its whole time would leave none for one that counts.
+#[test]
+fn a_stop_beside_a_dying_start_is_killed_when_that_has_ended() {
+    let mut bench = stopping_beside_a_start();
+    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(1520));
+    assert_eq!(deeds, [kill(Command::Stop)]);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, ms(1521));
+    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
+    assert_eq!(bench.stop_counts(ms(1900)), []);
+    assert!(bench.guard.is_down());
+}
+
+/// The kill may come too late: the command had ended already.
+#[test]
+fn a_stop_beside_a_dying_start_does_not_count_either_when_it_ends_after_that() {
+    let mut bench = stopping_beside_a_start();
+    bench.ended(Command::Start, Outcome::Overran, ms(1520));
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1521));
+    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
+}
+
+/// It was killed while the process that runs it had not come about.
+#[test]
+fn a_stop_that_is_not_wanted_any_more_does_not_begin() {
+    let mut bench = Bench::starting(config());
+    bench.tick(v());
+    bench.tick(v().after(SLACK));
+    let deeds = bench.ended(Command::Start, Outcome::Overran, ms(1510));
+    assert_eq!(deeds, [kill(Command::Stop)]);
+    let deeds = bench.spawned(Command::Stop, ms(1520));
+    assert_eq!(deeds, [kill(Command::Stop)]);
+}
+
+#[test]
+fn a_start_that_cannot_be_killed_keeps_the_service_from_being_down() {
+    let mut bench = stopping_beside_a_start();
+    let mut now = ms(1510);
+    for _ in 0..20 {
+        let deeds = bench.ended(Command::Stop, Outcome::Succeeded, now);
+        assert!(!deeds.contains(&EMPTY_CGROUP), "{deeds:?}");
+        now = bench.guard.deadline().expect("it goes on");
+        while ran(&bench.tick(now)) != Some(Command::Stop) {
+            now = bench.guard.deadline().expect("it goes on");
+        }
+    }
+    assert!(now > dead_by());
+    assert!(bench.has_said("MAY STILL RUN"));
+    bench.ended(Command::Start, Outcome::Overran, now);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, now);
+    assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
+    assert_eq!(bench.stop_counts(now), []);
+    assert_eq!(bench.service(), &ServiceReport::Down);
+}

@@ -1,0 +1,279 @@
+//! The stop procedure, as the guard carries it out.
+
+use putex::core::command::{Command, Outcome};
+use putex::core::guard::GuardAction;
+use putex::core::protocol::{GuardConfig, ServiceReport, ToGuard};
+use putex::core::stop::Stake;
+use putex::core::timing::Timing;
+
+use super::bench::{
+    Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, release, run,
+};
+use super::{TICK, dead_by, ms, timing, v};
+
+#[test]
+fn stop_has_until_the_service_must_be_down() {
+    let mut bench = Bench::up(config());
+    let by = ms(400);
+    let deeds = bench.tell(ToGuard::Stop(order(by, Stake::Lock)), ms(100));
+    assert_eq!(
+        deeds,
+        [run(Command::Stop, by)],
+        "nothing else is waited for"
+    );
+    assert_eq!(bench.guard.deadline(), Some(by));
+    assert_eq!(
+        bench.spawned(Command::Stop, ms(101)),
+        [release(Command::Stop)]
+    );
+}
+
+#[test]
+fn a_service_is_not_down_before_its_control_group_is_empty() {
+    let mut bench = Bench::stopping(config());
+    let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1500));
+    assert_eq!(deeds, [EMPTY_CGROUP]);
+    assert!(!bench.guard.is_down());
+    let stopping = ServiceReport::Stopping { overdue: false };
+    assert_eq!(bench.service(), &stopping);
+    assert_eq!(bench.emptied(ms(1600)), []);
+    assert!(bench.guard.is_down());
+    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert!(bench.has_said("the service is down, 355 ms before it had to be"));
+}
+
+#[test]
+fn that_the_control_group_is_empty_tells_nothing_before_stop_counts() {
+    let mut bench = Bench::stopping(config());
+    assert_eq!(bench.emptied(ms(1490)), []);
+    assert!(!bench.guard.is_down());
+}
+
+#[test]
+fn a_control_group_that_does_not_empty_makes_the_service_overdue() {
+    let mut bench = Bench::stopping(config());
+    bench.ended(Command::Stop, Outcome::Succeeded, ms(1500));
+    assert_eq!(bench.guard.deadline(), Some(dead_by()));
+    assert_eq!(bench.tick(dead_by()), [KILL_CGROUP]);
+    assert!(bench.has_said("MAY STILL RUN"));
+    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+    assert_eq!(bench.guard.deadline(), None, "its end is told");
+    assert_eq!(bench.emptied(ms(2500)), []);
+    assert!(bench.guard.is_down());
+    assert!(bench.has_said("the service is down, too late"));
+}
+
+#[test]
+fn a_stop_that_failed_is_run_again_within_the_budget() {
+    let mut bench = Bench::stopping(config());
+    assert_eq!(bench.ended(Command::Stop, failed(), ms(1490)), []);
+    assert!(bench.has_said("stop failed: exit status 1; the lock is not released"));
+    let again = ms(1490).after(timing().renewal() / 4);
+    assert_eq!(bench.guard.deadline(), Some(again));
+    assert_eq!(bench.tick(again.before(TICK)), []);
+    assert_eq!(bench.tick(again), [run(Command::Stop, dead_by())]);
+    assert_eq!(bench.stop_counts(ms(1620)), []);
+    assert!(bench.guard.is_down());
+}
+
+#[test]
+fn a_failure_is_said_once_for_a_row_of_equal_ones_and_again_when_the_service_is_overdue() {
+    let mut bench = Bench::stopping(config());
+    bench.said.clear();
+    bench.ended(Command::Stop, failed(), ms(1490));
+    assert!(bench.has_said("stop failed"));
+    bench.tick(ms(1615));
+    bench.ended(Command::Stop, failed(), ms(1620));
+    assert!(!bench.has_said("stop failed"));
+    bench.tick(ms(1745));
+    bench.tick(dead_by());
+    bench.said.clear();
+    bench.ended(Command::Stop, failed(), ms(1960));
+    assert!(bench.has_said("stop failed"));
+}
+
+#[test]
+fn at_the_instant_when_the_service_must_be_down_stop_and_control_group_are_killed() {
+    let mut bench = Bench::stopping(config());
+    assert_eq!(bench.tick(dead_by().before(TICK)), []);
+    let deeds = bench.tick(dead_by());
+    assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
+    assert!(bench.has_said("THE SERVICE MAY STILL RUN"));
+    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+}
+
+#[test]
+fn the_alarm_is_raised_once() {
+    let (mut bench, _) = Bench::overdue(config());
+    bench.said.clear();
+    for after in 1..2000 {
+        let now = dead_by().after(std::time::Duration::from_millis(after));
+        assert!(!bench.tick(now).contains(&KILL_CGROUP));
+    }
+    assert!(!bench.has_said("MAY STILL RUN"));
+}
+
+#[test]
+fn a_stop_that_was_killed_for_being_late_is_run_again_at_once() {
+    let (mut bench, _) = Bench::overdue(config());
+    let now = dead_by().after(TICK);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, now);
+    assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
+    assert!(bench.has_said("it did not end within 470 ms and was killed"));
+}
+
+#[test]
+fn a_stop_that_fails_when_the_service_is_overdue_is_run_every_r() {
+    let (mut bench, _) = Bench::overdue(config());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let mut now = ms(2000);
+    for _ in 0..10 {
+        assert_eq!(bench.ended(Command::Stop, failed(), now), []);
+        let again = now.after(timing().renewal());
+        assert_eq!(bench.guard.deadline(), Some(again));
+        let stop = run(Command::Stop, again.after(late_time()));
+        assert_eq!(bench.tick(again), [stop]);
+        now = again;
+    }
+    assert_eq!(bench.stop_counts(now), []);
+    assert!(bench.guard.is_down());
+}
+
+#[test]
+fn a_late_stop_has_the_budget_or_r_whichever_is_longer() {
+    let (r, budget) = (timing().renewal(), timing().stop_budget());
+    assert!(r > budget && late_time() == r);
+    let slow = Timing::new(r, 3, 4, 10_000).expect("it is safe");
+    let slow_config = GuardConfig {
+        timing: slow,
+        ..config()
+    };
+    let mut bench = Bench::up(slow_config);
+    bench.tick(ms(60_000));
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, ms(60_001));
+    let until = ms(60_001).after(slow.stop_budget());
+    assert_eq!(deeds, [run(Command::Stop, until)]);
+}
+
+#[test]
+fn a_late_stop_begins_however_late_it_is_spawned() {
+    let (mut bench, _) = Bench::overdue(config());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let deeds = bench.spawned(Command::Stop, ms(2300));
+    assert_eq!(deeds, [release(Command::Stop)]);
+}
+
+#[test]
+fn a_late_stop_that_overruns_is_killed_and_run_again_when_it_has_ended() {
+    let (mut bench, _) = Bench::overdue(config());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let until = bench.guard.deadline().expect("it has its time");
+    assert_eq!(until, dead_by().after(late_time()));
+    assert_eq!(bench.tick(until), [kill(Command::Stop)]);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, until);
+    assert_eq!(deeds, [run(Command::Stop, until.after(late_time()))]);
+}
+
+#[test]
+fn a_stop_that_does_not_die_is_killed_again_and_never_run_twice() {
+    let (mut bench, _) = Bench::overdue(config());
+    let deeds = bench.pass(ms(20_000));
+    assert!(deeds.len() > 10);
+    for (at, deed) in deeds {
+        assert_eq!(deed, kill(Command::Stop), "at {at:?}");
+    }
+}
+
+#[test]
+fn a_stop_that_had_no_time_since_the_host_slept_is_run_again_at_once() {
+    let mut bench = Bench::stopping(config());
+    let woken = ms(3_600_000);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, woken);
+    assert_eq!(
+        deeds,
+        [KILL_CGROUP, run(Command::Stop, woken.after(late_time()))]
+    );
+}
+
+#[test]
+fn a_service_that_must_be_down_earlier_than_was_known_is_overdue_then() {
+    let mut bench = Bench::up(config());
+    bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(100));
+    let sooner = ToGuard::Stop(order(ms(500), Stake::Lock));
+    assert_eq!(bench.tell(sooner, ms(200)), []);
+    assert_eq!(bench.guard.deadline(), Some(ms(500)));
+    assert_eq!(
+        bench.tick(ms(500)),
+        [kill(Command::Stop), KILL_CGROUP],
+        "the stop that runs has no longer either"
+    );
+    let later = ToGuard::Stop(order(ms(900), Stake::Lock));
+    bench.tell(later, ms(510));
+    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+}
+
+#[test]
+fn an_order_for_later_does_not_give_a_stop_more_time() {
+    let mut bench = Bench::stopping(config());
+    let later = ToGuard::Stop(order(ms(5000), Stake::Lock));
+    assert_eq!(bench.tell(later, ms(1500)), []);
+    assert_eq!(bench.guard.deadline(), Some(dead_by()));
+}
+
+#[test]
+fn a_granted_service_has_no_longer_than_its_grant_to_be_stopped() {
+    let mut bench = Bench::up(config());
+    let deeds = bench.tell(ToGuard::Stop(order(ms(9000), Stake::Lock)), ms(100));
+    assert_eq!(deeds, [run(Command::Stop, dead_by())]);
+}
+
+#[test]
+fn what_is_at_stake_is_what_the_guard_knows() {
+    // What the guard knows, what it is told, and whether an alarm is due.
+    let cases = [
+        ("up", Stake::Assurance, true),
+        ("up", Stake::Lock, true),
+        ("down", Stake::Lock, false),
+        ("down", Stake::Assurance, false),
+        ("unknown", Stake::Lock, true),
+        ("unknown", Stake::Assurance, false),
+    ];
+    for (known, stake, alarm) in cases {
+        let mut bench = match known {
+            "up" => Bench::up(config()),
+            known => Bench::new(config(), known == "down"),
+        };
+        let deeds = bench.tell(ToGuard::Stop(order(ms(400), stake)), ms(100));
+        assert_eq!(deeds, [run(Command::Stop, ms(400))], "{known} {stake:?}");
+        let deeds = bench.tick(ms(400));
+        assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
+        assert_eq!(bench.has_said("MAY STILL RUN"), alarm, "{known} {stake:?}");
+    }
+}
+
+#[test]
+fn stop_of_a_service_that_is_down_is_run_all_the_same() {
+    let mut bench = Bench::new(config(), true);
+    let deeds = bench.tell(ToGuard::Stop(order(ms(470), Stake::Assurance)), ms(0));
+    assert_eq!(deeds, [run(Command::Stop, ms(470))]);
+    assert!(!bench.guard.is_down(), "until that has succeeded");
+    assert_eq!(bench.ended(Command::Stop, failed(), ms(10)), []);
+    assert!(bench.has_said("it is run until it succeeds"));
+    bench.tick(ms(135));
+    assert_eq!(bench.stop_counts(ms(140)), []);
+    assert!(bench.guard.is_down());
+    assert!(bench.has_said("the service is down"));
+}
+
+#[test]
+fn the_procedure_waits_for_nothing_for_ever() {
+    // Whatever phase it is in, there is a deadline or a command whose end is told.
+    let mut bench = Bench::starting(config());
+    bench.tick(v());
+    let mut kills = 0;
+    for (_, deed) in bench.pass(ms(10_000)) {
+        kills += usize::from(deed == kill(Command::Stop));
+        assert_ne!(deed, GuardAction::Leave);
+    }
+    assert!(kills > 10, "{kills}");
+}

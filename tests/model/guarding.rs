@@ -1,0 +1,290 @@
+//! What comes of a transition at once: guards, their commands and the service.
+
+use super::Model;
+use super::messages::{
+    End, Grant, GuardInput, GuardOutput, Job, NAMES, Report, Service, TERM_BACK_MAX, Word,
+};
+use super::turn::{Kept, Turn};
+use super::world::{GuardProcess, Host, Link, Process, Stage};
+
+impl Model {
+    pub(crate) fn wait_guard(&mut self, state: u32, by: i32) -> u32 {
+        self.guards.step(state, GuardInput::Wait(by)).id
+    }
+}
+
+impl Turn<'_> {
+    /// Connects the agent to the guard that lives, or starts one.
+    pub(crate) fn start_guard(&mut self, at: usize) -> Kept {
+        let host = &mut self.world.hosts[at];
+        host.link = Link {
+            open: true,
+            words: host.link.words,
+            ..Link::default()
+        };
+        if host.guard.is_some() {
+            return Ok(());
+        }
+        // The note of the guard before tells which commands it was running.
+        let start_alive = host.start_runs();
+        host.kill(Job::Start, self.model.start_dies_within);
+        host.processes[Job::Stop as usize] = None;
+        host.processes[Job::LastResort as usize] = None;
+        host.guard = Some(GuardProcess {
+            state: self.model.guards.begin(!host.noted_up, start_alive),
+            term: -TERM_BACK_MAX,
+            frozen: None,
+        });
+        // It waits for its first word before it does anything else.
+        host.link.unheard = 1;
+        self.greeted = Some(at);
+        self.tell_guard(at, GuardInput::Word(Word::Hello))
+    }
+
+    /// The guard takes in what has become of its commands, some words, and then what is due.
+    pub(crate) fn wake_guard(&mut self, at: usize, words: usize) -> Kept {
+        for job in Job::ALL {
+            let process = &mut self.world.hosts[at].processes[job as usize];
+            if let Some(Process {
+                stage: Stage::Ended(how),
+                ..
+            }) = *process
+            {
+                *process = None;
+                self.tell_guard(at, GuardInput::Ended(job, how))?;
+            }
+        }
+        for _ in 0..words {
+            self.receive_word(at)?;
+        }
+        self.tell_guard(at, GuardInput::Tick)?;
+        let guard = self.world.hosts[at].guard;
+        let deadline = guard.and_then(|guard| self.model.guards.get(guard.state).deadline);
+        if deadline.is_some_and(|deadline| deadline <= 0) {
+            return Err(format!(
+                "the next deadline of {}'s guard has passed",
+                NAMES[at]
+            ));
+        }
+        Ok(())
+    }
+
+    fn receive_word(&mut self, at: usize) -> Kept {
+        let host = &mut self.world.hosts[at];
+        let (Some(guard), Some(word)) = (host.guard, host.link.words.pop()) else {
+            return Ok(());
+        };
+        let word = match word {
+            Word::Grant(grant) => Word::Grant(Grant {
+                term: grant.term - guard.term,
+                ..grant
+            }),
+            Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
+        };
+        self.tell_guard(at, GuardInput::Word(word))
+    }
+
+    /// Tells a guard something and does what it wants.
+    fn tell_guard(&mut self, at: usize, input: GuardInput) -> Kept {
+        let host = &mut self.world.hosts[at];
+        let Some(guard) = &mut host.guard else {
+            return Ok(());
+        };
+        let step = self.model.guards.step(guard.state, input);
+        guard.state = step.id;
+        guard.term = if self.model.guards.keeps_term(step.id) {
+            (guard.term + step.grown).max(-TERM_BACK_MAX)
+        } else {
+            -TERM_BACK_MAX
+        };
+        // What an instance before has said is not counted.
+        if !host.others_words_wait() {
+            host.link.unheard -= step.counted;
+        }
+        for output in &step.wanted {
+            self.perform_guard_output(at, *output)?;
+        }
+        if step.wanted.contains(&GuardOutput::EmptyCgroup) {
+            return self.tell_guard(at, GuardInput::CgroupEmptied);
+        }
+        Ok(())
+    }
+
+    fn perform_guard_output(&mut self, at: usize, output: GuardOutput) -> Kept {
+        let host = &mut self.world.hosts[at];
+        let base = host.guard.map_or(0, |guard| guard.term);
+        match output {
+            GuardOutput::Run { job, term } => {
+                let term = term.map_or(-TERM_BACK_MAX, |term| (term + base).max(-TERM_BACK_MAX));
+                let process = &mut host.processes[job as usize];
+                if process.replace(Process::new(term)).is_some() {
+                    let name = job.command().name();
+                    return Err(format!("{}: two instances of {name}", NAMES[at]));
+                }
+                host.noted_up |= job == Job::Start;
+                Ok(())
+            }
+            GuardOutput::Release(job) => self.release(at, job),
+            GuardOutput::Kill(job) => {
+                host.kill(job, self.model.start_dies_within);
+                Ok(())
+            }
+            GuardOutput::KillCgroup | GuardOutput::EmptyCgroup => {
+                self.kill_cgroup(at);
+                Ok(())
+            }
+            GuardOutput::Report { uncounted, service } => {
+                host.noted_up &= service != Service::Down;
+                if host.link.open && !host.others_words_wait() {
+                    let service = match service {
+                        Service::Up(grant, start) => {
+                            let term = (grant.term + base).max(-TERM_BACK_MAX);
+                            Service::Up(Grant { term, ..grant }, start)
+                        }
+                        Service::Unknown | Service::Down | Service::Stopping { .. } => service,
+                    };
+                    let unheard = host.link.unheard.saturating_add_signed(uncounted);
+                    host.link.reports.push(Report { unheard, service })?;
+                }
+                Ok(())
+            }
+            GuardOutput::Leave => {
+                self.guard_dies(at);
+                Ok(())
+            }
+        }
+    }
+
+    fn release(&mut self, at: usize, job: Job) -> Kept {
+        let host = &mut self.world.hosts[at];
+        let Some(process) = &mut host.processes[job as usize] else {
+            return Ok(());
+        };
+        process.stage = Stage::Running;
+        let term = process.term;
+        match job {
+            Job::Start => self.service_starts(at, term),
+            // It works, and at once: a power switch.
+            Job::LastResort => {
+                host.power_off();
+                Ok(())
+            }
+            Job::Stop => Ok(()),
+        }
+    }
+
+    fn service_starts(&mut self, at: usize, term: i16) -> Kept {
+        let number = u8::try_from(at).expect("a few hosts");
+        let (last, by) = self.world.shared.last;
+        let old = term == -TERM_BACK_MAX;
+        if term < last || by != number && term == last && !old {
+            return Err(format!(
+                "the term of {} is not above the one before",
+                NAMES[at]
+            ));
+        }
+        self.world.shared.last = (term, number);
+        let mut others = self.world.hosts.iter().enumerate();
+        let beside = others.find(|(other, host)| *other != at && host.up);
+        if let Some((other, _)) = beside {
+            let other = NAMES[other];
+            return Err(format!(
+                "{} starts while the service on {other} is up",
+                NAMES[at]
+            ));
+        }
+        if self.world.shared.stray > 0 {
+            return Err(format!("{} starts while the service on z is up", NAMES[at]));
+        }
+        let host = &mut self.world.hosts[at];
+        host.up = true;
+        if host.bound == 0 {
+            return Err(format!("{} starts after its V + C*R", NAMES[at]));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn spawned(&mut self, at: usize, job: Job) -> Kept {
+        if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
+            process.stage = Stage::Waiting;
+            process.slow = false;
+            process.left = 0;
+        }
+        self.tell_guard(at, GuardInput::Spawned(job))?;
+        self.wake_guard(at, 0)
+    }
+
+    pub(crate) fn process_ends(&mut self, at: usize, job: Job, how: End) -> Kept {
+        let host = &mut self.world.hosts[at];
+        if job == Job::Stop && how == End::Well {
+            // What a start beside it does comes after it.
+            host.up = host.start_works();
+        }
+        let Some(guard) = host.guard else {
+            host.processes[job as usize] = None;
+            return Ok(());
+        };
+        if let Some(process) = &mut host.processes[job as usize] {
+            process.stage = Stage::Ended(how);
+        }
+        if guard.frozen.is_some() {
+            return Ok(());
+        }
+        self.wake_guard(at, 0)
+    }
+
+    pub(crate) fn thaw_guard(&mut self, at: usize) -> Kept {
+        if let Some(guard) = &mut self.world.hosts[at].guard {
+            guard.frozen = None;
+        }
+        let words = self.world.hosts[at].link.words.len();
+        self.wake_guard(at, words)
+    }
+
+    /// The guard is gone: a command that it has released goes on, until the next guard kills
+    /// it.
+    pub(crate) fn guard_dies(&mut self, at: usize) {
+        let host = &mut self.world.hosts[at];
+        host.guard = None;
+        for process in &mut host.processes {
+            if process.is_some_and(|process| process.stage != Stage::Running) {
+                *process = None;
+            }
+        }
+        host.link.words = Default::default();
+        host.link.lost = host.link.open;
+    }
+
+    /// Kills what is in the control group of start, if there is one.
+    pub(crate) fn kill_cgroup(&mut self, at: usize) {
+        if self.model.cgroup {
+            self.world.hosts[at].power_off();
+        }
+    }
+}
+
+impl Host {
+    /// Whether words wait that an instance before has said.
+    fn others_words_wait(&self) -> bool {
+        self.link.words.iter().any(|word| *word == Word::Gone)
+    }
+
+    fn kill(&mut self, job: Job, start_dies_within: i32) {
+        if let Some(process) = &mut self.processes[job as usize] {
+            process.kill(if job == Job::Start {
+                start_dies_within
+            } else {
+                0
+            });
+        }
+    }
+
+    /// Ends the service, and a start that was released.
+    fn power_off(&mut self) {
+        self.up = false;
+        if let Some(start) = &mut self.processes[Job::Start as usize] {
+            start.slow = false;
+            start.kill(0);
+        }
+    }
+}

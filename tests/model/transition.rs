@@ -1,0 +1,424 @@
+//! What can happen in a world, and when it must.
+
+use std::fmt;
+
+use super::Model;
+use super::messages::{End, Job, NAMES};
+use super::world::{Host, Process, Stage, World};
+
+/// Something that happens now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transition {
+    /// Time passes until something can happen again.
+    Pass(i32),
+    /// An instance of an agent begins.
+    Begin { host: usize },
+    /// A deadline of an agent has come.
+    Tick { host: usize },
+    /// A deadline of a guard has come.
+    GuardTick { host: usize },
+    /// The guard receives all words that are on their way; or the first of them.
+    Words { host: usize, all: bool },
+    /// The agent receives all reports, or learns that the guard is gone.
+    Reports { host: usize },
+    /// The store performs a request; whether the answer arrives at once.
+    Perform { host: usize, answered: bool },
+    /// The answer arrives.
+    Answer { host: usize },
+    /// The time of a request is over without an answer.
+    GiveUp { host: usize },
+    /// A write that was given up on is stored.
+    Land { at: usize },
+    /// A command is spawned.
+    Spawned { host: usize, job: Job },
+    /// A command ends.
+    End { host: usize, job: Job, how: End },
+    /// The store is in reach.
+    Open { host: usize },
+    /// The agent goes on.
+    Thaw { host: usize },
+    /// The guard goes on.
+    ThawGuard { host: usize },
+    /// A fault: a request takes its time.
+    Delay { host: usize },
+    /// A fault: words and reports take their time.
+    Lag { host: usize },
+    /// A fault: the store is out of reach.
+    Close { host: usize, performed: bool },
+    /// A fault: the agent is killed.
+    Kill { host: usize },
+    /// A fault: the agent is stopped.
+    Freeze { host: usize },
+    /// A fault: the guard is killed.
+    KillGuard { host: usize },
+    /// A fault: the guard is stopped.
+    FreezeGuard { host: usize },
+    /// A command takes its time to be spawned, or to end.
+    Hang { host: usize, job: Job },
+    /// The agent is told to execute its program anew.
+    Upgrade { host: usize },
+    /// The agent is told to end.
+    Terminate { host: usize },
+}
+
+impl Transition {
+    /// Returns the host that it happens on.
+    fn host(self) -> Option<usize> {
+        match self {
+            Transition::Pass(_) | Transition::Land { .. } => None,
+            Transition::Begin { host }
+            | Transition::Tick { host }
+            | Transition::GuardTick { host }
+            | Transition::Words { host, .. }
+            | Transition::Reports { host }
+            | Transition::Perform { host, .. }
+            | Transition::Answer { host }
+            | Transition::GiveUp { host }
+            | Transition::Spawned { host, .. }
+            | Transition::End { host, .. }
+            | Transition::Open { host }
+            | Transition::Thaw { host }
+            | Transition::ThawGuard { host }
+            | Transition::Delay { host }
+            | Transition::Hang { host, .. }
+            | Transition::Lag { host }
+            | Transition::Close { host, .. }
+            | Transition::Kill { host }
+            | Transition::Freeze { host }
+            | Transition::KillGuard { host }
+            | Transition::FreezeGuard { host }
+            | Transition::Upgrade { host }
+            | Transition::Terminate { host } => Some(host),
+        }
+    }
+}
+
+impl fmt::Display for Transition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(host) = self.host() {
+            write!(f, "{}: ", NAMES[host])?;
+        }
+        let text = match *self {
+            Transition::Pass(_) => "time passes",
+            Transition::Begin { .. } => "an instance begins",
+            Transition::Tick { .. } => "a deadline has come",
+            Transition::GuardTick { .. } => "a deadline of the guard has come",
+            Transition::Words { all: true, .. } => "the guard receives all words",
+            Transition::Words { .. } => "the guard receives a word",
+            Transition::Reports { .. } => "the agent hears of the guard",
+            Transition::Perform { answered: true, .. } => "the store performs and answers",
+            Transition::Perform { .. } => "the store performs, the answer is on its way",
+            Transition::Answer { .. } => "the answer arrives",
+            Transition::GiveUp { .. } => "no answer in time",
+            Transition::Land { .. } => "a write that was given up on is stored",
+            Transition::Spawned { job, .. } => {
+                return write!(f, "{} is spawned", job.command().name());
+            }
+            Transition::End { job, how, .. } => {
+                return write!(f, "{} ends: {how:?}", job.command().name());
+            }
+            Transition::Open { .. } => "the store is in reach",
+            Transition::Thaw { .. } => "SIGCONT",
+            Transition::ThawGuard { .. } => "SIGCONT to the guard",
+            Transition::Delay { .. } => "FAULT: the request takes its time",
+            Transition::Hang { job, .. } => {
+                return write!(f, "FAULT: {} takes its time", job.command().name());
+            }
+            Transition::Lag { .. } => "FAULT: words and reports take their time",
+            Transition::Close {
+                performed: true, ..
+            } => "FAULT: the store is cut off, having performed",
+            Transition::Close { .. } => "FAULT: the store is cut off",
+            Transition::Kill { .. } => "FAULT: the agent is killed",
+            Transition::Freeze { .. } => "FAULT: SIGSTOP",
+            Transition::KillGuard { .. } => "FAULT: the guard is killed",
+            Transition::FreezeGuard { .. } => "FAULT: SIGSTOP to the guard",
+            Transition::Upgrade { .. } => "SIGUSR2",
+            Transition::Terminate { .. } => "SIGTERM",
+        };
+        f.write_str(text)
+    }
+}
+
+/// What can happen in a world. It is looked through in a fixed order, so that the
+/// place of a transition tells the transition.
+#[derive(Default)]
+pub(crate) struct Choices {
+    /// Time does not pass before one of these has happened.
+    pub(crate) due: Vec<Transition>,
+    /// These may happen.
+    pub(crate) free: Vec<Transition>,
+}
+
+impl Choices {
+    pub(crate) fn of(model: &Model, world: &World) -> Choices {
+        let mut choices = Choices::default();
+        for at in 0..model.agents {
+            let own = Choices::of_host(model, world, at);
+            // What happens to it now and what happens to the others come to the
+            // same in any order: one is enough.
+            if !own.due.is_empty() && keeps_to_itself(model, &world.hosts[at]) {
+                return own;
+            }
+            choices.due.extend(own.due);
+            choices.free.extend(own.free);
+        }
+        for (at, late) in world.shared.late.iter().enumerate() {
+            if late.is_some() {
+                choices.free.push(Transition::Land { at });
+            }
+        }
+        if choices.due.is_empty() {
+            choices.due.push(Transition::Pass(wait(model, world)));
+        }
+        choices
+    }
+
+    fn of_host(model: &Model, world: &World, at: usize) -> Choices {
+        let mut choices = Choices::default();
+        let host = &world.hosts[at];
+        choices.agent(model, host, at);
+        choices.store(host, at);
+        choices.guard(model, host, at);
+        choices.link(host, at);
+        for job in Job::ALL {
+            if let Some(process) = host.process(job) {
+                choices.process(host, at, job, process);
+            }
+        }
+        choices.instances(model, world, at);
+        let left = world.shared.left;
+        if left.hangs > 0 {
+            choices.hangs(host, at);
+        }
+        if left.signals > 0 {
+            choices.signals(model, host, at);
+        }
+        if left.faults > 0 {
+            choices.faults_of_guard(model, host, at);
+            choices.faults_of_agent(model, host, at);
+        }
+        choices
+    }
+
+    /// Adds what may happen, and what must when its time is over.
+    fn within(&mut self, left: i32, transition: Transition) {
+        if left == 0 {
+            self.due.push(transition);
+        } else {
+            self.free.push(transition);
+        }
+    }
+
+    fn agent(&mut self, model: &Model, host: &Host, at: usize) {
+        if let Some(left) = host.frozen {
+            return self.within(left, Transition::Thaw { host: at });
+        }
+        let Some(pump) = host.pump else { return };
+        if let Some(left) = host.closed {
+            self.within(left, Transition::Open { host: at });
+        }
+        let deadline = model.pumps.get(pump).deadline;
+        if deadline.is_some_and(|deadline| deadline <= 0) {
+            self.due.push(Transition::Tick { host: at });
+        }
+    }
+
+    fn store(&mut self, host: &Host, at: usize) {
+        let (Some(request), None) = (host.request, host.frozen) else {
+            return;
+        };
+        let answered = !request.slow;
+        if answered {
+            self.due.push(Transition::Perform { host: at, answered });
+            return;
+        }
+        self.free.push(if request.answer.is_some() {
+            Transition::Answer { host: at }
+        } else {
+            Transition::Perform { host: at, answered }
+        });
+        if request.deadline == 0 {
+            self.due.push(Transition::GiveUp { host: at });
+        }
+    }
+
+    fn guard(&mut self, model: &Model, host: &Host, at: usize) {
+        let Some(guard) = host.guard else { return };
+        if let Some(left) = guard.frozen {
+            return self.within(left, Transition::ThawGuard { host: at });
+        }
+        let deadline = model.guards.get(guard.state).deadline;
+        if deadline.is_some_and(|deadline| deadline <= 0) {
+            self.due.push(Transition::GuardTick { host: at });
+        }
+    }
+
+    fn link(&mut self, host: &Host, at: usize) {
+        let link = &host.link;
+        if host.frozen.is_some() {
+            return;
+        }
+        let left = link.slow.unwrap_or(0);
+        if !link.words.is_empty() && host.is_guarded() {
+            let all = left == 0;
+            self.within(left, Transition::Words { host: at, all });
+            if left > 0 {
+                self.free.push(Transition::Words {
+                    host: at,
+                    all: true,
+                });
+            }
+        }
+        if !link.reports.is_empty() || link.lost {
+            self.due.push(Transition::Reports { host: at });
+        }
+    }
+
+    fn process(&mut self, host: &Host, at: usize, job: Job, process: Process) {
+        let end = |how| Transition::End { host: at, job, how };
+        let left = if process.slow { process.left } else { 0 };
+        match process.stage {
+            // A guard that is stopped spawns nothing.
+            Stage::Spawning if host.is_guarded() => {
+                self.within(left, Transition::Spawned { host: at, job });
+            }
+            Stage::Spawning | Stage::Ended(_) => {}
+            Stage::Waiting | Stage::Running if process.killed => {
+                self.within(left, end(End::Overran));
+            }
+            Stage::Waiting => {}
+            Stage::Running if process.slow => {
+                self.free.push(end(End::Well));
+                if job == Job::Stop {
+                    self.free.push(end(End::Failed));
+                }
+            }
+            Stage::Running => self.due.push(end(End::Well)),
+        }
+    }
+
+    fn instances(&mut self, model: &Model, world: &World, at: usize) {
+        let host = &world.hosts[at];
+        if host.pump.is_some() || host.instances >= model.instances {
+            return;
+        }
+        // Hosts are alike: they begin in their order.
+        let first = host.instances == 0;
+        if first && world.hosts[..at].iter().any(|host| host.instances == 0) {
+            return;
+        }
+        if first && !model.late {
+            self.due.push(Transition::Begin { host: at });
+            return;
+        }
+        self.free.push(Transition::Begin { host: at });
+    }
+
+    fn signals(&mut self, model: &Model, host: &Host, at: usize) {
+        if host.is_attended() {
+            self.free.push(Transition::Terminate { host: at });
+            if host.instances < model.instances {
+                self.free.push(Transition::Upgrade { host: at });
+            }
+        }
+    }
+
+    fn hangs(&mut self, host: &Host, at: usize) {
+        for job in [Job::Start, Job::Stop] {
+            let Some(process) = host.process(job) else {
+                continue;
+            };
+            let can = match process.stage {
+                Stage::Spawning | Stage::Running => !process.killed,
+                Stage::Waiting | Stage::Ended(_) => false,
+            };
+            if can && !process.slow {
+                self.free.push(Transition::Hang { host: at, job });
+            }
+        }
+    }
+
+    /// One of agent and guard runs and knows when the service must be down, or it is down.
+    fn faults_of_guard(&mut self, model: &Model, host: &Host, at: usize) {
+        let state = host.pump.map(|pump| model.pumps.state(pump));
+        let knows = !matches!(state, None | Some("looking" | "standby"));
+        if host.is_guarded() && (host.frozen.is_none() && knows || !host.up) {
+            self.free.push(Transition::KillGuard { host: at });
+            self.free.push(Transition::FreezeGuard { host: at });
+        }
+    }
+
+    fn faults_of_agent(&mut self, model: &Model, host: &Host, at: usize) {
+        if host.pump.is_none() {
+            return;
+        }
+        let in_charge = |state| model.guards.is_in_charge(state);
+        let guard = host.guard.filter(|guard| guard.frozen.is_none());
+        let may_go = !host.up || guard.is_some_and(|guard| in_charge(guard.state));
+        if may_go {
+            self.free.push(Transition::Kill { host: at });
+        }
+        if host.frozen.is_some() {
+            return;
+        }
+        if may_go {
+            self.free.push(Transition::Freeze { host: at });
+        }
+        if !host.link.words.is_empty() && host.link.slow.is_none() && host.is_guarded() {
+            self.free.push(Transition::Lag { host: at });
+        }
+        if host.request.is_some_and(|request| !request.slow) {
+            self.free.push(Transition::Delay { host: at });
+        }
+        if host.closed.is_none_or(|left| left == 0) {
+            let unanswered = host.request.is_some_and(|request| request.answer.is_none());
+            for performed in [false, true] {
+                if !performed || unanswered {
+                    self.free.push(Transition::Close {
+                        host: at,
+                        performed,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Whether nothing that can happen to a host now touches the key or a service: its
+/// agent waits, asks for nothing, and its service is down.
+fn keeps_to_itself(model: &Model, host: &Host) -> bool {
+    let waits = host.pump.map(|pump| model.pumps.state(pump)) == Some("standby");
+    let asks = host.request.is_some() || host.closed.is_some();
+    waits && !asks && !host.up && host.process(Job::Start).is_none()
+}
+
+/// Returns how long nothing has to happen.
+fn wait(model: &Model, world: &World) -> i32 {
+    let mut wait = world.shared.to_grid;
+    for host in &world.hosts {
+        let mut earliest = |at: Option<i32>| wait = at.map_or(wait, |at| wait.min(at));
+        earliest(host.frozen);
+        if let Some(guard) = host.guard {
+            let deadline = model.guards.get(guard.state).deadline;
+            earliest(if guard.frozen.is_some() {
+                guard.frozen
+            } else {
+                deadline
+            });
+        }
+        for process in host.processes.iter().flatten() {
+            earliest(Some(process.left).filter(|left| *left > 0));
+        }
+        if host.frozen.is_some() {
+            continue;
+        }
+        let link = &host.link;
+        let waits = !link.words.is_empty() || !link.reports.is_empty() || link.lost;
+        earliest(link.slow.filter(|left| waits && *left > 0));
+        earliest(host.pump.and_then(|pump| model.pumps.get(pump).deadline));
+        earliest(host.closed);
+        earliest(host.request.map(|request| request.deadline));
+    }
+    wait
+}

@@ -1,0 +1,187 @@
+//! The guard client of an agent: the thread that connects to a guard or starts one, and says
+//! the words of the pump to it, in order.
+
+use std::collections::VecDeque;
+
+use putex::core::event::{Event, GuardEvent};
+use putex::core::protocol::{GuardReport, ServiceReport, ToGuard};
+use putex::core::record::Incarnation;
+use putex::core::time::Instant;
+
+use super::agent::AgentEvent;
+use super::clock::{True, nanos};
+use super::counters::Sometimes;
+use super::faults::Kind;
+use super::world::{Happening, World};
+
+/// What the pump wants of the guard client.
+#[derive(Clone, Debug)]
+pub enum ClientOrder {
+    Start(u64, Vec<ToGuard>),
+    Tell(ToGuard),
+    Kill,
+    /// The agent ends.
+    Exit,
+}
+
+/// What the agent knows of its guard, for the oracles.
+#[derive(Clone, Debug, Default)]
+pub struct GuardView {
+    pub number: u64,
+    pub said: u64,
+    pub report: Option<GuardReport>,
+    /// Since when there is no report that answers all words.
+    pub unguarded_since: Option<True>,
+    /// When the service has to be down by the last order.
+    pub dead_by: Option<Instant>,
+    /// When start was asserted first since the agent became active.
+    pub asserted_at: Option<Instant>,
+    /// It went on with the service of the instance before.
+    pub adopted: bool,
+}
+
+impl GuardView {
+    /// Whether the service runs under the grant of another instance.
+    pub fn is_of_another(&self, me: Incarnation) -> bool {
+        let service = self.report.as_ref().map(|report| &report.service);
+        matches!(service, Some(ServiceReport::Up(grant, _)) if grant.holder != me)
+    }
+}
+
+/// A socket between an agent and a guard.
+#[derive(Debug)]
+pub struct Connection {
+    agent: usize,
+    number: u64,
+    pub guard: usize,
+    /// What was written and not read.
+    pub words: VecDeque<ToGuard>,
+    /// The agent has closed its end.
+    pub closed: bool,
+    /// The guard has not closed its end.
+    open: bool,
+    /// What it has written and the agent has not read; `None` where it has closed its end.
+    reports: VecDeque<Option<GuardReport>>,
+}
+
+impl World<'_> {
+    pub fn order(&mut self, id: usize, order: ClientOrder) {
+        let wait = self.word_time(self.agents[id].site);
+        self.agents[id].orders.push_back(order);
+        self.after(wait, Happening::Agent(id, AgentEvent::Client));
+    }
+
+    /// Returns how long a word is under way.
+    fn word_time(&mut self, site: usize) -> u64 {
+        let wait = self.late();
+        if self.strikes(Kind::WordLate) {
+            return wait + self.word_delay(site);
+        }
+        wait
+    }
+
+    fn word_delay(&mut self, site: usize) -> u64 {
+        let r = nanos(self.sc.sites[site].timing.renewal());
+        let dice = self.dice(Kind::WordLate);
+        let most = dice.pick(&[r / 8, r / 2, 2 * r]);
+        dice.below(most)
+    }
+
+    pub fn carry_out(&mut self, id: usize, order: ClientOrder) {
+        match order {
+            ClientOrder::Start(number, words) => self.connect(id, number, words),
+            ClientOrder::Tell(word) => {
+                if let Some(line) = self.agents[id].line
+                    && self.connections[line].open
+                {
+                    self.connections[line].words.push_back(word);
+                    self.wake_guard_soon(self.connections[line].guard);
+                }
+            }
+            ClientOrder::Kill => {
+                let Some(line) = self.agents[id].line.take() else {
+                    return;
+                };
+                self.connections[line].closed = true;
+                let guard = self.connections[line].guard;
+                // A guard that waits for the lock does not answer either: the guard that has
+                // it is in the way.
+                let holder = self.sites[self.agents[id].site].guard_lock;
+                self.kill_guard(guard);
+                if let Some(holder) = holder {
+                    self.kill_guard(holder);
+                }
+            }
+            ClientOrder::Exit => self.end_agent(id),
+        }
+    }
+
+    /// Connects to the guard that lives, or starts one.
+    fn connect(&mut self, id: usize, number: u64, words: Vec<ToGuard>) {
+        self.hang_up(id);
+        let site = self.agents[id].site;
+        let holder = self.sites[site].guard_lock;
+        let guard = match holder.filter(|holder| self.guards[*holder].listens()) {
+            Some(guard) => {
+                self.count(Sometimes::GuardMet);
+                guard
+            }
+            None => self.spawn_guard(site, false),
+        };
+        let line = self.connections.len();
+        self.connections.push(Connection {
+            agent: id,
+            number,
+            guard,
+            words: words.into(),
+            closed: false,
+            open: true,
+            reports: VecDeque::new(),
+        });
+        self.agents[id].line = Some(line);
+        self.guards[guard].backlog.push_back(line);
+        self.wake_guard_soon(guard);
+    }
+
+    /// The agent closes its end.
+    pub fn hang_up(&mut self, id: usize) {
+        if let Some(line) = self.agents[id].line.take() {
+            self.connections[line].closed = true;
+            self.wake_guard_soon(self.connections[line].guard);
+        }
+    }
+
+    /// The guard writes a report, or closes its end.
+    pub fn write_to_agent(&mut self, line: usize, report: Option<GuardReport>) {
+        let Connection { agent, open, .. } = self.connections[line];
+        if !open {
+            return;
+        }
+        let connection = &mut self.connections[line];
+        connection.open = report.is_some();
+        connection.reports.push_back(report);
+        let wait = self.word_time(self.agents[agent].site);
+        self.after(wait, Happening::Agent(agent, AgentEvent::Heard(line)));
+    }
+
+    pub fn read_guard(&mut self, id: usize, line: usize) {
+        let connection = &mut self.connections[line];
+        let number = connection.number;
+        let Some(report) = connection.reports.pop_front() else {
+            return;
+        };
+        if self.agents[id].line != Some(line) {
+            return;
+        }
+        let event = match report {
+            Some(report) => GuardEvent::Report(report),
+            None => {
+                self.connections[line].closed = true;
+                self.agents[id].line = None;
+                self.count(Sometimes::GuardLost);
+                GuardEvent::Lost("closed".to_owned())
+            }
+        };
+        self.tell(id, Event::Guard(number, event));
+    }
+}

@@ -1,0 +1,146 @@
+//! How an agent's process begins and ends.
+
+use std::collections::VecDeque;
+
+use putex::core::pump::{AgentId, Config, Pump};
+use putex::core::record::Incarnation;
+
+use super::agent::{Agent, AgentEvent};
+use super::checks::Slot;
+use super::client::GuardView;
+use super::clock::MS;
+use super::counters::Sometimes;
+use super::process::never;
+use super::scenario::Step;
+use super::wire::Link;
+use super::witness::Writing;
+use super::world::{Happening, World, begin_time};
+
+/// How often `agent.lock` is tried while another instance has it.
+const TRY_LOCK: u64 = 10 * MS;
+
+impl World<'_> {
+    /// A supervisor starts the agent of a site, if none lives there.
+    pub fn spawn(&mut self, site: usize) {
+        let mut agents = self.agents.iter();
+        if !agents.any(|agent| agent.alive && agent.site == site) {
+            self.spawn_agent(site);
+        }
+    }
+
+    /// An agent is started, whether another of that identity lives or not.
+    pub fn spawn_agent(&mut self, site: usize) {
+        if self.sc.sites[site].plain || self.host(site).asleep {
+            return;
+        }
+        self.incarnations += 1;
+        let id = self.agents.len();
+        self.agents.push(Agent {
+            site,
+            me: Incarnation(self.incarnations),
+            alive: true,
+            stopped: false,
+            well_since: self.now,
+            held: Vec::new(),
+            pump: None,
+            state: "starting",
+            state_since: self.now,
+            lock_until: 0,
+            wake_at: never(),
+            inbox: VecDeque::new(),
+            orders: VecDeque::new(),
+            check: Slot::default(),
+            line: None,
+            view: GuardView::default(),
+            link: Link::new(),
+            writing: Writing::default(),
+            known: 0,
+            bucket: None,
+            known_key: 0,
+            marks: Vec::new(),
+            told_to_end: None,
+        });
+        let wait = begin_time(&mut self.chance);
+        self.after(wait, Happening::Agent(id, AgentEvent::Begin));
+    }
+
+    /// One instance of an identity runs on a host; another waits for T.
+    pub fn begin_agent(&mut self, id: usize) {
+        self.step(Step::Booted);
+        let site = self.agents[id].site;
+        let t = self.sc.sites[site].timing.lock_time();
+        let until = self.clock(site).after(t);
+        self.agents[id].lock_until = self.host(site).clock.when(until);
+        self.births += 1;
+        self.try_agent_lock(id);
+    }
+
+    pub fn try_agent_lock(&mut self, id: usize) {
+        let site = self.agents[id].site;
+        let holder = self.sites[site].agent;
+        if !holder.is_some_and(|holder| self.agents[holder].alive) {
+            self.sites[site].agent = Some(id);
+            return self.start_pump(id);
+        }
+        if self.now >= self.agents[id].lock_until {
+            self.count(Sometimes::SecondRefused);
+            return self.end_agent(id);
+        }
+        self.after(TRY_LOCK, Happening::Agent(id, AgentEvent::TryLock));
+    }
+
+    fn start_pump(&mut self, id: usize) {
+        let site = self.agents[id].site;
+        let config = self.config(site);
+        let setup = &self.sc.sites[site];
+        let boot = self.hosts[setup.host].boot;
+        let me = AgentId {
+            token: setup.token.clone(),
+            incarnation: self.agents[id].me,
+            host: format!("h{}", setup.host),
+            boot: format!("h{}-b{boot}", setup.host),
+        };
+        let pump = Pump::new(config, me, self.clock(site));
+        self.agents[id].pump = Some(pump);
+        self.agents[id].state = "looking";
+        self.show(site, "looking");
+        self.open(id);
+        self.hear(id, &putex::core::event::Event::Tick);
+    }
+
+    pub fn config(&self, site: usize) -> Config {
+        let setup = &self.sc.sites[site];
+        Config {
+            timing: setup.timing,
+            check: setup.check,
+            start_grace: setup.start_grace,
+            check_failures: setup.check_failures,
+            last_resort: setup.resort,
+            device: setup.device_use,
+        }
+    }
+
+    /// The process is gone, whatever ended it. Its guard goes on.
+    pub fn end_agent(&mut self, id: usize) {
+        let agent = &mut self.agents[id];
+        if !agent.alive {
+            return;
+        }
+        agent.alive = false;
+        agent.pump = None;
+        agent.held.clear();
+        let site = agent.site;
+        self.hang_up(id);
+        if self.sites[site].agent == Some(id) {
+            self.sites[site].losing = false;
+            self.show(site, "dead");
+        }
+        let wait = if self.quiet {
+            20 * MS
+        } else {
+            let most = self.sc.restart;
+            most / 2 + self.chance.below(most)
+        };
+        self.after(wait, Happening::Spawn(site));
+    }
+}

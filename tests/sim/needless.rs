@@ -1,0 +1,125 @@
+//! Whether an agent has a reason to stop its service.
+
+use putex::core::command::Outcome;
+use putex::core::event::{Event, Written};
+use putex::core::protocol::{Grant, ServiceReport};
+use putex::core::record::{KeyState, KeyValue, Lease, RecordState};
+
+use super::faults::Kind;
+use super::world::World;
+
+impl World<'_> {
+    /// An agent has decided that the service must go; whether the store lost something.
+    pub fn judge_stopping(&mut self, id: usize, old: &'static str, event: &Event, loss: bool) {
+        let site = self.agents[id].site;
+        if old == "active" && tells_of_others(event) {
+            self.sites[site].losing = true;
+        }
+        let reason = match (old, event) {
+            (_, Event::Shutdown(_) | Event::Rejected(_)) => true,
+            ("active", _) => {
+                loss || self.check_is_over(id, event)
+                    || self.is_another(id, event)
+                    || self.guard_objects(id)
+                    || self.lock_is_over(site)
+            }
+            ("looking" | "taking", _) => !self.could_be_adopted(id),
+            _ => false,
+        };
+        if !reason {
+            let text = format!("{site} stops its service, {old}, after {event:?}");
+            self.fail("needless", text);
+        }
+    }
+
+    fn lock_is_over(&self, site: usize) -> bool {
+        self.lock_over(site).is_none_or(|over| self.now >= over)
+    }
+
+    fn check_is_over(&self, id: usize, event: &Event) -> bool {
+        let agent = &self.agents[id];
+        let setup = &self.sc.sites[agent.site];
+        match event {
+            Event::CheckEnded(Outcome::Failed(_)) => {
+                let asserted = agent.view.asserted_at;
+                let grace = asserted.map(|at| at.after(setup.start_grace));
+                let in_grace = grace.is_some_and(|until| self.clock(agent.site) < until);
+                let in_grace = in_grace && !agent.view.adopted;
+                let enough = agent.writing.failures >= setup.check_failures;
+                let started = asserted.is_some() || agent.view.adopted;
+                !in_grace && (enough || !started)
+            }
+            Event::CheckEnded(Outcome::Overran) => true,
+            _ => agent.check.is_over(self.clock(agent.site)),
+        }
+    }
+
+    /// Whether an event tells that the lock is another's, or that the store has lost it.
+    fn is_another(&self, id: usize, event: &Event) -> bool {
+        let me = self.agents[id].me;
+        // After a loss its own record may stand there again.
+        let lost = !self.store.losses.is_empty();
+        let foreign = |key_state: &KeyState| {
+            lost || lease(key_state).is_none_or(|lease| lease.incarnation != me)
+        };
+        match event {
+            Event::Opened(opened) => foreign(&opened.key_state),
+            Event::Read(Ok(key_state)) => foreign(key_state),
+            Event::Written(Written::Moved(_)) => true,
+            _ => false,
+        }
+    }
+
+    fn guard_objects(&self, id: usize) -> bool {
+        let view = &self.agents[id].view;
+        let report = view.report.as_ref();
+        let report = report.filter(|report| report.heard == view.said);
+        report.is_some_and(|report| {
+            let up = matches!(report.service, ServiceReport::Up(..));
+            !up || report.unfit.is_some()
+        })
+    }
+
+    /// Whether the lock of the instance before still stands, and this agent was told of it.
+    pub fn could_be_adopted(&self, id: usize) -> bool {
+        let agent = &self.agents[id];
+        let view = &agent.view;
+        let Some(report) = &view.report else {
+            return false;
+        };
+        let ServiceReport::Up(grant, _) = &report.service else {
+            return false;
+        };
+        // Or the instance before has written once more meanwhile.
+        let stale = [
+            Kind::StaleOpen,
+            Kind::StaleRead,
+            Kind::LateRequest,
+            Kind::Rejected,
+        ];
+        let blind = stale.iter().any(|kind| self.sc.kinds.has(*kind));
+        let over = self.clock(agent.site) >= grant.valid_until;
+        let current = self.store.current();
+        let stands = lease(&current).is_some_and(|lease| is_granted(lease, grant));
+        stands && !over && !blind && self.store.losses.is_empty()
+    }
+}
+
+fn is_granted(lease: &Lease, grant: &Grant) -> bool {
+    lease.incarnation == grant.holder && lease.standing == RecordState::Active
+}
+
+fn lease(key_state: &KeyState) -> Option<&Lease> {
+    match &key_state.value {
+        KeyValue::Record(record) => record.lease.as_ref(),
+        KeyValue::Absent | KeyValue::Marker => None,
+    }
+}
+
+/// Whether an event can tell that another has written.
+fn tells_of_others(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Opened(_) | Event::Read(Ok(_)) | Event::Written(Written::Moved(_))
+    )
+}

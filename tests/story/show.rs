@@ -1,0 +1,154 @@
+//! What agent and guard do, as a story writes it down.
+
+use std::fmt::Write as _;
+
+use putex::core::command::{LockContext, Run};
+use putex::core::event::Effect;
+use putex::core::guard::GuardAction;
+use putex::core::level::Level;
+use putex::core::protocol::{GuardReport, ServiceReport, StartState, ToGuard};
+use putex::core::record::Record;
+use putex::core::stop::{ServiceAction, Stake};
+use putex::core::time::Instant;
+
+/// Shows an instant in milliseconds since boot.
+pub(super) fn at(at: Instant) -> String {
+    let micros = at.since_boot().as_micros();
+    if micros.is_multiple_of(1000) {
+        return format!("{}", micros / 1000);
+    }
+    format!("{}.{:03}", micros / 1000, micros % 1000)
+}
+
+/// Shows what the pump wants.
+pub(super) fn effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Read { deadline } => format!("read by {}", at(*deadline)),
+        Effect::Write {
+            expected,
+            record,
+            deadline,
+        } => {
+            let what = show_record(record);
+            format!("write if {expected}: {what}, by {}", at(*deadline))
+        }
+        Effect::Announce => "announce".to_owned(),
+        Effect::StartGuard(link, words) => {
+            let words: Vec<_> = words.iter().map(word).collect();
+            format!("start guard {link}: {}", words.join("; "))
+        }
+        Effect::TellGuard(said) => format!("tell guard: {}", word(said)),
+        Effect::KillGuard => "kill the guard".to_owned(),
+        Effect::KillCgroup => "kill the control group".to_owned(),
+        Effect::RunCheck(run) => show_check(run),
+        Effect::ExtendCheck(until) => format!("extend healthcheck to {}", at(*until)),
+        Effect::KillCheck => "kill healthcheck".to_owned(),
+        Effect::Say(level, text) => say(*level, text),
+        Effect::Upgrade => "execute the program anew".to_owned(),
+        Effect::Exit(ending) => format!("exit {ending:?}"),
+    }
+}
+
+/// Shows what the guard does under a lock.
+pub(super) fn action(action: &GuardAction, context: &LockContext) -> String {
+    let text = match action {
+        GuardAction::Service(ServiceAction::Run(command, until)) => {
+            let lock = show_lock(context);
+            format!("run {} by {}{lock}", command.name(), at(*until))
+        }
+        GuardAction::Service(ServiceAction::Release(command)) => {
+            format!("release {}", command.name())
+        }
+        GuardAction::Service(ServiceAction::Kill(command)) => format!("kill {}", command.name()),
+        GuardAction::Service(ServiceAction::KillCgroup) => "kill the control group".to_owned(),
+        GuardAction::Service(ServiceAction::EmptyCgroup) => "empty the control group".to_owned(),
+        GuardAction::Service(ServiceAction::Say(level, text)) => say(*level, text),
+        GuardAction::Report(report) => format!("report {}", service(report)),
+        GuardAction::TryDevice => "try the device".to_owned(),
+        GuardAction::OpenDevice => "open the device".to_owned(),
+        GuardAction::KickDevice => "kick the device".to_owned(),
+        GuardAction::CloseDevice => "close the device".to_owned(),
+        GuardAction::Leave => "leave".to_owned(),
+    };
+    format!("guard: {text}")
+}
+
+/// Names what a guard says of the service.
+pub(super) fn service(report: &GuardReport) -> &'static str {
+    match report.service {
+        _ if report.unfit.is_some() => "unfit",
+        ServiceReport::Unknown => "unknown",
+        ServiceReport::Down => "down",
+        ServiceReport::Up(_, StartState::NotRun) => "up-not-run",
+        ServiceReport::Up(_, StartState::FirstRuns) => "up-first-start",
+        ServiceReport::Up(_, StartState::Ended) => "up",
+        ServiceReport::Stopping { overdue: false } => "stopping",
+        ServiceReport::Stopping { overdue: true } => "overdue",
+    }
+}
+
+fn word(word: &ToGuard) -> String {
+    match word {
+        ToGuard::Hello(_) => "hello".to_owned(),
+        ToGuard::Grant(grant) => {
+            let (until, dead_by) = (at(grant.valid_until), at(grant.dead_by));
+            let lock = show_lock(&grant.context);
+            format!("grant until {until}, dead by {dead_by}{lock}")
+        }
+        ToGuard::AssertStart => "assert start".to_owned(),
+        ToGuard::Stop(order) => {
+            let stake = match order.stake {
+                Stake::Lock => ", lock at stake",
+                Stake::Assurance => "",
+            };
+            format!("stop by {}{stake}", at(order.dead_by))
+        }
+    }
+}
+
+fn say(level: Level, text: &str) -> String {
+    let level = match level {
+        Level::Error => "error",
+        Level::Warn => "warn",
+        Level::Info => "info",
+        Level::Debug => "debug",
+    };
+    format!("{level}: {text}")
+}
+
+fn show_check(run: &Run) -> String {
+    let (role, until) = (run.role, at(run.deadline));
+    let starting = if run.starting { " starting" } else { "" };
+    let lock = show_lock(&run.context);
+    format!(
+        "run {} {role} by {until}{starting}{lock}",
+        run.command.name()
+    )
+}
+
+fn show_lock(context: &LockContext) -> String {
+    let mut text = String::new();
+    if let Some(term) = context.term {
+        write!(text, " term={term}").unwrap();
+    }
+    if let Some(previous) = &context.previous {
+        write!(text, " previous={previous}").unwrap();
+    }
+    text
+}
+
+fn show_record(record: &Record) -> String {
+    let lease = record.lease.as_ref().expect("the pump writes leases only");
+    let token = if record.token.is_empty() {
+        "(blank)"
+    } else {
+        &record.token
+    };
+    let term = lease.term.map_or("new".to_owned(), |term| term.to_string());
+    let (state, grace) = (lease.standing, lease.grace.as_millis());
+    let state = format!("{state:?}").to_lowercase();
+    format!(
+        "{token} {state} term={term} nonce={} grace={grace}",
+        lease.nonce
+    )
+}
