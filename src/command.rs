@@ -304,10 +304,11 @@ impl Process {
         }
     }
 
-    /// Kills the process with its group.
+    /// Kills the process with its group. A process may have left its group.
     pub fn kill(&self) {
         // Not reaped yet, so the number is still its own.
         let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.exit, Signal::KILL);
     }
 
     /// Reaps a process that has ended, with what it leaves in its group if it was
