@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::instance_dir::{Identity, InstanceDir, try_lock};
-use super::parts::{Parts, lock};
+use super::instance_dir::{Identity, InstanceDir};
+use super::parts::{Parts, lock, lock_file};
 use super::process::GuardProcess;
 use super::protocol::Settings;
 use crate::core::guard::Guard;
@@ -15,7 +15,8 @@ use crate::exit::Exit;
 use crate::log::DirectLog;
 use crate::sys;
 
-/// How long the kernel may take to let go of the lock of a guard that has ended.
+/// How long the kernel may take to let go of the lock of a process that has ended: a child
+/// that has not executed its program yet has it too.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
 
 /// Runs the stop procedure, unless an agent or a guard lives that will. No guard begins
@@ -32,7 +33,7 @@ pub fn finish(
     mut log: DirectLog,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
-    if !try_lock(&dir.agent_lock()?)? {
+    if !lock_file(&dir.agent_lock()?, LOCK_WITHIN)? {
         log.say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }

@@ -27,9 +27,18 @@ const LOCK_EVERY: Duration = Duration::from_millis(2);
 /// When the file cannot be opened or locked.
 pub(super) fn lock(dir: &InstanceDir, within: Duration) -> io::Result<Option<File>> {
     let file = dir.guard_lock()?;
-    let how = FlockOperation::NonBlockingLockExclusive;
-    let locked = sys::lock_within(&file, how, within, LOCK_EVERY)?;
+    let locked = lock_file(&file, within)?;
     Ok(locked.then_some(file))
+}
+
+/// Locks a file; says whether that came about in time.
+///
+/// # Errors
+///
+/// When the file cannot be locked.
+pub(super) fn lock_file(file: &File, within: Duration) -> io::Result<bool> {
+    let how = FlockOperation::NonBlockingLockExclusive;
+    sys::lock_within(file, how, within, LOCK_EVERY)
 }
 
 /// What a guard has before it decides anything.
