@@ -12,8 +12,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Agents that may wait to be accepted.
-const BACKLOG: i32 = 4;
+/// Connections that may wait to be accepted, also those of agents that have ended. A guard
+/// that hangs accepts none, and only an agent that is connected kills it.
+const BACKLOG: i32 = 4096;
 
 /// Sends a packet, and a descriptor with it, without waiting for the other end.
 ///
@@ -83,4 +84,21 @@ pub(super) fn connect(path: &Path) -> Option<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
     Some(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connections of agents that have ended stay until the guard accepts them.
+    #[test]
+    fn a_guard_that_hangs_can_be_connected_to_again_and_again() {
+        let name = format!("putex-socket-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = listen(&path).expect("a listener");
+        let connected = (0..100).filter(|_| connect(&path).is_some()).count();
+        drop(listener);
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(connected, 100);
+    }
 }
