@@ -17,7 +17,7 @@ use crate::core::time::{Instant, Ms};
 const ANSWER_MIN: Duration = Duration::from_millis(500);
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
-/// that long.
+/// that long. A pause is R/4 at the most: without a guard nobody stops the service.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -202,7 +202,8 @@ impl Context {
             now
         } else {
             let pause = self.guard.pause;
-            self.guard.pause = (pause * 2).min(PAUSE_MAX);
+            let most = PAUSE_MAX.min(self.config.timing.renewal() / 4);
+            self.guard.pause = (pause * 2).min(most.max(PAUSE_MIN));
             now.after(pause)
         };
         self.guard.link = Link::Absent(start_at);
