@@ -53,6 +53,9 @@ impl Program {
         let error = command.args(words).exec();
         // It fails only where the kernel knows no such signal.
         let _ = raw::unblock_signals(&signals::TAKEN);
+        // The library has set it to the default for the program: a log that nobody reads would
+        // end this process.
+        raw::ignore_broken_pipes();
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
     }

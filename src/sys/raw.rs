@@ -91,6 +91,13 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Has a write into a pipe without a reader fail, and not end this process.
+#[expect(unsafe_code, reason = "rustix does not set what signals do")]
+pub fn ignore_broken_pipes() {
+    // SAFETY: to ignore is no function of ours, and SIGPIPE a signal that can be ignored.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Lets this process and what it starts hear of the end of their children, whatever
 /// whoever started it did: where SIGCHLD is ignored they vanish, and no command could
 /// be seen to succeed. Called once, before there are threads.
