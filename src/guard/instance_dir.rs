@@ -81,17 +81,14 @@ impl InstanceDir {
         let base = sys::absolute(base);
         let agents = base.join("agents");
         let path = agents.join(identity.name());
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| named(&path, &error))?;
-        for above in base.ancestors().skip(1) {
-            check_above(above)?;
-        }
+        // Nothing is made in a directory that was not checked.
+        make(&base)?;
+        check_parents(&base)?;
         check_own(&base, 0o022)?;
-        check_own(&agents, 0o077)?;
-        check_own(&path, 0o077)?;
+        for own in [&agents, &path] {
+            make(own)?;
+            check_own(own, 0o077)?;
+        }
         InstanceDir::at(path)
     }
 
@@ -192,9 +189,30 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Checks a directory above the base: only its owner or root may replace what is in it.
-fn check_above(path: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(path).map_err(|error| named(path, &error))?;
+/// Makes a directory, unless it is there.
+fn make(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(path);
+    made.map_err(|error| named(path, &error))
+}
+
+/// Checks all directories above the base, both by the path that was given and by the one that
+/// symbolic links in it lead to.
+fn check_parents(base: &Path) -> io::Result<()> {
+    let Some(parent) = base.parent() else {
+        return Ok(());
+    };
+    let real = fs::canonicalize(parent).map_err(|error| named(parent, &error))?;
+    parent
+        .ancestors()
+        .chain(real.ancestors())
+        .try_for_each(check_parent)
+}
+
+/// Checks a directory above the base, or a symbolic link to one: only root or this user may
+/// replace it or what is in it.
+fn check_parent(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
     let owner = metadata.uid();
     let show = path.display();
     if owner != 0 && owner != sys::user_id() {
@@ -202,7 +220,8 @@ fn check_above(path: &Path) -> io::Result<()> {
         return Err(io::Error::other(text));
     }
     // In a sticky directory nobody can replace what is another's.
-    if metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0 {
+    let writable = metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0;
+    if writable && !metadata.is_symlink() {
         let mode = metadata.mode() & 0o7777;
         let text = format!("{show} is writable by others (mode {mode:04o})");
         return Err(io::Error::other(text));
