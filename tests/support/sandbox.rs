@@ -7,6 +7,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::Read;
 use std::ops::Deref;
 use std::os::unix::process::CommandExt as _;
@@ -141,6 +142,14 @@ impl Sandbox {
     /// Returns the processes of this sandbox.
     pub(crate) fn processes(&self) -> Vec<u32> {
         process::find_marked(&self.mark())
+    }
+
+    /// Returns the processes of this sandbox that run the program of this name.
+    pub(crate) fn processes_of(&self, program: &str) -> Vec<u32> {
+        let mut processes = self.processes();
+        let named = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm"));
+        processes.retain(|pid| named(pid).is_ok_and(|name| name.trim_end() == program));
+        processes
     }
 
     /// Returns the guards of agents of `key` in this sandbox.

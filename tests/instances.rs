@@ -1,0 +1,210 @@
+//! One agent of a host over time: its instances, its guards, and whoever else would be taken
+//! for them. Agents on a directory, and a service that is a process.
+
+mod small_host;
+mod support;
+
+#[path = "instances/hostile.rs"]
+mod hostile;
+#[path = "instances/other_version.rs"]
+mod other_version;
+#[path = "instances/site.rs"]
+mod site;
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use site::Site;
+use small_host::{Host, STOP, wait_for_end};
+use support::agent::Agent;
+use support::clock::{PATIENCE, now, observe_for, until_true};
+use support::process::lives;
+
+/// How often a program is executed anew in a row.
+const UPGRADES: usize = 20;
+
+/// So often both signals are sent.
+const ENDS: usize = 5;
+
+#[test]
+fn an_agent_that_executes_its_program_anew_does_not_touch_the_service() {
+    let site = Site::new("upgrade");
+    let mut agent = site.agent();
+    let before = site.wait_until_up();
+    for count in 1..=UPGRADES {
+        agent.signal(Signal::USR2);
+        let adopted = || agent.log.text().matches("the service goes on\n").count();
+        // The one instance says so when it is told, and the next when it has adopted.
+        until_true("an adoption", || adopted() >= 2 * count);
+        assert!(agent.runs(), "upgrade {count} has ended it");
+    }
+    // A stroke of the last instance.
+    site.wait_for_starts(2);
+    assert_eq!(site.running(), before);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!lives(before.service));
+}
+
+#[test]
+fn an_agent_that_is_killed_and_started_again_does_not_touch_the_service() {
+    let site = Site::new("restart");
+    let mut agent = site.agent();
+    let before = site.wait_until_up();
+    for _ in 0..5 {
+        agent.kill();
+        agent = site.agent();
+        agent.wait_for_any(&["adopted as revision"]);
+    }
+    site.wait_for_starts(2);
+    assert_eq!(site.running(), before);
+}
+
+/// A signal that comes before the next instance can take it waits.
+#[test]
+fn signals_in_any_number_do_not_end_an_agent_that_executes_its_program_anew() {
+    let site = Site::new("signals");
+    let mut agent = site.agent();
+    let before = site.wait_until_up();
+    for number in 0..300 {
+        agent.signal(Signal::USR2);
+        observe_for(Duration::from_millis(2));
+        assert!(agent.runs(), "signal {number} has ended it");
+    }
+    site.wait_for_starts(2);
+    assert_eq!(site.running(), before);
+}
+
+#[test]
+fn an_agent_that_is_told_to_end_and_to_execute_its_program_ends() {
+    for _ in 0..ENDS {
+        let site = Site::new("both");
+        let mut agent = site.agent();
+        site.wait_until_up();
+        agent.signal(Signal::USR2);
+        agent.signal(Signal::TERM);
+        let (status, said) = agent.wait_end();
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("the lock is released"), "{said}");
+    }
+}
+
+#[test]
+fn a_guard_that_an_instance_before_has_started_is_reaped() {
+    let site = Site::new("reaped");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted as revision"]);
+    kill_process(before.guard, Signal::KILL).expect("it runs");
+    agent.wait_for_any(&["the guard is gone: it has ended: killed by signal 9"]);
+    let process = format!("/proc/{}", before.guard);
+    until_true("the end of the guard", || fs::metadata(&process).is_err());
+    site.wait_for_starts(2);
+    let after = site.running();
+    assert_eq!((after.service, after.term), (before.service, before.term));
+    assert_eq!(after.stops, before.stops);
+}
+
+/// What a guard was running it does not leave to the next one.
+#[test]
+fn the_start_of_a_killed_guard_is_killed_and_run_again() {
+    let host = Host::new("held");
+    host.sandbox.file("hold", "", 0o600);
+    let _agent = host.agent();
+    host.wait_until_up();
+    let starts = || host.sandbox.processes_of("sleep");
+    until_true("start", || starts().len() == 1);
+    let (guard, start) = (host.guard(), starts()[0]);
+    kill_process(guard, Signal::KILL).expect("it runs");
+    until_true("the end of start", || !lives(start));
+    until_true("another start", || starts().len() == 1);
+    assert_ne!(host.guard(), guard);
+}
+
+/// Its output goes to the guard. Whoever writes to one that is dead is killed, and start is
+/// asserted under the same lock.
+#[test]
+fn a_service_that_writes_to_the_output_of_start_is_started_again_when_the_guard_dies() {
+    let site = Site::with_service("writes", "sh -c 'while echo said; do sleep 0.05; done'");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    agent.wait_for_any(&["start: said"]);
+    kill_process(before.guard, Signal::KILL).expect("it runs");
+    until_true("the end of the service", || !lives(before.service));
+    until_true("another service", || site.is_up());
+    let after = site.running();
+    assert_ne!(after.service, before.service);
+    assert_ne!(after.guard, before.guard);
+    assert_eq!((after.term, after.stops), (before.term, before.stops));
+}
+
+/// It runs nothing, and says after T why.
+#[test]
+fn a_second_agent_of_the_same_identity_runs_nothing_and_ends() {
+    let site = Site::new("twice");
+    let _agent = site.agent();
+    let before = site.wait_until_up();
+    let since = now();
+    let mut second = site.prepare("echo >$D/second", "echo >$D/second");
+    let mut second = Agent::start(&mut second);
+    let (status, said) = second.wait_end();
+    let took = now().saturating_sub(since);
+    assert_eq!(status, Some(78), "{said}");
+    let why = "another agent with this bucket, key and token one runs on this host";
+    assert!(said.contains(why), "{said}");
+    assert!(took >= site::LOCK_TIME, "it waited for {took:?} only");
+    assert!(!site.sandbox.join("second").exists(), "it ran a command");
+    site.wait_for_starts(2);
+    assert_eq!(site.running(), before);
+}
+
+#[test]
+fn a_second_agent_that_is_told_to_end_ends() {
+    let site = Site::new("told");
+    let _agent = site.agent();
+    let before = site.wait_until_up();
+    let mut second = site.agent();
+    observe_for(Duration::from_millis(100));
+    second.signal(Signal::TERM);
+    let (status, said) = second.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(site.running(), before);
+}
+
+/// As a service manager has it that starts an agent before the one before has ended.
+#[test]
+fn a_second_agent_goes_on_where_the_first_has_ended() {
+    let site = Site::new("after");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    let second = site.agent();
+    observe_for(Duration::from_millis(100));
+    agent.kill();
+    second.wait_for_any(&["adopted as revision"]);
+    site.wait_for_starts(2);
+    assert_eq!(site.running(), before);
+}
+
+/// The guard of one that is gone runs on without it, to the end of the grant.
+#[test]
+fn a_guard_whose_agent_could_not_stop_the_service_goes_on_until_stop_succeeds() {
+    let host = Host::new("goes-on");
+    let stop = "test ! -e $D/up || { test -e $D/let && rm -f $D/up; }";
+    let mut agent = Agent::start(&mut host.putex("agent", stop));
+    host.wait_until_up();
+    let guard = host.guard();
+    agent.signal(Signal::TERM);
+    let status = agent.wait_exit(now() + PATIENCE);
+    assert_eq!(status.and_then(|status| status.code()), Some(70));
+    assert!(host.is_up());
+    let (status, said) = host.finish(STOP);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the guard sees to the service"), "{said}");
+    assert_eq!(host.guard(), guard);
+    host.sandbox.file("let", "", 0o600);
+    wait_for_end(guard);
+    assert!(!host.is_up());
+}
