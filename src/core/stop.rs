@@ -201,18 +201,7 @@ impl StopProcedure {
 
     /// The service must be down earlier than was known. A later instant changes nothing.
     pub fn hasten(&mut self, dead_by: Instant) {
-        if dead_by >= self.dead_by {
-            return;
-        }
-        self.dead_by = dead_by;
-        match &mut self.phase {
-            Phase::Running(running) if !self.overdue => running.until = running.until.min(dead_by),
-            Phase::EndingStart(_)
-            | Phase::Running(_)
-            | Phase::Waiting(_)
-            | Phase::Emptying
-            | Phase::Down => {}
-        }
+        self.dead_by = self.dead_by.min(dead_by);
     }
 
     /// A command was spawned and waits: lets it begin, or kills a command that is not wanted
