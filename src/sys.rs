@@ -15,6 +15,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use rustix::mm::MlockAllFlags;
+use rustix::process::Resource;
 use rustix::rand::GetRandomFlags;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
@@ -322,6 +324,17 @@ impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Returns which memory can be locked without harm: under a limit, a process whose later
+/// memory is locked too would be refused that memory.
+#[must_use]
+pub fn memory_lock() -> MlockAllFlags {
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    if limit.is_none() || user_id() == 0 {
+        return MlockAllFlags::CURRENT | MlockAllFlags::FUTURE;
+    }
+    MlockAllFlags::CURRENT
 }
 
 /// Returns the user that this process acts as.

@@ -30,8 +30,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::mm::MlockAllFlags;
-
 use self::check_thread::CheckHandle;
 use self::guard_client::GuardHandle;
 use self::inbox::{Inbox, inbox};
@@ -202,7 +200,7 @@ fn find_needed() -> io::Result<()> {
 /// Asks for real-time priority and locked memory; says what is not permitted.
 fn go_realtime() -> Greeting {
     let priority = raw::set_realtime();
-    let memory = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+    let memory = rustix::mm::mlockall(sys::memory_lock());
     let failed = [
         ("real-time priority", priority.err()),
         ("locked memory", memory.err().map(io::Error::from)),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::mm::MlockAllFlags;
 use rustix::net::{RecvFlags, SocketFlags, sockopt};
 
 use super::cgroup_entry::CgroupEntry;
@@ -146,7 +145,7 @@ impl GuardProcess {
     /// Does what can be done beforehand. Best effort, each: not everybody may.
     pub(super) fn settle(&mut self, realtime: bool) {
         let _ = fs::write(OOM_SCORE, "-1000");
-        let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
+        let _ = rustix::mm::mlockall(sys::memory_lock());
         // On a busy host the guard comes first, and the stop that it runs.
         let _ = rustix::process::setpriority_process(None, NICE_MIN);
         let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
