@@ -223,6 +223,18 @@ fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
 }
 
 #[test]
+fn a_guard_goes_by_what_it_was_told_with_the_last_hello() {
+    let mut bench = Bench::up(config());
+    bench.leave_agent(ms(100));
+    bench.tell(ToGuard::Hello(with_last_resort()), ms(110));
+    assert_eq!(bench.guard.config(), with_last_resort());
+    bench.tick(v());
+    let last_resort = run(Command::LastResort, dead_by().after(late_time()));
+    let deeds = bench.tick(dead_by());
+    assert!(deeds.contains(&last_resort), "{deeds:?}");
+}
+
+#[test]
 fn a_guard_that_finishes_stops_the_service_and_leaves() {
     let budget = timing().stop_budget();
     let mut bench = Bench::of(Guard::finishing(config(), false, ms(100)));

@@ -145,6 +145,17 @@ fn a_last_resort_beside_a_dying_start_does_not_count() {
 }
 
 #[test]
+fn a_last_resort_beside_a_dying_start_is_not_disturbed_by_the_end_of_that() {
+    let mut bench = Bench::starting(with_last_resort());
+    let woken = ms(3_600_000);
+    assert_eq!(ran(&bench.tick(woken)), Some(Command::LastResort));
+    let deeds = bench.ended(Command::Start, Outcome::Overran, woken);
+    assert_eq!(deeds, []);
+    let begins = bench.spawned(Command::LastResort, woken);
+    assert_eq!(begins, [release(Command::LastResort)]);
+}
+
+#[test]
 fn a_last_resort_that_overruns_is_killed_and_one_that_does_not_die_does_not_hold_stop_up() {
     let (mut bench, _) = Bench::overdue(with_last_resort());
     bench.ended(Command::Stop, Outcome::Overran, dead_by());
@@ -170,6 +181,49 @@ fn a_last_resort_that_overruns_is_killed_and_one_that_does_not_die_does_not_hold
     assert_eq!(ran(&deeds), Some(Command::Stop));
     let deeds = bench.ended(Command::Stop, Outcome::Succeeded, again.after(r));
     assert_eq!(deeds, [EMPTY_CGROUP]);
+}
+
+#[test]
+fn a_last_resort_that_was_held_up_does_not_begin_when_the_service_is_down() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let (r, until) = (timing().renewal(), dead_by().after(late_time()));
+    // It was not spawned yet, and does not hear of this.
+    bench.tick(until);
+    bench.tick(until.after(r));
+    assert_eq!(ran(&bench.tick(until.after(r * 2))), Some(Command::Stop));
+    bench.stop_counts(until.after(r * 2));
+    assert!(bench.guard.is_down());
+    let deeds = bench.spawned(Command::LastResort, until.after(r * 3));
+    assert_eq!(deeds, [kill(Command::LastResort)]);
+}
+
+#[test]
+fn a_last_resort_that_does_not_die_is_not_run_twice_in_a_later_term_either() {
+    let (mut bench, _) = Bench::overdue(with_last_resort());
+    bench.ended(Command::Stop, Outcome::Overran, dead_by());
+    let (r, until) = (timing().renewal(), dead_by().after(late_time()));
+    bench.tick(until);
+    bench.tick(until.after(r));
+    bench.tick(until.after(r * 2));
+    let down = until.after(r * 2);
+    bench.stop_counts(down);
+    for (ended, next) in [(false, None), (true, Some(Command::LastResort))] {
+        let now = down.after(r);
+        if ended {
+            bench.ended(Command::LastResort, failed(), now);
+        }
+        let valid_until = now.after(r);
+        bench.renew(valid_until, now);
+        bench.tick(valid_until);
+        let dead_by = valid_until.after(timing().stop_budget());
+        assert_eq!(ran(&bench.tick(dead_by)), next, "has ended: {ended}");
+        bench.ended(Command::Stop, Outcome::Overran, dead_by);
+        if ended {
+            return;
+        }
+        bench.stop_counts(dead_by);
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{ServiceReport, StartState, ToGuard};
+use putex::core::protocol::{Grant, ServiceReport, StartState, ToGuard};
 use putex::core::stop::Stake;
 
-use super::bench::{Bench, config, failed, grant, order, with_last_resort};
+use super::bench::{Bench, config, context, failed, grant, order, with_last_resort};
 use super::{dead_by, ms, timing, v};
 
 /// What a report says of the starts of the term.
@@ -99,6 +99,18 @@ fn a_report_says_what_became_of_the_starts_of_the_term() {
     assert_eq!(start_of(&bench), StartState::Ended, "it is not the first");
     bench.renew(ms(2000), ms(510));
     assert_eq!(start_of(&bench), StartState::Ended, "the same term");
+}
+
+#[test]
+fn the_starts_of_each_term_are_told_apart() {
+    let mut bench = Bench::up(config());
+    assert_eq!(start_of(&bench), StartState::Ended);
+    let next = Grant {
+        context: context(11),
+        ..grant(timing(), v())
+    };
+    bench.tell(ToGuard::Grant(next), ms(100));
+    assert_eq!(start_of(&bench), StartState::NotRun);
 }
 
 #[test]

@@ -163,6 +163,18 @@ fn a_late_stop_begins_however_late_it_is_spawned() {
     assert_eq!(deeds, [release(Command::Stop)]);
 }
 
+/// It has not heard that it was killed.
+#[test]
+fn a_stop_that_was_killed_for_being_late_before_it_was_spawned_does_not_begin() {
+    let mut bench = Bench::up(config());
+    bench.tick(v());
+    bench.tick(dead_by());
+    let deeds = bench.spawned(Command::Stop, ms(2000));
+    assert_eq!(deeds, [kill(Command::Stop)]);
+    let deeds = bench.ended(Command::Stop, Outcome::Overran, ms(2001));
+    assert_eq!(deeds, [run(Command::Stop, ms(2001).after(late_time()))]);
+}
+
 #[test]
 fn a_late_stop_that_overruns_is_killed_and_run_again_when_it_has_ended() {
     let (mut bench, _) = Bench::overdue(config());
@@ -229,31 +241,36 @@ fn a_granted_service_has_no_longer_than_its_grant_to_be_stopped() {
 
 #[test]
 fn what_is_at_stake_is_what_the_guard_knows() {
-    // What the guard knows, what it is told, and whether an alarm is due.
+    // What the guard knows, what it is told, by when stop has to be over, and whether an alarm
+    // is due then.
+    let told = ms(400);
     let cases = [
-        ("up", Stake::Assurance, true),
-        ("up", Stake::Lock, true),
-        ("down", Stake::Lock, false),
-        ("down", Stake::Assurance, false),
-        ("unknown", Stake::Lock, true),
-        ("unknown", Stake::Assurance, false),
+        ("up", Stake::Assurance, dead_by(), true),
+        ("up", Stake::Lock, told, true),
+        ("down", Stake::Lock, told, false),
+        ("down", Stake::Assurance, told, false),
+        ("unknown", Stake::Lock, told, true),
+        ("unknown", Stake::Assurance, told, false),
     ];
-    for (known, stake, alarm) in cases {
+    for (known, stake, by, alarm) in cases {
         let mut bench = match known {
             "up" => Bench::up(config()),
             known => Bench::new(config(), known == "down"),
         };
-        let deeds = bench.tell(ToGuard::Stop(order(ms(400), stake)), ms(100));
-        // An agent that only makes sure does not shorten the time that a lock leaves.
-        let until = match (known, stake) {
-            ("up", Stake::Assurance) => dead_by(),
-            (_, Stake::Assurance | Stake::Lock) => ms(400),
-        };
-        assert_eq!(deeds, [run(Command::Stop, until)], "{known} {stake:?}");
-        let deeds = bench.tick(until);
+        let deeds = bench.tell(ToGuard::Stop(order(told, stake)), ms(100));
+        assert_eq!(deeds, [run(Command::Stop, by)], "{known} {stake:?}");
+        let deeds = bench.tick(by);
         assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
         assert_eq!(bench.has_said("MAY STILL RUN"), alarm, "{known} {stake:?}");
     }
+}
+
+#[test]
+fn a_stop_that_runs_is_not_cut_short_for_an_agent_that_only_makes_sure() {
+    let mut bench = Bench::stopping(config());
+    let sure = ToGuard::Stop(order(ms(1600), Stake::Assurance));
+    assert_eq!(bench.tell(sure, ms(1500)), []);
+    assert_eq!(bench.guard.deadline(), Some(dead_by()));
 }
 
 #[test]
