@@ -20,7 +20,7 @@ use crate::log::{Destination, DirectLog};
 use crate::sys::signals;
 
 /// How long a guard waits for the end of the guard before it.
-const LOCK_WITHIN: Duration = Duration::from_millis(300);
+const LOCK_WITHIN: Duration = Duration::from_millis(150);
 
 /// Runs the guard of the agent at the other end of stdin, until the service is
 /// known to be down and the agent has gone.

@@ -14,7 +14,7 @@ use crate::core::protocol::{GuardReport, ServiceReport, StartState, StopOrder, T
 use crate::core::time::{Instant, Ms};
 
 /// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
-const ANSWER_MIN: Duration = Duration::from_millis(500);
+const ANSWER_MIN: Duration = Duration::from_millis(250);
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
