@@ -138,7 +138,10 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
     until_true("the end of the guard", || sandbox.processes().is_empty());
     let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
     check_length(&log);
-    assert!(log.contains("the agent is gone: stopping"), "{log}");
+    assert!(
+        log.contains("the agent is gone: the guard stops the service"),
+        "{log}"
+    );
     assert!(log.contains("the service is down"), "{log}");
     assert!(log.contains(LEFT_OUT), "{log}");
     assert!(!log.contains("was not read"), "{log}");
@@ -156,7 +159,7 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_finish() {
     assert_eq!(run.status, Some(70), "{}", run.said);
     check_length(&run.said);
     assert!(
-        run.said.contains("finish: stop failed: exit status 124"),
+        run.said.contains("stop failed: exit status 124"),
         "{}",
         run.said
     );
