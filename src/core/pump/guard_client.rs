@@ -289,7 +289,8 @@ impl Context {
         }
     }
 
-    fn guard_patience(&self) -> Duration {
+    /// Returns how long a guard may take to answer.
+    pub(super) fn guard_patience(&self) -> Duration {
         self.config.timing.renewal().max(ANSWER_MIN)
     }
 }

@@ -16,6 +16,9 @@ use crate::core::time::Instant;
 pub(super) struct Looking {
     /// A store that cannot be read by then counts as another's.
     until: Instant,
+    /// A guard that has not answered by then is not waited for any more: whether it lets a
+    /// service run that could be adopted is not known before.
+    guard_by: Instant,
     /// The store refuses this agent; what becomes of the service depends on the guard.
     rejection: Option<Rejection>,
 }
@@ -24,6 +27,7 @@ impl Looking {
     pub(super) fn new(context: &Context, now: Instant) -> Looking {
         Looking {
             until: now.after(context.config.timing.renewal()),
+            guard_by: now.after(context.guard_patience()),
             rejection: None,
         }
     }
@@ -78,7 +82,11 @@ impl Looking {
     /// Until when this agent looks: a service that an earlier instance left running has until
     /// its lock runs out.
     fn until(&self, context: &Context) -> Instant {
-        inherited(context).map_or(self.until, |grant| grant.valid_until)
+        match inherited(context) {
+            Some(grant) => grant.valid_until,
+            None if context.guard.report().is_some() => self.until,
+            None => self.until.max(self.guard_by),
+        }
     }
 
     pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
