@@ -4,6 +4,8 @@
 
 #[path = "cgroup/asserted.rs"]
 mod asserted;
+#[path = "cgroup/emptied.rs"]
+mod emptied;
 mod support;
 
 use std::fs;
