@@ -20,16 +20,16 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("adoptions", "taking -> active: adopted as revision"),
     (
-        "guard: agent gone, service stopped",
-        "the agent is gone: stopping",
+        "locks that ran out, the agent there",
+        "the lock has run out: the guard stops the service",
     ),
     (
-        "guard: agent silent, killed, service stopped",
-        "the agent is silent: stopping",
+        "locks that ran out, the agent gone",
+        "the lock has run out and the agent is gone: the guard stops",
     ),
     (
-        "last resorts by the guard",
-        "the guard: running the last resort",
+        "guards that did not answer",
+        "the guard did not answer within",
     ),
     ("last resorts that were run", "running the last resort"),
     ("guards that were too late", "the service is down, too late"),
@@ -38,8 +38,8 @@ pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("log lines dropped and counted", "log lines were dropped"),
     ("output left out", "lines of output were left out"),
     (
-        "agents that cannot be adopted from",
-        "a restarted agent will not know this one",
+        "services that stop had left",
+        "stop has left processes of the service behind",
     ),
     ("guards that were gone", "the guard is gone"),
 ];
