@@ -1,17 +1,17 @@
 //! Every history of a small model, with the shipped pump and the shipped guard in it.
 //! See `tests/model/mod.rs`.
 //!
-//! The small search is run with all other tests. The deep ones, which take minutes and
+//! The small searches are run with all other tests. The deep ones, which take minutes and
 //! some gigabytes:
 //!
 //! ```text
 //! cargo test --release --test exhaustive -- --ignored --nocapture
-//! PUTEX_MODEL="faults=2 steps=4 states=100000000" cargo test --release \
+//! PUTEX_MODEL="agents=3 faults=1" cargo test --release \
 //!     --test exhaustive deep -- --ignored --nocapture
 //! ```
 //!
-//! Words of `PUTEX_MODEL`: agents, f, c, faults, steps, instances, cgroup, states; what is left out
-//! is as in [`SMALL`].
+//! Words of `PUTEX_MODEL`: agents, f, c, faults, hangs, signals, steps, instances, cgroup, late,
+//! states; what is left out is as in [`TWO_AGENTS`].
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,16 +21,12 @@ use std::time::Instant;
 
 use model::{Budget, Scope, Search, SearchResult};
 
-/// What every run of the tests looks through.
-const SMALL: Scope = Scope {
+/// Two agents: what passes between hosts.
+const TWO_AGENTS: Scope = Scope {
     agents: 2,
     failures: 2,
     confirmations: 1,
-    budget: Budget {
-        faults: 1,
-        hangs: 0,
-        signals: 0,
-    },
+    budget: budget(1, 0, 0),
     steps: 1,
     instances: 2,
     cgroup: false,
@@ -38,22 +34,60 @@ const SMALL: Scope = Scope {
     states_max: 150_000_000,
 };
 
+/// One agent: what passes between agent, guard and commands.
+const ONE_AGENT: Scope = Scope {
+    agents: 1,
+    ..TWO_AGENTS
+};
+
+const fn budget(faults: u8, hangs: u8, signals: u8) -> Budget {
+    Budget {
+        faults,
+        hangs,
+        signals,
+    }
+}
+
 /// What is looked through when there is time.
-const DEEP: [Scope; 4] = [
-    Scope { steps: 4, ..SMALL },
+const DEEP: [Scope; 9] = [
+    Scope {
+        agents: 3,
+        ..TWO_AGENTS
+    },
+    Scope {
+        budget: budget(1, 1, 0),
+        ..TWO_AGENTS
+    },
+    Scope {
+        budget: budget(1, 0, 1),
+        ..TWO_AGENTS
+    },
     Scope {
         failures: 3,
         confirmations: 2,
-        ..SMALL
+        ..TWO_AGENTS
     },
-    Scope { agents: 3, ..SMALL },
     Scope {
-        budget: Budget {
-            faults: 2,
-            hangs: 0,
-            signals: 0,
-        },
-        ..SMALL
+        steps: 4,
+        ..TWO_AGENTS
+    },
+    Scope {
+        late: true,
+        ..TWO_AGENTS
+    },
+    Scope {
+        budget: budget(1, 1, 0),
+        ..ONE_AGENT
+    },
+    Scope {
+        budget: budget(2, 0, 0),
+        cgroup: true,
+        ..ONE_AGENT
+    },
+    Scope {
+        budget: budget(2, 1, 0),
+        cgroup: true,
+        ..ONE_AGENT
     },
 ];
 
@@ -79,11 +113,37 @@ fn search(scope: Scope) -> SearchResult {
     found
 }
 
+/// Looks through a scope as a whole. One that has fewer states than it had has lost something.
+fn look_through(scope: Scope, states: usize) {
+    let found = search(scope);
+    assert!(found.whole);
+    assert!(found.states > states, "the model has shrunk");
+}
+
 #[test]
 fn no_history_of_two_agents_with_one_fault_breaks_the_promise() {
-    let found = search(SMALL);
-    assert!(found.whole);
-    assert!(found.states > 100_000, "the model has shrunk");
+    look_through(TWO_AGENTS, 200_000);
+}
+
+#[test]
+fn no_history_of_slow_commands_and_a_signal_breaks_the_promise() {
+    let budget = budget(0, 2, 1);
+    let scope = Scope {
+        budget,
+        ..ONE_AGENT
+    };
+    look_through(scope, 150_000);
+}
+
+#[test]
+fn no_history_of_a_fault_and_a_signal_breaks_the_promise() {
+    let budget = budget(1, 0, 1);
+    let scope = Scope {
+        budget,
+        cgroup: true,
+        ..ONE_AGENT
+    };
+    look_through(scope, 70_000);
 }
 
 #[test]
@@ -96,19 +156,20 @@ fn deep() {
 }
 
 fn scope(words: &str) -> Scope {
-    let mut scope = SMALL;
+    let mut scope = TWO_AGENTS;
     for word in words.split_whitespace() {
         let (name, number) = word.split_once('=').unwrap();
         let number: u32 = number.parse().unwrap();
+        let few = || u8::try_from(number).unwrap();
         match name {
             "agents" => scope.agents = number as usize,
             "f" => scope.failures = number,
             "c" => scope.confirmations = number,
-            "faults" => scope.budget.faults = u8::try_from(number).unwrap(),
-            "hangs" => scope.budget.hangs = u8::try_from(number).unwrap(),
-            "signals" => scope.budget.signals = u8::try_from(number).unwrap(),
+            "faults" => scope.budget.faults = few(),
+            "hangs" => scope.budget.hangs = few(),
+            "signals" => scope.budget.signals = few(),
             "steps" => scope.steps = number,
-            "instances" => scope.instances = u8::try_from(number).unwrap(),
+            "instances" => scope.instances = few(),
             "cgroup" => scope.cgroup = number > 0,
             "late" => scope.late = number > 0,
             "states" => scope.states_max = number as usize,

@@ -43,6 +43,8 @@ pub(crate) struct Automaton<M, I, O> {
     numbers: HashMap<u128, u32>,
     pub(crate) steps: HashMap<(u32, I), Rc<Step<O>>, Quick>,
     pub(crate) timing: Timing,
+    /// How often a state was found that was known.
+    pub(crate) merged: u64,
 }
 
 impl<M, I, O> Automaton<M, I, O> {
@@ -52,6 +54,7 @@ impl<M, I, O> Automaton<M, I, O> {
             numbers: HashMap::new(),
             steps: HashMap::default(),
             timing,
+            merged: 0,
         }
     }
 
@@ -71,6 +74,7 @@ impl<M, I, O> Automaton<M, I, O> {
             past: i64::try_from(past.as_micros()).expect("short"),
             nonce: 0,
             words: 0,
+            link: 0,
         }
     }
 
@@ -83,6 +87,7 @@ impl<M, I, O> Automaton<M, I, O> {
             self.nodes.push(node);
             return (number, None);
         }
+        self.merged += 1;
         (number, Some(node))
     }
 }
@@ -93,8 +98,8 @@ pub(crate) fn at(now: i64, from_now: i32) -> Instant {
     Instant::from_boot(Duration::from_micros(at))
 }
 
-/// Returns how many microseconds after `now` an instant lies.
-pub(crate) fn from(now: i64, at: Instant) -> i32 {
+/// Returns how many microseconds after now an instant lies; what is long past is only that.
+pub(crate) fn from(frame: Frame, at: Instant) -> i32 {
     let at = i64::try_from(at.since_boot().as_micros()).expect("not for ever");
-    i32::try_from(at - now).expect("within minutes")
+    i32::try_from((at - frame.now).max(-frame.past)).expect("within minutes")
 }

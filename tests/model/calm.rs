@@ -1,4 +1,4 @@
-//! What becomes of a world once faults have ceased: soon one agent is active.
+//! What becomes of a world once misfortunes have ceased: soon one agent is active.
 
 use super::Model;
 use super::messages::End;
@@ -9,7 +9,7 @@ use super::world::{Budget, World};
 /// More transitions than come before any world is calm.
 const TRANSITIONS_MAX: u32 = 10_000;
 
-/// Lets a world go on without faults, everything at its first chance, until the
+/// Lets a world go on without misfortunes, everything at its first chance, until the
 /// service runs somewhere under an active agent; returns how long that takes.
 ///
 /// # Errors
@@ -36,14 +36,13 @@ pub(crate) fn calm_down(model: &mut Model, world: &World) -> Result<Option<i32>,
         }
         if passed > within {
             return Err(format!(
-                "nobody is active {} ms after the last fault",
+                "nobody is active {} ms after the last misfortune",
                 passed / 1000
             ));
         }
         let mut turn = Turn::of(model, world);
-        let r = turn.perform(next);
+        turn.perform(next)?;
         world = turn.world;
-        r?;
     }
     Err("time stands still".to_owned())
 }
@@ -55,7 +54,7 @@ fn served(model: &Model, world: &World) -> bool {
     })
 }
 
-/// Whether that happens at once when there are no faults: what takes its time ends,
+/// Whether that happens at once when nothing goes wrong: what takes its time ends,
 /// and an agent is restarted if no other lives.
 fn hurries(transition: Transition, alive: bool) -> bool {
     match transition {

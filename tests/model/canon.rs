@@ -1,13 +1,13 @@
 //! When two states of a pump or of a guard are the same: one written down so that only what
-//! lies between now and its instants, between the key's revisions, and between the words said
-//! and the words heard is left of the numbers.
+//! lies between now and its instants and between the key's revisions is left of the numbers,
+//! and whether all words were heard.
 //!
 //! The core compares instants with instants, revisions with revisions, counts of words with
 //! counts of words, so a state that is shifted as a whole goes on in the same way. What is
 //! long past is past alike: no wait of the core that decides anything is longer than
 //! [`Frame::past`], nor is a term looked at that is more than [`TERM_AGO_MAX`] back.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use super::quick::fold;
 
 /// How far back a term is told from others: the service is started this long after the take,
 /// as a rule.
@@ -35,24 +35,14 @@ pub(crate) struct Frame {
     pub(crate) nonce: u64,
     /// Words that a pump has said, or that a guard has received.
     pub(crate) words: u64,
+    /// The number of a pump's last connection to a guard.
+    pub(crate) link: u64,
 }
 
 /// Returns a number that two states share if they are the same; `text` is a state as
 /// `Debug` writes it.
 pub(crate) fn canon(text: &str, frame: Frame) -> u128 {
     fold(Canonical::of(text, frame).out.as_slice())
-}
-
-/// Returns 128 bits of a value: as good as the value itself, for a few billions of
-/// them.
-pub(crate) fn fold(value: &(impl Hash + ?Sized)) -> u128 {
-    let half = |seed: u8| {
-        let mut hasher = DefaultHasher::new();
-        seed.hash(&mut hasher);
-        value.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
 }
 
 /// Returns the number that follows the last of such names, if there is one.
@@ -105,17 +95,26 @@ impl Canonical {
     fn of(text: &str, frame: Frame) -> Canonical {
         let out = Vec::with_capacity(text.len());
         let mut canonical = Canonical { frame, out };
-        let mut rest = text.as_bytes();
-        while let Some(letter) = rest.first() {
+        let text = text.as_bytes();
+        let (mut at, mut written, mut before) = (0, 0, b' ');
+        while at < text.len() {
+            let letter = text[at];
+            let begins = matches!(before, b' ' | b'(');
             let used = match letter {
-                b'I' | b'R' | b'n' | b's' | b'h' | b'"' => canonical.shorten(rest),
+                b'I' | b'R' | b'n' | b's' | b'h' | b'l' | b'"' if begins => {
+                    canonical.out.extend_from_slice(&text[written..at]);
+                    written = at;
+                    canonical.shorten(&text[at..])
+                }
                 _ => None,
             };
-            if used.is_none() {
-                canonical.out.push(*letter);
+            before = letter;
+            at += used.unwrap_or(1);
+            if used.is_some() {
+                written = at;
             }
-            rest = &rest[used.unwrap_or(1)..];
         }
+        canonical.out.extend_from_slice(&text[written..]);
         canonical
     }
 
@@ -138,6 +137,7 @@ impl Canonical {
             b"number: ",
             b"said: ",
             b"heard: ",
+            b"link: ",
         ] {
             let found = rest.strip_prefix(name).and_then(number);
             if let Some((number, digits)) = found {
@@ -168,7 +168,11 @@ impl Canonical {
 
     fn show(&mut self, name: &[u8], number: u64) {
         let Frame {
-            base, nonce, words, ..
+            base,
+            nonce,
+            words,
+            link,
+            ..
         } = self.frame;
         match name[0] {
             b'R' => self.revision(number, base),
@@ -180,7 +184,9 @@ impl Canonical {
             }
             // The number of the link, and the count from which those of reports count.
             b'n' | b's' => {}
-            _ => self.write(b'h', words.cast_signed() - number.cast_signed()),
+            b'l' => self.write(b'l', i64::from(link == number)),
+            // All words, or not all.
+            _ => self.write(b'h', i64::from(words == number)),
         }
     }
 

@@ -56,10 +56,7 @@ impl Guards {
             guard,
         };
         let node = Node {
-            deadline: state
-                .guard
-                .deadline()
-                .map(|deadline| from(frame.now, deadline)),
+            deadline: state.guard.deadline().map(|deadline| from(frame, deadline)),
             machine: Rc::new(state),
             frame,
         };

@@ -15,7 +15,7 @@ impl Model {
 
 impl Turn<'_> {
     /// Connects the agent to the guard that lives, or starts one.
-    pub(crate) fn start_guard(&mut self, at: usize) -> Kept {
+    pub(crate) fn start_guard(&mut self, at: usize, words: u8) -> Kept {
         let host = &mut self.world.hosts[at];
         host.link = Link {
             open: true,
@@ -27,7 +27,7 @@ impl Turn<'_> {
         }
         // The note of the guard before tells which commands it was running.
         let start_alive = host.start_runs();
-        host.kill(Job::Start, self.model.start_dies_within);
+        host.kill(Job::Start, self.model.confirmation);
         host.processes[Job::Stop as usize] = None;
         host.processes[Job::LastResort as usize] = None;
         host.guard = Some(GuardProcess {
@@ -35,10 +35,15 @@ impl Turn<'_> {
             term: -TERM_BACK_MAX,
             frozen: None,
         });
-        // It waits for its first word before it does anything else.
-        host.link.unheard = 1;
-        self.greeted = Some(at);
-        self.tell_guard(at, GuardInput::Word(Word::Hello))
+        self.first_words = words;
+        Ok(())
+    }
+
+    /// The guard takes in all words of an instance, or the last of one that is gone.
+    pub(crate) fn receive_words(&mut self, at: usize) -> Kept {
+        let words = self.world.hosts[at].link.words;
+        let gone = words.iter().position(|word| *word == Word::Gone);
+        self.wake_guard(at, gone.map_or(words.len(), |gone| gone + 1))
     }
 
     /// The guard takes in what has become of its commands, some words, and then what is due.
@@ -126,7 +131,7 @@ impl Turn<'_> {
             }
             GuardOutput::Release(job) => self.release(at, job),
             GuardOutput::Kill(job) => {
-                host.kill(job, self.model.start_dies_within);
+                host.kill(job, self.model.confirmation);
                 Ok(())
             }
             GuardOutput::KillCgroup | GuardOutput::EmptyCgroup => {
@@ -143,8 +148,8 @@ impl Turn<'_> {
                         }
                         Service::Unknown | Service::Down | Service::Stopping { .. } => service,
                     };
-                    let unheard = host.link.unheard.saturating_add_signed(uncounted);
-                    host.link.reports.push(Report { unheard, service })?;
+                    let complete = host.link.unheard == 0 && uncounted == 0;
+                    host.link.reports.push(Report { complete, service })?;
                 }
                 Ok(())
             }
@@ -198,27 +203,31 @@ impl Turn<'_> {
         }
         let host = &mut self.world.hosts[at];
         host.up = true;
-        if host.bound == 0 {
-            return Err(format!("{} starts after its V + C*R", NAMES[at]));
+        if host.bound <= self.model.confirmation {
+            return Err(format!("{} starts after its V", NAMES[at]));
         }
         Ok(())
     }
 
     pub(crate) fn spawned(&mut self, at: usize, job: Job) -> Kept {
+        self.spawn(at, job)?;
+        self.wake_guard(at, 0)
+    }
+
+    fn spawn(&mut self, at: usize, job: Job) -> Kept {
         if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
             process.stage = Stage::Waiting;
             process.slow = false;
             process.left = 0;
         }
-        self.tell_guard(at, GuardInput::Spawned(job))?;
-        self.wake_guard(at, 0)
+        self.tell_guard(at, GuardInput::Spawned(job))
     }
 
     pub(crate) fn process_ends(&mut self, at: usize, job: Job, how: End) -> Kept {
         let host = &mut self.world.hosts[at];
-        if job == Job::Stop && how == End::Well {
+        if job == Job::Stop && how == End::Well && !self.model.cgroup {
             // What a start beside it does comes after it.
-            host.up = host.start_works();
+            host.up &= host.start_works();
         }
         let Some(guard) = host.guard else {
             host.processes[job as usize] = None;
@@ -237,8 +246,13 @@ impl Turn<'_> {
         if let Some(guard) = &mut self.world.hosts[at].guard {
             guard.frozen = None;
         }
-        let words = self.world.hosts[at].link.words.len();
-        self.wake_guard(at, words)
+        for job in Job::ALL {
+            let process = self.world.hosts[at].process(job);
+            if process.is_some_and(|process| process.stage == Stage::Spawning && !process.slow) {
+                self.spawn(at, job)?;
+            }
+        }
+        self.receive_words(at)
     }
 
     /// The guard is gone: a command that it has released goes on, until the next guard kills
@@ -284,6 +298,7 @@ impl Host {
         self.up = false;
         if let Some(start) = &mut self.processes[Job::Start as usize] {
             start.slow = false;
+            start.left = 0;
             start.kill(0);
         }
     }

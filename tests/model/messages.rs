@@ -126,8 +126,8 @@ pub(crate) enum Start {
 /// A report of the guard on its way to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Report {
-    /// How many words the agent has said that the guard had not received.
-    pub(crate) unheard: u8,
+    /// Whether the guard had received all that the agent has said until now.
+    pub(crate) complete: bool,
     pub(crate) service: Service,
 }
 
@@ -206,8 +206,8 @@ pub(crate) enum PumpOutput {
         term_ago: Option<u8>,
         deadline: i32,
     },
-    /// Connect to a guard, or start one. The words to it follow.
-    StartGuard,
+    /// Connect to a guard, or start one. So many words to it follow.
+    StartGuard(u8),
     Tell(Word),
     KillGuard,
     KillCgroup,

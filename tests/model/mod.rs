@@ -1,4 +1,73 @@
-//! A small model.
+//! A small model that is looked through as a whole: the shipped pump, the shipped guard and its
+//! stop procedure on one to three hosts, a store and an operator's commands, in discrete time.
+//!
+//! Time has no end: what is counted from now and from the key's revision comes back to
+//! where it was, so a search that ends has seen every history with so many misfortunes,
+//! however long. Whatever may happen at an instant happens in every order, but for a
+//! waiting agent's own affairs, which come to the same before and after all others.
+//! That two states of a pump are the same is checked by trying, for some of them.
+//!
+//! Three kinds of misfortunes, each of them counted:
+//!
+//! * faults: a request takes its time (its answer may be lost, or come at any instant up to its
+//!   deadline; a write may be stored before, or after it was given up on, or never); the store
+//!   is out of reach (the request before performed or not); words to the guard take their time;
+//!   an agent is killed, or stopped with SIGSTOP; a guard is killed, or stopped;
+//! * hangs: a command takes its time to be spawned; a start takes its time to end, and to die
+//!   when it is killed; a stop takes its time, fails, or hangs until it is killed;
+//! * signals: an agent is told to end, or to execute its program anew.
+//!
+//! An agent that has gone may begin again at any time, and finds the guard that lives.
+//!
+//! # Agent and guard
+//!
+//! Words wait until the guard receives all of them, at the same instant but after anything else
+//! that happens then; so an agent can be stopped, or killed, between what it says and what is
+//! heard. As a fault they wait for up to T, and are received one at a time or all at once. A
+//! guard that was just started knows its first words. A guard that is stopped receives what
+//! was said, what became of its commands and the end of its agent when it goes on, in the order
+//! of its main loop; its commands run on. Reports arrive as soon as they are made; those to an
+//! agent that is stopped arrive when it goes on, before or after its own deadlines. They carry
+//! how many words the guard had received.
+//!
+//! The commands of a guard that was killed run on until the next guard kills them; that one
+//! knows from the note whether the service may be up, and whether a start has not ended.
+//!
+//! # What must hold
+//!
+//! No service starts beside another, nor after the V of its lock; a service is down by V + C·R
+//! of the last stored write of its host; terms grow from holder to holder; a lock is given back
+//! when the service is down; one instance of each command; every next deadline, of pump and of
+//! guard, lies ahead; and one state in a few, followed without misfortunes, comes to an active
+//! service in time.
+//!
+//! # What is simpler than life
+//!
+//! All clocks run alike (no drift); nobody wakes late unless stopped; a guard is started at
+//! once; the last resort works at once; there is no health check, no hint, no watchdog device,
+//! no other agent of the same token, no rollback, no 0.2.0, and the key has a record from the
+//! beginning. A start that was killed does nothing more, unless it takes its time. Agents and
+//! guards are stopped, and agents cut off, for T + C·R + R at most.
+//!
+//! Of agent and guard one runs and knows when the service must be down: a fault that takes the
+//! last one away does not happen while the service is up. Without a control group a guard is
+//! not stopped while its agent has the service stopped: it has to be missed for R, and C·R is
+//! no longer than that. With one, a stop that succeeds leaves something behind, which only
+//! the control group ends.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | [`automaton`] | the shipped code as automata that are found as they are walked |
+//! | [`pump`], [`guard`] | the two automata: inputs and outputs in small numbers |
+//! | [`canon`] | when two states of an automaton are the same |
+//! | [`messages`] | what passes between the world and the automata |
+//! | [`world`] | hosts, key, what is on its way |
+//! | [`transition`] | what can happen, and when it must |
+//! | [`turn`], [`guarding`] | what comes of it, and what must never be |
+//! | [`calm`] | what becomes of a world once misfortunes have ceased |
+//! | [`quick`] | hashes that cost little |
+//! | [`search`] | every world there is, breadth first |
+
 mod automaton;
 mod calm;
 mod canon;
@@ -31,6 +100,7 @@ pub(crate) struct Scope {
     pub(crate) agents: usize,
     pub(crate) failures: u32,
     pub(crate) confirmations: u32,
+    /// What goes wrong in one history.
     pub(crate) budget: Budget,
     /// What is not due on time happens at a deadline, or at a multiple of this part
     /// of R.
@@ -39,6 +109,7 @@ pub(crate) struct Scope {
     pub(crate) instances: u8,
     /// Whether start has a control group.
     pub(crate) cgroup: bool,
+    /// Whether agents begin at any time, instead of all at once.
     pub(crate) late: bool,
     /// The search ends after so many states.
     pub(crate) states_max: usize,
@@ -48,7 +119,8 @@ impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "agents={} f={} c={} faults={} hangs={} signals={} steps={} instances={} cgroup={}",
+            "agents={} f={} c={} faults={} hangs={} signals={} steps={} instances={} \
+             cgroup={} late={}",
             self.agents,
             self.failures,
             self.confirmations,
@@ -57,7 +129,8 @@ impl fmt::Display for Scope {
             self.budget.signals,
             self.steps,
             self.instances,
-            u8::from(self.cgroup)
+            u8::from(self.cgroup),
+            u8::from(self.late)
         )
     }
 }
@@ -72,6 +145,8 @@ pub(crate) struct Model {
     pub(crate) late: bool,
     /// T + C·R.
     pub(crate) held: i32,
+    /// C·R.
+    pub(crate) confirmation: i32,
     /// The step of time.
     pub(crate) grid: i32,
     /// How long an agent or a guard is stopped, or an agent cut off, at most: long enough
@@ -79,8 +154,6 @@ pub(crate) struct Model {
     pub(crate) longest: i32,
     /// How long words and reports are on their way at most: T.
     pub(crate) lag: i32,
-    /// How long a start that takes its time may live on when it was killed.
-    pub(crate) start_dies_within: i32,
     /// How long after the last fault the service runs somewhere, at the latest.
     pub(crate) calm_within: i32,
 }
@@ -103,7 +176,9 @@ impl Model {
             grid: micros(R / scope.steps),
             longest: held + r,
             lag: micros(timing.lock_time()),
-            start_dies_within: micros(timing.confirmation()),
+            confirmation: micros(timing.confirmation()),
+            // A key that was written just now is read within R, watched for T, confirmed for
+            // C·R. The rest is for pauses.
             calm_within: held + 2 * r,
         }
     }

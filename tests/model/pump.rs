@@ -61,19 +61,21 @@ impl Pumps {
             base: high_water.filter(|high| *high > 0).unwrap_or(frame.base),
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
             words: canon::first_number(&text, "said: ").unwrap_or(0),
+            link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };
         let node = Node {
-            deadline: pump.deadline().map(|deadline| from(frame.now, deadline.at)),
+            deadline: pump.deadline().map(|deadline| from(frame, deadline.at)),
             machine: Rc::new((pump, instance)),
             frame,
         };
         let (number, merged) = self.keep(node, &text);
         if let Some(merged) = merged
-            && canon(&text, frame).is_multiple_of(COMPARED)
+            && self.merged.is_multiple_of(COMPARED)
         {
             let before = self.get(number);
-            assert_eq!(future(before), future(&merged), "taken for the same");
+            let same = future(before) == future(&merged);
+            assert!(same, "taken for the same:\n{:?}\n{text}", before.machine.0);
         }
         (number, frame)
     }
@@ -107,10 +109,7 @@ impl Pumps {
     }
 
     fn event(&self, node: &Node<(Pump, Instance)>, input: PumpInput) -> Event {
-        let link = || {
-            let text = format!("{:?}", node.machine.0);
-            canon::first_number(&text, "number: ").unwrap_or(0)
-        };
+        let link = node.frame.link;
         let key_state = |at, record| self.key_state(node, at, record);
         match input {
             PumpInput::Wait(_) | PumpInput::Tick => Event::Tick,
@@ -135,11 +134,9 @@ impl Pumps {
             PumpInput::Moved(at) => Event::Written(Written::Moved(Some(revision(node.frame, at)))),
             PumpInput::Unknown => Event::Written(Written::Unknown("no answer".to_owned())),
             PumpInput::Report(told) => {
-                Event::Guard(link(), GuardEvent::Report(report(node.frame, told)))
+                Event::Guard(link, GuardEvent::Report(report(node.frame, told)))
             }
-            PumpInput::GuardLost => {
-                Event::Guard(link(), GuardEvent::Lost("it has ended".to_owned()))
-            }
+            PumpInput::GuardLost => Event::Guard(link, GuardEvent::Lost("it has ended".to_owned())),
             PumpInput::Upgrade => Event::Upgrade,
             PumpInput::Shutdown => Event::Shutdown("SIGTERM"),
         }
@@ -196,7 +193,7 @@ const BOOT: &str = "boot";
 pub(crate) const EPOCH: &str = "e";
 
 /// One state in so many that is taken for one found before is compared with it.
-const COMPARED: u128 = 64;
+const COMPARED: u64 = 64;
 
 /// Returns what a pump does at some later instants, and what it is then.
 fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
@@ -214,6 +211,7 @@ fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
         let after = Frame {
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
             words: canon::first_number(&text, "said: ").unwrap_or(0),
+            link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };
         told.push((canon(&text, after), outputs(&effects, frame)));
@@ -241,7 +239,7 @@ fn report(frame: Frame, told: Report) -> GuardReport {
         Service::Stopping { overdue } => ServiceReport::Stopping { overdue },
     };
     GuardReport {
-        heard: frame.words - u64::from(told.unheard),
+        heard: frame.words - u64::from(!told.complete),
         service,
         unfit: None,
     }
@@ -274,8 +272,8 @@ pub(crate) fn grant(frame: Frame, grant: &CoreGrant) -> Grant {
             .context
             .term
             .map_or(OLD_TERM, |term| place(term, frame.base, TERM_BACK_MAX)),
-        valid_until: from(frame.now, grant.valid_until),
-        dead_by: from(frame.now, grant.dead_by),
+        valid_until: from(frame, grant.valid_until),
+        dead_by: from(frame, grant.dead_by),
     }
 }
 
@@ -295,10 +293,10 @@ fn outputs(effects: &[Effect], frame: Frame) -> Vec<PumpOutput> {
 }
 
 fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
-    let Frame { now, base, .. } = frame;
+    let base = frame.base;
     out.push(match effect {
         Effect::Read { deadline } => PumpOutput::Read {
-            deadline: from(now, *deadline),
+            deadline: from(frame, *deadline),
         },
         Effect::Write {
             expected,
@@ -317,11 +315,12 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
                 expected: place(*expected, base, BACK_MAX),
                 kind: RecordKind::of(lease.standing),
                 term_ago,
-                deadline: from(now, *deadline),
+                deadline: from(frame, *deadline),
             }
         }
         Effect::StartGuard(_, words) => {
-            out.push(PumpOutput::StartGuard);
+            let count = u8::try_from(words.len()).expect("a few words");
+            out.push(PumpOutput::StartGuard(count));
             out.extend(words.iter().map(|said| PumpOutput::Tell(word(said, frame))));
             return;
         }
@@ -345,7 +344,7 @@ fn word(word: &ToGuard, frame: Frame) -> Word {
         ToGuard::Grant(told) => Word::Grant(grant(frame, told)),
         ToGuard::AssertStart => Word::AssertStart,
         ToGuard::Stop(order) => Word::Stop {
-            dead_by: from(frame.now, order.dead_by),
+            dead_by: from(frame, order.dead_by),
             lock_at_stake: order.stake == Stake::Lock,
         },
     }

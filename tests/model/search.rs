@@ -6,12 +6,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::calm::calm_down;
-use super::canon::fold;
 use super::messages::NAMES;
-use super::quick::Quick;
+use super::quick::{Quick, fold};
 use super::transition::{Choices, Transition};
 use super::turn::Turn;
-use super::world::{HOSTS, Host, Shared, World};
+use super::world::{Budget, HOSTS, Host, Shared, World};
 use super::{Model, Scope};
 
 /// One world in so many is followed until it is calm.
@@ -32,7 +31,7 @@ struct Packed {
 struct Origin {
     from: u32,
     /// The place of the transition among all that could happen.
-    act: u16,
+    place: u16,
 }
 
 /// What a search found.
@@ -99,10 +98,11 @@ impl Search {
 
     /// Looks at every world, until one is broken or there are too many.
     pub(crate) fn run(mut self) -> SearchResult {
-        for (at, world) in (0..).zip(self.begins.clone()) {
-            let act = at;
+        let none = World::new(Budget::default(), 0, None);
+        for (place, world) in (0..).zip(self.begins.clone()) {
+            let packed = self.pack(&world, &none, [0; HOSTS]);
             let from = u32::MAX;
-            self.add(&world, Origin { from, act });
+            self.add(packed, Origin { from, place });
         }
         let mut level_ends = self.origins.len();
         while let Some((packed, number)) = self.waiting.pop_front() {
@@ -117,9 +117,8 @@ impl Search {
                     self.found.depth
                 );
             }
-            let world = self.unpack(&packed);
-            if let Err((act, why)) = self.expand(&world, number) {
-                self.found.broken = Some((why, self.path(number, act)));
+            if let Err((last, why)) = self.expand(packed, number) {
+                self.found.broken = Some((why, self.path(number, last)));
                 break;
             }
             if self.origins.len() >= self.scope.states_max {
@@ -133,7 +132,8 @@ impl Search {
         self.found
     }
 
-    fn expand(&mut self, world: &World, number: u32) -> Result<(), (Option<Transition>, String)> {
+    fn expand(&mut self, packed: Packed, number: u32) -> Result<(), (Option<Transition>, String)> {
+        let world = &self.unpack(&packed);
         if number.is_multiple_of(CALM_SHARE) {
             let passed = calm_down(&mut self.model, world).map_err(|why| (None, why))?;
             if let Some(passed) = passed {
@@ -143,19 +143,19 @@ impl Search {
             }
         }
         let choices = Choices::of(&self.model, world);
-        for (place, act) in (0..).zip(choices.due.iter().chain(&choices.free)) {
+        for (place, next) in (0..).zip(choices.due.iter().chain(&choices.free)) {
             let mut turn = Turn::of(&mut self.model, *world);
-            turn.perform(*act).map_err(|why| (Some(*act), why))?;
+            turn.perform(*next).map_err(|why| (Some(*next), why))?;
             let after = turn.world;
             self.found.transitions += 1;
-            let act = place;
-            self.add(&after, Origin { from: number, act });
+            let from = number;
+            let after = self.pack(&after, world, packed.hosts);
+            self.add(after, Origin { from, place });
         }
         Ok(())
     }
 
-    fn add(&mut self, world: &World, origin: Origin) {
-        let packed = self.pack(world);
+    fn add(&mut self, packed: Packed, origin: Origin) {
         if self.seen.insert(fold(&packed)) {
             let number = u32::try_from(self.origins.len()).expect("fewer than 4e9 worlds");
             self.origins.push(origin);
@@ -163,9 +163,13 @@ impl Search {
         }
     }
 
-    fn pack(&mut self, world: &World) -> Packed {
-        let mut hosts = [0; HOSTS];
-        for (place, host) in hosts.iter_mut().zip(&world.hosts[..self.scope.agents]) {
+    /// Packs a world. `hosts` are the numbers of those of the world before it, most of which
+    /// are the same.
+    fn pack(&mut self, world: &World, before: &World, mut hosts: [u32; HOSTS]) -> Packed {
+        for ((place, host), before) in hosts.iter_mut().zip(&world.hosts).zip(&before.hosts) {
+            if host == before {
+                continue;
+            }
             let next = u32::try_from(self.hosts.len()).expect("fewer than 4e9 hosts");
             *place = *self.numbers.entry(*host).or_insert(next);
             if *place == next {
@@ -183,14 +187,14 @@ impl Search {
         }
     }
 
-    /// Tells the way to a world, and the act that came after it, as a list of what
+    /// Tells the way to a world, and the transition that came after it, as a list of what
     /// happened with the time of each and what became of the agents.
     fn path(&mut self, number: u32, last: Option<Transition>) -> String {
         let mut places = Vec::new();
         let mut at = number;
         while self.origins[at as usize].from != u32::MAX {
-            let Origin { from, act } = self.origins[at as usize];
-            places.push(act);
+            let Origin { from, place } = self.origins[at as usize];
+            places.push(place);
             at = from;
         }
         let mut world = self.begins[at as usize];
@@ -201,23 +205,23 @@ impl Search {
         };
         for place in places.into_iter().rev() {
             let choices = Choices::of(&self.model, &world);
-            let act = choices.due.iter().chain(&choices.free).nth(place.into());
-            let act = *act.expect("what could happen once can happen again");
+            let next = choices.due.iter().chain(&choices.free).nth(place.into());
+            let next = *next.expect("what could happen once can happen again");
             let mut turn = Turn::of(&mut self.model, world);
-            turn.perform(act).expect("this much was kept");
+            turn.perform(next).expect("this much was kept");
             world = turn.world;
-            if let Transition::Pass(by) = act {
+            if let Transition::Pass(by) = next {
                 now += by;
             } else {
-                let what = act.to_string();
+                let what = next.to_string();
                 let _ = writeln!(text, "{} {what:<60} {}", ms(now), self.show(&world));
             }
         }
         match last {
-            Some(act) => {
-                let _ = writeln!(text, "{} {act}", ms(now));
+            Some(next) => {
+                let _ = writeln!(text, "{} {next}", ms(now));
             }
-            None => text.push_str("and from here on without faults\n"),
+            None => text.push_str("and from here on nothing goes wrong\n"),
         }
         text
     }

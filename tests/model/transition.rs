@@ -41,7 +41,7 @@ pub(crate) enum Transition {
     ThawGuard { host: usize },
     /// A fault: a request takes its time.
     Delay { host: usize },
-    /// A fault: words and reports take their time.
+    /// A fault: words take their time.
     Lag { host: usize },
     /// A fault: the store is out of reach.
     Close { host: usize, performed: bool },
@@ -124,7 +124,7 @@ impl fmt::Display for Transition {
             Transition::Hang { job, .. } => {
                 return write!(f, "FAULT: {} takes its time", job.command().name());
             }
-            Transition::Lag { .. } => "FAULT: words and reports take their time",
+            Transition::Lag { .. } => "FAULT: the words take their time",
             Transition::Close {
                 performed: true, ..
             } => "FAULT: the store is cut off, having performed",
@@ -341,10 +341,16 @@ impl Choices {
 
     /// One of agent and guard runs and knows when the service must be down, or it is down.
     fn faults_of_guard(&mut self, model: &Model, host: &Host, at: usize) {
+        if !host.is_guarded() {
+            return;
+        }
         let state = host.pump.map(|pump| model.pumps.state(pump));
-        let knows = !matches!(state, None | Some("looking" | "standby"));
-        if host.is_guarded() && (host.frozen.is_none() && knows || !host.up) {
+        if !host.up || host.frozen.is_none() && knows(model, host) {
             self.free.push(Transition::KillGuard { host: at });
+        }
+        // Without a control group an agent that stops the service has no time to notice.
+        let noticed = host.frozen.is_none() && state == Some("active");
+        if !host.up || noticed || model.cgroup && knows(model, host) && host.frozen.is_none() {
             self.free.push(Transition::FreezeGuard { host: at });
         }
     }
@@ -353,9 +359,8 @@ impl Choices {
         if host.pump.is_none() {
             return;
         }
-        let in_charge = |state| model.guards.is_in_charge(state);
         let guard = host.guard.filter(|guard| guard.frozen.is_none());
-        let may_go = !host.up || guard.is_some_and(|guard| in_charge(guard.state));
+        let may_go = !host.up || guard.is_some_and(|guard| model.guards.is_in_charge(guard.state));
         if may_go {
             self.free.push(Transition::Kill { host: at });
         }
@@ -383,6 +388,12 @@ impl Choices {
             }
         }
     }
+}
+
+/// Whether an agent knows when its service must be down.
+fn knows(model: &Model, host: &Host) -> bool {
+    let state = host.pump.map(|pump| model.pumps.state(pump));
+    !matches!(state, None | Some("looking" | "standby"))
 }
 
 /// Whether nothing that can happen to a host now touches the key or a service: its

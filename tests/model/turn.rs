@@ -13,8 +13,8 @@ use super::world::{Answer, HOSTS, Link, Request, Stage, World, Write};
 pub(crate) struct Turn<'a> {
     pub(crate) model: &'a mut Model,
     pub(crate) world: World,
-    /// The host of a guard that has received its first word already.
-    pub(crate) greeted: Option<usize>,
+    /// Words that a guard which was just started knows when it begins.
+    pub(crate) first_words: u8,
 }
 
 /// What was broken, in words.
@@ -25,15 +25,15 @@ impl<'a> Turn<'a> {
         Turn {
             model,
             world,
-            greeted: None,
+            first_words: 0,
         }
     }
 
     /// Lets something happen.
     pub(crate) fn perform(&mut self, transition: Transition) -> Kept {
-        let kept = self.world.hosts.map(|host| !all_arrived(&host.link));
+        let waiting = self.world.hosts.map(|host| !all_arrived(&host.link));
         self.happen(transition)?;
-        self.deliver_kept(kept)?;
+        self.deliver_new_reports(waiting)?;
         for host in &mut self.world.hosts {
             // Nothing is left of a lock that has no service and no holder.
             let state = host.pump.map(|pump| self.model.pumps.state(pump));
@@ -56,10 +56,8 @@ impl<'a> Turn<'a> {
             Transition::Begin { host } => self.begin(host),
             Transition::Tick { host } => self.tell_pump(host, PumpInput::Tick),
             Transition::GuardTick { host } => self.wake_guard(host, 0),
-            Transition::Words { host, all } => {
-                let words = self.world.hosts[host].link.words.len();
-                self.wake_guard(host, if all { words } else { 1 })
-            }
+            Transition::Words { host, all: true } => self.receive_words(host),
+            Transition::Words { host, .. } => self.wake_guard(host, 1),
             Transition::Reports { host } => self.deliver_reports(host),
             Transition::Perform { host, answered } => {
                 self.perform_request(host);
@@ -244,7 +242,7 @@ impl<'a> Turn<'a> {
                 };
                 self.ask(at, Some(write), deadline)
             }
-            PumpOutput::StartGuard => self.start_guard(at),
+            PumpOutput::StartGuard(words) => self.start_guard(at, words),
             PumpOutput::Tell(word) => self.say(at, word, behind),
             PumpOutput::KillGuard => {
                 self.guard_dies(at);
@@ -268,12 +266,9 @@ impl<'a> Turn<'a> {
 
     /// The agent says a word.
     fn say(&mut self, at: usize, word: Word, behind: i16) -> Kept {
-        if word == Word::Hello && self.greeted.take() == Some(at) {
-            return Ok(());
-        }
         let host = &mut self.world.hosts[at];
         for report in host.link.reports.iter_mut() {
-            report.unheard += 1;
+            report.complete = false;
         }
         if host.guard.is_none() {
             return Ok(());
@@ -286,14 +281,20 @@ impl<'a> Turn<'a> {
             Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
         };
         host.link.unheard += 1;
-        host.link.words.push(word)
+        host.link.words.push(word)?;
+        if self.first_words > 0 {
+            self.first_words -= 1;
+            if self.first_words == 0 {
+                return self.receive_words(at);
+            }
+        }
+        Ok(())
     }
 
-    /// Reports arrive at once unless something keeps them, or did before.
-    fn deliver_kept(&mut self, kept: [bool; HOSTS]) -> Kept {
-        for (at, kept) in kept.into_iter().enumerate().take(self.model.agents) {
-            let host = &self.world.hosts[at];
-            if !kept && host.frozen.is_none() {
+    /// Reports arrive at once, unless the agent is stopped or older ones were `waiting`.
+    fn deliver_new_reports(&mut self, waiting: [bool; HOSTS]) -> Kept {
+        for (at, waiting) in waiting.into_iter().enumerate() {
+            if !waiting && self.world.hosts[at].frozen.is_none() {
                 self.deliver_reports(at)?;
             }
         }

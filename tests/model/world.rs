@@ -2,6 +2,8 @@
 //! what is on its way. A value without pointers, all of it counted from now, so
 //! that two worlds that go on alike are equal.
 
+use std::hash::{Hash, Hasher};
+
 use super::messages::{
     BACK_MAX, End, Grant, Instance, Job, RecordKind, Report, Service, StoredRecord, TERM_BACK_MAX,
     Word,
@@ -100,12 +102,20 @@ pub(crate) struct GuardProcess {
 }
 
 /// Messages that wait in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue<M, const N: usize>([Option<M>; N]);
 
 impl<M: Copy, const N: usize> Default for Queue<M, N> {
     fn default() -> Queue<M, N> {
         Queue([None; N])
+    }
+}
+
+impl<M: Copy + Hash, const N: usize> Hash for Queue<M, N> {
+    /// Empty places cost nothing.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let count = self.iter().map(|message| message.hash(hasher)).count();
+        count.hash(hasher);
     }
 }
 
