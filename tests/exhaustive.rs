@@ -49,7 +49,7 @@ const fn budget(faults: u8, hangs: u8, signals: u8) -> Budget {
 }
 
 /// What is looked through when there is time.
-const DEEP: [Scope; 9] = [
+const DEEP: [Scope; 11] = [
     Scope {
         agents: 3,
         ..TWO_AGENTS
@@ -77,6 +77,15 @@ const DEEP: [Scope; 9] = [
     },
     Scope {
         budget: budget(1, 1, 0),
+        ..ONE_AGENT
+    },
+    Scope {
+        budget: budget(0, 2, 1),
+        ..ONE_AGENT
+    },
+    Scope {
+        budget: budget(1, 1, 1),
+        instances: 1,
         ..ONE_AGENT
     },
     Scope {
@@ -122,17 +131,28 @@ fn look_through(scope: Scope, states: usize) {
 
 #[test]
 fn no_history_of_two_agents_with_one_fault_breaks_the_promise() {
-    look_through(TWO_AGENTS, 200_000);
+    look_through(TWO_AGENTS, 300_000);
 }
 
 #[test]
-fn no_history_of_slow_commands_and_a_signal_breaks_the_promise() {
-    let budget = budget(0, 2, 1);
+fn no_history_of_a_slow_command_and_a_signal_breaks_the_promise() {
+    let budget = budget(0, 1, 1);
     let scope = Scope {
         budget,
         ..ONE_AGENT
     };
-    look_through(scope, 150_000);
+    look_through(scope, 15_000);
+}
+
+#[test]
+fn no_history_of_a_fault_and_a_slow_command_breaks_the_promise() {
+    let budget = budget(1, 1, 0);
+    let scope = Scope {
+        budget,
+        instances: 1,
+        ..ONE_AGENT
+    };
+    look_through(scope, 250_000);
 }
 
 #[test]
@@ -143,7 +163,7 @@ fn no_history_of_a_fault_and_a_signal_breaks_the_promise() {
         cgroup: true,
         ..ONE_AGENT
     };
-    look_through(scope, 70_000);
+    look_through(scope, 90_000);
 }
 
 #[test]

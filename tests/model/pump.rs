@@ -193,7 +193,7 @@ const BOOT: &str = "boot";
 pub(crate) const EPOCH: &str = "e";
 
 /// One state in so many that is taken for one found before is compared with it.
-const COMPARED: u64 = 64;
+const COMPARED: u64 = 256;
 
 /// Returns what a pump does at some later instants, and what it is then.
 fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {

@@ -55,7 +55,8 @@ pub(crate) struct Search {
     model: Model,
     scope: Scope,
     hosts: Vec<Host>,
-    numbers: HashMap<Host, u32, Quick>,
+    /// The numbers of hosts by their 128 bits.
+    numbers: HashMap<u128, u32, Quick>,
     seen: HashSet<u128, Quick>,
     origins: Vec<Origin>,
     waiting: VecDeque<(Packed, u32)>,
@@ -171,7 +172,7 @@ impl Search {
                 continue;
             }
             let next = u32::try_from(self.hosts.len()).expect("fewer than 4e9 hosts");
-            *place = *self.numbers.entry(*host).or_insert(next);
+            *place = *self.numbers.entry(fold(host)).or_insert(next);
             if *place == next {
                 self.hosts.push(*host);
             }

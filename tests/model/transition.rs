@@ -178,7 +178,7 @@ impl Choices {
         let mut choices = Choices::default();
         let host = &world.hosts[at];
         choices.agent(model, host, at);
-        choices.store(host, at);
+        choices.store(model, host, at);
         choices.guard(model, host, at);
         choices.link(host, at);
         for job in Job::ALL {
@@ -224,20 +224,27 @@ impl Choices {
         }
     }
 
-    fn store(&mut self, host: &Host, at: usize) {
-        let (Some(request), None) = (host.request, host.frozen) else {
-            return;
-        };
-        let answered = !request.slow;
-        if answered {
-            self.due.push(Transition::Perform { host: at, answered });
-            return;
-        }
-        self.free.push(if request.answer.is_some() {
+    fn store(&mut self, model: &Model, host: &Host, at: usize) {
+        let Some(request) = host.request else { return };
+        let (slow, done) = (request.slow, request.answer.is_some());
+        let answered = !slow && host.frozen.is_none();
+        let next = if done {
             Transition::Answer { host: at }
         } else {
             Transition::Perform { host: at, answered }
-        });
+        };
+        if let Some(left) = host.frozen {
+            // What was sent is performed, and the answer waits.
+            if !done && (slow || left == model.longest) {
+                self.free.push(next);
+            }
+            return;
+        }
+        if slow {
+            self.free.push(next);
+        } else {
+            self.due.push(next);
+        }
         if request.deadline == 0 {
             self.due.push(Transition::GiveUp { host: at });
         }
