@@ -184,16 +184,19 @@ impl World<'_> {
         agent.state_since = self.now;
         if new == "active" {
             agent.view.asserted_at = None;
-            agent.view.adopted = agent.view.is_of_another(agent.me);
+            agent.view.adopted = agent.writing.adopts;
             agent.writing.failures = 0;
         }
         self.show(site, new);
         match (old, new) {
-            ("taking", "confirming") => self.count(Sometimes::Takeover),
+            ("taking", "confirming") => {
+                self.count(Sometimes::Takeover);
+                self.step(Step::Confirming, site);
+            }
             ("confirming", "active") => self.count(Sometimes::Confirmed),
             ("taking", "active") => self.count(Sometimes::TakenFree),
             (_, "stopping") => {
-                self.step(Step::Stopping);
+                self.step(Step::Stopping, site);
                 self.judge_stopping(id, old, event, loss);
             }
             _ => {}
@@ -215,7 +218,7 @@ impl World<'_> {
                 deadline,
             } => {
                 self.on_write(id, &record);
-                self.step(Step::Write);
+                self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
                 let ask = Ask::Write {
                     expected,
@@ -307,7 +310,7 @@ impl World<'_> {
                 if self.agents[id].state != "standby" {
                     self.shown(id, *revision);
                 }
-                self.step(Step::Stored);
+                self.step(Step::Stored, self.agents[id].site);
                 self.acknowledged(id, *revision);
             }
             Event::Shutdown(_) => {
@@ -338,7 +341,9 @@ impl World<'_> {
         }
         match event {
             GuardEvent::Report(report) => {
-                view.report = Some(report.clone());
+                if view.report.replace(report.clone()).is_none() {
+                    view.met_at = now;
+                }
                 if report.heard == view.said {
                     view.unguarded_since = None;
                 }
@@ -360,19 +365,21 @@ impl World<'_> {
         }
         view.said += words.len() as u64;
         view.unguarded_since.get_or_insert(now);
-        let clock = self.clock(self.agents[id].site);
+        let site = self.agents[id].site;
+        let clock = self.clock(site);
         for word in words {
             match word {
-                ToGuard::Grant(_) => self.step(Step::Granted),
+                ToGuard::Grant(_) => self.step(Step::Granted, site),
                 ToGuard::Stop(order) => {
-                    let adoptable = order.stake == Stake::Assurance && self.could_be_adopted(id);
-                    if adoptable {
-                        let site = self.agents[id].site;
+                    let agent = &self.agents[id];
+                    let met = agent.view.met_at <= agent.state_since;
+                    let sure = order.stake == Stake::Assurance;
+                    if met && sure && self.could_be_adopted(id) {
                         let text = format!("{site} stops a service that it could adopt");
                         self.fail("needless", text);
                     }
                     self.agents[id].view.dead_by = Some(order.dead_by);
-                    self.step(Step::Ordered);
+                    self.step(Step::Ordered, site);
                 }
                 ToGuard::AssertStart => {
                     self.agents[id].view.asserted_at.get_or_insert(clock);

@@ -4,8 +4,7 @@
 use std::collections::VecDeque;
 
 use putex::core::event::{Event, GuardEvent};
-use putex::core::protocol::{GuardReport, ServiceReport, ToGuard};
-use putex::core::record::Incarnation;
+use putex::core::protocol::{GuardReport, ToGuard};
 use putex::core::time::Instant;
 
 use super::agent::AgentEvent;
@@ -30,6 +29,8 @@ pub struct GuardView {
     pub number: u64,
     pub said: u64,
     pub report: Option<GuardReport>,
+    /// When the guard reported first.
+    pub met_at: True,
     /// Since when there is no report that answers all words.
     pub unguarded_since: Option<True>,
     /// When the service has to be down by the last order.
@@ -38,14 +39,6 @@ pub struct GuardView {
     pub asserted_at: Option<Instant>,
     /// It went on with the service of the instance before.
     pub adopted: bool,
-}
-
-impl GuardView {
-    /// Whether the service runs under the grant of another instance.
-    pub fn is_of_another(&self, me: Incarnation) -> bool {
-        let service = self.report.as_ref().map(|report| &report.service);
-        matches!(service, Some(ServiceReport::Up(grant, _)) if grant.holder != me)
-    }
 }
 
 /// A socket between an agent and a guard.

@@ -118,7 +118,7 @@ impl World<'_> {
             debug_assert!(!killed);
         }
         guard.inputs.push_back(GuardInput::Spawned(command));
-        self.step(Step::Spawned);
+        self.step(Step::Spawned, site);
     }
 
     /// Lets a command begin.
@@ -135,6 +135,12 @@ impl World<'_> {
         self.alone(process);
         self.note(Some(site), || format!("{} begins", command.name()));
         self.begin_process(process, task.until);
+    }
+
+    /// Whether a stop runs that was told a later deadline.
+    pub fn cuts_short(&self, id: usize, dead_by: Instant) -> bool {
+        let stop = self.guards[id].tasks[Command::Stop as usize].as_ref();
+        stop.is_some_and(|task| task.until > dead_by)
     }
 
     /// Whether the start of a guard runs.
@@ -160,6 +166,10 @@ impl World<'_> {
     }
 
     pub fn kill_command(&mut self, id: usize, command: Command) {
+        if command == Command::LastResort {
+            // It hung, or its host slept.
+            self.stop_fails(self.guards[id].site, command);
+        }
         let inherited = self.guards[id].inherited;
         match &mut self.guards[id].tasks[command as usize] {
             Some(task) => {

@@ -7,11 +7,14 @@
 //!   up after a stop or a last resort, and there is no control group.
 //! * `stop_failed`, until the service is down: stop failed, hung or could not be spawned, and
 //!   neither control group, last resort nor device ends the service.
+//! * `stuck`, until the service is down: a start that was late to die brought the service up
+//!   after all that had been done, so that only stop is left.
 //! * `unaided`, until the service is down: the last resort failed too.
 //! * `unknown`, until the service is down: guard and agent died: nobody knows that the service
 //!   had a lock, so no last resort is run.
 //! * `until`, until a stop has had its time: no guard was there when the lock ran out, a killed
-//!   start was late to die, or an agent that was paused told of a loss too late.
+//!   start was late to die, an agent told of a loss late, or so early that a stop that runs is
+//!   killed before the deadline that it was told.
 //! * away, until a guard is there: no guard is there although the lock has run out, the agent
 //!   cannot kill the control group.
 
@@ -28,6 +31,7 @@ pub struct Excuse {
     pub stop_failed: bool,
     pub unaided: bool,
     pub unknown: bool,
+    pub stuck: bool,
     pub until: True,
 }
 
@@ -63,7 +67,7 @@ impl World<'_> {
         let setup = &self.sc.sites[site];
         let resort = setup.resort && !excuse.unaided && !excuse.unknown;
         let aided = setup.cages || resort || self.device_helps(site);
-        excuse.stop_failed && !aided
+        excuse.stop_failed && (!aided || excuse.stuck)
     }
 
     /// Whether a device resets the host, and was not kicked by the kernel. In a sleep of the

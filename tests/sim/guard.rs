@@ -134,7 +134,7 @@ impl World<'_> {
     pub fn turn_guard(&mut self, id: usize, event: GuardEvent) {
         match event {
             GuardEvent::Begin => {
-                self.step(Step::Guarded);
+                self.step(Step::Guarded, self.guards[id].site);
                 return self.try_guard_lock(id);
             }
             GuardEvent::Locked if self.guards[id].core.is_none() => {
@@ -262,10 +262,12 @@ impl World<'_> {
         if !knew && order.stake == Stake::Assurance {
             self.told_by_nobody(id);
         }
-        if std::mem::take(&mut self.sites[site].losing) {
+        if let Some(since) = self.sites[site].losing.take() {
             self.sites[site].lost_at = Some(self.now);
-            if order.dead_by <= self.clock(site) && self.may_run(site) {
-                // The agent was too late to say so: stop has its time all the same.
+            let late = self.now > since + 4 * self.sc.late + MS;
+            if (late || self.cuts_short(id, order.dead_by)) && self.may_run(site) {
+                // The agent was late to say so, or a stop is killed before the deadline
+                // that it was told: the next one has its time all the same.
                 let until = self.now + self.stop_turn(site);
                 let excuse = &mut self.sites[site].excuse;
                 excuse.until = excuse.until.max(until);
@@ -397,7 +399,7 @@ impl World<'_> {
             };
             format!("guard {id} reports {up:?}")
         });
-        self.step(Step::Reported);
+        self.step(Step::Reported, site);
         if let Some(line) = self.guards[id].line {
             self.write_to_agent(line, Some(report));
         }

@@ -66,8 +66,8 @@ impl World<'_> {
 
     /// One instance of an identity runs on a host; another waits for T.
     pub fn begin_agent(&mut self, id: usize) {
-        self.step(Step::Booted);
         let site = self.agents[id].site;
+        self.step(Step::Booted, site);
         let t = self.sc.sites[site].timing.lock_time();
         let until = self.clock(site).after(t);
         self.agents[id].lock_until = self.host(site).clock.when(until);
@@ -132,7 +132,7 @@ impl World<'_> {
         let site = agent.site;
         self.hang_up(id);
         if self.sites[site].agent == Some(id) {
-            self.sites[site].losing = false;
+            self.sites[site].losing = None;
             self.show(site, "dead");
         }
         let wait = if self.quiet {

@@ -1,4 +1,4 @@
-//! Whether an agent has a reason to stop its service.
+//! Whether an agent has a reason to stop its service, and may take a lock.
 
 use putex::core::command::Outcome;
 use putex::core::event::{Event, Written};
@@ -13,7 +13,7 @@ impl World<'_> {
     pub fn judge_stopping(&mut self, id: usize, old: &'static str, event: &Event, loss: bool) {
         let site = self.agents[id].site;
         if old == "active" && tells_of_others(event) {
-            self.sites[site].losing = true;
+            self.sites[site].losing = Some(self.now);
         }
         let reason = match (old, event) {
             (_, Event::Shutdown(_) | Event::Rejected(_)) => true,
@@ -29,6 +29,21 @@ impl World<'_> {
         if !reason {
             let text = format!("{site} stops its service, {old}, after {event:?}");
             self.fail("needless", text);
+        }
+    }
+
+    /// An agent takes a lock: it must be able to start the service, and have stopped it.
+    pub fn judge_take(&mut self, id: usize) {
+        let site = self.agents[id].site;
+        let view = &self.agents[id].view;
+        let report = view.report.as_ref();
+        let report = report.filter(|report| report.heard == view.said);
+        let down = report.is_some_and(|report| report.service == ServiceReport::Down);
+        let unfit = report.is_some_and(|report| report.unfit.is_some());
+        let up = self.may_come_up(site) && !self.lies_are_excused(site);
+        if !down || unfit || up {
+            let text = format!("{site} takes the lock: down {down}, unfit {unfit}, up {up}");
+            self.fail("take", text);
         }
     }
 

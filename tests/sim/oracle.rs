@@ -5,6 +5,7 @@
 //! * `unsaid`: a guard says so when a service outlives its lock.
 //! * `late`: no guard says so of a service that it could have stopped in time.
 //! * `two-locks`: nobody takes a lock on which another may still act.
+//! * `take`: an agent takes a lock only when its guard is fit and says that the service is down.
 //! * `no-lock`: start begins, and a service comes up, only under a valid lock.
 //! * `term`: fencing terms strictly grow over holders; adoption keeps the term.
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
@@ -70,6 +71,14 @@ impl World<'_> {
         let grace = grace / u128::from(1_000_000 + timing.drift_ppm());
         // Rounded to whole nanoseconds on the way, a few times.
         grace as u64 + 100
+    }
+
+    /// Returns by when it must be down for all that its guard knows.
+    pub fn dead_by_own(&self, site: usize) -> Option<True> {
+        let clock = self.host(site).clock;
+        let budget = self.sc.sites[site].timing.stop_budget();
+        let over = self.lock_over(site)?;
+        Some(clock.when(clock.at(over).after(budget)))
     }
 
     /// Returns V in true time.
@@ -166,12 +175,10 @@ impl World<'_> {
     /// one who had to stop it.
     fn check_late(&mut self, site: usize) {
         let place = &self.sites[site];
-        let Some(over) = self.lock_over(site) else {
+        let Some(by) = self.dead_by_own(site) else {
             return;
         };
-        let clock = self.host(site).clock;
-        let budget = self.sc.sites[site].timing.stop_budget();
-        let over = self.now + MS >= clock.when(clock.at(over).after(budget));
+        let over = self.now + MS >= by;
         // A start that does not die is waited for before stop, and its stop does not count:
         // there is another when it has died.
         let mut starts = place.starts.iter().map(|id| &self.processes[*id]);

@@ -143,11 +143,11 @@ impl World<'_> {
         match command {
             Command::Start => {
                 self.sites[site].starts.push(id);
-                self.step(Step::Start);
+                self.step(Step::Start, site);
             }
             Command::Stop => {
                 self.sites[site].stop_began_at = self.now;
-                self.step(Step::Stop);
+                self.step(Step::Stop, site);
             }
             Command::LastResort => self.sites[site].stop_began_at = self.now,
             Command::Check => {}
@@ -295,7 +295,7 @@ impl World<'_> {
     fn on_end(&mut self, process: &Process) {
         if process.command == Command::Stop && process.succeeds && process.dying.is_none() {
             self.sites[process.site].stopped |= !process.beside_start;
-            self.step(Step::Stopped);
+            self.step(Step::Stopped, process.site);
         }
     }
 
@@ -375,7 +375,7 @@ impl World<'_> {
                 self.processes[id].stuck = Some(self.now + wait);
             }
         }
-        self.step(Step::Killed);
+        self.step(Step::Killed, self.processes[id].site);
         self.after(wait, Happening::Process(id, ProcessEvent::Die));
     }
 
@@ -404,12 +404,13 @@ impl World<'_> {
         let site = process.site;
         // After a start that dies so late that stop has no time, stop is run again, or the last
         // resort is.
-        let by = self.dead_by(site).unwrap_or(0);
+        let by = self.dead_by_own(site).min(self.dead_by(site)).unwrap_or(0);
         let late = process.stuck.filter(|died| died + 20 * MS > by);
         let turn = self.stop_turn(site);
         let place = &mut self.sites[site];
         let stopped = place.stop_began_at > process.began_at;
         place.excuse.escaped |= process.escaped && stopped;
+        place.excuse.stuck |= late.is_some();
         let until = &mut place.excuse.until;
         *until = (*until).max(late.map_or(0, |died| died + turn));
     }

@@ -58,10 +58,20 @@ pub struct Site {
 pub struct Fault {
     pub kind: Kind,
     pub when: When,
-    /// Whom it meets, unless it is aimed at the one that runs the service.
+    /// Whom it meets, unless it is aimed.
     pub site: usize,
-    pub aimed: bool,
+    pub aim: Aim,
     pub lasts: u64,
+}
+
+/// Whom a fault meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    Anybody,
+    /// The one that runs the service.
+    Active,
+    /// The one that made the step that the fault follows.
+    Stepper,
 }
 
 /// When a fault happens.
@@ -75,6 +85,8 @@ pub enum When {
 /// A step of an agent or a guard that a fault may follow at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// The agent has taken a lock that may have been held.
+    Confirming,
     /// The agent has found that the service must go.
     Stopping,
     Write,
@@ -106,7 +118,7 @@ impl Step {
     /// Returns how often it happens in a run, or more.
     const fn often(self) -> u64 {
         match self {
-            Step::Stopping | Step::Killed | Step::Booted | Step::Guarded => 8,
+            Step::Confirming | Step::Stopping | Step::Killed | Step::Booted | Step::Guarded => 8,
             Step::Write
             | Step::Stored
             | Step::Applied
@@ -121,7 +133,8 @@ impl Step {
     }
 }
 
-pub const STEPS: [Step; 14] = [
+pub const STEPS: [Step; 15] = [
+    Step::Confirming,
     Step::Stopping,
     Step::Write,
     Step::Stored,
@@ -364,7 +377,7 @@ fn draw_faults(
                 kind,
                 when: if dice.chance(400) { step } else { at },
                 site: dice.below(count as u64) as usize,
-                aimed: dice.chance(600),
+                aim: dice.pick(&[Aim::Anybody, Aim::Active, Aim::Stepper]),
                 lasts: draw_length(&mut dice, timing),
             });
         }

@@ -6,23 +6,28 @@ use putex::core::record::{KeyValue, Record};
 use super::clock::MS;
 use super::counters::Sometimes;
 use super::faults::Kind;
-use super::scenario::Fault;
+use super::scenario::{Aim, Fault};
 use super::world::{Happening, World};
 
 impl World<'_> {
-    pub fn fault(&mut self, index: usize) {
+    pub fn fault(&mut self, index: usize, stepper: Option<usize>) {
         if self.quiet || self.now >= self.sc.until {
             return;
         }
         let Fault {
             kind,
             site,
-            aimed,
+            aim,
             lasts,
             ..
         } = self.sc.faults[index].clone();
         let active = (0..self.sites.len()).find(|site| self.sites[*site].up);
-        let site = active.filter(|_| aimed).unwrap_or(site);
+        let aimed = match aim {
+            Aim::Anybody => None,
+            Aim::Active => active,
+            Aim::Stepper => stepper,
+        };
+        let site = aimed.unwrap_or(site);
         if let Some(trace) = &mut self.trace {
             trace.fault(self.now, lasts, kind, site);
         }

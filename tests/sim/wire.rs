@@ -298,7 +298,7 @@ impl World<'_> {
         if let Ok(revision) = written {
             self.on_replaced(agent, &replaced, stood_since, sent);
             self.on_stored(agent, revision, sent);
-            self.step(Step::Applied);
+            self.step(Step::Applied, self.agents[agent].site);
             self.hint_all(revision);
         }
         match written {

@@ -26,6 +26,8 @@ pub struct Writing {
     open: bool,
     /// What became of a copy is not known. A copy that was denied is none.
     outcome_unknown: bool,
+    /// The last lock was had by going on with that of the instance before.
+    pub adopts: bool,
     /// Health checks that failed since one passed.
     pub failures: u32,
 }
@@ -63,7 +65,10 @@ impl World<'_> {
         let Some(lease) = &record.lease else { return };
         let releases = lease.standing == RecordState::Released;
         let writing = &mut self.agents[id].writing;
-        if writing.nonce != lease.nonce {
+        let new = writing.nonce != lease.nonce;
+        // Only the first write of an instance can do that.
+        writing.adopts = lease.term.is_some() && (writing.adopts || writing.nonce == 0);
+        if new {
             writing.nonce = lease.nonce;
             writing.acked = false;
             writing.outcome_unknown = false;
@@ -77,6 +82,14 @@ impl World<'_> {
         if term.is_some() && lease.term.is_some() && term != lease.term {
             let text = format!("{site} writes {:?} after {term:?}", lease.term);
             self.fail("term", text);
+        }
+        if new && lease.term.is_none() {
+            self.judge_take(id);
+        }
+        if let Some(Revision(term)) = lease.term
+            && !self.sites[site].terms.contains(&term)
+        {
+            self.fail("term", format!("{site} writes {term}, which it never had"));
         }
         let writing = &mut self.agents[id].writing;
         writing.releases = releases;
@@ -128,7 +141,7 @@ impl World<'_> {
             *acked = Some(sent);
             let place = &mut self.sites[site];
             place.lost_at = None;
-            place.losing = false;
+            place.losing = None;
         }
     }
 
@@ -180,6 +193,7 @@ impl World<'_> {
             self.two_locks(site);
             self.sites[site].term_at = self.now;
             self.sites[site].term = revision;
+            self.sites[site].terms.push(revision);
             let mixed = self.sc.kinds.has(Kind::Mixed);
             for loss in &mut self.store.losses {
                 let term = if mixed { loss.lost_to } else { 0 };

@@ -38,8 +38,8 @@ pub enum Happening {
     Arrive(Box<Request>),
     /// A supervisor starts an agent.
     Spawn(usize),
-    /// A fault begins, and ends.
-    Fault(usize),
+    /// A fault begins, after a step of a site if so, and ends.
+    Fault(usize, Option<usize>),
     Over(usize, usize),
     /// What start left behind on a site is killed.
     Caged(usize),
@@ -88,14 +88,15 @@ pub struct Site {
     pub blind: bool,
     /// The last revision that it wrote.
     pub written: u64,
-    /// The agent has learnt that the lock is another's; when the guard was told.
-    pub losing: bool,
+    /// When the agent learnt that the lock is another's; when the guard was told.
+    pub losing: Option<True>,
     pub lost_at: Option<True>,
     /// When it was said that the service may outlive its lock.
     pub late_said_at: Option<True>,
     /// When its term began, and with which revision.
     pub term_at: True,
     pub term: u64,
+    pub terms: Vec<u64>,
     /// Faults that are under way; each counted, for they may overlap.
     pub cut_out: u32,
     pub cut_in: u32,
@@ -172,11 +173,12 @@ impl<'a> World<'a> {
             acked: None,
             blind: false,
             written: 0,
-            losing: false,
+            losing: None,
             lost_at: None,
             late_said_at: None,
             term_at: 0,
             term: 0,
+            terms: Vec::new(),
             cut_out: 0,
             cut_in: 0,
             rejected: 0,
@@ -235,7 +237,7 @@ impl<'a> World<'a> {
         }
         for (index, fault) in self.sc.faults.iter().enumerate() {
             if let When::At(at) = fault.when {
-                self.at(at, Happening::Fault(index));
+                self.at(at, Happening::Fault(index, None));
             }
         }
         self.at(self.sc.quiet_at, Happening::Quiet);
@@ -258,7 +260,7 @@ impl<'a> World<'a> {
             Happening::Process(id, event) => self.process_event(id, event),
             Happening::Arrive(request) => self.arrive(*request),
             Happening::Spawn(site) => self.spawn(site),
-            Happening::Fault(index) => self.fault(index),
+            Happening::Fault(index, site) => self.fault(index, site),
             Happening::Over(index, site) => self.fault_over(index, site),
             Happening::Caged(site) => self.kill_service(site),
             Happening::Bite(host) => self.bite(host),
@@ -375,7 +377,7 @@ impl<'a> World<'a> {
     }
 
     /// Notes a step that a fault may follow.
-    pub fn step(&mut self, step: Step) {
+    pub fn step(&mut self, step: Step, site: usize) {
         let count = &mut self.steps[step as usize];
         *count += 1;
         let count = *count;
@@ -384,7 +386,7 @@ impl<'a> World<'a> {
                 && kind == step
                 && nth == count
             {
-                self.after(wait, Happening::Fault(index));
+                self.after(wait, Happening::Fault(index, Some(site)));
             }
         }
     }
