@@ -8,10 +8,13 @@ use putex::core::protocol::{GuardReport, ToGuard};
 use putex::core::time::Instant;
 
 use super::agent::AgentEvent;
-use super::clock::{True, nanos};
+use super::clock::{MS, True, nanos};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::world::{Happening, World};
+
+/// So many guards may be started in a second.
+const STARTS_MAX: u32 = 60;
 
 /// What the pump wants of the guard client.
 #[derive(Clone, Debug)]
@@ -39,6 +42,9 @@ pub struct GuardView {
     pub asserted_at: Option<Instant>,
     /// It went on with the service of the instance before.
     pub adopted: bool,
+    /// Guards that were started since then.
+    starts_since: True,
+    starts: u32,
 }
 
 /// A socket between an agent and a guard.
@@ -112,12 +118,18 @@ impl World<'_> {
     /// Connects to the guard that lives, or starts one.
     fn connect(&mut self, id: usize, number: u64, words: Vec<ToGuard>) {
         self.hang_up(id);
+        self.judge_starts(id);
         let site = self.agents[id].site;
         let holder = self.sites[site].guard_lock;
         let guard = match holder.filter(|holder| self.guards[*holder].listens()) {
             Some(guard) => {
                 self.count(Sometimes::GuardMet);
                 guard
+            }
+            None if self.sites[site].no_guard > 0 => {
+                self.count(Sometimes::NoGuard);
+                let lost = GuardEvent::Lost("no process".to_owned());
+                return self.tell(id, Event::Guard(number, lost));
             }
             None => self.spawn_guard(site, false),
         };
@@ -134,6 +146,19 @@ impl World<'_> {
         self.agents[id].line = Some(line);
         self.guards[guard].backlog.push_back(line);
         self.wake_guard_soon(guard);
+    }
+
+    /// Guards that cannot be had are not asked for without a pause.
+    fn judge_starts(&mut self, id: usize) {
+        let view = &mut self.agents[id].view;
+        if self.now > view.starts_since + 1000 * MS {
+            (view.starts_since, view.starts) = (self.now, 0);
+        }
+        view.starts += 1;
+        if view.starts > STARTS_MAX {
+            let site = self.agents[id].site;
+            self.fail("loop", format!("{site} starts guards without a pause"));
+        }
     }
 
     /// The agent closes its end.

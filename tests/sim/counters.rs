@@ -29,6 +29,7 @@ listed! {
         GuardUnanswering,
         GuardLost,
         GuardMet,
+        NoGuard,
         GuardBackLate,
         GrantTooLate,
         AgentKillsCgroup,

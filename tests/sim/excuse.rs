@@ -137,7 +137,15 @@ impl World<'_> {
         if !self.may_run(site) || since > by || self.now < over {
             return;
         }
-        let until = self.now + self.stop_turn(site) + 20 * MS;
+        // Whatever becomes of stop, these end the service when it had to be down.
+        let setup = &self.sc.sites[site];
+        let aided = (setup.cages || setup.resort) && !self.sites[site].excuse.unknown;
+        let until = if aided {
+            let by = self.dead_by_own(site).unwrap_or(0);
+            self.now.max(by) + 40 * MS + 8 * self.sc.late
+        } else {
+            self.now + self.stop_turn(site) + 20 * MS
+        };
         let excuse = &mut self.sites[site].excuse;
         excuse.until = excuse.until.max(until);
         self.count(Sometimes::GuardBackLate);

@@ -48,6 +48,8 @@ listed! {
         Typed,
         /// The server refuses the credentials for a while.
         Rejected,
+        /// No guard can be started for a while.
+        NoGuard,
         /// The health check fails for a while.
         Unfit,
         /// A request is lost.
@@ -141,7 +143,7 @@ impl Kind {
         match self {
             CrashBoth | Finish | PauseBoth | StopLie | Rejected | PowerLoss | SecondAgent => 60,
             Rollback | Wipe | Delete | Blank | Typed | ResortFail | Twins | StaleOpen
-            | DeviceFail | GuardSlow => 120,
+            | DeviceFail | GuardSlow | NoGuard => 120,
             Plain => 70,
             CrashAgent | CrashGuard | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,
             PauseGuard | Suspend | Sigterm | Upgrade | CutOut | CutIn | ServerDown | Unfit

@@ -22,7 +22,7 @@
 //! * `deadline`: after a turn the next deadline lies in the future.
 //! * `liveness`: when nothing goes wrong any more, exactly one service is up in time, and all
 //!   agents do their duty.
-//! * `loop`: nothing is started or stopped any more then.
+//! * `loop`: nothing is started or stopped any more then, and guards not without a pause.
 //! * `panic`: the core does not panic, which it does when states go round.
 //!
 //! # V + C·R in true time

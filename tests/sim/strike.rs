@@ -102,6 +102,10 @@ impl World<'_> {
                 self.sites[site].unfit += 1;
                 return true;
             }
+            Kind::NoGuard => {
+                self.sites[site].no_guard += 1;
+                return true;
+            }
             _ => self.tamper(kind),
         }
         false
@@ -225,6 +229,7 @@ impl World<'_> {
             Kind::ServerDown => self.server_down -= 1,
             Kind::Rejected => place.rejected -= 1,
             Kind::Unfit => place.unfit -= 1,
+            Kind::NoGuard => place.no_guard -= 1,
             _ => {}
         }
     }
@@ -309,7 +314,7 @@ impl World<'_> {
             );
             let place = &mut self.sites[site];
             (place.cut_out, place.cut_in) = (0, 0);
-            (place.rejected, place.unfit) = (0, 0);
+            (place.rejected, place.unfit, place.no_guard) = (0, 0, 0);
         }
         for host in 0..self.hosts.len() {
             self.wake_up(host);

@@ -102,6 +102,7 @@ pub struct Site {
     pub cut_in: u32,
     pub rejected: u32,
     pub unfit: u32,
+    pub no_guard: u32,
     /// A stop has succeeded since the last start.
     pub stopped: bool,
     /// When the last stop or last resort began.
@@ -183,6 +184,7 @@ impl<'a> World<'a> {
             cut_in: 0,
             rejected: 0,
             unfit: 0,
+            no_guard: 0,
             stopped: true,
             stop_began_at: 0,
             start_died_at: 0,
