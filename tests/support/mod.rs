@@ -22,7 +22,8 @@
 //! | `PUTEX_020` | the binary of putex 0.2.0 |
 //! | `PUTEX_DEBUG` | a debug build of putex, for a release build of the tests |
 //! | `RUNSV` | runit's `runsv`, instead of the one in `PATH` |
-//! | `PUTEX_REQUIRE_TOOLS` | 1: a missing `runsv` is a failure instead of a skipped test |
+//! | `STRACE` | strace, instead of the one in `PATH` |
+//! | `PUTEX_REQUIRE_TOOLS` | 1: a missing tool is a failure instead of a skipped test |
 //! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped test |
 
 #![allow(

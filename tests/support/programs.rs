@@ -4,6 +4,9 @@
 use std::env;
 use std::path::PathBuf;
 
+/// A missing tool is a failure when this variable is 1.
+const REQUIRE_TOOLS: &str = "PUTEX_REQUIRE_TOOLS";
+
 /// Returns the putex under test: `$PUTEX_UNDER_TEST`, or the one just built.
 pub(crate) fn putex() -> PathBuf {
     named("PUTEX_UNDER_TEST").unwrap_or_else(built)
@@ -77,7 +80,23 @@ pub(crate) fn nats_servers() -> Vec<PathBuf> {
 /// When there is none and `PUTEX_REQUIRE_TOOLS` is 1.
 pub(crate) fn runsv() -> Option<PathBuf> {
     let found = named("RUNSV").or_else(|| in_path("runsv"));
-    needed(found, "runsv", "PUTEX_REQUIRE_TOOLS")
+    needed(found, "runsv", REQUIRE_TOOLS)
+}
+
+/// Returns strace: `$STRACE`, or the one in `PATH`; `None`, after saying so, when there is
+/// none.
+///
+/// # Panics
+///
+/// When there is none and `PUTEX_REQUIRE_TOOLS` is 1.
+pub(crate) fn strace() -> Option<PathBuf> {
+    let found = named("STRACE").or_else(|| in_path("strace"));
+    needed(found, "strace", REQUIRE_TOOLS)
+}
+
+/// Returns whether a tool that cannot be used is a failure instead of a skipped test.
+pub(crate) fn requires_tools() -> bool {
+    is_required(REQUIRE_TOOLS)
 }
 
 fn built() -> PathBuf {
@@ -97,9 +116,12 @@ fn in_path(name: &str) -> Option<PathBuf> {
 /// Says that a program is missing, and whether tests may do without it.
 fn needed(found: Option<PathBuf>, name: &str, variable: &str) -> Option<PathBuf> {
     if found.is_none() {
-        let required = env::var_os(variable).is_some_and(|value| value == "1");
-        assert!(!required, "no {name}, and {variable} is 1");
+        assert!(!is_required(variable), "no {name}, and {variable} is 1");
         println!("skipped: no {name}");
     }
     found
+}
+
+fn is_required(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| value == "1")
 }
