@@ -58,11 +58,7 @@ fn costs(
 ) -> Result<[(&'static str, Cost); 3], String> {
     let (alone, _) = measure(setting, binary, 1, window)?;
     let (active, standby) = measure(setting, binary, 2, window)?;
-    let costs = [
-        ("alone", alone),
-        ("active beside a standby", active),
-        ("standby", standby),
-    ];
+    let costs = [("alone", alone), ("active beside a standby", active), ("standby", standby)];
     for (role, cost) in &costs {
         println!("{name}, {role}, {cost}");
     }

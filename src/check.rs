@@ -37,10 +37,7 @@ pub struct Findings {
 #[must_use]
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let resolved = &args.resolved;
-    let mut findings = Findings {
-        problems: resolved.faults.clone(),
-        ..Findings::default()
-    };
+    let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
     let location = resolved.location.as_ref();
     let (endpoint, faults) = match location {
         Some((location, access)) => connect::endpoint(location, access, var),
@@ -106,10 +103,7 @@ fn inspect_servers(
     let mut first: Option<(&Server, Option<String>)> = None;
     let until = sys::now().after(SERVERS_MAX);
     for (at, server) in servers.servers.iter().enumerate() {
-        let alone = Servers {
-            servers: vec![server.clone()],
-            ..servers.clone()
-        };
+        let alone = Servers { servers: vec![server.clone()], ..servers.clone() };
         // Time that one of them does not need is for the others.
         let now = sys::now();
         let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
@@ -148,12 +142,12 @@ fn inspect_servers(
 /// Inspects the bucket: in a directory always, on servers only with `--connect`.
 fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
     let outcome = match endpoint {
-        Endpoint::Dir(base) => connect::dir_store(agent, base)
-            .inspect(&agent.key)
-            .map(|entry| match entry {
+        Endpoint::Dir(base) => {
+            connect::dir_store(agent, base).inspect(&agent.key).map(|entry| match entry {
                 Some(entry) => vec![holder_in_words(&agent.key, entry)],
                 None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
-            }),
+            })
+        }
         Endpoint::Nats(servers) if connect => inspect_servers(agent, &servers, findings),
         Endpoint::Nats(_) => return,
     };

@@ -112,10 +112,7 @@ impl Commands {
         if let Some(entry) = cgroup_entry {
             command.arg(entry).arg("putex");
         }
-        command
-            .arg(format!("{wait}{script}"))
-            .arg(run.command.name())
-            .arg(run.role.to_string());
+        command.arg(format!("{wait}{script}")).arg(run.command.name()).arg(run.role.to_string());
         remove_secrets(&mut command);
         remove_agents_own(&mut command);
         command.env_remove(JOURNAL);
@@ -125,10 +122,7 @@ impl Commands {
         let left_ms = run.deadline.since(now).as_millis();
         let told = [
             // A start may take as long as the lock is renewed: it has no deadline.
-            (
-                "PUTEX_DEADLINE_MS",
-                (run.command != Command::Start).then(|| left_ms.to_string()),
-            ),
+            ("PUTEX_DEADLINE_MS", (run.command != Command::Start).then(|| left_ms.to_string())),
             ("PUTEX_STARTING", run.starting.then(|| "1".to_owned())),
             ("PUTEX_TERM", run.context.term.map(|term| term.to_string())),
             ("PUTEX_EPOCH", run.context.epoch.clone()),
@@ -140,11 +134,7 @@ impl Commands {
                 None => command.env_remove(name),
             };
         }
-        Prepared {
-            command,
-            waits,
-            own_session: run.command == Command::Start,
-        }
+        Prepared { command, waits, own_session: run.command == Command::Start }
     }
 }
 
@@ -182,12 +172,7 @@ impl OutputPipe {
     pub fn new(command: Command) -> io::Result<OutputPipe> {
         let (reader, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&reader, true)?;
-        Ok(OutputPipe {
-            command,
-            reader,
-            writer,
-            partial: Vec::new(),
-        })
+        Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
     }
 
     /// Returns another writing end.
@@ -270,11 +255,7 @@ impl Process {
         let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
         match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => Ok(Process {
-                child,
-                exit,
-                release,
-            }),
+            Ok(exit) => Ok(Process { child, exit, release }),
             Err(error) => {
                 // Without it the end would go unnoticed: better not run at all.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);

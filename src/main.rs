@@ -29,11 +29,8 @@ fn main() -> ExitCode {
     let _ = sys::signals::outlive_full_files();
     let stderr = Destination::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);
-    let environment = Environment {
-        var: &variable,
-        host: &sys::host_name(),
-        read: &file::read_trusted,
-    };
+    let environment =
+        Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
     match cli::parse(words, &environment) {
         Ok(Invocation::Print(text)) => print(&text, stderr),
         Ok(Invocation::Agent(args)) => {
@@ -65,11 +62,7 @@ fn variable(name: &str) -> Option<OsString> {
 
 /// Prints the settings of an agent and every fault in them.
 fn check(args: &CheckArgs, destination: Destination) -> Exit {
-    let Findings {
-        shown,
-        warnings,
-        problems,
-    } = check::check(args, &variable, &sys::host_name());
+    let Findings { shown, warnings, problems } = check::check(args, &variable, &sys::host_name());
     let printed = print(&shown, destination);
     for text in &warnings {
         destination.warn(text);
@@ -136,10 +129,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
 
 /// Returns the command that the agent runs itself.
 fn health_check(args: &AgentArgs) -> Commands {
-    Commands {
-        check: args.check.clone(),
-        ..guard_settings(args).commands()
-    }
+    Commands { check: args.check.clone(), ..guard_settings(args).commands() }
 }
 
 /// Returns what the guard has to know, but for its directory.
@@ -191,17 +181,11 @@ fn service_manager(notify_fd: Option<i32>) -> Result<ServiceManager, String> {
 /// What this agent is, and what an operator may not expect of it.
 fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
     let timing = args.timing;
-    let (r, f, c) = (
-        Ms(timing.renewal()),
-        timing.failures(),
-        timing.confirmations(),
-    );
+    let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
     let budget = Ms(timing.stop_budget());
     let version = env!("CARGO_PKG_VERSION");
-    let hello = format!(
-        "putex {version}, agent {}, R {r}, F {f}, C {c}, stop budget {budget}",
-        args.token
-    );
+    let hello =
+        format!("putex {version}, agent {}, R {r}, F {f}, C {c}, stop budget {budget}", args.token);
     let mut lines = vec![(Level::Info, hello)];
     if args.check.is_none() {
         let text = "no --healthcheck: a host that is up counts as fit".to_owned();

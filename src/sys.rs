@@ -60,11 +60,7 @@ pub fn date(days: i64) -> (i64, i64, i64) {
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (era * 400 + year + later, month, day)
 }
 
@@ -99,10 +95,7 @@ pub fn absolute(path: &Path) -> PathBuf {
 /// Returns the kernel's name of this host.
 #[must_use]
 pub fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the kernel's random name of this boot, or a blank when it has none.
@@ -186,10 +179,7 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()
     }
 }
 
-const ZERO: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// How one thread waits until a deadline: with a timer on the clock that counts
 /// suspend, so that a deadline that passed meanwhile is seen as soon as the host
@@ -400,10 +390,7 @@ mod tests {
         assert_eq!(alarm.wait(fds(), Some(passed)).expect("looks"), [false]);
         waker.wake();
         assert_eq!(alarm.wait(fds(), Some(passed)).expect("looks"), [true]);
-        assert_eq!(
-            alarm.wait(fds(), Some(in_ms(60_000))).expect("waits"),
-            [true]
-        );
+        assert_eq!(alarm.wait(fds(), Some(in_ms(60_000))).expect("waits"), [true]);
         assert_eq!(alarm.wait(fds(), None).expect("waits"), [true]);
     }
 
@@ -413,18 +400,11 @@ mod tests {
         let (calm, woken) = (Waker::new().expect("one"), Waker::new().expect("another"));
         woken.wake();
         let ready = alarm.wait(
-            [
-                (calm.as_fd(), Want::Read),
-                (woken.as_fd(), Want::Read),
-                (calm.as_fd(), Want::Write),
-            ],
+            [(calm.as_fd(), Want::Read), (woken.as_fd(), Want::Read), (calm.as_fd(), Want::Write)],
             Some(in_ms(60_000)),
         );
         assert_eq!(ready.expect("waits"), [false, true, true]);
-        let mut fds = vec![
-            PollFd::new(&calm, PollFlags::IN),
-            PollFd::new(&woken, PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::new(&calm, PollFlags::IN), PollFd::new(&woken, PollFlags::IN)];
         alarm.poll(&mut fds, Some(in_ms(60_000))).expect("waits");
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         assert_eq!(ready, [false, true]);
@@ -447,10 +427,7 @@ mod tests {
         let deadline = in_ms(60_000);
         wait(deadline);
         // Behind the alarm's back, so that a second telling would show.
-        let never = Itimerspec {
-            it_interval: ZERO,
-            it_value: ZERO,
-        };
+        let never = Itimerspec { it_interval: ZERO, it_value: ZERO };
         rustix::time::timerfd_settime(&alarm.timer, TimerfdTimerFlags::ABSTIME, &never)
             .expect("a timer");
         wait(deadline);

@@ -68,20 +68,10 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Campaign, String> {
-    let mut campaign = Campaign {
-        names: Vec::new(),
-        kills: 20,
-        minutes: 5.0,
-        rounds: 1,
-        loops: 200,
-        seconds: 60,
-    };
+    let mut campaign =
+        Campaign { names: Vec::new(), kills: 20, minutes: 5.0, rounds: 1, loops: 200, seconds: 60 };
     while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .ok_or(format!("{argument}: a number is missing"))
-        };
+        let mut value = || arguments.next().ok_or(format!("{argument}: a number is missing"));
         let bad = |_| format!("{argument}: not a number");
         match argument.as_str() {
             "--kills" => campaign.kills = value()?.parse().map_err(bad)?,
@@ -138,12 +128,8 @@ fn play(name: &str, campaign: &Campaign) -> Vec<Report> {
         "b" => b(setting, campaign),
         "c" => c(setting, rounds),
         "d" => d(setting, rounds),
-        "e" => vec![repeat(1, || {
-            handover::a_terminated_agent_hands_over(setting, rounds)
-        })],
-        "f" => vec![repeat(rounds, || {
-            handover::one_token_twice_is_never_active_twice(setting)
-        })],
+        "e" => vec![repeat(1, || handover::a_terminated_agent_hands_over(setting, rounds))],
+        "f" => vec![repeat(rounds, || handover::one_token_twice_is_never_active_twice(setting))],
         "g" => g(setting, rounds),
         "h" => h(setting, rounds),
         "j" => vec![repeat(rounds, || j(setting))],
@@ -157,9 +143,7 @@ fn play_guarded(name: &str, setting: &Setting, campaign: &Campaign) -> Vec<Repor
     match name {
         "3a" => a_of_3(setting, rounds),
         "3b" => b_of_3(setting, campaign.kills),
-        "3c" => vec![repeat(rounds, || {
-            guard::a_sleeping_agent_does_not_keep_its_service(setting)
-        })],
+        "3c" => vec![repeat(rounds, || guard::a_sleeping_agent_does_not_keep_its_service(setting))],
         "3d" => d_of_3(setting, rounds),
         "3f" => [Cause::LostLink, Cause::LostLinkThenKilled, Cause::Told]
             .map(|cause| {
@@ -170,14 +154,10 @@ fn play_guarded(name: &str, setting: &Setting, campaign: &Campaign) -> Vec<Repor
             .into(),
         "3g" => [true, false]
             .map(|told| {
-                repeat(rounds, || {
-                    guard_commands::a_failing_stop_is_repeated(setting, told)
-                })
+                repeat(rounds, || guard_commands::a_failing_stop_is_repeated(setting, told))
             })
             .into(),
-        "3h" => vec![repeat(rounds, || {
-            guard_strain::a_full_log_holds_nothing_up(setting)
-        })],
+        "3h" => vec![repeat(rounds, || guard_strain::a_full_log_holds_nothing_up(setting))],
         BUSY => i_of_3(campaign),
         "3j" => j_of_3(setting, rounds),
         _ => vec![repeat(rounds, || {
@@ -200,12 +180,8 @@ fn b(setting: &Setting, campaign: &Campaign) -> Vec<Report> {
     let window = Duration::from_secs_f64(campaign.minutes * 60.0);
     let kills = campaign.kills;
     vec![
-        repeat(1, || {
-            failover::nothing_moves_when_nothing_happens(setting, window)
-        }),
-        repeat(1, || {
-            failover::another_takes_over_from_a_killed_host(setting, kills)
-        }),
+        repeat(1, || failover::nothing_moves_when_nothing_happens(setting, window)),
+        repeat(1, || failover::another_takes_over_from_a_killed_host(setting, kills)),
     ]
 }
 
@@ -218,39 +194,23 @@ fn c(setting: &Setting, rounds: usize) -> Vec<Report> {
 }
 
 fn d(setting: &Setting, rounds: usize) -> Vec<Report> {
-    let broken = |mode| {
-        repeat(rounds, || {
-            link::a_broken_link_moves_the_service(setting, mode)
-        })
-    };
+    let broken = |mode| repeat(rounds, || link::a_broken_link_moves_the_service(setting, mode));
     vec![
-        repeat(rounds, || {
-            link::a_short_server_restart_moves_nothing(setting)
-        }),
-        repeat(rounds, || {
-            link::a_long_server_outage_stops_the_service(setting)
-        }),
+        repeat(rounds, || link::a_short_server_restart_moves_nothing(setting)),
+        repeat(rounds, || link::a_long_server_outage_stops_the_service(setting)),
         broken(Mode::Cut),
         broken(Mode::Freeze),
         repeat(rounds, || link::a_slow_link_moves_nothing(setting)),
-        repeat(rounds, || {
-            link::a_lost_acknowledgement_moves_nothing(setting)
-        }),
+        repeat(rounds, || link::a_lost_acknowledgement_moves_nothing(setting)),
     ]
 }
 
 fn g(setting: &Setting, rounds: usize) -> Vec<Report> {
     vec![
         repeat(rounds, || store::a_deleted_key_stops_the_service(setting)),
-        repeat(rounds, || {
-            store::a_deleted_bucket_stops_the_service(setting)
-        }),
-        repeat(rounds, || {
-            store::a_restored_store_stops_the_service(setting)
-        }),
-        repeat(rounds, || {
-            store::a_lost_memory_bucket_stops_the_service(setting)
-        }),
+        repeat(rounds, || store::a_deleted_bucket_stops_the_service(setting)),
+        repeat(rounds, || store::a_restored_store_stops_the_service(setting)),
+        repeat(rounds, || store::a_lost_memory_bucket_stops_the_service(setting)),
     ]
 }
 
@@ -275,22 +235,16 @@ fn j(setting: &Setting) -> Report {
 
 fn a_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
     vec![
-        repeat(rounds, || {
-            guard::a_killed_agent_does_not_leave_its_service(setting)
-        }),
+        repeat(rounds, || guard::a_killed_agent_does_not_leave_its_service(setting)),
         repeat(rounds, || guard::agents_that_end_leave_nothing(setting)),
     ]
 }
 
 /// Once restarted by the rig, once by a real supervisor.
 fn b_of_3(setting: &Setting, kills: usize) -> Vec<Report> {
-    let mut reports = vec![repeat(1, || {
-        guard::a_restarted_agent_goes_on(setting, kills)
-    })];
+    let mut reports = vec![repeat(1, || guard::a_restarted_agent_goes_on(setting, kills))];
     if let Some(runsv) = runsv() {
-        reports.push(repeat(1, || {
-            guard::a_supervised_agent_goes_on(setting, &runsv, kills)
-        }));
+        reports.push(repeat(1, || guard::a_supervised_agent_goes_on(setting, &runsv, kills)));
     }
     reports
 }
@@ -300,9 +254,7 @@ fn d_of_3(setting: &Setting, rounds: usize) -> Vec<Report> {
         repeat(rounds, || guard::a_killed_guard_is_replaced(setting)),
         repeat(rounds, || guard::agent_and_guard_die_together(setting)),
         repeat(rounds, || guard::a_stopped_guard_is_survived(setting)),
-        repeat(rounds, || {
-            guard::a_restarted_agent_meets_a_stopped_guard(setting)
-        }),
+        repeat(rounds, || guard::a_restarted_agent_meets_a_stopped_guard(setting)),
     ]
 }
 

@@ -101,10 +101,7 @@ fn stop_ends_what_a_killed_start_left(service: &Service, start: &str, stop: &str
 /// Begins a shell command in a process group of its own.
 fn shell(service: &Service, command: &str) -> Child {
     let mut shell = service.sandbox.marked("/bin/sh");
-    shell
-        .args(["-c", command])
-        .spawn()
-        .expect("a shell can be run")
+    shell.args(["-c", command]).spawn().expect("a shell can be run")
 }
 
 #[test]

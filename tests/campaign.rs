@@ -138,18 +138,11 @@ fn begin(flags: &[String]) -> Result<ExitCode, String> {
 /// Runs the campaign, in the namespaces.
 fn inside(flags: &[String]) -> Result<ExitCode, String> {
     let mut order = parse(flags)?;
-    order.agent.binary = env::var_os(namespaces::AGENT)
-        .ok_or("the environment names no agent")?
-        .into();
+    order.agent.binary =
+        env::var_os(namespaces::AGENT).ok_or("the environment names no agent")?.into();
     let setting = Setting::new(order.timing.r).ok_or("no nats-server")?;
     let folder = env::temp_dir();
-    let found = Testbed::prepare(
-        order.seed,
-        order.timing,
-        &order.agent,
-        &setting.server,
-        &folder,
-    );
+    let found = Testbed::prepare(order.seed, order.timing, &order.agent, &setting.server, &folder);
     let mut testbed = found?;
     let course = course::run(&order, &mut testbed, &folder)?;
     let clean = verdict::judge(&order, &course, &testbed, &folder);
@@ -161,15 +154,8 @@ fn parse(flags: &[String]) -> Result<Order, String> {
     let mut order = Order {
         seed: u64::from(now().subsec_nanos()),
         length: Duration::from_secs(60),
-        timing: Timing {
-            r: Duration::from_secs(1),
-            f: 12,
-            c: 2,
-        },
-        agent: Agent {
-            binary: putex(),
-            old: false,
-        },
+        timing: Timing { r: Duration::from_secs(1), f: 12, c: 2 },
+        agent: Agent { binary: putex(), old: false },
         extras: Extras::default(),
     };
     while let Some(flag) = flags.next() {
@@ -178,10 +164,7 @@ fn parse(flags: &[String]) -> Result<Order, String> {
         match flag.as_str() {
             "--old" => {
                 let binary = env::var_os("PUTEX_020").map(PathBuf::from);
-                order.agent = Agent {
-                    binary: binary.unwrap_or_default(),
-                    old: true,
-                };
+                order.agent = Agent { binary: binary.unwrap_or_default(), old: true };
             }
             "--unguarded" => order.extras.unguarded = true,
             "--step-clock" => {

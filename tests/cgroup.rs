@@ -53,11 +53,7 @@ impl Room {
         let (sandbox, top) = (Sandbox::new("cgroup"), PathBuf::from(top));
         let group = top.join(format!("test-of-putex-{}", id()));
         fs::create_dir(&group).expect("a control group");
-        let room = Room {
-            sandbox,
-            top,
-            group,
-        };
+        let room = Room { sandbox, top, group };
         join(&room.group);
         // A host with systemd wants this.
         room.mark();
@@ -193,10 +189,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
     // Eight processes that are never the same for long, each in a session of its own.
     let hop = room.sandbox.join("hop");
     fs::write(&hop, "setsid sh \"$0\" &\n").expect("a script");
-    let script = format!(
-        "for i in 1 2 3 4 5 6 7 8; do sh {} & done; wait",
-        hop.display()
-    );
+    let script = format!("for i in 1 2 3 4 5 6 7 8; do sh {} & done; wait", hop.display());
     for round in 0..20 {
         let child = prepare(&cgroup, &script).spawn();
         let child = child.expect("it runs");
@@ -264,11 +257,7 @@ fn a_script_does_not_notice_the_entry() {
         }
         assert_eq!(run(&[&entry, "putex"], "if").status.code(), Some(2));
         let inside = run(&[&entry, "putex"], "echo $$; cat /proc/self/cgroup");
-        assert!(
-            said(&inside).contains("/putex-1 it's\n"),
-            "{}",
-            said(&inside)
-        );
+        assert!(said(&inside).contains("/putex-1 it's\n"), "{}", said(&inside));
         let gone = entry.replace("/cgroup.procs", "/nothing");
         let outside = run(&[&gone, "putex"], "echo $0 $1; exit 9");
         assert_eq!(
@@ -289,9 +278,7 @@ fn the_agent_stays_above_its_commands() {
     let cgroup = made("putex-1");
     let child = prepare(&cgroup, "exec sleep 1000").spawn();
     let child = child.expect("it runs");
-    until_true("the command is inside", || {
-        cgroup.is_populated().expect("it tells")
-    });
+    until_true("the command is inside", || cgroup.is_populated().expect("it tells"));
     let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
     assert!(own.lines().any(|pid| pid == id().to_string()), "{own}");
     let inside = fs::read_to_string(cgroup.dir().join("cgroup.procs"));
@@ -358,10 +345,7 @@ fn what_is_not_delegated_is_left_alone() {
     };
     // Under systemd, root has what is marked.
     let systemd = Process::new("sh")
-        .args([
-            "-c",
-            "mount -t tmpfs none /run && mkdir -p /run/systemd/system",
-        ])
+        .args(["-c", "mount -t tmpfs none /run && mkdir -p /run/systemd/system"])
         .status();
     assert!(systemd.expect("it runs").success());
     made("putex-1").remove();
@@ -408,9 +392,7 @@ fn as_nobody() {
             assert_eq!(expected, "");
             let child = prepare(&cgroup, "sleep 1000").spawn();
             let child = child.expect("it runs");
-            until_true("the command is inside", || {
-                cgroup.is_populated().expect("it tells")
-            });
+            until_true("the command is inside", || cgroup.is_populated().expect("it tells"));
             cgroup.kill().expect("killed");
             end(child);
             cgroup.remove();

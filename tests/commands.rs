@@ -15,10 +15,7 @@ use support::sandbox::Sandbox;
 /// `$D` is the folder of its sandbox.
 fn start(sandbox: &Sandbox, r: &str, start: &str, stop: &str) -> Agent {
     let mut command = sandbox.agent(start, stop);
-    command
-        .args(["-r", r, "-c", "1"])
-        .env("NATS_PASSWORD", "hunter2")
-        .env("NATS_TOKEN", "hunter2");
+    command.args(["-r", r, "-c", "1"]).env("NATS_PASSWORD", "hunter2").env("NATS_TOKEN", "hunter2");
     Agent::start_unread(&mut command)
 }
 
@@ -35,23 +32,12 @@ fn commands_get_their_variables_and_no_secret() {
     let sandbox = Sandbox::new("told");
     let mut agent = start(&sandbox, "100ms", script, "true");
     let told = file(&sandbox, "told");
-    for line in [
-        "PUTEX_KEY=web",
-        "PUTEX_TOKEN=one",
-        "PUTEX_ROLE=active",
-        "PUTEX_TERM=1",
-    ] {
-        assert!(
-            told.lines().any(|have| have == line),
-            "{line} is not in:\n{told}"
-        );
+    for line in ["PUTEX_KEY=web", "PUTEX_TOKEN=one", "PUTEX_ROLE=active", "PUTEX_TERM=1"] {
+        assert!(told.lines().any(|have| have == line), "{line} is not in:\n{told}");
     }
     assert!(told.contains("\nPUTEX_EPOCH="), "{told}");
     assert!(told.ends_with("start active\n"), "{told}");
-    assert!(
-        !told.contains("hunter2"),
-        "a secret was handed to a command:\n{told}"
-    );
+    assert!(!told.contains("hunter2"), "a secret was handed to a command:\n{told}");
     agent.signal(Signal::HUP);
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
@@ -75,14 +61,9 @@ fn a_hanging_stop_is_killed_with_what_it_started_and_nothing_is_released() {
     assert!(!agent.log.text().contains("the lock is released"));
     // Its guard goes on with stop, and kills each run of it.
     assert!(!sandbox.guards("web").is_empty());
-    let pid = file(&sandbox, "pid")
-        .trim()
-        .parse()
-        .expect("a process number");
+    let pid = file(&sandbox, "pid").trim().parse().expect("a process number");
     let pid = Pid::from_raw(pid).expect("a process number");
-    until_true("the end of what stop started", || {
-        test_kill_process(pid).is_err()
-    });
+    until_true("the end of what stop started", || test_kill_process(pid).is_err());
 }
 
 #[test]
@@ -99,14 +80,8 @@ fn a_command_that_writes_without_end_stops_nothing() {
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "the lock was held and the service stopped");
-    assert!(
-        said.contains(" lines of output were left out"),
-        "no count was given"
-    );
-    assert!(
-        !said.contains("no renewal was acknowledged"),
-        "the log held the renewals up"
-    );
+    assert!(said.contains(" lines of output were left out"), "no count was given");
+    assert!(!said.contains("no renewal was acknowledged"), "the log held the renewals up");
 }
 
 #[test]

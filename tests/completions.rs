@@ -61,11 +61,7 @@ fn subcommands() -> Vec<Subcommand> {
 /// Returns the names of the commands that take a flag, without those that no user runs.
 fn takers(flag: &Flag) -> Vec<&'static str> {
     let takes = |subcommand: &Subcommand| flag.subcommands.contains(subcommand);
-    subcommands()
-        .into_iter()
-        .filter(takes)
-        .map(Subcommand::name)
-        .collect()
+    subcommands().into_iter().filter(takes).map(Subcommand::name).collect()
 }
 
 /// Returns the flags, grouped by the commands that take them.
@@ -93,11 +89,9 @@ fn about(subcommand: Subcommand) -> String {
 fn the_files_are_those_that_the_table_makes() {
     let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
     let mut stale = Vec::new();
-    for (name, text) in [
-        ("putex.bash", bash::script()),
-        ("_putex", zsh::script()),
-        ("putex.fish", fish::script()),
-    ] {
+    for (name, text) in
+        [("putex.bash", bash::script()), ("_putex", zsh::script()), ("putex.fish", fish::script())]
+    {
         let path = root().join(FOLDER).join(name);
         let kept = fs::read_to_string(&path).unwrap_or_default();
         if kept == text {
@@ -132,11 +126,8 @@ fn shells_can_read_them() {
 /// Returns the candidates of a shell for the last word; `None` if it is not installed.
 type Complete = fn(&[&str]) -> Option<BTreeSet<String>>;
 
-const SHELLS: [(&str, Complete); 3] = [
-    ("bash", bash::offers),
-    ("fish", fish::offers),
-    ("zsh", zsh::offers),
-];
+const SHELLS: [(&str, Complete); 3] =
+    [("bash", bash::offers), ("fish", fish::offers), ("zsh", zsh::offers)];
 
 fn set<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
     words.into_iter().map(str::to_owned).collect()
@@ -167,22 +158,15 @@ fn commands_and_topics_are_offered() {
 #[test]
 fn every_command_is_offered_its_flags_and_no_others() {
     for (shell, complete) in SHELLS {
-        let mut cases: Vec<_> = subcommands()
-            .into_iter()
-            .map(|subcommand| (subcommand.name(), subcommand))
-            .collect();
+        let mut cases: Vec<_> =
+            subcommands().into_iter().map(|subcommand| (subcommand.name(), subcommand)).collect();
         // Without a command the flags are those of the agent.
         cases.push(("--syslog", Subcommand::Agent));
         for (first, subcommand) in cases {
-            let flags = FLAGS
-                .iter()
-                .filter(|flag| flag.subcommands.contains(&subcommand));
+            let flags = FLAGS.iter().filter(|flag| flag.subcommands.contains(&subcommand));
             let all: BTreeSet<_> = flags.flat_map(spellings).collect();
-            let long: BTreeSet<_> = all
-                .iter()
-                .filter(|flag| flag.starts_with("--"))
-                .cloned()
-                .collect();
+            let long: BTreeSet<_> =
+                all.iter().filter(|flag| flag.starts_with("--")).cloned().collect();
             if let Some(offered) = complete(&["putex", first, "--"]) {
                 assert_eq!(offered, long, "{shell}: putex {first} --");
             }
@@ -212,10 +196,8 @@ fn values_are_offered_where_they_are_known() {
                 let Some(offered) = complete(&["putex", subcommand, &word, typed]) else {
                     continue;
                 };
-                let offered: BTreeSet<_> = offered
-                    .iter()
-                    .map(|word| word.trim_end_matches('/').to_owned())
-                    .collect();
+                let offered: BTreeSet<_> =
+                    offered.iter().map(|word| word.trim_end_matches('/').to_owned()).collect();
                 let fits = match value_of(flag) {
                     Value::Command => offered.is_superset(&due),
                     Value::None | Value::File | Value::Folder | Value::Text => offered == due,

@@ -69,9 +69,7 @@ fn the_example_of_the_file_has_every_key() {
     let example = read("contrib/putex.conf");
     let keys = example.lines().filter_map(|line| {
         let (key, _) = line.strip_prefix('#')?.split_once(" = ")?;
-        key.chars()
-            .all(|c| c == '-' || c.is_ascii_lowercase())
-            .then_some(key)
+        key.chars().all(|c| c == '-' || c.is_ascii_lowercase()).then_some(key)
     });
     let mut keys: Vec<_> = keys.collect();
     let mut known: Vec<_> = FLAGS.iter().filter_map(Flag::key).collect();
@@ -133,10 +131,7 @@ fn check_shows_where_each_setting_is_from() {
     run.shows(&[("quiet", "no  [default]"), ("verbose", "yes  [flag]")]);
     let words = ["check", "127.0.0.3:1", "b", "k", "t"];
     let run = Run::of(&words, &variables);
-    run.shows(&[
-        ("nats", "127.0.0.3:1  [argument]"),
-        ("key", "k  [argument]"),
-    ]);
+    run.shows(&[("nats", "127.0.0.3:1  [argument]"), ("key", "k  [argument]")]);
 }
 
 #[test]
@@ -235,10 +230,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     let lines: Vec<_> = check.said.lines().collect();
     assert_eq!(lines.len(), says.len(), "{}", check.said);
     for (line, says) in lines.iter().zip(&says) {
-        assert!(
-            line.starts_with(&format!("putex: {says}")),
-            "{line}\n{says}"
-        );
+        assert!(line.starts_with(&format!("putex: {says}")), "{line}\n{says}");
     }
     for subcommand in ["agent", "finish"] {
         let run = Run::of(&[subcommand, "--config", &path], &[]);
@@ -247,28 +239,18 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         assert_eq!(run.shown, "");
     }
     // The lack of a device that is not required is only a warning.
-    let text = format!(
-        "{WHOLE}dir = {}/lock\nwatchdog = /dev/null/x\n",
-        folder.display()
-    );
+    let text = format!("{WHOLE}dir = {}/lock\nwatchdog = /dev/null/x\n", folder.display());
     let path = folder.put("db.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
     assert_eq!(run.status, Some(0), "{run:?}");
-    assert!(
-        run.said
-            .starts_with("putex: warning: watchdog /dev/null/x: "),
-        "{run:?}"
-    );
+    assert!(run.said.starts_with("putex: warning: watchdog /dev/null/x: "), "{run:?}");
     assert!(!folder.join("lock").exists(), "something was made");
     // So is an unknown host name: the longest label has 63 letters.
     let name = "x".repeat(64);
     let path = folder.put("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
     let run = Run::of(&["check", "--config", &path, "-q"], &[]);
     assert_eq!((run.status, run.shown.as_str()), (Some(0), ""), "{run:?}");
-    assert!(
-        run.said.starts_with(&format!("putex: warning: {name}: ")),
-        "{run:?}"
-    );
+    assert!(run.said.starts_with(&format!("putex: warning: {name}: ")), "{run:?}");
 }
 
 #[test]
@@ -294,10 +276,7 @@ fn a_file_that_others_could_write_runs_nothing() {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
         let run = Run::of(&["agent", "--config", &path], &[]);
-        assert!(
-            run.said.contains(": belongs to user 4242, who could"),
-            "{run:?}"
-        );
+        assert!(run.said.contains(": belongs to user 4242, who could"), "{run:?}");
         assert_eq!(run.status, Some(78));
     }
     for (path, says) in [
@@ -365,10 +344,7 @@ fn the_examples_of_the_file_are_right() {
     let path = folder.put("shared.conf", &example, 0o644);
     let lock = folder.join("lock").display().to_string();
     let words = ["check", "--config", &path, "--dir", &lock, "--key", "k"];
-    let run = Run::of(
-        &[&words[..], &["--start", "up", "--stop", "down"]].concat(),
-        &[],
-    );
+    let run = Run::of(&[&words[..], &["--start", "up", "--stop", "down"]].concat(), &[]);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     // All settings that do not exclude each other, except those with files.
     let leave = ["dir", "context", "js-api-prefix"];
@@ -400,16 +376,10 @@ fn the_examples_of_the_file_are_right() {
     let page = read("man/putex.conf.5");
     let (_, text) = page.split_once(".Bd -literal -offset indent\n").unwrap();
     let (text, _) = text.split_once("\n.Ed").unwrap();
-    let text = text.replace(
-        "n1.example,tls://n2.example,tls://n3.example",
-        "127.0.0.1:1",
-    );
+    let text = text.replace("n1.example,tls://n2.example,tls://n3.example", "127.0.0.1:1");
     let path = folder.put("page.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
-    assert_eq!(
-        run.said,
-        "putex: /etc/putex/db.creds: no such file or directory\n"
-    );
+    assert_eq!(run.said, "putex: /etc/putex/db.creds: no such file or directory\n");
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }
 
@@ -444,10 +414,7 @@ fn a_lock_in_the_default_directory_is_warned_of() {
         base.display()
     );
     let check = Run::of(&["check", "--config", &path, "-q"], &variables);
-    assert_eq!(
-        (check.status, check.said),
-        (Some(0), format!("putex: {says}"))
-    );
+    assert_eq!((check.status, check.said), (Some(0), format!("putex: {says}")));
     let said = log_of_agent(&["--config", &path, "-q"], &variables, &down);
     // The lines after it are about the end of the agent.
     assert!(said.starts_with(&format!("putex: web: {says}")), "{said}");

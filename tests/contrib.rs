@@ -116,10 +116,7 @@ fn options_of_putex_in_contrib_exist() {
         for word in calls.flat_map(str::split_whitespace) {
             if let Some(flag) = word.trim_start_matches('"').strip_prefix("--") {
                 let shown = path.display();
-                assert!(
-                    known.contains(flag.trim_end_matches('"')),
-                    "--{flag} in {shown}"
-                );
+                assert!(known.contains(flag.trim_end_matches('"')), "--{flag} in {shown}");
                 seen += 1;
             }
         }

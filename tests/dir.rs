@@ -94,11 +94,7 @@ fn a_reader_never_sees_half_a_record() {
         let mut last = Revision(0);
         while !done.load(Ordering::Relaxed) {
             let key_state = reader.read(soon()).expect("a whole record");
-            assert!(
-                key_state.revision >= last,
-                "{} after {last}",
-                key_state.revision
-            );
+            assert!(key_state.revision >= last, "{} after {last}", key_state.revision);
             last = key_state.revision;
         }
     });
@@ -113,13 +109,7 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
     let whole = fs::read(base.file("web.key")).expect("the record");
     let mut changed = whole.clone();
     changed[20] ^= 1;
-    for damage in [
-        &whole[..whole.len() - 3],
-        &changed,
-        b"",
-        b"alpha\n",
-        &[0; 70_000],
-    ] {
+    for damage in [&whole[..whole.len() - 3], &changed, b"", b"alpha\n", &[0; 70_000]] {
         fs::write(base.file("web.key"), damage).expect("to damage it");
         let text = web.read(soon()).expect_err("damaged");
         assert!(text.contains("web.key"), "{text}");
@@ -127,10 +117,7 @@ fn a_damaged_record_is_an_error_of_its_key_alone() {
         assert_eq!(denied(web.write(Revision(0), &plain("beta"), soon())), text);
         assert_eq!(unsafe_reason(&mut base.store("web")), text);
         assert_eq!(fs::read(base.file("web.key")).expect("it is there"), damage);
-        assert_eq!(
-            db.read(soon()).map(|key_state| key_state.revision),
-            Ok(at_db)
-        );
+        assert_eq!(db.read(soon()).map(|key_state| key_state.revision), Ok(at_db));
     }
     stored(&mut db, at_db, &plain("beta"));
     fs::write(base.file("web.key"), &whole).expect("to mend it");
@@ -172,10 +159,7 @@ fn a_removed_record_leaves_a_marker_and_revisions_go_on() {
     // The key now stands at an older revision, which is no number for a hint.
     assert_eq!(web.watch(waker.as_fd(), Some(soon())), Watched::Hint(None));
     let key_state = web.read(soon()).expect("it reads");
-    assert_eq!(
-        (key_state.revision, key_state.value),
-        (first, KeyValue::Marker)
-    );
+    assert_eq!((key_state.revision, key_state.value), (first, KeyValue::Marker));
     let (_, opened) = open(&|bucket| base.bucket(bucket), "b", "web");
     assert_eq!(opened.key_state.value, KeyValue::Marker);
     let moved = Written::Moved(Some(first));
@@ -209,11 +193,7 @@ fn a_full_disk_denies_the_write_and_keeps_the_record() {
     let base = Base::new();
     let options = ["-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs"];
     let mut mount = Command::new("mount");
-    let mounted = mount
-        .args(options)
-        .arg(&*base.0)
-        .stderr(Stdio::null())
-        .status();
+    let mounted = mount.args(options).arg(&*base.0).stderr(Stdio::null()).status();
     if !mounted.is_ok_and(|status| status.success()) {
         println!("skipped: may not mount a file system to fill");
         return;
@@ -229,19 +209,13 @@ fn fill_and_write(base: &Base) {
     let at = stored(&mut web, Revision(0), &plain("alpha"));
     // Room for the sequence and not for the record, then for neither.
     let text = denied(web.write(at, &plain(&"x".repeat(60_000)), soon()));
-    assert!(
-        text.contains("web.key") && text.contains("No space left"),
-        "{text}"
-    );
+    assert!(text.contains("web.key") && text.contains("No space left"), "{text}");
     let mut filler = File::create(base.0.join("filler")).expect("a file");
     while filler.write_all(&[0; 512]).is_ok() {}
     let text = denied(web.write(at, &plain("beta"), soon()));
     assert!(text.contains("No space left"), "{text}");
     let key_state = base.open("web").read(soon()).expect("it reads");
-    assert_eq!(
-        (key_state.revision, key_state.value),
-        (at, KeyValue::Record(plain("alpha")))
-    );
+    assert_eq!((key_state.revision, key_state.value), (at, KeyValue::Record(plain("alpha"))));
     filler.set_len(0).expect("to make room");
     stored(&mut web, at, &plain("beta"));
 }
@@ -261,12 +235,7 @@ fn a_folder_that_others_can_write_is_refused() {
     let base = Base::new();
     drop(base.open("web"));
     let folder = base.0.join("b");
-    let mode = |path: &Path| {
-        fs::metadata(path)
-            .expect("it is there")
-            .permissions()
-            .mode()
-    };
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode();
     assert_eq!(mode(&folder) & 0o7777, 0o700);
     for (bits, shown) in [(0o770, "0770"), (0o702, "0702"), (0o1777, "1777")] {
         fs::set_permissions(&folder, Permissions::from_mode(bits)).expect("to change it");
@@ -313,12 +282,8 @@ fn names_that_lead_elsewhere_are_refused_or_escaped() {
 fn a_folder_that_goes_is_noticed_and_not_made_again() {
     type Harm = fn(&Base);
     let harms: [(&str, Harm); 4] = [
-        ("removed", |base| {
-            fs::remove_dir_all(base.0.join("b")).expect("it goes")
-        }),
-        ("moved", |base| {
-            fs::rename(base.0.join("b"), base.0.join("c")).expect("it moves")
-        }),
+        ("removed", |base| fs::remove_dir_all(base.0.join("b")).expect("it goes")),
+        ("moved", |base| fs::rename(base.0.join("b"), base.0.join("c")).expect("it moves")),
         ("replaced", |base| {
             fs::rename(base.0.join("b"), base.0.join("c")).expect("it moves");
             drop(base.open("web"));
@@ -362,11 +327,7 @@ fn a_folder_that_goes_is_noticed_and_not_made_again() {
             assert!(!base.0.join("b").exists(), "{name}");
         }
         let opened = web.open(soon()).expect("it opens again");
-        assert_eq!(
-            opened.key_state.value == KeyValue::Absent,
-            name != "another epoch",
-            "{name}"
-        );
+        assert_eq!(opened.key_state.value == KeyValue::Absent, name != "another epoch", "{name}");
         let at = opened.key_state.revision;
         stored(&mut web, at, &plain("beta"));
     }
@@ -387,19 +348,9 @@ fn a_bucket_of_an_earlier_boot_is_as_old_as_can_be() {
     let base = Base::new();
     let (mut web, before) = open(&|bucket| base.bucket(bucket), "b", "web");
     assert!(before.age.is_some_and(|age| age < PATIENCE));
-    let boot = before
-        .bucket
-        .created
-        .rsplit(' ')
-        .next()
-        .expect("a boot")
-        .to_owned();
+    let boot = before.bucket.created.rsplit(' ').next().expect("a boot").to_owned();
     let text = fs::read_to_string(base.file("epoch")).expect("the epoch");
-    let body = text
-        .rsplit_once("\nend ")
-        .expect("its end")
-        .0
-        .replace(&boot, "another");
+    let body = text.rsplit_once("\nend ").expect("its end").0.replace(&boot, "another");
     let sum = body.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });

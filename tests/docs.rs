@@ -40,15 +40,9 @@ fn the_page_has_the_flags_of_the_program_and_no_others() {
 fn the_page_names_the_default_and_the_variable_of_every_flag() {
     let items = items(&section(&page(), "DESCRIPTION"));
     for flag in FLAGS {
-        let item = items
-            .iter()
-            .find(|item| flags_of(&item.head) == spellings(flag))
-            .unwrap();
+        let item = items.iter().find(|item| flags_of(&item.head) == spellings(flag)).unwrap();
         let shown = flag.shown();
-        let stated = item
-            .body
-            .split_once("The default is ")
-            .map(|(_, rest)| rest);
+        let stated = item.body.split_once("The default is ").map(|(_, rest)| rest);
         match (flag.default, stated) {
             ("", stated) => assert_eq!(stated, None, "{shown} has no default"),
             (default, Some(stated)) => {
@@ -58,20 +52,14 @@ fn the_page_names_the_default_and_the_variable_of_every_flag() {
             }
             (default, None) => panic!("{shown}: the default, {default}, is not named"),
         }
-        assert!(
-            item.body.contains(flag.env),
-            "{shown}: {} is not named",
-            flag.env
-        );
+        assert!(item.body.contains(flag.env), "{shown}: {} is not named", flag.env);
     }
 }
 
 #[test]
 fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    let pages = ["man/putex.8", "man/putex.7", "man/putex.conf.5"]
-        .map(read)
-        .concat();
+    let pages = ["man/putex.8", "man/putex.7", "man/putex.conf.5"].map(read).concat();
     for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
             assert!(known.contains(&flag), "{flag} in {line:?}");
@@ -98,21 +86,13 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
                 line.starts_with("  ") && spellings(flag).iter().all(|how| words.contains(&&**how))
             });
             let due = subcommand.is_none_or(|subcommand| flag.subcommands.contains(&subcommand));
-            assert_eq!(
-                line.is_some(),
-                due,
-                "{} in the help of {subcommand:?}",
-                flag.shown()
-            );
+            assert_eq!(line.is_some(), due, "{} in the help of {subcommand:?}", flag.shown());
             if let Some(line) = line {
                 for (value, shown) in [
                     (flag.default, format!("[{}]", flag.default)),
                     (flag.env, format!("[${}]", flag.env)),
                 ] {
-                    assert!(
-                        value.is_empty() || line.contains(&shown),
-                        "{shown} in {line}"
-                    );
+                    assert!(value.is_empty() || line.contains(&shown), "{shown} in {line}");
                 }
             }
         }
@@ -123,10 +103,7 @@ fn help_names_every_flag_with_its_default_and_its_variable() {
             synopsis.contains(&format!("Cm {}", subcommand.name())),
             "{subcommand:?} in SYNOPSIS"
         );
-        assert!(
-            help(None).contains(subcommand.name()),
-            "{subcommand:?} in --help"
-        );
+        assert!(help(None).contains(subcommand.name()), "{subcommand:?} in --help");
     }
 }
 
@@ -145,9 +122,7 @@ fn help_shows_the_use_of_every_command() {
     let text = help(None);
     let (usage, _) = text.split_once("\ncommands:\n").unwrap();
     // The agent starts its guard itself.
-    for subcommand in Subcommand::ALL
-        .iter()
-        .filter(|subcommand| **subcommand != Subcommand::Guard)
+    for subcommand in Subcommand::ALL.iter().filter(|subcommand| **subcommand != Subcommand::Guard)
     {
         let shown = format!("putex {}", subcommand.name());
         assert!(usage.contains(&shown), "{shown} in\n{usage}");
@@ -156,14 +131,9 @@ fn help_shows_the_use_of_every_command() {
 
 #[test]
 fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
-    let documented: Vec<_> = items(&section(&page(), "EXIT STATUS"))
-        .into_iter()
-        .map(|item| item.head)
-        .collect();
-    let known: Vec<_> = Exit::ALL
-        .iter()
-        .map(|exit| exit.status().to_string())
-        .collect();
+    let documented: Vec<_> =
+        items(&section(&page(), "EXIT STATUS")).into_iter().map(|item| item.head).collect();
+    let known: Vec<_> = Exit::ALL.iter().map(|exit| exit.status().to_string()).collect();
     assert_eq!(documented, known, "left: the page; right: the program");
 }
 
@@ -171,29 +141,18 @@ fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
 fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
     let given = names(&read("src/command.rs"), "PUTEX_");
     let items = items(&section(&page(), "COMMANDS RUN"));
-    let documented: BTreeSet<_> = items
-        .iter()
-        .flat_map(|item| names(&item.head, "PUTEX_"))
-        .collect();
+    let documented: BTreeSet<_> =
+        items.iter().flat_map(|item| names(&item.head, "PUTEX_")).collect();
     assert_eq!(documented, given, "left: the page; right: the program");
     let mut mentioned = names(&[page(), read("man/putex.7")].concat(), "PUTEX_");
     // These are read by the agent itself.
     mentioned.retain(|name| !FLAGS.iter().any(|flag| flag.env == name));
-    assert!(
-        mentioned.is_subset(&given),
-        "{mentioned:?} are not all in {given:?}"
-    );
+    assert!(mentioned.is_subset(&given), "{mentioned:?} are not all in {given:?}");
 }
 
 #[test]
 fn the_page_has_the_environment_that_the_agent_reads() {
-    let readers = [
-        "main.rs",
-        "cli/mod.rs",
-        "cli/access.rs",
-        "cli/context.rs",
-        "cli/connect.rs",
-    ];
+    let readers = ["main.rs", "cli/mod.rs", "cli/access.rs", "cli/context.rs", "cli/connect.rs"];
     let program: String = readers.map(|file| read(&format!("src/{file}"))).concat();
     let mut due = BTreeSet::new();
     for call in ["var(\"", "var_os(\"", "set(\"", "value(\""] {
@@ -204,23 +163,13 @@ fn the_page_has_the_environment_that_the_agent_reads() {
     if program.contains("temp_dir()") {
         due.insert("TMPDIR".to_owned());
     }
-    due.extend(
-        FLAGS
-            .iter()
-            .map(|flag| flag.env.to_owned())
-            .filter(|env| !env.is_empty()),
-    );
+    due.extend(FLAGS.iter().map(|flag| flag.env.to_owned()).filter(|env| !env.is_empty()));
     // rustls-native-certs reads them.
     assert!(read("Cargo.toml").contains("rustls-native-certs"));
     due.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(str::to_owned));
     let documented: BTreeSet<_> = items(&section(&page(), "ENVIRONMENT"))
         .iter()
-        .flat_map(|item| {
-            item.head
-                .split([' ', ','])
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
+        .flat_map(|item| item.head.split([' ', ',']).map(str::to_owned).collect::<Vec<_>>())
         .filter(|word| word.len() > 2)
         .collect();
     assert_eq!(documented, due, "left: the page; right: the program");
@@ -241,26 +190,15 @@ fn the_page_quotes_log_lines_as_the_program_writes_them() {
     let mut program = String::new();
     gather(&root().join("src"), &mut program);
     let quoted = items(&section(&page(), "DIAGNOSTICS"));
-    assert!(
-        quoted.len() > 20,
-        "only {} log lines in DIAGNOSTICS",
-        quoted.len()
-    );
+    assert!(quoted.len() > 20, "only {} log lines in DIAGNOSTICS", quoted.len());
     for item in quoted {
-        let head = item
-            .head
-            .trim_start_matches("Sy ")
-            .trim_matches('"')
-            .to_owned();
+        let head = item.head.trim_start_matches("Sy ").trim_matches('"').to_owned();
         let said = match head.split_once(": ") {
             Some((states, why)) if states.contains(" -> ") => why,
             _ => &head,
         };
         for piece in said.split("...").filter(|piece| piece.trim().len() > 2) {
-            assert!(
-                program.contains(piece),
-                "{head}: the program does not say {piece:?}"
-            );
+            assert!(program.contains(piece), "{head}: the program does not say {piece:?}");
         }
     }
 }
@@ -290,14 +228,8 @@ fn the_page_calculates_as_the_program_does() {
         ("validity V", "V = sent + T \\(mu (1 \\- e) Bq sent + "),
         ("takeover wait", "takeover wait = T \\(mu (1 + e) Bq "),
         ("confirmation C*R", "confirmation = C \\(mu R Bq "),
-        (
-            "stop budget",
-            "stop budget = C \\(mu R \\- drift \\- slack Bq ",
-        ),
-        (
-            "failover, best",
-            "failover = T \\(mu (1 + e) + C \\(mu R Bq ",
-        ),
+        ("stop budget", "stop budget = C \\(mu R \\- drift \\- slack Bq "),
+        ("failover, best", "failover = T \\(mu (1 + e) + C \\(mu R Bq "),
     ] {
         let line = report.lines().find(|line| line.starts_with(row)).unwrap();
         let value: Vec<_> = line[row.len()..].split_whitespace().take(2).collect();
@@ -309,10 +241,7 @@ fn the_page_calculates_as_the_program_does() {
 #[test]
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
-    assert!(
-        lines <= README_LINES_MAX,
-        "{lines} lines, at most {README_LINES_MAX}"
-    );
+    assert!(lines <= README_LINES_MAX, "{lines} lines, at most {README_LINES_MAX}");
 }
 
 #[test]
@@ -327,19 +256,14 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
             assert!(known.contains(*word), "{word} in {}", words.join(" "));
         }
         let subcommand = words.get(1).filter(|word| !word.starts_with('-'));
-        let exists = subcommand.is_none_or(|word| {
-            Subcommand::ALL
-                .iter()
-                .any(|subcommand| subcommand.name() == *word)
-        });
+        let exists = subcommand
+            .is_none_or(|word| Subcommand::ALL.iter().any(|subcommand| subcommand.name() == *word));
         assert!(exists, "{subcommand:?} is no command");
     }
     assert!(calls >= 3, "only {calls} calls of putex in the README");
     for (index, _) in readme.match_indices("`--") {
-        let flag: String = readme[index + 1..]
-            .chars()
-            .take_while(|c| *c == '-' || c.is_alphabetic())
-            .collect();
+        let flag: String =
+            readme[index + 1..].chars().take_while(|c| *c == '-' || c.is_alphabetic()).collect();
         assert!(known.contains(&flag), "{flag}");
     }
     let given = names(&read("src/command.rs"), "PUTEX_");
@@ -353,15 +277,9 @@ fn the_readme_offers_the_names_that_the_installer_knows() {
     let (_, usage) = installer.split_once("BINARY|- ").unwrap();
     let known: BTreeSet<_> = usage.lines().next().unwrap().split(' ').collect();
     let readme = read("README.md");
-    let line = readme
-        .lines()
-        .find(|line| line.starts_with("contrib/install "))
-        .unwrap();
+    let line = readme.lines().find(|line| line.starts_with("contrib/install ")).unwrap();
     let (_, offered) = line.split_once("; or ").unwrap();
-    for name in offered
-        .split(", ")
-        .map(|name| name.trim_start_matches("or "))
-    {
+    for name in offered.split(", ").map(|name| name.trim_start_matches("or ")) {
         // A name is one word.
         let is_known = name.contains(' ') || known.contains(&*format!("[{name}]"));
         assert!(is_known, "{name}: {known:?}");
@@ -371,21 +289,13 @@ fn the_readme_offers_the_names_that_the_installer_knows() {
 /// Returns the words of each call of putex in the code blocks and spans of a text.
 fn putex_calls(text: &str) -> Vec<Vec<String>> {
     let fenced = text.split("```").skip(1).step_by(2).flat_map(|block| {
-        block
-            .replace("\\\n", " ")
-            .lines()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        block.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>()
     });
     let spans = text.split('`').map(str::to_owned);
     fenced
         .chain(spans)
         .map(|line| split_words(&line))
-        .filter(|words| {
-            words
-                .first()
-                .is_some_and(|word| PathBuf::from(word).ends_with("putex"))
-        })
+        .filter(|words| words.first().is_some_and(|word| PathBuf::from(word).ends_with("putex")))
         .collect()
 }
 

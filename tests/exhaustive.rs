@@ -35,69 +35,25 @@ const TWO_AGENTS: Scope = Scope {
 };
 
 /// One agent: what passes between agent, guard and commands.
-const ONE_AGENT: Scope = Scope {
-    agents: 1,
-    ..TWO_AGENTS
-};
+const ONE_AGENT: Scope = Scope { agents: 1, ..TWO_AGENTS };
 
 const fn budget(faults: u8, hangs: u8, signals: u8) -> Budget {
-    Budget {
-        faults,
-        hangs,
-        signals,
-    }
+    Budget { faults, hangs, signals }
 }
 
 /// What is looked through when there is time.
 const DEEP: [Scope; 11] = [
-    Scope {
-        agents: 3,
-        ..TWO_AGENTS
-    },
-    Scope {
-        budget: budget(1, 1, 0),
-        ..TWO_AGENTS
-    },
-    Scope {
-        budget: budget(1, 0, 1),
-        ..TWO_AGENTS
-    },
-    Scope {
-        failures: 3,
-        confirmations: 2,
-        ..TWO_AGENTS
-    },
-    Scope {
-        steps: 4,
-        ..TWO_AGENTS
-    },
-    Scope {
-        late: true,
-        ..TWO_AGENTS
-    },
-    Scope {
-        budget: budget(1, 1, 0),
-        ..ONE_AGENT
-    },
-    Scope {
-        budget: budget(0, 2, 1),
-        ..ONE_AGENT
-    },
-    Scope {
-        budget: budget(1, 1, 1),
-        instances: 1,
-        ..ONE_AGENT
-    },
-    Scope {
-        budget: budget(2, 0, 0),
-        cgroup: true,
-        ..ONE_AGENT
-    },
-    Scope {
-        budget: budget(2, 1, 0),
-        cgroup: true,
-        ..ONE_AGENT
-    },
+    Scope { agents: 3, ..TWO_AGENTS },
+    Scope { budget: budget(1, 1, 0), ..TWO_AGENTS },
+    Scope { budget: budget(1, 0, 1), ..TWO_AGENTS },
+    Scope { failures: 3, confirmations: 2, ..TWO_AGENTS },
+    Scope { steps: 4, ..TWO_AGENTS },
+    Scope { late: true, ..TWO_AGENTS },
+    Scope { budget: budget(1, 1, 0), ..ONE_AGENT },
+    Scope { budget: budget(0, 2, 1), ..ONE_AGENT },
+    Scope { budget: budget(1, 1, 1), instances: 1, ..ONE_AGENT },
+    Scope { budget: budget(2, 0, 0), cgroup: true, ..ONE_AGENT },
+    Scope { budget: budget(2, 1, 0), cgroup: true, ..ONE_AGENT },
 ];
 
 fn search(scope: Scope) -> SearchResult {
@@ -137,32 +93,21 @@ fn no_history_of_two_agents_with_one_fault_breaks_the_promise() {
 #[test]
 fn no_history_of_a_slow_command_and_a_signal_breaks_the_promise() {
     let budget = budget(0, 1, 1);
-    let scope = Scope {
-        budget,
-        ..ONE_AGENT
-    };
+    let scope = Scope { budget, ..ONE_AGENT };
     look_through(scope, 15_000);
 }
 
 #[test]
 fn no_history_of_a_fault_and_a_slow_command_breaks_the_promise() {
     let budget = budget(1, 1, 0);
-    let scope = Scope {
-        budget,
-        instances: 1,
-        ..ONE_AGENT
-    };
+    let scope = Scope { budget, instances: 1, ..ONE_AGENT };
     look_through(scope, 250_000);
 }
 
 #[test]
 fn no_history_of_a_fault_and_a_signal_breaks_the_promise() {
     let budget = budget(1, 0, 1);
-    let scope = Scope {
-        budget,
-        cgroup: true,
-        ..ONE_AGENT
-    };
+    let scope = Scope { budget, cgroup: true, ..ONE_AGENT };
     look_through(scope, 90_000);
 }
 

@@ -18,10 +18,8 @@ fn every_story_goes_as_it_is_told() {
     let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
     let mut told = 0;
     let mut wrong = Vec::new();
-    let mut paths: Vec<_> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();
@@ -36,18 +34,10 @@ fn every_story_goes_as_it_is_told() {
         if happened != text && rewrite {
             fs::write(&path, &happened).unwrap();
         } else if happened != text {
-            wrong.push(format!(
-                "{}:\n{}",
-                path.display(),
-                first_difference(&text, &happened)
-            ));
+            wrong.push(format!("{}:\n{}", path.display(), first_difference(&text, &happened)));
         }
     }
-    assert!(
-        told >= 20,
-        "only {told} stories found in {}",
-        folder.display()
-    );
+    assert!(told >= 20, "only {told} stories found in {}", folder.display());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -35,10 +35,7 @@ struct Scripts {
 
 /// Starts an agent whose stderr is a file of this sandbox.
 fn start(sandbox: &Sandbox, scripts: &Scripts) -> Agent {
-    let log = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(sandbox.join("log"));
+    let log = OpenOptions::new().append(true).create(true).open(sandbox.join("log"));
     start_with_stderr(sandbox, scripts, log.expect("a file"))
 }
 
@@ -68,12 +65,7 @@ fn log_of(sandbox: &Sandbox) -> Vec<u8> {
 /// Waits until the guard has written its last line too.
 fn wait_for_end(sandbox: &Sandbox, mut agent: Agent) {
     let (status, _) = agent.wait_end();
-    assert_eq!(
-        status,
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&log_of(sandbox))
-    );
+    assert_eq!(status, Some(0), "{}", String::from_utf8_lossy(&log_of(sandbox)));
     until_true("the end of the guard", || sandbox.processes().is_empty());
 }
 
@@ -116,10 +108,7 @@ fn commands_that_write_without_end_do_not_fill_the_log() {
     for command in ["healthcheck", "start", "stop"] {
         let own = |line: &&str| line.contains(&format!(": {command}: "));
         let left_out = |line: &&str| line.contains(LEFT_OUT);
-        assert!(
-            log.lines().filter(own).any(|line| left_out(&line)),
-            "{command}:\n{log}"
-        );
+        assert!(log.lines().filter(own).any(|line| left_out(&line)), "{command}:\n{log}");
     }
     assert!(!log.contains("was not read"), "{log}");
 }
@@ -138,10 +127,7 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
     until_true("the end of the guard", || sandbox.processes().is_empty());
     let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
     check_length(&log);
-    assert!(
-        log.contains("the agent is gone: the guard stops the service"),
-        "{log}"
-    );
+    assert!(log.contains("the agent is gone: the guard stops the service"), "{log}");
     assert!(log.contains("the service is down"), "{log}");
     assert!(log.contains(LEFT_OUT), "{log}");
     assert!(!log.contains("was not read"), "{log}");
@@ -150,19 +136,11 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
 #[test]
 fn a_stop_that_writes_without_end_does_not_fill_the_log_of_finish() {
     let sandbox = Sandbox::new("finish");
-    let scripts = Scripts {
-        check: "true",
-        start: "true",
-        stop: "timeout 2 yes",
-    };
+    let scripts = Scripts { check: "true", start: "true", stop: "timeout 2 yes" };
     let run = sandbox.run(&mut putex(&sandbox, "finish", &scripts));
     assert_eq!(run.status, Some(70), "{}", run.said);
     check_length(&run.said);
-    assert!(
-        run.said.contains("stop failed: exit status 124"),
-        "{}",
-        run.said
-    );
+    assert!(run.said.contains("stop failed: exit status 124"), "{}", run.said);
     assert!(run.said.contains(LEFT_OUT), "{}", run.said);
 }
 
@@ -194,11 +172,7 @@ fn control_characters_of_commands_do_not_reach_the_log() {
 #[test]
 fn lines_that_nobody_read_are_counted() {
     let sandbox = Sandbox::new("unread");
-    let scripts = Scripts {
-        check: "true",
-        start: "echo >$D/up",
-        stop: "rm -f $D/up",
-    };
+    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "rm -f $D/up" };
     let (mut reader, writer) = io::pipe().expect("a pipe");
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("it can be set");
     let mut agent = start_with_stderr(&sandbox, &scripts, writer);
@@ -229,10 +203,7 @@ fn lines_that_could_not_be_written_are_not_called_unread() {
     let mut command = sandbox.command("/bin/sh");
     let script = "ulimit -f 1; exec \"$0\" agent --key web --token one -r 300ms --dir $D/lock \
                   --start 'echo >$D/up' --stop true";
-    command
-        .args(["-c", script])
-        .arg(support::programs::putex())
-        .env("D", sandbox.text());
+    command.args(["-c", script]).arg(support::programs::putex()).env("D", sandbox.text());
     let log = OpenOptions::new().append(true).create(true).open(&path);
     let agent = Agent::start_with_stderr(&mut command, log.expect("a file"));
     let agent = agent.expect("the agent can be run");
@@ -246,11 +217,7 @@ fn lines_that_could_not_be_written_are_not_called_unread() {
     agent.signal(Signal::HUP);
     let until = support::clock::now() + Duration::from_millis(100);
     wait_until::<()>(until, || None);
-    File::options()
-        .write(true)
-        .truncate(true)
-        .open(&path)
-        .expect("it is there");
+    File::options().write(true).truncate(true).open(&path).expect("it is there");
     until_true("the count", || {
         agent.signal(Signal::HUP);
         let log = fs::read_to_string(&path).expect("it is text");

@@ -55,12 +55,7 @@ fn formatters_of_manual_pages_have_nothing_to_say() {
         ] {
             let said = run_tool(&words).unwrap_or_default();
             let complaints: Vec<_> = said.lines().filter(|line| !about_others(line)).collect();
-            assert!(
-                complaints.is_empty(),
-                "{}:\n{}",
-                words[0],
-                complaints.join("\n")
-            );
+            assert!(complaints.is_empty(), "{}:\n{}", words[0], complaints.join("\n"));
         }
     }
 }
@@ -124,11 +119,7 @@ fn every_topic_has_its_text_and_every_command_is_a_topic() {
         let lines: Vec<_> = said.lines().collect();
         assert!(lines.len() > 1, "{}: {said}", topic.name);
         assert!(lines[0].starts_with(topic.head), "{}", topic.name);
-        assert!(
-            topic.page.text().contains(said.trim_end()),
-            "{}",
-            topic.name
-        );
+        assert!(topic.page.text().contains(said.trim_end()), "{}", topic.name);
         let line = format!("  {:<12} {}\n", topic.name, topic.about);
         assert!(help(None).contains(&line), "{line}");
     }
@@ -142,22 +133,10 @@ fn every_topic_has_its_text_and_every_command_is_a_topic() {
 #[test]
 fn an_unknown_topic_is_refused_in_a_line() {
     for (words, says) in [
-        (
-            &["help", "nothing"][..],
-            "putex: nothing: no such topic; see putex help\n",
-        ),
-        (
-            &["help", ""][..],
-            "putex: : no such topic; see putex help\n",
-        ),
-        (
-            &["help", "agent", "theory"][..],
-            "putex: theory: one topic at a time\n",
-        ),
-        (
-            &["help", "--key", "k"][..],
-            "putex: --key: not an option of putex help\n",
-        ),
+        (&["help", "nothing"][..], "putex: nothing: no such topic; see putex help\n"),
+        (&["help", ""][..], "putex: : no such topic; see putex help\n"),
+        (&["help", "agent", "theory"][..], "putex: theory: one topic at a time\n"),
+        (&["help", "--key", "k"][..], "putex: --key: not an option of putex help\n"),
     ] {
         let output = putex(words);
         assert_eq!(output.status.code(), Some(64), "{words:?}");

@@ -29,10 +29,7 @@ use support::server::Server;
 const QUIET: Duration = Duration::from_millis(100);
 
 fn plain(token: &str) -> Record {
-    Record {
-        token: token.to_owned(),
-        lease: None,
-    }
+    Record { token: token.to_owned(), lease: None }
 }
 
 fn open(server: &Server, bucket: &str) -> (LockKey, Opened) {
@@ -76,20 +73,12 @@ fn a_loser_is_told_where_the_key_stands() {
         let (mut store, _) = open(&server, "locks");
         let first = write(&mut store, Revision(0), "a");
         let second = write(&mut store, first, "a");
-        for stale in [
-            Revision(0),
-            first,
-            Revision(second.0 + 1),
-            Revision(u64::MAX),
-        ] {
+        for stale in [Revision(0), first, Revision(second.0 + 1), Revision(u64::MAX)] {
             let written = store.write(stale, &plain("b"), soon());
             assert_eq!(written, Written::Moved(Some(second)), "over {stale}");
         }
         let key_state = store.read(soon()).expect("read");
-        assert_eq!(
-            (key_state.revision, key_state.value),
-            (second, KeyValue::Record(plain("a")))
-        );
+        assert_eq!((key_state.revision, key_state.value), (second, KeyValue::Record(plain("a"))));
     });
 }
 
@@ -123,10 +112,7 @@ fn marks_of_deletion_are_told_from_absence() {
         }
         admin.stream("PURGE", "locks", r#"{"filter":"$KV.locks.web"}"#);
         let key_state = store.read(soon()).expect("read");
-        assert_eq!(
-            (key_state.revision, key_state.value),
-            (Revision(0), KeyValue::Absent)
-        );
+        assert_eq!((key_state.revision, key_state.value), (Revision(0), KeyValue::Absent));
     });
 }
 
@@ -153,12 +139,7 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
             let info = admin.request("$JS.API.STREAM.INFO.KV_locks", "");
             assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
             let opened = store.open(soon()).expect("opened again");
-            assert!(
-                opened
-                    .remarks
-                    .iter()
-                    .any(|line| line.contains("was created"))
-            );
+            assert!(opened.remarks.iter().any(|line| line.contains("was created")));
             admin.stream("DELETE", "locks", "");
         }
     });
@@ -174,10 +155,7 @@ fn a_bucket_deleted_and_made_anew_is_another() {
         let (mut b, after) = open(&server, "locks");
         assert_ne!(before.bucket.epoch, after.bucket.epoch);
         assert_ne!(before.bucket.created, after.bucket.created);
-        assert_eq!(
-            a.write(revision, &plain("a"), soon()),
-            Written::Moved(Some(Revision(0)))
-        );
+        assert_eq!(a.write(revision, &plain("a"), soon()), Written::Moved(Some(Revision(0))));
         write(&mut b, Revision(0), "b");
         assert_eq!(a.open(soon()).expect("opened").bucket, after.bucket);
     });
@@ -189,15 +167,11 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         let mut server = Server::start(binary, "");
         let mut config = old_config("locks");
         config["storage"] = "memory".into();
-        server
-            .admin()
-            .stream("CREATE", "locks", &config.to_string());
+        server.admin().stream("CREATE", "locks", &config.to_string());
         let mut settings = server::settings("locks");
         settings.allow_memory = true;
-        let mut store = LockKey::new(
-            Box::new(NatsStore::new(server.client(None), settings)),
-            "web",
-        );
+        let mut store =
+            LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web");
         let before = store.open(soon()).expect("opened");
         write(&mut store, Revision(0), "a");
         server.kill();
@@ -265,17 +239,11 @@ fn a_full_or_sealed_bucket_denies() {
         admin.stream("CREATE", "locks", &config.to_string());
         let (mut store, _) = open(&server, "locks");
         let written = store.write(Revision(0), &plain("a"), soon());
-        assert!(
-            matches!(&written, Written::Denied(text) if text.contains("10077")),
-            "{written:?}"
-        );
+        assert!(matches!(&written, Written::Denied(text) if text.contains("10077")), "{written:?}");
         config["sealed"] = true.into();
         admin.stream("UPDATE", "locks", &config.to_string());
         let written = store.write(Revision(0), &plain("a"), soon());
-        assert!(
-            matches!(&written, Written::Denied(text) if text.contains("10109")),
-            "{written:?}"
-        );
+        assert!(matches!(&written, Written::Denied(text) if text.contains("10109")), "{written:?}");
     });
 }
 
@@ -292,21 +260,14 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         assert_eq!(refused, Written::Moved(Some(revision)));
         assert_quiet(&mut b);
         let mut admin = server.admin();
-        let forged = [
-            ("Nats-Sequence", "99"),
-            ("Nats-Stream", "x"),
-            ("Nats-Subject", "y"),
-        ];
+        let forged = [("Nats-Sequence", "99"), ("Nats-Stream", "x"), ("Nats-Subject", "y")];
         let seq = admin.put("$KV.locks.web", &forged, "b");
         assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(Revision(seq))));
         assert_eq!(b.read(soon()).expect("read").revision, Revision(seq));
         for damaged in [
             &[][..],
             &forged,
-            &[
-                ("Nats-Stream", "KV_locks"),
-                ("Nats-Subject", "$KV.locks.web"),
-            ],
+            &[("Nats-Stream", "KV_locks"), ("Nats-Subject", "$KV.locks.web")],
             &[
                 ("Nats-Stream", "KV_locks"),
                 ("Nats-Subject", "$KV.locks.web"),
@@ -336,9 +297,7 @@ fn a_notice_of_another_agent_arrives_and_ones_own_does_not() {
         assert_eq!(watch(&mut a, soon()), Watched::DuplicateToken(notice("2")));
         assert_quiet(&mut a);
         assert_quiet(&mut b);
-        server
-            .admin()
-            .publish("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
+        server.admin().publish("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
         assert_quiet(&mut a);
     });
 }
@@ -366,10 +325,7 @@ fn a_watch_hears_a_write_while_it_waits() {
             let watching = scope.spawn(move || watch(&mut b, soon()));
             observe_for(QUIET);
             let revision = write(&mut a, Revision(0), "a");
-            assert_eq!(
-                watching.join().expect("joined"),
-                Watched::Hint(Some(revision))
-            );
+            assert_eq!(watching.join().expect("joined"), Watched::Hint(Some(revision)));
         });
     });
 }

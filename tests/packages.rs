@@ -59,15 +59,9 @@ fn packages_have_the_version_of_the_crate() {
     for (file, line) in [
         ("contrib/debian/changelog", format!("putex ({version}) ")),
         ("contrib/alpine/APKBUILD", format!("\npkgver={version}\n")),
-        (
-            "contrib/buildroot/package/putex/putex.mk",
-            format!("\nPUTEX_VERSION = {version}\n"),
-        ),
+        ("contrib/buildroot/package/putex/putex.mk", format!("\nPUTEX_VERSION = {version}\n")),
         ("contrib/docker/Dockerfile", format!("putex:{version} ")),
-        (
-            "contrib/docker/service/Dockerfile",
-            format!("\nFROM putex:{version} "),
-        ),
+        ("contrib/docker/service/Dockerfile", format!("\nFROM putex:{version} ")),
     ] {
         let text = fs::read_to_string(root().join(file)).unwrap();
         assert!(text.contains(&line), "{file} does not have {line:?}");

@@ -70,9 +70,7 @@ impl Manager {
 fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     let (host, manager) = (Host::new("notify"), Manager::listen("notify"));
     let mut command = host.putex("agent", STOP);
-    command
-        .env("NOTIFY_SOCKET", format!("@{}", manager.name))
-        .env("WATCHDOG_USEC", "300000");
+    command.env("NOTIFY_SOCKET", format!("@{}", manager.name)).env("WATCHDOG_USEC", "300000");
     let agent = Agent::start(&mut command);
     manager.hear("READY=1");
     assert!(!host.is_up(), "standing by is not holding the lock");
@@ -98,9 +96,7 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
 fn an_agent_that_hangs_is_silent() {
     let (host, manager) = (Host::new("silent"), Manager::listen("silent"));
     let mut command = host.putex("agent", STOP);
-    command
-        .env("NOTIFY_SOCKET", format!("@{}", manager.name))
-        .env("WATCHDOG_USEC", "150000");
+    command.env("NOTIFY_SOCKET", format!("@{}", manager.name)).env("WATCHDOG_USEC", "150000");
     let agent = Agent::start(&mut command);
     manager.hear("WATCHDOG=1");
     assert!(!manager.is_silent_for(Duration::from_millis(300)));
@@ -124,18 +120,10 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     let host = Host::new("fd");
     // A shell gives the pipe that number; cat ends when nobody has it any more.
     let mut shell = host.sandbox.command("/bin/sh");
-    shell.args([
-        "-c",
-        r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | timeout 20 cat"#,
-    ]);
+    shell.args(["-c", r#"{ "$@" --notify-fd 7 7>&1 >/dev/null & } | timeout 20 cat"#]);
     shell.arg("sh").arg(programs::putex());
-    shell
-        .args(host.words("agent", STOP))
-        .env("D", host.sandbox.text());
-    let output = shell
-        .stderr(Stdio::null())
-        .output()
-        .expect("the shell runs");
+    shell.args(host.words("agent", STOP)).env("D", host.sandbox.text());
+    let output = shell.stderr(Stdio::null()).output().expect("the shell runs");
     assert_eq!(output.stdout, b"\n");
     assert!(output.status.success(), "somebody keeps it open");
     let guard = host.guard();
@@ -192,17 +180,11 @@ fn finish_stops_what_agent_and_guard_left() {
     assert!(host.is_up(), "nobody stopped it");
     let (status, said) = host.finish("echo oh no; exit 3");
     assert_eq!(status, Some(70), "{said}");
-    assert!(
-        said.contains("stop failed: exit status 3; it is run until it succeeds"),
-        "{said}"
-    );
+    assert!(said.contains("stop failed: exit status 3; it is run until it succeeds"), "{said}");
     assert!(said.contains(": stop: oh no\n"), "{said}");
     let (status, said) = host.finish("exec sleep 100");
     assert_eq!(status, Some(70), "{said}");
-    assert!(
-        said.contains("stop failed: it did not end within"),
-        "{said}"
-    );
+    assert!(said.contains("stop failed: it did not end within"), "{said}");
     let (status, said) = host.finish(STOP);
     assert_eq!(status, Some(0), "{said}");
     assert!(!host.is_up());
@@ -228,10 +210,7 @@ fn an_agent_of_another_store_is_no_life_of_this_one() {
     kill_both(guard, other);
     let finish = host.sandbox.run(&mut of_another_store(&host, "finish"));
     let Run { status, said, .. } = finish;
-    assert!(
-        status == Some(0) && said.contains("stop succeeded"),
-        "{said}"
-    );
+    assert!(status == Some(0) && said.contains("stop succeeded"), "{said}");
     assert!(!other_is_up());
     drop(again);
 }
@@ -241,8 +220,7 @@ fn the_end_of_commands_is_heard_of_where_whoever_started_it_ignores_children() {
     let host = Host::new("children");
     let mut deaf = host.sandbox.command("env");
     deaf.arg("--ignore-signal=CHLD").arg(programs::putex());
-    deaf.args(host.words("finish", STOP))
-        .env("D", host.sandbox.text());
+    deaf.args(host.words("finish", STOP)).env("D", host.sandbox.text());
     let Run { status, said, .. } = host.sandbox.run(&mut deaf);
     assert_eq!(status, Some(0), "{said}");
 }

@@ -14,14 +14,8 @@ use support::clock::until_true;
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
-const NOT_HEEDED: [i32; 6] = [
-    libc::SIGKILL,
-    libc::SIGSTOP,
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-];
+const NOT_HEEDED: [i32; 6] =
+    [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
 #[test]
 fn no_signal_ends_a_guard() {
@@ -86,10 +80,7 @@ fn an_agent_without_descriptors_loses_its_lock_and_its_guard_stops_the_service()
     host.wait_until_up();
     let guard = host.guard();
     let limit_to = |count| {
-        let few = Rlimit {
-            current: Some(count),
-            maximum: Some(1024),
-        };
+        let few = Rlimit { current: Some(count), maximum: Some(1024) };
         prlimit(Some(agent.pid()), Resource::Nofile, few).expect("it is this user's");
     };
     limit_to(8);

@@ -20,9 +20,7 @@ fn page() -> String {
 
 /// Returns the `old -> new` with which each line of a text begins, if it does.
 fn changes(text: &str) -> BTreeSet<(String, String)> {
-    let words = text
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     words
         .filter(|words| words.len() > 2 && words[1] == "->")
         .map(|words| {
@@ -41,16 +39,10 @@ fn the_states_are_those_of_the_pump() {
     assert!(known.len() > 5, "{known:?}");
     let text = section(&page(), "THE AGENT");
     let heads: Vec<_> = items(&text).into_iter().map(|item| item.head).collect();
-    let told: BTreeSet<_> = heads
-        .iter()
-        .filter_map(|head| head.strip_prefix("Em "))
-        .collect();
+    let told: BTreeSet<_> = heads.iter().filter_map(|head| head.strip_prefix("Em ")).collect();
     assert_eq!(told, known, "left: the page; right: the program");
     for (old, new) in changes(&text) {
-        assert!(
-            known.contains(&*old) && known.contains(&*new),
-            "{old} -> {new}"
-        );
+        assert!(known.contains(&*old) && known.contains(&*new), "{old} -> {new}");
     }
 }
 
@@ -78,10 +70,8 @@ fn the_record_has_the_headers_that_are_written() {
     let source = source.split("#[cfg(test)]").next().unwrap();
     let header = |word: &&str| word.starts_with("Putex-");
     let known: BTreeSet<_> = source.split('"').filter(header).collect();
-    let heads: Vec<_> = items(&section(&page(), "THE RECORD"))
-        .into_iter()
-        .map(|item| item.head)
-        .collect();
+    let heads: Vec<_> =
+        items(&section(&page(), "THE RECORD")).into_iter().map(|item| item.head).collect();
     let told: BTreeSet<_> = heads
         .iter()
         .flat_map(|head| head.split([' ', ',']))
@@ -106,12 +96,7 @@ fn the_picture_shows_the_times_of_the_defaults() {
     let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
     let text = section(&page(), "TIMING");
     let picture = text.split(".Ed").next().unwrap();
-    for at in [
-        v,
-        v + timing.stop_budget(),
-        take,
-        take + timing.confirmation(),
-    ] {
+    for at in [v, v + timing.stop_budget(), take, take + timing.confirmation()] {
         let shown = format!(" {}", Ms(at));
         assert!(picture.contains(&shown), "{shown} in {picture}");
     }

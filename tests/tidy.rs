@@ -103,12 +103,7 @@ fn forbid(files: &[Source], words: &[&str]) {
 }
 
 fn report(found: &[String]) {
-    assert!(
-        found.is_empty(),
-        "{} found:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "{} found:\n{}", found.len(), found.join("\n"));
 }
 
 fn core_sources() -> Vec<Source> {
@@ -133,15 +128,7 @@ fn nothing_is_unsafe_but_a_few_calls() {
 
 #[test]
 fn the_core_reads_no_clock() {
-    forbid(
-        &core_sources(),
-        &[
-            "std::time::Instant",
-            "SystemTime",
-            "Instant::now",
-            "UNIX_EPOCH",
-        ],
-    );
+    forbid(&core_sources(), &["std::time::Instant", "SystemTime", "Instant::now", "UNIX_EPOCH"]);
     let mut found = Vec::new();
     for file in core_sources() {
         for (index, line) in file.code().iter().enumerate() {
@@ -222,10 +209,7 @@ fn no_file_is_longer_than_a_person_reads() {
     for file in all_sources() {
         let lines = file.text.lines().count();
         if lines > FILE_LINES_MAX {
-            found.push(format!(
-                "{}: {lines} lines, at most {FILE_LINES_MAX}",
-                file.path
-            ));
+            found.push(format!("{}: {lines} lines, at most {FILE_LINES_MAX}", file.path));
         }
     }
     report(&found);
@@ -278,11 +262,7 @@ fn functions(code: &[String]) -> Vec<(String, usize, usize)> {
             continue;
         }
         let lines = rest.iter().position(|line| line.trim_end() == end);
-        found.push((
-            name.to_owned(),
-            index + 1,
-            lines.map_or(1, |lines| lines + 1),
-        ));
+        found.push((name.to_owned(), index + 1, lines.map_or(1, |lines| lines + 1)));
     }
     found
 }
@@ -304,21 +284,14 @@ fn tests_launch_programs_and_make_folders_only_in_their_support() {
     files.retain(|file| !file.path.starts_with("tests/support/"));
     let mut found = Vec::new();
     // These stand in quotes, also here: in two parts.
-    for word in [
-        concat!("CARGO_BIN", "_EXE_putex"),
-        concat!("\"NATS", "_SERVER"),
-    ] {
+    for word in [concat!("CARGO_BIN", "_EXE_putex"), concat!("\"NATS", "_SERVER")] {
         for file in files.iter().filter(|file| file.text.contains(word)) {
             found.push(format!("{}: {word}", file.path));
         }
     }
     report(&found);
     // A campaign keeps its folder after a finding; the fuzz targets are part of the crate.
-    let own = [
-        "tests/campaign.rs",
-        "tests/campaign/namespaces.rs",
-        "tests/fuzz/files.rs",
-    ];
+    let own = ["tests/campaign.rs", "tests/campaign/namespaces.rs", "tests/fuzz/files.rs"];
     files.retain(|file| !own.contains(&&*file.path));
     forbid(&files, &["temp_dir()"]);
 }
@@ -353,8 +326,7 @@ fn the_rules_themselves_can_be_broken() {
     ] {
         assert_eq!(bare(text), code, "{text}");
     }
-    let long: Vec<String> = ["pub(super) fn long(", ") {", "    x();", "}", "fn short();"]
-        .map(str::to_owned)
-        .to_vec();
+    let long: Vec<String> =
+        ["pub(super) fn long(", ") {", "    x();", "}", "fn short();"].map(str::to_owned).to_vec();
     assert_eq!(functions(&long), [("long".to_owned(), 1, 4)]);
 }

@@ -39,9 +39,7 @@ const WITH_DEADLINES: [&str; 3] = [waits::MAIN, "putex-store", "putex-watch"];
 fn start(sandbox: &Sandbox) -> Agent {
     let (start, up) = ("echo up >$D/up", sandbox.join("up"));
     let mut command = sandbox.agent(start, "true");
-    command
-        .args(["-c", "1", "-r", &R.as_millis().to_string()])
-        .args(["--healthcheck", "true"]);
+    command.args(["-c", "1", "-r", &R.as_millis().to_string()]).args(["--healthcheck", "true"]);
     let agent = Agent::start(&mut command);
     until_true("an active agent", || up.exists());
     agent

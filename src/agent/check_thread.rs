@@ -117,8 +117,7 @@ impl CheckThread {
         let spawned = self.output.writer();
         match spawned.and_then(|writer| Process::spawn(prepared, &writer)) {
             Ok(process) => {
-                self.watchdog
-                    .started(process.group().as_raw_nonzero().get());
+                self.watchdog.started(process.group().as_raw_nonzero().get());
                 self.process = Some(process);
                 Some(())
             }

@@ -90,12 +90,7 @@ impl GuardHandle {
             buffer: vec![0; REPORT_MAX],
         };
         threads.start("putex-guard", move || thread.work())?;
-        Ok(GuardHandle {
-            orders,
-            waker,
-            kill_file,
-            lines,
-        })
+        Ok(GuardHandle { orders, waker, kill_file, lines })
     }
 
     /// Connects to a guard or starts one; returns whether there was room for the order.
@@ -115,10 +110,7 @@ impl GuardHandle {
 
     /// Kills all processes in the control group of start. Needs no other thread.
     pub(super) fn kill_cgroup(&self) {
-        let mut file = self
-            .kill_file
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.kill_file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = file.as_mut() {
             // A control group that is gone holds nothing.
             let _ = file.write_all(b"1");
@@ -244,12 +236,7 @@ impl GuardThread {
         let socket = self.dir.connect()?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        Some(Link {
-            number,
-            socket,
-            process,
-            outdated: false,
-        })
+        Some(Link { number, socket, process, outdated: false })
     }
 
     /// Starts a guard. The words are in its socket before it runs, so it knows them whatever
@@ -277,12 +264,7 @@ impl GuardThread {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Link {
-            number,
-            socket: own,
-            process,
-            outdated: false,
-        })
+        Ok(Link { number, socket: own, process, outdated: false })
     }
 
     /// A guard that takes nothing in is as good as gone.
@@ -311,10 +293,8 @@ impl GuardThread {
             match received {
                 Ok((count, file)) if count > 0 => {
                     if let Some(file) = file {
-                        *self
-                            .kill_file
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner) = Some(File::from(file));
+                        *self.kill_file.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some(File::from(file));
                     } else if let Some(report) = decode_report(&self.buffer[..count]) {
                         self.report(number, report)?;
                     } else if let Some(line) = decode_line(&self.buffer[..count]) {
@@ -334,8 +314,7 @@ impl GuardThread {
         if version != VERSION {
             return self.replace_outdated(number, report);
         }
-        self.post
-            .tell(Event::Guard(number, GuardEvent::Report(report)))
+        self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 
     /// A guard of another version is told to stop the service, and killed when that is down.
@@ -364,8 +343,7 @@ impl GuardThread {
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceReport::Stopping { overdue: false };
-        self.post
-            .tell(Event::Guard(number, GuardEvent::Report(report)))
+        self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 
     fn stop_by(&self) -> Instant {

@@ -41,15 +41,8 @@ pub(super) fn inbox() -> io::Result<(Post, Inbox)> {
     let (sender, events) = bounded(EVENTS_MAX);
     let waker = Arc::new(Waker::new()?);
     Ok((
-        Post {
-            events: sender,
-            waker: Arc::clone(&waker),
-        },
-        Inbox {
-            events,
-            waker,
-            alarm: Alarm::new()?,
-        },
+        Post { events: sender, waker: Arc::clone(&waker) },
+        Inbox { events, waker, alarm: Alarm::new()? },
     ))
 }
 

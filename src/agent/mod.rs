@@ -108,9 +108,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     FatalLog::prepare(setup.destination, &setup.guard.key)?;
-    let threads = Threads {
-        realtime: setup.realtime,
-    };
+    let threads = Threads { realtime: setup.realtime };
     let (post, inbox) = inbox()?;
     let notify_socket = setup.service_manager.socket();
     signals::watch(post.clone(), notify_socket, threads)?;
@@ -218,12 +216,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
     loop {
         let event = match performer.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(
-                &pump,
-                performer.inbox,
-                &mut performer.service_manager,
-                &mut latest,
-            ),
+            None => next_event(&pump, performer.inbox, &mut performer.service_manager, &mut latest),
         };
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
@@ -233,9 +226,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
             }
         }
         if let Event::Shutdown(_) = event {
-            performer
-                .service_manager
-                .send_stopping(performer.end_within);
+            performer.service_manager.send_stopping(performer.end_within);
         }
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
@@ -249,9 +240,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
         while let Some((level, text)) = performer.guard.take_line() {
             performer.service_manager.note(level, &text);
         }
-        performer
-            .service_manager
-            .notify(pump.state(), pump.stands_by());
+        performer.service_manager.notify(pump.state(), pump.stands_by());
         performer.service_manager.keepalive(now);
     }
 }
@@ -279,10 +268,7 @@ fn next_event(
         let late = now.since(deadline.at);
         *latest = late.max(*latest);
         if late > SLACK {
-            log::warn!(
-                "woke {} late: this host is overloaded or was suspended",
-                Ms(late)
-            );
+            log::warn!("woke {} late: this host is overloaded or was suspended", Ms(late));
             log::debug!("the deadline was for {:?}", deadline.timer);
         }
         return Event::Tick;
@@ -316,20 +302,11 @@ impl Performer<'_> {
         match effect {
             Effect::Read { deadline } => {
                 if !self.store.send(StoreRequest::Read { deadline }) {
-                    self.faults
-                        .push_back(Event::Read(Err(STORE_QUEUE_FULL.to_owned())));
+                    self.faults.push_back(Event::Read(Err(STORE_QUEUE_FULL.to_owned())));
                 }
             }
-            Effect::Write {
-                expected,
-                record,
-                deadline,
-            } => {
-                if !self.store.send(StoreRequest::Write {
-                    expected,
-                    record,
-                    deadline,
-                }) {
+            Effect::Write { expected, record, deadline } => {
+                if !self.store.send(StoreRequest::Write { expected, record, deadline }) {
                     let unknown = Written::Unknown(STORE_QUEUE_FULL.to_owned());
                     self.faults.push_back(Event::Written(unknown));
                 }

@@ -102,11 +102,7 @@ impl ServiceManager {
         environment: &ManagerEnvironment,
         descriptor: Option<OwnedFd>,
     ) -> Result<ServiceManager, String> {
-        let address = match environment
-            .socket
-            .as_deref()
-            .filter(|name| !name.is_empty())
-        {
+        let address = match environment.socket.as_deref().filter(|name| !name.is_empty()) {
             Some(name) => Some(address(name).map_err(|why| {
                 let name = name.display();
                 format!("NOTIFY_SOCKET: {name}: {why}")
@@ -171,8 +167,7 @@ impl ServiceManager {
     /// Tells that the agent is ending, and how long that may take.
     pub(super) fn send_stopping(&self, at_most: Duration) {
         let at_most = at_most.as_micros();
-        self.socket
-            .send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
+        self.socket.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
     }
 
     /// Returns when the next keepalive is due.
@@ -202,11 +197,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 /// Returns how long an agent may send no keepalive, if the variables are meant for this one.
 fn period(environment: &ManagerEnvironment) -> Option<Duration> {
     let own = std::process::id().to_string();
-    if environment
-        .watchdog_pid
-        .as_ref()
-        .is_some_and(|pid| *pid != own)
-    {
+    if environment.watchdog_pid.as_ref().is_some_and(|pid| *pid != own) {
         return None;
     }
     let micros: u64 = environment.watchdog.as_ref()?.parse().ok()?;
@@ -266,10 +257,7 @@ mod tests {
         assert_eq!(line, "\n");
         manager.socket().send_reloaded();
         let reloading = received(&socket).expect("it stands by");
-        assert!(
-            reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
-            "{reloading}"
-        );
+        assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         assert_eq!(received(&socket).as_deref(), Some("READY=1"));
     }
 
@@ -305,11 +293,7 @@ mod tests {
             watchdog_pid: Some(pid.to_owned()),
         };
         let other = ServiceManager::new(&watchdog("1"), None).expect("the environment is right");
-        assert_eq!(
-            other.keepalive_due(),
-            None,
-            "it was meant for another process"
-        );
+        assert_eq!(other.keepalive_due(), None, "it was meant for another process");
         let mut manager =
             ServiceManager::new(&watchdog(&own), None).expect("the environment is right");
         let now = manager.keepalive_due().expect("there is a watchdog");
@@ -317,10 +301,7 @@ mod tests {
         assert_eq!(received(&socket).as_deref(), Some("WATCHDOG=1"));
         manager.keepalive(now);
         assert_eq!(received(&socket), None, "it is too early");
-        assert_eq!(
-            manager.keepalive_due(),
-            Some(now.after(Duration::from_secs(1)))
-        );
+        assert_eq!(manager.keepalive_due(), Some(now.after(Duration::from_secs(1))));
     }
 
     #[test]

@@ -36,14 +36,8 @@ type Queued = (u64, StoreRequest);
 
 /// A request of the pump to the store thread.
 pub(super) enum StoreRequest {
-    Read {
-        deadline: Instant,
-    },
-    Write {
-        expected: Revision,
-        record: Record,
-        deadline: Instant,
-    },
+    Read { deadline: Instant },
+    Write { expected: Revision, record: Record, deadline: Instant },
     Announce(Notice),
 }
 
@@ -81,11 +75,7 @@ impl StoreHandle {
             pause,
         };
         threads.start("putex-store", move || thread.serve())?;
-        Ok(StoreHandle {
-            requests,
-            waker,
-            generation: 0,
-        })
+        Ok(StoreHandle { requests, waker, generation: 0 })
     }
 
     /// Counts a generation: the pump is about to handle that the store is open.
@@ -122,14 +112,9 @@ impl StoreThread {
                 Ok(opened) => {
                     reported = None;
                     self.generation += 1;
-                    let gone = self
-                        .post
-                        .tell(Event::Opened(opened))
-                        .and_then(|()| self.serve_open());
-                    if gone
-                        .and_then(|why| self.post.tell(Event::Closed(why)))
-                        .is_none()
-                    {
+                    let gone =
+                        self.post.tell(Event::Opened(opened)).and_then(|()| self.serve_open());
+                    if gone.and_then(|why| self.post.tell(Event::Closed(why))).is_none() {
                         return;
                     }
                     None
@@ -142,11 +127,7 @@ impl StoreThread {
             };
             if failed.is_some() && failed != reported {
                 reported = failed;
-                if reported
-                    .clone()
-                    .and_then(|event| self.report(event))
-                    .is_none()
-                {
+                if reported.clone().and_then(|event| self.report(event)).is_none() {
                     return;
                 }
             }
@@ -187,11 +168,9 @@ impl StoreThread {
             }
             let event = match request {
                 StoreRequest::Read { deadline } => Event::Read(self.store.read(deadline)),
-                StoreRequest::Write {
-                    expected,
-                    record,
-                    deadline,
-                } => Event::Written(self.store.write(expected, &record, deadline)),
+                StoreRequest::Write { expected, record, deadline } => {
+                    Event::Written(self.store.write(expected, &record, deadline))
+                }
                 StoreRequest::Announce(notice) => {
                     self.store.announce(&notice);
                     continue;

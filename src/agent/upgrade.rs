@@ -24,10 +24,7 @@ pub(super) struct Program {
 impl Program {
     /// Remembers the program, while its file is still there under its name.
     pub(super) fn find() -> Program {
-        Program {
-            path: env::current_exe().ok(),
-            arguments: without_notify_fd(env::args_os()),
-        }
+        Program { path: env::current_exe().ok(), arguments: without_notify_fd(env::args_os()) }
     }
 
     /// Logs that the program is executed next.

@@ -95,11 +95,7 @@ impl Watchdog {
     pub(super) fn ended(&self, group: i32) -> bool {
         let slot = &self.slot;
         // Spins for as long as one kill(2) takes.
-        while slot
-            .group
-            .compare_exchange(group, 0, SeqCst, SeqCst)
-            .is_err()
-        {
+        while slot.group.compare_exchange(group, 0, SeqCst, SeqCst).is_err() {
             thread::yield_now();
         }
         slot.killed.load(SeqCst)
@@ -145,11 +141,7 @@ impl Watchdog {
 
 impl Slot {
     fn kill(&self, group: i32) {
-        if self
-            .group
-            .compare_exchange(group, -group, SeqCst, SeqCst)
-            .is_err()
-        {
+        if self.group.compare_exchange(group, -group, SeqCst, SeqCst).is_err() {
             return;
         }
         self.killed.store(true, SeqCst);

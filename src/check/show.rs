@@ -33,11 +33,7 @@ struct View<'a> {
 pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str) -> String {
     let view = View {
         settings: &args.settings,
-        location: args
-            .resolved
-            .location
-            .as_ref()
-            .map(|(location, _)| location),
+        location: args.resolved.location.as_ref().map(|(location, _)| location),
         endpoint,
         host,
     };
@@ -49,11 +45,7 @@ pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str
     });
     let rows = FLAGS.iter().flat_map(|flag| view.rows(flag));
     for row in file.into_iter().chain(rows).chain(calculated(args)) {
-        let Row {
-            name,
-            value,
-            origin,
-        } = row;
+        let Row { name, value, origin } = row;
         let value = sanitize(&value);
         // Writing into a String cannot fail.
         let _ = writeln!(text, "{name:<16} {value}  [{origin}]");
@@ -67,17 +59,14 @@ fn calculated(args: &CheckArgs) -> Vec<Row> {
         return Vec::new();
     };
     let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
-    [
-        ("(stop budget)", timing.stop_budget()),
-        ("(failover)", failover),
-    ]
-    .into_iter()
-    .map(|(name, value)| Row {
-        name,
-        value: Ms(value).to_string(),
-        origin: "from R, F, C and drift".to_owned(),
-    })
-    .collect()
+    [("(stop budget)", timing.stop_budget()), ("(failover)", failover)]
+        .into_iter()
+        .map(|(name, value)| Row {
+            name,
+            value: Ms(value).to_string(),
+            origin: "from R, F, C and drift".to_owned(),
+        })
+        .collect()
 }
 
 impl View<'_> {
@@ -85,17 +74,9 @@ impl View<'_> {
         let Some(name) = flag.key() else {
             return Vec::new();
         };
-        let row = |(value, origin)| Row {
-            name,
-            value,
-            origin,
-        };
+        let row = |(value, origin)| Row { name, value, origin };
         let secret = self.secret(flag.name);
-        self.value(flag)
-            .map(row)
-            .into_iter()
-            .chain(secret)
-            .collect()
+        self.value(flag).map(row).into_iter().chain(secret).collect()
     }
 
     /// Returns the value of a setting and its origin; `None` if it is not in force.
@@ -210,13 +191,9 @@ impl View<'_> {
     fn secret(&self, name: Name) -> Option<Row> {
         let login = &self.servers()?.access.login;
         let (name, variable) = match (name, login) {
-            (
-                Name::User,
-                Login::User {
-                    password: Secret::Given(word),
-                    ..
-                },
-            ) if !word.is_empty() => ("(password)", "NATS_PASSWORD"),
+            (Name::User, Login::User { password: Secret::Given(word), .. }) if !word.is_empty() => {
+                ("(password)", "NATS_PASSWORD")
+            }
             (Name::AuthTokenFile, Login::Token(Secret::Given(_))) => ("(auth token)", "NATS_TOKEN"),
             _ => return None,
         };
@@ -225,11 +202,7 @@ impl View<'_> {
             false => variable.to_owned(),
         };
         let value = HIDDEN.to_owned();
-        Some(Row {
-            name,
-            value,
-            origin,
-        })
+        Some(Row { name, value, origin })
     }
 }
 

@@ -165,12 +165,8 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
     // `Settings::gather` refuses variables that are not UTF-8.
     let value = |name: &str| variable(name, var).unwrap_or_default();
     let token = value("NATS_TOKEN");
-    let precedences = LOGIN_OPTIONS
-        .into_iter()
-        .filter_map(|name| settings.precedence(name));
-    let highest = precedences
-        .chain(token.is_some().then_some(Precedence::Env))
-        .max();
+    let precedences = LOGIN_OPTIONS.into_iter().filter_map(|name| settings.precedence(name));
+    let highest = precedences.chain(token.is_some().then_some(Precedence::Env)).max();
     let has = |name: &Name| settings.precedence(*name) == highest && highest.is_some();
     let options: Vec<Name> = LOGIN_OPTIONS.into_iter().filter(has).collect();
     if highest != Some(Precedence::Env)

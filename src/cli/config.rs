@@ -82,9 +82,7 @@ pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
             entries.push(Entry { name, text, line });
             match shows_secret {
                 false => Ok(()),
-                true => Err(format!(
-                    "{key}: others can read this secret; chmod o= {path}"
-                )),
+                true => Err(format!("{key}: others can read this secret; chmod o= {path}")),
             }
         });
         if let Err(why) = parsed {
@@ -94,11 +92,7 @@ pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
         }
     }
     let path = Some(path);
-    Config {
-        path,
-        entries,
-        faults,
-    }
+    Config { path, entries, faults }
 }
 
 /// Parses a line; `None` if it is blank or a comment.

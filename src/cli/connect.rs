@@ -40,11 +40,7 @@ pub struct Servers {
 #[must_use]
 pub fn runtime_base() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR");
-    default_base(
-        sys::user_id(),
-        runtime_dir.as_deref(),
-        &std::env::temp_dir(),
-    )
+    default_base(sys::user_id(), runtime_dir.as_deref(), &std::env::temp_dir())
 }
 
 /// Resolves a location; opens nothing. Returns the endpoint, `None` if it cannot be known,
@@ -91,12 +87,7 @@ pub fn endpoint(
     let tls = wanted.then(|| access.tls.check().err()).flatten();
     let faults = [login, tls].into_iter().flatten();
     let faults = faults.map(|text| refusal(text, Exit::Unsafe)).collect();
-    let servers = Servers {
-        servers,
-        access,
-        api,
-        context,
-    };
+    let servers = Servers { servers, access, api, context };
     (Some(Endpoint::Nats(Box::new(servers))), faults)
 }
 
@@ -126,17 +117,9 @@ pub fn location_id(location: &Location, access: &Access, var: Lookup<'_>) -> Str
 
 /// Returns the login and the JetStream API as a text without secrets.
 fn access_text(access: &Access, var: Lookup<'_>) -> String {
-    let Access {
-        login,
-        tls_certificate,
-        context,
-        api,
-        ..
-    } = access;
+    let Access { login, tls_certificate, context, api, .. } = access;
     let owner = login.as_ref().map(Login::owner);
-    let certificate = tls_certificate
-        .as_ref()
-        .map(|(certificate, _)| sys::absolute(certificate));
+    let certificate = tls_certificate.as_ref().map(|(certificate, _)| sys::absolute(certificate));
     let path = |name: &String| context::path_of(name, var).map(|path| sys::absolute(&path));
     let context = context.as_ref().map(path);
     format!("{owner:?} {certificate:?} {context:?} {api:?}")
@@ -179,10 +162,7 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
             Ok(LockKey::new(Box::new(store), &args.key))
         }
         Some(Endpoint::Dir(base)) => Ok(LockKey::new(Box::new(dir_store(args, base)), &args.key)),
-        None => Err(refusal(
-            "there is no way to the lock".to_owned(),
-            Exit::Usage,
-        )),
+        None => Err(refusal("there is no way to the lock".to_owned(), Exit::Usage)),
     }
 }
 
@@ -220,10 +200,7 @@ mod tests {
     }
 
     fn id_of(urls: &str, login: Option<Login>) -> String {
-        let access = Access {
-            login,
-            ..Access::default()
-        };
+        let access = Access { login, ..Access::default() };
         location_id(&Location::Nats(urls.to_owned()), &access, &home)
     }
 
@@ -249,17 +226,12 @@ mod tests {
         let creds = |path: &str| Some(Login::Creds(path.into()));
         let in_context = |location: Location, name: &str, var: Lookup<'_>| {
             let context = Some(name.to_owned());
-            let access = Access {
-                context,
-                ..Access::default()
-            };
+            let access = Access { context, ..Access::default() };
             location_id(&location, &access, var)
         };
         let other = |_: &str| Some("/other".into());
-        let certificate = Access {
-            tls_certificate: Some(("/cert".into(), "/key".into())),
-            ..Access::default()
-        };
+        let certificate =
+            Access { tls_certificate: Some(("/cert".into(), "/key".into())), ..Access::default() };
         let plain = |location: Location| location_id(&location, &Access::default(), &home);
         let ids = [
             id_of("a", None),

@@ -68,9 +68,9 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Context, String>
     };
     let subject = |name: &str| match field(fields, name)? {
         None => Ok(None),
-        Some(text) => valid_subject(&text)
-            .map(|()| Some(text))
-            .map_err(|why| format!("{name}: {why}")),
+        Some(text) => {
+            valid_subject(&text).map(|()| Some(text)).map_err(|why| format!("{name}: {why}"))
+        }
     };
     let tls_certificate = match (file("cert")?, file("key")?) {
         (Some(cert), Some(key)) => Some((cert, key)),
@@ -172,10 +172,7 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
         out.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let (name, left) = match after
-            .strip_prefix('{')
-            .and_then(|name| name.split_once('}'))
-        {
+        let (name, left) = match after.strip_prefix('{').and_then(|name| name.split_once('}')) {
             Some(both) => both,
             None => after.split_at(after.find(|c| !is_of_name(c)).unwrap_or(after.len())),
         };

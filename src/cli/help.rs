@@ -35,10 +35,7 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Some(Subcommand::Help) => writeln!(out, "usage: putex help [TOPIC]"),
         Some(Subcommand::Guard) => writeln!(out, "usage: started by putex agent, not by hand"),
         Some(Subcommand::Timing) => {
-            writeln!(
-                out,
-                "usage: putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]"
-            )
+            writeln!(out, "usage: putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]")
         }
     };
     if subcommand.is_none() {
@@ -49,9 +46,8 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
     let _ = writeln!(out, "\noptions:");
     let width = FLAGS.iter().map(|flag| name(flag).len()).max();
     let width = width.unwrap_or_default();
-    for flag in FLAGS
-        .iter()
-        .filter(|flag| subcommand.is_none_or(|of| flag.subcommands.contains(&of)))
+    for flag in
+        FLAGS.iter().filter(|flag| subcommand.is_none_or(|of| flag.subcommands.contains(&of)))
     {
         let name = name(flag);
         let mut notes = String::new();
@@ -72,11 +68,7 @@ fn name(flag: &Flag) -> String {
     let short = flag.short.map_or("    ".to_owned(), |short| {
         format!("-{short}{} ", if flag.long.is_empty() { " " } else { "," })
     });
-    let long = if flag.long.is_empty() {
-        String::new()
-    } else {
-        format!("--{} ", flag.long)
-    };
+    let long = if flag.long.is_empty() { String::new() } else { format!("--{} ", flag.long) };
     format!("{short}{long}{}", flag.value)
 }
 

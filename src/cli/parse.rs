@@ -28,9 +28,7 @@ pub fn parse(
         let (shown, flag) = match arg {
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
-                let known = Subcommand::ALL
-                    .into_iter()
-                    .find(|known| known.name() == word);
+                let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
                 match known {
                     Some(known) if was_first => subcommand = Some(known),
                     _ if subcommand.is_some_and(Subcommand::takes_arguments) => {
@@ -42,14 +40,10 @@ pub fn parse(
                 }
                 continue;
             }
-            Arg::Long(long) => (
-                format!("--{long}"),
-                FLAGS.iter().find(|flag| flag.long == long),
-            ),
-            Arg::Short(short) => (
-                format!("-{short}"),
-                FLAGS.iter().find(|flag| flag.short == Some(short)),
-            ),
+            Arg::Long(long) => (format!("--{long}"), FLAGS.iter().find(|flag| flag.long == long)),
+            Arg::Short(short) => {
+                (format!("-{short}"), FLAGS.iter().find(|flag| flag.short == Some(short)))
+            }
         };
         let Some(flag) = flag else {
             return Err(usage(format!("{shown}: no such option; see putex --help")));
@@ -119,18 +113,11 @@ fn invocation(
     let resolved = match is_readable {
         true => resolve::resolve(&settings, environment, config.faults),
         // The settings that seem to be missing are in the file.
-        false => Resolved {
-            faults: config.faults,
-            ..Resolved::default()
-        },
+        false => Resolved { faults: config.faults, ..Resolved::default() },
     };
     if subcommand == Subcommand::Check {
         let config = config.path;
-        return Ok(Invocation::Check(Box::new(CheckArgs {
-            settings,
-            config,
-            resolved,
-        })));
+        return Ok(Invocation::Check(Box::new(CheckArgs { settings, config, resolved })));
     }
     let Resolved { args, faults, .. } = resolved;
     match args {
@@ -156,8 +143,7 @@ fn version() -> String {
 
 /// Returns an argument as text. Commands, keys and tokens have to be UTF-8.
 fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
-    word.into_string()
-        .map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
+    word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
 /// Adds the arguments of `putex agent SERVER BUCKET KEY TOKEN` to the options that they
@@ -180,9 +166,7 @@ fn expand_positionals(
     for (name, text) in names.into_iter().zip(four) {
         if options.iter().any(|(known, _)| *known == name) {
             let shown = shown(name);
-            return Err(usage(format!(
-                "{shown}: given twice, as an option and as an argument"
-            )));
+            return Err(usage(format!("{shown}: given twice, as an option and as an argument")));
         }
         let origin = Origin::Argument;
         options.push((name, Setting { text, origin }));

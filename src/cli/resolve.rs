@@ -58,10 +58,7 @@ pub(super) fn resolve(
         let fits = wanted_timeout(timing);
         faults.collect(fits.map_err(|why| Fault::unsafe_to_use(Name::Watchdog, why)));
     }
-    let (start, stop) = (
-        required(&mut faults, Name::Start),
-        required(&mut faults, Name::Stop),
-    );
+    let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
     let check = faults.text(Name::Healthcheck);
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
@@ -94,12 +91,7 @@ pub(super) fn resolve(
     };
     let args = args();
     let faults = faults.found;
-    Resolved {
-        args,
-        location,
-        device,
-        faults,
-    }
+    Resolved { args, location, device, faults }
 }
 
 /// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
@@ -113,9 +105,7 @@ fn location(faults: &mut Faults<'_>) -> Option<Location> {
         return faults.collect(Err(Fault::usage(Name::Dir, why)));
     }
     if dir > nats && dir >= context {
-        return faults
-            .text(Name::Dir)
-            .map(|dir| Location::Dir(PathBuf::from(dir)));
+        return faults.text(Name::Dir).map(|dir| Location::Dir(PathBuf::from(dir)));
     }
     match settings.text(Name::Nats) {
         Some(urls) => {
@@ -129,11 +119,7 @@ fn location(faults: &mut Faults<'_>) -> Option<Location> {
 }
 
 fn bucket(faults: &mut Faults<'_>) -> Option<String> {
-    let bucket = faults
-        .settings
-        .text(Name::Bucket)
-        .unwrap_or("putex")
-        .to_owned();
+    let bucket = faults.settings.text(Name::Bucket).unwrap_or("putex").to_owned();
     let valid = valid_bucket(&bucket).map(|()| bucket);
     faults.collect(valid.map_err(|why| Fault::usage(Name::Bucket, why)))
 }
@@ -180,9 +166,7 @@ fn attribute(text: String, settings: &Settings) -> Fault {
         ("-c: ", Name::Confirmations),
         ("--drift: ", Name::Drift),
     ];
-    let named = names
-        .into_iter()
-        .find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
+    let named = names.into_iter().find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
     match named {
         Some((name, why)) if settings.get(name).is_none() => {
             Fault::unsafe_to_use(Name::Renewal, why)
@@ -211,9 +195,7 @@ fn valid_token(token: &str) -> Result<String, String> {
         ));
     }
     if token.chars().any(char::is_control) || token.trim() != token {
-        return Err(format!(
-            "{token:?} has blanks around it or control characters in it"
-        ));
+        return Err(format!("{token:?} has blanks around it or control characters in it"));
     }
     Ok(token.to_owned())
 }
@@ -222,9 +204,7 @@ fn valid_token(token: &str) -> Result<String, String> {
 fn host_token(host: &str) -> Result<String, String> {
     let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
     match is_shared || valid_token(host).is_err() {
-        true => Err(format!(
-            "is missing, and the host name {host:?} is not this host's own"
-        )),
+        true => Err(format!("is missing, and the host name {host:?} is not this host's own")),
         false => Ok(host.to_owned()),
     }
 }

@@ -110,25 +110,12 @@ pub struct Flag {
 }
 
 const AGENT: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
-const BOTH: &[Subcommand] = &[
-    Subcommand::Agent,
-    Subcommand::Check,
-    Subcommand::Finish,
-    Subcommand::Timing,
-];
+const BOTH: &[Subcommand] =
+    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
 const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
-    Flag {
-        name,
-        long,
-        short: None,
-        value,
-        default: "",
-        env: "",
-        subcommands: AGENT,
-        help,
-    }
+    Flag { name, long, short: None, value, default: "", env: "", subcommands: AGENT, help }
 }
 
 /// All flags, in the order of the help text.
@@ -145,12 +132,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         env: "NATS_URL",
-        ..flag(
-            Name::Nats,
-            "nats",
-            "url[,url]",
-            "keep the lock in NATS JetStream, by these servers",
-        )
+        ..flag(Name::Nats, "nats", "url[,url]", "keep the lock in NATS JetStream, by these servers")
     },
     Flag {
         env: "NATS_CONTEXT",
@@ -163,12 +145,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         env: "NATS_USER",
-        ..flag(
-            Name::User,
-            "user",
-            "name",
-            "log in as this user, unless a URL names one",
-        )
+        ..flag(Name::User, "user", "name", "log in as this user, unless a URL names one")
     },
     flag(
         Name::PasswordFile,
@@ -184,51 +161,23 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag {
         env: "NATS_NKEY",
-        ..flag(
-            Name::Nkey,
-            "nkey",
-            "file",
-            "log in with the nkey whose seed is in this file",
-        )
+        ..flag(Name::Nkey, "nkey", "file", "log in with the nkey whose seed is in this file")
     },
     Flag {
         env: "NATS_CREDS",
-        ..flag(
-            Name::Creds,
-            "creds",
-            "file",
-            "log in with the JWT and the nkey in this file",
-        )
+        ..flag(Name::Creds, "creds", "file", "log in with the JWT and the nkey in this file")
     },
     Flag {
         env: "NATS_CA",
         default: "the system's roots",
-        ..flag(
-            Name::TlsCa,
-            "tlsca",
-            "file",
-            "who may sign a server's certificate",
-        )
+        ..flag(Name::TlsCa, "tlsca", "file", "who may sign a server's certificate")
     },
     Flag {
         env: "NATS_CERT",
-        ..flag(
-            Name::TlsCert,
-            "tlscert",
-            "file",
-            "certificate that is shown to a server that asks",
-        )
+        ..flag(Name::TlsCert, "tlscert", "file", "certificate that is shown to a server that asks")
     },
-    Flag {
-        env: "NATS_KEY",
-        ..flag(Name::TlsKey, "tlskey", "file", "key of that certificate")
-    },
-    flag(
-        Name::TlsFirst,
-        "tlsfirst",
-        "",
-        "begin with TLS before the server says anything",
-    ),
+    Flag { env: "NATS_KEY", ..flag(Name::TlsKey, "tlskey", "file", "key of that certificate") },
+    flag(Name::TlsFirst, "tlsfirst", "", "begin with TLS before the server says anything"),
     Flag {
         default: "_INBOX",
         ..flag(
@@ -238,12 +187,7 @@ pub const FLAGS: &[Flag] = &[
             "subject below which replies are asked for",
         )
     },
-    flag(
-        Name::JsDomain,
-        "js-domain",
-        "name",
-        "JetStream domain that the bucket is in",
-    ),
+    flag(Name::JsDomain, "js-domain", "name", "JetStream domain that the bucket is in"),
     Flag {
         default: "$JS.API",
         ..flag(
@@ -253,38 +197,15 @@ pub const FLAGS: &[Flag] = &[
             "subject below which the API of JetStream answers",
         )
     },
-    flag(
-        Name::Dir,
-        "dir",
-        "dir",
-        "keep the lock in a directory: agents on this host only",
-    ),
-    Flag {
-        default: "putex",
-        ..flag(Name::Bucket, "bucket", "name", "bucket that holds the key")
-    },
+    flag(Name::Dir, "dir", "dir", "keep the lock in a directory: agents on this host only"),
+    Flag { default: "putex", ..flag(Name::Bucket, "bucket", "name", "bucket that holds the key") },
     flag(Name::Key, "key", "key", "key that is the lock"),
     Flag {
         default: "the host name",
-        ..flag(
-            Name::Token,
-            "token",
-            "token",
-            "who this agent is; no two agents have one token",
-        )
+        ..flag(Name::Token, "token", "token", "who this agent is; no two agents have one token")
     },
-    flag(
-        Name::Start,
-        "start",
-        "command",
-        "asserts that the service runs here",
-    ),
-    flag(
-        Name::Stop,
-        "stop",
-        "command",
-        "asserts that the service does not run here",
-    ),
+    flag(Name::Start, "start", "command", "asserts that the service runs here"),
+    flag(Name::Stop, "stop", "command", "asserts that the service does not run here"),
     Flag {
         default: "none",
         ..flag(
@@ -372,12 +293,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         default: "1%",
         subcommands: BOTH,
-        ..flag(
-            Name::Drift,
-            "drift",
-            "percent",
-            "how far the rate of a host's clock may be off",
-        )
+        ..flag(Name::Drift, "drift", "percent", "how far the rate of a host's clock may be off")
     },
     Flag {
         default: "1",
@@ -403,24 +319,11 @@ pub const FLAGS: &[Flag] = &[
             "descriptor that is written a line when this agent stands by",
         )
     },
-    flag(
-        Name::Syslog,
-        "syslog",
-        "",
-        "log to the syslog daemon of this host instead of stderr",
-    ),
-    Flag {
-        short: Some('v'),
-        ..flag(Name::Verbose, "verbose", "", "say more")
-    },
+    flag(Name::Syslog, "syslog", "", "log to the syslog daemon of this host instead of stderr"),
+    Flag { short: Some('v'), ..flag(Name::Verbose, "verbose", "", "say more") },
     Flag {
         short: Some('q'),
-        ..flag(
-            Name::Quiet,
-            "quiet",
-            "",
-            "say less: -q warnings and errors, -qq errors",
-        )
+        ..flag(Name::Quiet, "quiet", "", "say less: -q warnings and errors, -qq errors")
     },
     Flag {
         subcommands: &[Subcommand::Check],
@@ -431,11 +334,7 @@ pub const FLAGS: &[Flag] = &[
             "ask the servers too; nothing is written or made there",
         )
     },
-    Flag {
-        short: Some('h'),
-        subcommands: ALL,
-        ..flag(Name::Help, "help", "", "show this help")
-    },
+    Flag { short: Some('h'), subcommands: ALL, ..flag(Name::Help, "help", "", "show this help") },
     Flag {
         short: Some('V'),
         subcommands: ALL,
@@ -463,10 +362,8 @@ impl Flag {
     /// sense on a command line only.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
-        let is_line_only = matches!(
-            self.name,
-            Name::Config | Name::Connect | Name::Help | Name::Version
-        );
+        let is_line_only =
+            matches!(self.name, Name::Config | Name::Connect | Name::Help | Name::Version);
         (!is_line_only).then_some(self.long)
     }
 }

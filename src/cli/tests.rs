@@ -11,9 +11,7 @@ fn parse_line(line: &str) -> Result<Invocation, Refusal> {
 }
 
 fn parse_at(line: &str, nats_url: Option<&str>, host: &str) -> Result<Invocation, Refusal> {
-    let words = line
-        .split_whitespace()
-        .map(|word| OsString::from(word.replace("''", "")));
+    let words = line.split_whitespace().map(|word| OsString::from(word.replace("''", "")));
     let var = |name: &str| nats_url.filter(|_| name == "NATS_URL").map(OsString::from);
     parse(words, &environment(&var, host))
 }
@@ -28,13 +26,7 @@ pub(super) fn environment<'a>(var: Lookup<'a>, host: &'a str) -> Environment<'a>
 #[test]
 fn a_variable_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
-    for name in [
-        "NATS_URL",
-        "PUTEX_CONFIG",
-        "NATS_USER",
-        "NATS_PASSWORD",
-        "NATS_TOKEN",
-    ] {
+    for name in ["NATS_URL", "PUTEX_CONFIG", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN"] {
         let bad = OsString::from_vec(b"caf\xe9".to_vec());
         let var = |known: &str| (known == name).then(|| bad.clone());
         let words = BASE.split(' ').map(OsString::from);
@@ -47,10 +39,8 @@ fn a_variable_that_is_not_utf8_is_refused() {
 #[test]
 fn a_blank_variable_counts_as_unset() {
     let var = |_: &str| Some(OsString::from(" "));
-    for (line, place) in [
-        ("", Location::DefaultDir),
-        (" --nats h", Location::Nats("h".to_owned())),
-    ] {
+    for (line, place) in [("", Location::DefaultDir), (" --nats h", Location::Nats("h".to_owned()))]
+    {
         let line = format!("{BASE}{line}");
         let words = line.split(' ').map(OsString::from);
         match parse(words, &environment(&var, "alpha")) {
@@ -88,11 +78,7 @@ fn the_flags_of_0_2_0_need_no_command() {
         ("locks", "web", "t")
     );
     assert_eq!(
-        (
-            args.check.as_deref(),
-            args.start.as_str(),
-            args.stop.as_str()
-        ),
+        (args.check.as_deref(), args.start.as_str(), args.stop.as_str()),
         (Some("ok"), "up", "down")
     );
     let timing = Timing::new(Duration::from_millis(500), 4, 1, DRIFT_PPM_DEFAULT).expect("safe");
@@ -120,14 +106,8 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
     let args = agent(BASE);
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).expect("safe");
     assert_eq!(args.timing, timing);
-    assert_eq!(
-        (args.bucket.as_str(), args.token.as_str()),
-        ("putex", "alpha")
-    );
-    assert_eq!(
-        (args.location, args.check, args.replicas),
-        (Location::DefaultDir, None, 1)
-    );
+    assert_eq!((args.bucket.as_str(), args.token.as_str()), ("putex", "alpha"));
+    assert_eq!((args.location, args.check, args.replicas), (Location::DefaultDir, None, 1));
     assert_eq!(args.level, LevelFilter::Info);
 }
 
@@ -142,23 +122,14 @@ fn the_environment_names_servers_unless_a_directory_is_asked_for() {
         place(&format!("{BASE} --nats nats://flag")),
         Location::Nats("nats://flag".to_owned())
     );
-    assert_eq!(
-        place(&format!("{BASE} --dir /d")),
-        Location::Dir(PathBuf::from("/d"))
-    );
+    assert_eq!(place(&format!("{BASE} --dir /d")), Location::Dir(PathBuf::from("/d")));
 }
 
 #[test]
 fn a_host_name_that_every_host_has_is_no_token() {
     for host in ["", "localhost", "(none)", "localhost.localdomain"] {
-        let Err(refusal) = parse_at(BASE, None, host) else {
-            panic!("{host} taken")
-        };
-        assert!(
-            refusal.text.starts_with("--token: is missing"),
-            "{}",
-            refusal.text
-        );
+        let Err(refusal) = parse_at(BASE, None, host) else { panic!("{host} taken") };
+        assert!(refusal.text.starts_with("--token: is missing"), "{}", refusal.text);
         assert!(parse_at(&format!("{BASE} --token mine"), None, host).is_ok());
     }
 }
@@ -169,16 +140,7 @@ fn times_have_units_and_bounds() {
         let args = agent(&format!("{BASE} -r {word}"));
         assert_eq!(args.timing.renewal(), Duration::from_millis(ms), "{word}");
     }
-    for word in [
-        "3h",
-        "s",
-        "1.5s",
-        "-5",
-        "+5",
-        "0x10",
-        "99999999999999999999",
-        "3sec",
-    ] {
+    for word in ["3h", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec"] {
         let (text, status) = refused(&format!("{BASE} -r={word}"));
         assert_eq!(status, 64, "{word}");
         assert!(text.starts_with("-r: "), "{text}");
@@ -202,17 +164,10 @@ fn a_service_is_given_time_to_become_fit() {
     for (word, seconds) in [("0", 0), ("0s", 0), ("30s", 30), ("2m", 120), ("60m", 3600)] {
         let args = agent(&format!("{BASE} --start-grace {word} --check-failures 100"));
         let grace = Duration::from_secs(seconds);
-        assert_eq!(
-            (args.start_grace, args.check_failures),
-            (grace, 100),
-            "{word}"
-        );
+        assert_eq!((args.start_grace, args.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
-        (
-            "--start-grace 30",
-            "30: is no time with a unit; write 500ms, 30s or 5m",
-        ),
+        ("--start-grace 30", "30: is no time with a unit; write 500ms, 30s or 5m"),
         ("--start-grace 61m", "61m: is longer than 60m"),
         ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
         ("--start-grace 1h", "1h: is no time with a unit"),
@@ -231,18 +186,9 @@ fn a_service_is_given_time_to_become_fit() {
 
 #[test]
 fn drift_is_a_percentage() {
-    for (word, ppm) in [
-        ("1", 10_000),
-        ("1%", 10_000),
-        ("0.05%", 500),
-        ("0", 0),
-        ("8.3333", 83_333),
-    ] {
-        assert_eq!(
-            agent(&format!("{BASE} --drift {word}")).timing.drift_ppm(),
-            ppm,
-            "{word}"
-        );
+    for (word, ppm) in [("1", 10_000), ("1%", 10_000), ("0.05%", 500), ("0", 0), ("8.3333", 83_333)]
+    {
+        assert_eq!(agent(&format!("{BASE} --drift {word}")).timing.drift_ppm(), ppm, "{word}");
     }
     for word in ["x", "1.23456", "%", "-1", "1e3", "1."] {
         let (_, status) = refused(&format!("{BASE} --drift={word}"));
@@ -260,30 +206,12 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--key a>b --start up --stop down", "--key: "),
         ("--key putex.epoch --start up --stop down", "--key: "),
         ("--key web --start '' --stop down", "--start: is empty"),
-        (
-            "--key web --start up --stop down --bucket a.b",
-            "--bucket: ",
-        ),
-        (
-            "--key web --start up --stop down --token ''",
-            "--token: is empty",
-        ),
-        (
-            "--key web --start up --stop down --dir /d --nats h",
-            "--dir: the lock is kept",
-        ),
-        (
-            "--key web --start up --stop down --replicas 6",
-            "--replicas: 6: ",
-        ),
-        (
-            "--key web --start up --stop down --bogus",
-            "--bogus: no such option",
-        ),
-        (
-            "--key web --start up --stop down stray",
-            "stray: unexpected argument",
-        ),
+        ("--key web --start up --stop down --bucket a.b", "--bucket: "),
+        ("--key web --start up --stop down --token ''", "--token: is empty"),
+        ("--key web --start up --stop down --dir /d --nats h", "--dir: the lock is kept"),
+        ("--key web --start up --stop down --replicas 6", "--replicas: 6: "),
+        ("--key web --start up --stop down --bogus", "--bogus: no such option"),
+        ("--key web --start up --stop down stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
         ("timing -r 1.5s", "-r: 1.5s: is no time; write 500ms"),
         ("timing --drift -1", "--drift: -1: is no rate; write 1, 1%"),
@@ -293,10 +221,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
     ] {
         let (text, status) = refused(line);
         assert_eq!(status, 64, "{line}");
-        assert!(
-            text.contains(says) && !text.contains('\n'),
-            "{line}: {text}"
-        );
+        assert!(text.contains(says) && !text.contains('\n'), "{line}: {text}");
     }
 }
 
@@ -340,18 +265,9 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
             "agent nats://u:secret@h locks web --start up --stop down",
             "nats://...@h: SERVER BUCKET KEY TOKEN are four arguments, not 3",
         ),
-        (
-            "nats://u:se@cret@h",
-            "nats://...@h: no such command; see putex --help",
-        ),
-        (
-            "secret@a=nats://u:p@h",
-            "...@h: no such command; see putex --help",
-        ),
-        (
-            "--bogus\u{1b}[2J",
-            "--bogus?[2J: no such option; see putex --help",
-        ),
+        ("nats://u:se@cret@h", "nats://...@h: no such command; see putex --help"),
+        ("secret@a=nats://u:p@h", "...@h: no such command; see putex --help"),
+        ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
         (
             "timing -r \u{85}",
             "-r: ?: is no time; write 500ms, 3s or 1m, or a whole number of milliseconds",
@@ -373,10 +289,7 @@ fn timing_and_help_are_printed() {
     assert!(printed("timing -r 500 -c 1").contains("stop budget             470 ms"));
     assert!(printed("--help").contains("putex timing"));
     assert!(printed("timing --help").starts_with("usage: putex timing"));
-    assert_eq!(
-        printed("-V"),
-        format!("putex {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(printed("-V"), format!("putex {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(refused("timing -c 0").1, 78);
 }
 

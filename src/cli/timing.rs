@@ -32,61 +32,25 @@ pub fn report(timing: Timing) -> String {
 /// Returns every term with its value and its meaning.
 fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
     let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
-    let (f, c, e) = (
-        timing.failures(),
-        timing.confirmations(),
-        Percent(timing.drift_ppm()),
-    );
+    let (f, c, e) = (timing.failures(), timing.confirmations(), Percent(timing.drift_ppm()));
     let (wait, confirm) = (timing.takeover_wait(t), timing.confirmation());
     let best = wait + confirm;
     let slack = Ms(SLACK);
     [
-        (
-            "R, renewal interval",
-            r,
-            "the holder renews, the others read, this often".to_owned(),
-        ),
+        ("R, renewal interval", r, "the holder renews, the others read, this often".to_owned()),
         ("T = F*R", t, format!("F = {f} renewals missed")),
-        (
-            "validity V",
-            v,
-            format!("T less {e}, from when the last renewal was sent"),
-        ),
-        (
-            "takeover wait",
-            wait,
-            format!("T and {e}, from when that renewal was first seen"),
-        ),
-        (
-            "confirmation C*R",
-            confirm,
-            format!("C = {c}, from the takeover to the start"),
-        ),
+        ("validity V", v, format!("T less {e}, from when the last renewal was sent")),
+        ("takeover wait", wait, format!("T and {e}, from when that renewal was first seen")),
+        ("confirmation C*R", confirm, format!("C = {c}, from the takeover to the start")),
         (
             "stop budget",
             timing.stop_budget(),
             format!("C*R less drift and {slack} slack, from V until the service must be down"),
         ),
-        (
-            "health check, warned",
-            r,
-            "a check that takes longer is worth a warning".to_owned(),
-        ),
-        (
-            "health check, killed",
-            v,
-            "and is killed after this long; the service stops".to_owned(),
-        ),
-        (
-            "detection",
-            wait,
-            "from a dead host's last renewal to the takeover".to_owned(),
-        ),
-        (
-            "failover, best",
-            best,
-            "from a dead host's last renewal to the start".to_owned(),
-        ),
+        ("health check, warned", r, "a check that takes longer is worth a warning".to_owned()),
+        ("health check, killed", v, "and is killed after this long; the service stops".to_owned()),
+        ("detection", wait, "from a dead host's last renewal to the takeover".to_owned()),
+        ("failover, best", best, "from a dead host's last renewal to the start".to_owned()),
         (
             "failover, worst",
             best + r,
@@ -115,14 +79,9 @@ fn time_line(timing: Timing) -> String {
     };
     let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
     let (dead, zero) = (v + timing.stop_budget(), Duration::ZERO);
-    let holder = paint(
-        &[(zero, 'R'), (v, 'V'), (dead, 'X')],
-        &[(zero, v, '='), (v, dead, '.')],
-    );
-    let other = paint(
-        &[(zero, 'S'), (take, 'T'), (total, 'G')],
-        &[(zero, take, '-'), (take, total, '+')],
-    );
+    let holder = paint(&[(zero, 'R'), (v, 'V'), (dead, 'X')], &[(zero, v, '='), (v, dead, '.')]);
+    let other =
+        paint(&[(zero, 'S'), (take, 'T'), (total, 'G')], &[(zero, take, '-'), (take, total, '+')]);
     format!(
         "\nholder     {holder}\nchallenger {other}\n\
          R last renewal sent, V lock runs out, X service down at the latest\n\

@@ -16,16 +16,12 @@ pub struct Page {
 }
 
 /// putex(8).
-pub const AGENT: Page = Page {
-    file: "putex.8",
-    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.8.txt")),
-};
+pub const AGENT: Page =
+    Page { file: "putex.8", packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.8.txt")) };
 
 /// putex(7).
-pub const THEORY: Page = Page {
-    file: "putex.7",
-    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.7.txt")),
-};
+pub const THEORY: Page =
+    Page { file: "putex.7", packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.7.txt")) };
 
 /// putex.conf(5).
 pub const CONFIG: Page = Page {
@@ -72,83 +68,33 @@ pub struct Topic {
 }
 
 const fn topic(name: &'static str, page: Page, head: &'static str, about: &'static str) -> Topic {
-    Topic {
-        name,
-        page,
-        head,
-        about,
-    }
+    Topic { name, page, head, about }
 }
 
 /// All topics, in the order of the help text.
 pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
-    topic(
-        "theory",
-        THEORY,
-        "",
-        "putex(7): why at most one copy runs, and when not",
-    ),
+    topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("check", AGENT, "     check   ", "the command"),
     topic("finish", AGENT, "     finish  ", "the command"),
     topic("help", AGENT, "     help    ", "the command"),
-    topic(
-        "timing",
-        THEORY,
-        "TIMING",
-        "R, F, C, and the times that follow from them",
-    ),
-    topic(
-        "guard",
-        AGENT,
-        "   The guard",
-        "what acts when an agent dies, and by when",
-    ),
-    topic(
-        "commands",
-        AGENT,
-        "COMMANDS RUN",
-        "what start, stop and health check have to do",
-    ),
-    topic(
-        "managers",
-        AGENT,
-        "SERVICE MANAGERS",
-        "OpenRC, runit, s6, systemd, BusyBox init",
-    ),
-    topic(
-        "environment",
-        AGENT,
-        "ENVIRONMENT",
-        "variables that are read",
-    ),
+    topic("timing", THEORY, "TIMING", "R, F, C, and the times that follow from them"),
+    topic("guard", AGENT, "   The guard", "what acts when an agent dies, and by when"),
+    topic("commands", AGENT, "COMMANDS RUN", "what start, stop and health check have to do"),
+    topic("managers", AGENT, "SERVICE MANAGERS", "OpenRC, runit, s6, systemd, BusyBox init"),
+    topic("environment", AGENT, "ENVIRONMENT", "variables that are read"),
     topic("files", AGENT, "FILES", "where things are kept"),
     topic("signals", AGENT, "SIGNALS", "how an agent is ended"),
     topic("exit", AGENT, "EXIT STATUS", "what the exit status says"),
-    topic(
-        "messages",
-        AGENT,
-        "DIAGNOSTICS",
-        "what the log says, and what to do",
-    ),
+    topic("messages", AGENT, "DIAGNOSTICS", "what the log says, and what to do"),
     topic("examples", AGENT, "EXAMPLES", "of calls"),
     topic("tls", AGENT, "   TLS", "encryption and certificates"),
-    topic(
-        "bucket",
-        AGENT,
-        "   The bucket",
-        "which buckets are refused, and rights of users",
-    ),
+    topic("bucket", AGENT, "   The bucket", "which buckets are refused, and rights of users"),
     topic("record", THEORY, "THE RECORD", "what stands under the key"),
     topic("states", THEORY, "THE AGENT", "what an agent does when"),
     topic("fencing", THEORY, "FENCING", "how to use PUTEX_TERM"),
-    topic(
-        "limits",
-        THEORY,
-        "WHAT IS NOT COVERED",
-        "what can break the promise",
-    ),
+    topic("limits", THEORY, "WHAT IS NOT COVERED", "what can break the promise"),
     topic("caveats", AGENT, "CAVEATS", "what to be careful with"),
 ];
 

@@ -13,11 +13,7 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     }
     // As a part of the path, a misspelt `:required` would leave the host without a
     // watchdog that it requires.
-    if path
-        .rsplit('/')
-        .next()
-        .is_some_and(|last| last.contains(':'))
-    {
+    if path.rsplit('/').next().is_some_and(|last| last.contains(':')) {
         return Err("has another word than required behind it; \
                     write /dev/watchdog or /dev/watchdog:required");
     }
@@ -34,10 +30,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         _ => return Err(NO_TIME),
     };
     let number = part(digits, NO_TIME)?;
-    number
-        .checked_mul(unit_ms)
-        .map(Duration::from_millis)
-        .ok_or(TOO_LARGE)
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or(TOO_LARGE)
 }
 
 /// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,
@@ -113,8 +106,6 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
         return Err("has more than four digits after the point");
     }
     let ppm = part(parts, NO_RATE)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
-    let ppm = part(ones, NO_RATE)?
-        .checked_mul(10_000)
-        .and_then(|ones| ones.checked_add(ppm));
+    let ppm = part(ones, NO_RATE)?.checked_mul(10_000).and_then(|ones| ones.checked_add(ppm));
     ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)
 }

@@ -21,12 +21,8 @@ pub enum Command {
 
 impl Command {
     /// All of them; their order is their index.
-    pub const ALL: [Command; 4] = [
-        Command::Check,
-        Command::Start,
-        Command::Stop,
-        Command::LastResort,
-    ];
+    pub const ALL: [Command; 4] =
+        [Command::Check, Command::Start, Command::Stop, Command::LastResort];
 
     /// Returns the name that the command is given as `$0`.
     #[must_use]
@@ -150,10 +146,8 @@ mod tests {
     #[test]
     fn a_holder_whose_name_no_environment_can_hold_keeps_nobody_from_running_stop() {
         let told = |previous: &str| {
-            let under = LockContext {
-                previous: Some(previous.to_owned()),
-                ..LockContext::default()
-            };
+            let under =
+                LockContext { previous: Some(previous.to_owned()), ..LockContext::default() };
             under.tellable().previous
         };
         assert_eq!(told("beta").as_deref(), Some("beta"));

@@ -289,11 +289,7 @@ impl StopProcedure {
     }
 
     fn last_resort_ended(&mut self, outcome: &Outcome, counts: bool) {
-        self.last_resort = if counts {
-            LastResort::Never
-        } else {
-            LastResort::Failed
-        };
+        self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
         let (level, how) = match outcome {
             Outcome::Succeeded if counts => (Level::Warn, "succeeded".to_owned()),
             Outcome::Succeeded => (Level::Error, format!("does not count: {BESIDE_START}")),
@@ -354,11 +350,7 @@ impl StopProcedure {
             self.last_resort = LastResort::Failed;
             Phase::Waiting(until)
         } else {
-            Phase::Running(Running {
-                killed: true,
-                until,
-                ..running
-            })
+            Phase::Running(Running { killed: true, until, ..running })
         };
     }
 
@@ -406,11 +398,7 @@ impl StopProcedure {
 
     fn run_stop(&mut self, start_alive: bool, now: Instant) {
         self.stop_alive = true;
-        let until = if now < self.dead_by {
-            self.dead_by
-        } else {
-            now.after(self.late_time())
-        };
+        let until = if now < self.dead_by { self.dead_by } else { now.after(self.late_time()) };
         self.run(Command::Stop, until, start_alive, now);
     }
 

@@ -82,12 +82,7 @@ impl Timing {
         confirmations: u32,
         drift_ppm: u32,
     ) -> Result<Timing, Refused> {
-        let timing = Timing {
-            renewal,
-            failures,
-            confirmations,
-            drift_ppm,
-        };
+        let timing = Timing { renewal, failures, confirmations, drift_ppm };
         let refuse = |text: String| Err(Refused(text));
         if renewal < R_MIN {
             return refuse(format!(
@@ -105,16 +100,12 @@ impl Timing {
         }
         for (flag, count) in [("-f", failures), ("-c", confirmations)] {
             if count > COUNT_MAX {
-                return refuse(format!(
-                    "{flag}: {count} is more than the maximum of {COUNT_MAX}"
-                ));
+                return refuse(format!("{flag}: {count} is more than the maximum of {COUNT_MAX}"));
             }
         }
         if drift_ppm > DRIFT_PPM_MAX {
             let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
-            return refuse(format!(
-                "--drift: {given} is more than the maximum of {most}"
-            ));
+            return refuse(format!("--drift: {given} is more than the maximum of {most}"));
         }
         if failures < 2 {
             return refuse(format!(
@@ -193,9 +184,7 @@ impl Timing {
     /// drift of two clocks over it, less [`SLACK`]. Zero when nothing is left.
     #[must_use]
     pub fn stop_budget(self) -> Duration {
-        self.confirmation()
-            .saturating_sub(self.drift_share())
-            .saturating_sub(SLACK)
+        self.confirmation().saturating_sub(self.drift_share()).saturating_sub(SLACK)
     }
 
     /// Returns until when a stop has time that is run now: until the service must be
@@ -300,10 +289,7 @@ mod tests {
                     let dead = valid + true_time(timing.stop_budget() + SLACK, slow);
                     let start = take + true_time(timing.confirmation(), fast);
                     // The divisions above round down by at most one each.
-                    assert!(
-                        dead <= start + 2,
-                        "{timing:?}: dead at {dead}, started at {start}"
-                    );
+                    assert!(dead <= start + 2, "{timing:?}: dead at {dead}, started at {start}");
                     accepted += 1;
                 }
             }
@@ -317,42 +303,22 @@ mod tests {
             (timing(3000, 3, 0, 10_000), "C*R > drift + slack must hold"),
             (timing(20, 3, 1, 10_000), "C*R > drift + slack must hold"),
             (timing(3000, 1, 2, 10_000), "F*R*(1 - drift) > R must hold"),
-            (
-                timing(9, 3, 2, 10_000),
-                "9 ms is shorter than the minimum of 10 ms",
-            ),
-            (
-                timing(300_000, 3, 2, 10_000),
-                "300 s is longer than the maximum of 60 s",
-            ),
-            (
-                timing(3000, 101, 2, 10_000),
-                "101 is more than the maximum of 100",
-            ),
-            (
-                timing(3000, 3, 2, 200_001),
-                "20.0001 % is more than the maximum of 20 %",
-            ),
+            (timing(9, 3, 2, 10_000), "9 ms is shorter than the minimum of 10 ms"),
+            (timing(300_000, 3, 2, 10_000), "300 s is longer than the maximum of 60 s"),
+            (timing(3000, 101, 2, 10_000), "101 is more than the maximum of 100"),
+            (timing(3000, 3, 2, 200_001), "20.0001 % is more than the maximum of 20 %"),
         ] {
-            let Err(Refused(text)) = given else {
-                panic!("accepted instead of: {says}")
-            };
+            let Err(Refused(text)) = given else { panic!("accepted instead of: {says}") };
             assert!(text.contains(says), "{text}");
         }
-        assert!(
-            timing(21, 3, 1, 10_000).is_ok(),
-            "0.6 ms of stop budget are left"
-        );
+        assert!(timing(21, 3, 1, 10_000).is_ok(), "0.6 ms of stop budget are left");
     }
 
     #[test]
     fn the_defaults_are_what_the_manual_page_says() {
         let timing = timing(3000, 3, 2, DRIFT_PPM_DEFAULT).expect("the defaults are safe");
         assert_eq!(Ms(timing.validity()).to_string(), "8.91 s");
-        assert_eq!(
-            Ms(timing.takeover_wait(timing.lock_time())).to_string(),
-            "9.09 s"
-        );
+        assert_eq!(Ms(timing.takeover_wait(timing.lock_time())).to_string(), "9.09 s");
         assert_eq!(Ms(timing.stop_budget()).to_string(), "5.861 s");
     }
 

@@ -50,11 +50,8 @@ impl Device {
             other => other,
         };
         let nowayout = nowayout(&file);
-        let device = Device {
-            file,
-            timeout: *timeout.as_ref().unwrap_or(&Duration::ZERO),
-            nowayout,
-        };
+        let device =
+            Device { file, timeout: *timeout.as_ref().unwrap_or(&Duration::ZERO), nowayout };
         if let Err(error) = timeout {
             device.disarm();
             return Err(refuse(format!("it tells no timeout: {error}")));
@@ -104,11 +101,7 @@ pub(super) struct WatchdogDevice {
 
 impl WatchdogDevice {
     pub(super) fn new(setting: Option<(String, bool)>, timing: Timing) -> WatchdogDevice {
-        WatchdogDevice {
-            setting,
-            timing,
-            open: None,
-        }
+        WatchdogDevice { setting, timing, open: None }
     }
 
     /// Another instance of the agent may want another device, or another timeout: then the
@@ -209,10 +202,7 @@ fn nowayout(file: &File) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
     };
-    let (major, minor) = (
-        rustix::fs::major(metadata.rdev()),
-        rustix::fs::minor(metadata.rdev()),
-    );
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     // /dev/watchdog is the first device under another number.
     let folder = if (major, minor) == (10, 130) {
         "/sys/class/watchdog/watchdog0".to_owned()

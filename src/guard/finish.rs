@@ -51,9 +51,7 @@ pub fn finish(
     while !process.over {
         process.turn();
         if !process.guard().is_down() && sys::now() >= give_up_at {
-            process
-                .log()
-                .say(Level::Error, "finish: the service could not be stopped");
+            process.log().say(Level::Error, "finish: the service could not be stopped");
             return Ok(Exit::NotStopped);
         }
     }

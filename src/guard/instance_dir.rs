@@ -52,9 +52,8 @@ impl Identity {
         let digest = ring::digest::digest(&ring::digest::SHA256, &text);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         let key = self.key.bytes().take(KEY_BYTES);
-        let mut name: String = key
-            .map(|byte| if plain(byte) { char::from(byte) } else { '_' })
-            .collect();
+        let mut name: String =
+            key.map(|byte| if plain(byte) { char::from(byte) } else { '_' }).collect();
         name.push('-');
         for byte in digest.as_ref().iter().take(DIGEST_BYTES) {
             name.push_str(&format!("{byte:02x}"));
@@ -203,10 +202,7 @@ fn check_parents(base: &Path) -> io::Result<()> {
         return Ok(());
     };
     let real = fs::canonicalize(parent).map_err(|error| named(parent, &error))?;
-    parent
-        .ancestors()
-        .chain(real.ancestors())
-        .try_for_each(check_parent)
+    parent.ancestors().chain(real.ancestors()).try_for_each(check_parent)
 }
 
 /// Checks a directory above the base, or a symbolic link to one: only root or this user may
@@ -255,12 +251,7 @@ mod tests {
 
     fn identity([location, bucket, key, token]: [&str; 4]) -> Identity {
         let [location, bucket, key, token] = [location, bucket, key, token].map(str::to_owned);
-        Identity {
-            location,
-            bucket,
-            key,
-            token,
-        }
+        Identity { location, bucket, key, token }
     }
 
     #[test]

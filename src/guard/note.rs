@@ -105,11 +105,7 @@ impl Note {
     pub(crate) fn command(&self, command: Command, process: Pid) -> io::Result<()> {
         let born = start_time(process).ok_or_else(|| io::Error::other("it has ended"))?;
         let number = process.as_raw_nonzero();
-        self.write(
-            COMMANDS + command as usize,
-            &format!("run {number} {born}"),
-            1,
-        )
+        self.write(COMMANDS + command as usize, &format!("run {number} {born}"), 1)
     }
 
     /// Notes the control group of start.
@@ -172,10 +168,7 @@ impl AsFd for PredecessorStart {
 pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
     let place = |number| line_at(text, number);
     if !is_of_boot(text, boot) {
-        return Before {
-            up: !is_of_another_boot(text, boot),
-            ..Before::default()
-        };
+        return Before { up: !is_of_another_boot(text, boot), ..Before::default() };
     }
     let mut running = Vec::new();
     for command in Command::ALL {
@@ -195,9 +188,7 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
 fn line_at(text: &[u8], place: usize) -> String {
     let bytes = text.get(place * PLACE_BYTES..).unwrap_or_default();
     let line = bytes.split(|byte| *byte == b'\n').next();
-    String::from_utf8_lossy(line.unwrap_or_default())
-        .trim_end()
-        .to_owned()
+    String::from_utf8_lossy(line.unwrap_or_default()).trim_end().to_owned()
 }
 
 /// Returns whether a guard of this boot has written a note. Processes of another boot, or of
@@ -240,12 +231,7 @@ mod tests {
         let name = format!("putex-note-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut options = File::options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path);
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.expect("the temporary directory can be written");
         fs::remove_file(path).expect("it is there");
         file
@@ -298,10 +284,8 @@ mod tests {
         let (note, _) = begin();
         let own = rustix::process::getpid();
         note.command(Command::Start, own).expect("it lives");
-        note.cgroup(Path::new("/sys/fs/cgroup/putex"))
-            .expect("there is room");
-        note.write(0, &format!("{FORMAT}another"), SERVICE)
-            .expect("there is room");
+        note.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
+        note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
         drop(begin());
         let (_, before) = begin();
         assert!(before.running.is_empty() && before.cgroup.is_none());
@@ -317,11 +301,9 @@ mod tests {
         assert!(parse(&text[..count], &sys::boot_id()).up);
         assert!(!parse(&text[..count], "another").up);
         let unnamed = b"putex guard 1 ".as_slice();
-        for (text, boot) in [
-            (&text[..count], ""),
-            (unnamed, "here"),
-            (b"putex guard 2 here", "here"),
-        ] {
+        for (text, boot) in
+            [(&text[..count], ""), (unnamed, "here"), (b"putex guard 2 here", "here")]
+        {
             assert!(parse(text, boot).up, "{}", text.escape_ascii());
         }
         assert!(!parse(b"", "here").up && !parse(b"", "").up);

@@ -81,10 +81,7 @@ impl Parts {
                 let noted = note.cgroup(own.dir()).map_err(named);
                 cgroups.push(own);
                 if let Err(why) = noted {
-                    log.say(
-                        Level::Warn,
-                        &format!("the control group is not noted: {why}"),
-                    );
+                    log.say(Level::Warn, &format!("the control group is not noted: {why}"));
                 }
             }
             Err(why) => log.say(Level::Debug, &format!("no control group: {why}")),
@@ -98,20 +95,8 @@ impl Parts {
         let predecessor_start = before.kill_commands();
         let waker = Arc::new(Waker::new()?);
         let runner = |command| Runner::start(command, note.try_clone()?, Arc::clone(&waker));
-        let runners = [
-            runner(Command::Start)?,
-            runner(Command::Stop)?,
-            runner(Command::LastResort)?,
-        ];
-        Ok(Parts {
-            log,
-            runners,
-            waker,
-            cgroups,
-            predecessor_start,
-            down,
-            note,
-            _lock: lock,
-        })
+        let runners =
+            [runner(Command::Start)?, runner(Command::Stop)?, runner(Command::LastResort)?];
+        Ok(Parts { log, runners, waker, cgroups, predecessor_start, down, note, _lock: lock })
     }
 }

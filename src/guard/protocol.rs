@@ -94,9 +94,7 @@ pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
     let word = match input.number()? {
         0 if input.number()? != VERSION => return Some(AgentPacket::OtherVersion),
         0 => {
-            return Settings::read(&mut input)
-                .map(Box::new)
-                .map(AgentPacket::Hello);
+            return Settings::read(&mut input).map(Box::new).map(AgentPacket::Hello);
         }
         1 => ToGuard::Stop(StopOrder {
             dead_by: input.instant()?,
@@ -186,17 +184,11 @@ pub fn decode_report(packet: &[u8]) -> Option<(GuardReport, u64)> {
             };
             ServiceReport::Up(grant, start)
         }
-        3 => ServiceReport::Stopping {
-            overdue: input.number()? == 1,
-        },
+        3 => ServiceReport::Stopping { overdue: input.number()? == 1 },
         _ => return None,
     };
     let unfit = input.optional()?;
-    let report = GuardReport {
-        heard,
-        service,
-        unfit,
-    };
+    let report = GuardReport { heard, service, unfit };
     Some((report, version))
 }
 
@@ -404,11 +396,7 @@ mod tests {
     }
 
     fn words() -> Vec<ToGuard> {
-        let order = |stake| StopOrder {
-            dead_by: grant().dead_by,
-            stake,
-            context: grant().context,
-        };
+        let order = |stake| StopOrder { dead_by: grant().dead_by, stake, context: grant().context };
         vec![
             ToGuard::Hello(settings().config()),
             ToGuard::Grant(grant()),
@@ -445,11 +433,7 @@ mod tests {
         ];
         for service in services {
             for unfit in [None, Some("no device".to_owned())] {
-                let report = GuardReport {
-                    heard: 7,
-                    service: service.clone(),
-                    unfit,
-                };
+                let report = GuardReport { heard: 7, service: service.clone(), unfit };
                 let packet = encode_report(&report);
                 assert_eq!(decode_report(&packet), Some((report, VERSION)));
                 for length in 0..packet.len() {
@@ -463,17 +447,10 @@ mod tests {
     fn a_line_of_the_log_is_no_report() {
         for level in [Level::Error, Level::Warn, Level::Info, Level::Debug] {
             let packet = encode_line(level, "stop failed");
-            assert_eq!(
-                decode_line(&packet),
-                Some((level, "stop failed".to_owned()))
-            );
+            assert_eq!(decode_line(&packet), Some((level, "stop failed".to_owned())));
             assert_eq!(decode_report(&packet), None);
         }
-        let report = GuardReport {
-            heard: 0,
-            service: ServiceReport::Down,
-            unfit: None,
-        };
+        let report = GuardReport { heard: 0, service: ServiceReport::Down, unfit: None };
         assert_eq!(decode_line(&encode_report(&report)), None);
     }
 

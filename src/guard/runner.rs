@@ -83,14 +83,7 @@ impl Runner {
             .name(format!("putex-{}", command.name()))
             .stack_size(STACK_BYTES)
             .spawn(serve)?;
-        Ok(Runner {
-            command,
-            output,
-            orders,
-            spawned,
-            process: None,
-            killed: false,
-        })
+        Ok(Runner { command, output, orders, spawned, process: None, killed: false })
     }
 
     /// Has the command spawned; says whether the thread has room for the order.

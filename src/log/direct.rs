@@ -107,9 +107,7 @@ impl DirectLog {
 
     fn line(&mut self, level: Level, from: Option<Command>, text: &str, now: Instant) {
         if let Some(text) = self.lost.text(now, false)
-            && self
-                .write_into(Room::Half, Level::Warn, None, &text)
-                .is_ok()
+            && self.write_into(Room::Half, Level::Warn, None, &text).is_ok()
         {
             self.lost.counted(now);
         }
@@ -169,10 +167,7 @@ mod tests {
     /// A pipe as another user's, which cannot be opened again.
     fn foreign_pipe() -> (io::PipeReader, Stderr) {
         let (reader, writer) = io::pipe().expect("a pipe");
-        (
-            reader,
-            Stderr::not_reopened(File::from(OwnedFd::from(writer))),
-        )
+        (reader, Stderr::not_reopened(File::from(OwnedFd::from(writer))))
     }
 
     fn read(reader: &mut io::PipeReader) -> String {
@@ -182,9 +177,7 @@ mod tests {
     }
 
     fn has_lost(log: &DirectLog) -> bool {
-        log.lost
-            .text(Instant::from_boot(Duration::MAX), true)
-            .is_some()
+        log.lost.text(Instant::from_boot(Duration::MAX), true).is_some()
     }
 
     /// Writes more than fits; returns the number of lines.
@@ -224,10 +217,7 @@ mod tests {
         let cases = [
             (foreign_end, Some(&mut foreign)),
             (Stderr::WriterProcess(writer), Some(&mut reader)),
-            (
-                Stderr::Reopened(File::from(OwnedFd::from(writer_2))),
-                Some(&mut reader_2),
-            ),
+            (Stderr::Reopened(File::from(OwnedFd::from(writer_2))), Some(&mut reader_2)),
             (Stderr::Socket(OwnedFd::from(sender)), None),
         ];
         for (stderr, reader) in cases {
@@ -246,10 +236,7 @@ mod tests {
                 assert!(!has_lost(&log), "{log:?}");
             }
             if let Some(reader) = reader {
-                assert!(
-                    read(reader).ends_with("putex: web: stop failed\n"),
-                    "{log:?}"
-                );
+                assert!(read(reader).ends_with("putex: web: stop failed\n"), "{log:?}");
             }
         }
     }

@@ -162,12 +162,8 @@ mod tests {
     use super::super::syslog::without_priority;
     use super::*;
 
-    const ALL: [Destination; 4] = [
-        Destination::Journal,
-        Destination::Syslog,
-        Destination::TerminalOrFile,
-        Destination::Pipe,
-    ];
+    const ALL: [Destination; 4] =
+        [Destination::Journal, Destination::Syslog, Destination::TerminalOrFile, Destination::Pipe];
 
     #[test]
     fn each_reader_gets_the_parts_that_it_does_not_add_itself() {
@@ -181,10 +177,7 @@ mod tests {
         let datagram = format!("<28>putex[{pid}]: db: warning: stop: hello");
         assert_eq!(said(Destination::Syslog), datagram);
         let plain = without_priority(datagram.as_bytes());
-        assert_eq!(
-            plain,
-            format!("putex[{pid}]: db: warning: stop: hello\n").into_bytes()
-        );
+        assert_eq!(plain, format!("putex[{pid}]: db: warning: stop: hello\n").into_bytes());
         let timed = said(Destination::TerminalOrFile);
         let (time, rest) = timed.split_once(' ').expect("a time");
         assert_eq!(rest, "putex: db: warning: stop: hello\n");
@@ -206,10 +199,7 @@ mod tests {
                 assert!(line.len() <= LINE_MAX, "{} bytes", line.len());
                 assert!(line.len() > LINE_MAX - 100, "{} bytes", line.len());
                 let line = String::from_utf8(line).expect("no letter is cut");
-                let (text, end) = (
-                    line.trim_end_matches('\n'),
-                    destination != Destination::Syslog,
-                );
+                let (text, end) = (line.trim_end_matches('\n'), destination != Destination::Syslog);
                 assert!(text.ends_with("...") && !text.contains('\n'), "{line}");
                 assert_eq!(line.ends_with('\n'), end, "{line}");
             }

@@ -38,12 +38,8 @@ struct Allowance {
 impl OutputLimit {
     /// Returns a limit of commands that have written nothing yet.
     pub(super) fn new() -> OutputLimit {
-        let all = Allowance {
-            since: None,
-            lines: LINES_AT_ONCE,
-            bytes: BYTES_AT_ONCE,
-            left_out: 0,
-        };
+        let all =
+            Allowance { since: None, lines: LINES_AT_ONCE, bytes: BYTES_AT_ONCE, left_out: 0 };
         OutputLimit([all; Command::ALL.len()])
     }
 
@@ -58,15 +54,8 @@ impl OutputLimit {
     pub(super) fn left_out(&mut self, now: Instant, at_once: bool) -> Option<(Command, u64)> {
         Command::ALL.into_iter().find_map(|command| {
             let allowance = &mut self.0[command as usize];
-            let due = at_once
-                || allowance
-                    .since
-                    .is_none_or(|since| now.since(since) >= SECOND);
-            let count = if due {
-                std::mem::take(&mut allowance.left_out)
-            } else {
-                0
-            };
+            let due = at_once || allowance.since.is_none_or(|since| now.since(since) >= SECOND);
+            let count = if due { std::mem::take(&mut allowance.left_out) } else { 0 };
             (count > 0).then_some((command, count))
         })
     }
@@ -93,8 +82,7 @@ impl Allowance {
 }
 
 fn add(left: u64, seconds: u64, per_second: u64, most: u64) -> u64 {
-    left.saturating_add(seconds.saturating_mul(per_second))
-        .min(most)
+    left.saturating_add(seconds.saturating_mul(per_second)).min(most)
 }
 
 /// Returns the text of the line that counts the lines left out.

@@ -44,12 +44,7 @@ impl LostLines {
         let dropped =
             |count: u64, why: &str| format!("{count} log lines were dropped: the log {why}");
         let unread = || dropped(self.unread, "was not read");
-        let failed = || {
-            dropped(
-                self.failed,
-                &format!("could not be written: {}", self.error),
-            )
-        };
+        let failed = || dropped(self.failed, &format!("could not be written: {}", self.error));
         match (self.unread > 0, self.failed > 0) {
             (true, true) => Some(format!("{}; {}", unread(), failed())),
             (true, false) => Some(unread()),
@@ -60,10 +55,7 @@ impl LostLines {
 
     /// Begins to count anew: the line with the last text was written.
     pub(super) fn counted(&mut self, now: Instant) {
-        *self = LostLines {
-            counted: Some(now),
-            ..LostLines::default()
-        };
+        *self = LostLines { counted: Some(now), ..LostLines::default() };
     }
 }
 

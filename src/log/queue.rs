@@ -121,10 +121,7 @@ impl LogQueue {
         destination: Destination,
     ) -> io::Result<LogQueue> {
         let (lines, queued) = bounded(LINES_MAX);
-        let ending = Arc::new(Ending {
-            begun: AtomicBool::new(false),
-            written: Waker::new()?,
-        });
+        let ending = Arc::new(Ending { begun: AtomicBool::new(false), written: Waker::new()? });
         let alarm = Alarm::new()?;
         let logger = Arc::new(Logger {
             destination,
@@ -135,19 +132,13 @@ impl LogQueue {
             limit: Mutex::new(OutputLimit::new()),
         });
         let (writer, its_ending) = (Arc::clone(&logger), Arc::clone(&ending));
-        thread::Builder::new()
-            .name("putex-log".to_owned())
-            .spawn(move || {
-                writer.write_lines(&queued, &its_ending.begun);
-                its_ending.written.wake();
-            })?;
+        thread::Builder::new().name("putex-log".to_owned()).spawn(move || {
+            writer.write_lines(&queued, &its_ending.begun);
+            its_ending.written.wake();
+        })?;
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(level);
-        Ok(LogQueue {
-            logger,
-            ending,
-            alarm,
-        })
+        Ok(LogQueue { logger, ending, alarm })
     }
 
     /// Waits until the queue is empty, for half a second at the longest. The last line may
@@ -193,9 +184,7 @@ impl Logger {
             let end = line.is_empty() || ending.load(Relaxed) && queued.is_empty();
             let now = sys::now();
             if let Some(text) = lost.text(now, end) {
-                let line = self
-                    .destination
-                    .line(&self.subject, Level::Warn, None, &text);
+                let line = self.destination.line(&self.subject, Level::Warn, None, &text);
                 if write(&line, syslog.as_mut()).is_ok() {
                     lost.counted(now);
                 }
@@ -259,10 +248,6 @@ mod tests {
                      20 lines or 8 KiB a second\n";
         assert_eq!(part(&said[100]), count);
         assert_eq!(part(&said[101]), "putex: web: start: start writes much\n");
-        assert!(
-            part(&said[121]).contains("1004 lines"),
-            "{}",
-            part(&said[121])
-        );
+        assert!(part(&said[121]).contains("1004 lines"), "{}", part(&said[121]));
     }
 }

@@ -60,10 +60,7 @@ impl Stderr {
             return Stderr::MayBlock(stderr);
         }
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let reopened = OpenOptions::new()
-            .append(true)
-            .custom_flags(flags)
-            .open("/proc/self/fd/2");
+        let reopened = OpenOptions::new().append(true).custom_flags(flags).open("/proc/self/fd/2");
         match reopened {
             Ok(file) => Stderr::Reopened(file),
             Err(_) => Stderr::not_reopened(stderr),
@@ -82,11 +79,7 @@ impl Stderr {
             return Stderr::MayBlock(stderr);
         }
         match io::pipe() {
-            Ok(own) => Stderr::Pipe {
-                stderr,
-                own,
-                lines: 0,
-            },
+            Ok(own) => Stderr::Pipe { stderr, own, lines: 0 },
             Err(_) => Stderr::None,
         }
     }
@@ -173,10 +166,7 @@ fn start_writer_process(file: &File) -> io::Result<PipeWriter> {
     let mut shell = Command::new("/bin/sh");
     let shell = shell.args(["-c", WRITER, "putex-log"]).stdin(reader);
     // Nobody waits for it: it ends soon after the guard.
-    shell
-        .stdout(Stdio::null())
-        .stderr(file.try_clone()?)
-        .spawn()?;
+    shell.stdout(Stdio::null()).stderr(file.try_clone()?).spawn()?;
     Ok(writer)
 }
 

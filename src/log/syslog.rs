@@ -25,9 +25,7 @@ impl SyslogSocket {
             }
         }
         self.0 = connect().ok();
-        self.0
-            .as_ref()
-            .is_some_and(|socket| socket.send(line).is_ok())
+        self.0.as_ref().is_some_and(|socket| socket.send(line).is_ok())
     }
 
     /// Waits until there is room for a line, if a daemon is there at all.

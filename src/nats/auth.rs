@@ -84,10 +84,9 @@ impl Login {
     pub fn read(&self) -> Result<Credentials, String> {
         Ok(match self {
             Login::None => Credentials::None,
-            Login::User { name, password } => Credentials::User {
-                user: name.clone(),
-                password: password.read()?,
-            },
+            Login::User { name, password } => {
+                Credentials::User { user: name.clone(), password: password.read()? }
+            }
             Login::Token(token) => Credentials::Token(token.read()?),
             Login::Nkey(path) => Credentials::Nkey(nkey_file(path)?),
             Login::Creds(path) => creds_file(path)?,

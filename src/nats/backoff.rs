@@ -23,10 +23,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new() -> Backoff {
-        Backoff {
-            wait: BACKOFF_MIN,
-            not_before: None,
-        }
+        Backoff { wait: BACKOFF_MIN, not_before: None }
     }
 
     /// Notes a failure: the next attempt is due after half of the present pause or up to
@@ -110,10 +107,7 @@ mod tests {
         for _ in 0..12 {
             backoff.failed(now, &mut rng);
             let wait = backoff.not_before.expect("failed").since(now);
-            assert!(
-                wait >= expected / 2 && wait <= expected,
-                "{wait:?} of {expected:?}"
-            );
+            assert!(wait >= expected / 2 && wait <= expected, "{wait:?} of {expected:?}");
             expected = (expected * 2).min(BACKOFF_MAX);
         }
         assert_eq!(expected, BACKOFF_MAX);

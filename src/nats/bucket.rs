@@ -251,16 +251,10 @@ fn keeping_faults(config: &StreamConfig, allow_memory: bool) -> Vec<String> {
                 .to_owned(),
         );
     } else if config.storage != "memory" && config.storage != "file" {
-        faults.push(format!(
-            "storage {}: not known to keep a record",
-            config.storage
-        ));
+        faults.push(format!("storage {}: not known to keep a record", config.storage));
     }
     if config.retention != "limits" {
-        faults.push(format!(
-            "retention {}: reading removes the record",
-            config.retention
-        ));
+        faults.push(format!("retention {}: reading removes the record", config.retention));
     }
     if config.max_age != 0 {
         faults.push(format!(
@@ -277,10 +271,7 @@ fn keeping_faults(config: &StreamConfig, allow_memory: bool) -> Vec<String> {
             config.subject_delete_marker_ttl / 1_000_000
         ));
     }
-    for (name, limit) in [
-        ("max_msgs", config.max_msgs),
-        ("max_bytes", config.max_bytes),
-    ] {
+    for (name, limit) in [("max_msgs", config.max_msgs), ("max_bytes", config.max_bytes)] {
         if limit > 0 && config.discard != "new" {
             faults.push(format!(
                 "discard {} with {name} {limit}: a write to any key may drop the lock",
@@ -323,16 +314,9 @@ fn writing_faults(config: &StreamConfig) -> Vec<String> {
 
 /// Returns the shortcomings of a safe bucket.
 fn remarks(bucket: &str, config: &StreamConfig) -> Vec<String> {
-    let hint = Republish {
-        src: format!("$KV.{bucket}.>"),
-        dest: format!("putex.hint.{bucket}.>"),
-    };
+    let hint = Republish { src: format!("$KV.{bucket}.>"), dest: format!("putex.hint.{bucket}.>") };
     let history = config.max_msgs_per_subject;
-    let history = if history > 0 {
-        history.to_string()
-    } else {
-        "without limit".to_owned()
-    };
+    let history = if history > 0 { history.to_string() } else { "without limit".to_owned() };
     [
         (
             config.storage == "memory",
@@ -425,12 +409,8 @@ impl Reader<'_> {
         }
         let inner = Reader(value);
         Ok(Some(Republish {
-            src: inner
-                .text("src", Some(">"))
-                .map_err(|_| unexpected("republish.src"))?,
-            dest: inner
-                .text("dest", None)
-                .map_err(|_| unexpected("republish.dest"))?,
+            src: inner.text("src", Some(">")).map_err(|_| unexpected("republish.src"))?,
+            dest: inner.text("dest", None).map_err(|_| unexpected("republish.dest"))?,
         }))
     }
 }

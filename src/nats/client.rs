@@ -64,11 +64,7 @@ pub struct ConnectOptions {
 
 impl From<Login> for ConnectOptions {
     fn from(login: Login) -> ConnectOptions {
-        ConnectOptions {
-            login,
-            tls: Tls::default(),
-            inbox: INBOX.to_owned(),
-        }
+        ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned() }
     }
 }
 
@@ -294,10 +290,7 @@ impl Client {
         call: impl FnOnce(&mut Session) -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
         let Some(session) = &mut self.session else {
-            return Err(RequestError::NotSent(format!(
-                "not connected: {}",
-                self.reason
-            )));
+            return Err(RequestError::NotSent(format!("not connected: {}", self.reason)));
         };
         let outcome = call(session);
         self.follow_session();
@@ -327,11 +320,7 @@ impl Client {
             return false;
         };
         let elsewhere = |server: &Server| server.to_string() != here;
-        let another = self
-            .configured
-            .iter()
-            .chain(&self.discovered)
-            .any(elsewhere);
+        let another = self.configured.iter().chain(&self.discovered).any(elsewhere);
         if another {
             self.end(reason);
         }
@@ -353,8 +342,7 @@ impl Client {
 
     fn leave_lame_duck(&mut self) -> Option<String> {
         self.server().filter(|info| info.lame_duck)?;
-        self.leave("the server is about to shut down")
-            .then(|| self.reason.clone())
+        self.leave("the server is about to shut down").then(|| self.reason.clone())
     }
 
     /// Replaces the list of discovered servers. An empty advertisement changes nothing.
@@ -372,13 +360,8 @@ impl Client {
     }
 
     fn try_all(&mut self, deadline: Instant) -> Result<(), Round> {
-        let mut round = Round {
-            failures: Vec::new(),
-            refusals: 0,
-            unproven: 0,
-            unfit: 0,
-            complete: false,
-        };
+        let mut round =
+            Round { failures: Vec::new(), refusals: 0, unproven: 0, unfit: 0, complete: false };
         let count = self.configured.len() + self.discovered.len();
         for left in (1..=count).rev() {
             let now = sys::now();
@@ -419,9 +402,7 @@ impl Client {
         let inbox = Inbox::new(&self.options.inbox, sid);
         let inbox = inbox.map_err(|error| unreachable(super::why(&error)))?;
         let mut first = Vec::new();
-        inbox
-            .subscribe(&mut first)
-            .map_err(|error| unreachable(error.to_string()))?;
+        inbox.subscribe(&mut first).map_err(|error| unreachable(error.to_string()))?;
         let options = Handshake {
             credentials: &credentials,
             tls: &self.options.tls,
@@ -462,10 +443,7 @@ impl Round {
     /// Returns the error that another attempt would not change, if there is one.
     fn verdict(&self) -> Option<ConnectError> {
         match self {
-            Round {
-                complete: false, ..
-            }
-            | Round { unfit: 1.., .. } => None,
+            Round { complete: false, .. } | Round { unfit: 1.., .. } => None,
             Round { refusals: 1.., .. } => Some(ConnectError::Credentials(self.text())),
             Round { unproven: 1.., .. } => Some(ConnectError::Unsafe(self.text())),
             Round { .. } => None,

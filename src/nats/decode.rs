@@ -112,10 +112,9 @@ impl fmt::Display for ProtocolError {
                 write!(f, "not the NATS protocol: a line begins with '{start}'")
             }
             ProtocolError::LineTooLong => f.write_str("not the NATS protocol: a line has no end"),
-            ProtocolError::MessageTooLarge => write!(
-                f,
-                "a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes"
-            ),
+            ProtocolError::MessageTooLarge => {
+                write!(f, "a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes")
+            }
             ProtocolError::Malformed(what) => write!(f, "not the NATS protocol: {what}"),
             ProtocolError::Overflow => f.write_str("bytes were read faster than decoded"),
         }
@@ -205,10 +204,7 @@ impl Decoder {
     }
 
     fn die(&mut self, error: ProtocolError) -> ProtocolError {
-        *self = Decoder {
-            dead: Some(error.clone()),
-            ..Decoder::default()
-        };
+        *self = Decoder { dead: Some(error.clone()), ..Decoder::default() };
         error
     }
 
@@ -263,9 +259,7 @@ impl Decoder {
         }
         let (content, rest) = unread.split_at(body.total_bytes);
         if !rest.starts_with(b"\r\n") {
-            return Err(ProtocolError::Malformed(
-                "a payload does not end where it should",
-            ));
+            return Err(ProtocolError::Malformed("a payload does not end where it should"));
         }
         // `parse_message` has checked that the headers are within the content.
         let (block, payload) = content.split_at(body.header_bytes.unwrap_or(0));
@@ -306,11 +300,7 @@ fn parse_line(line: &[u8]) -> Result<Line, ProtocolError> {
         let text = sanitize(text.trim_matches('\''));
         return Ok(Line::Whole(ServerOp::Err(text)));
     }
-    for (name, op) in [
-        ("PING", ServerOp::Ping),
-        ("PONG", ServerOp::Pong),
-        ("+OK", ServerOp::Ok),
-    ] {
+    for (name, op) in [("PING", ServerOp::Ping), ("PONG", ServerOp::Pong), ("+OK", ServerOp::Ok)] {
         if is(name) {
             return Ok(Line::Whole(op));
         }
@@ -328,44 +318,26 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
     let bad_size = ProtocolError::Malformed("a message without a size");
     let size = |field: Option<&[u8]>| field.and_then(number).ok_or(bad_size.clone());
     let total = size(fields.pop())?;
-    let header = if has_headers {
-        Some(size(fields.pop())?)
-    } else {
-        None
-    };
+    let header = if has_headers { Some(size(fields.pop())?) } else { None };
     let (subject, sid, reply) = match fields[..] {
         [subject, sid] => (subject, sid, None),
         [subject, sid, reply] => (subject, sid, Some(reply)),
         _ => {
-            return Err(ProtocolError::Malformed(
-                "a message with a wrong number of fields",
-            ));
+            return Err(ProtocolError::Malformed("a message with a wrong number of fields"));
         }
     };
     let sid = number(sid).ok_or(ProtocolError::Malformed("a message without a subscription"))?;
     if header.is_some_and(|header| header > total) {
-        return Err(ProtocolError::Malformed(
-            "headers longer than their message",
-        ));
+        return Err(ProtocolError::Malformed("headers longer than their message"));
     }
-    let fits = |bytes: u64| {
-        usize::try_from(bytes)
-            .ok()
-            .filter(|&bytes| bytes <= MESSAGE_BYTES_MAX)
-    };
+    let fits = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes <= MESSAGE_BYTES_MAX);
     let total_bytes = fits(total).ok_or(ProtocolError::MessageTooLarge)?;
     // Not larger than the total, which fits.
     let header_bytes = header.map(|header| fits(header).unwrap_or(0));
     // With a wildcard subscription other clients choose the subject: a subject that
     // is not text must not end the connection.
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
-    Ok(Body {
-        sid,
-        subject: text(subject),
-        reply: reply.map(text),
-        header_bytes,
-        total_bytes,
-    })
+    Ok(Body { sid, subject: text(subject), reply: reply.map(text), header_bytes, total_bytes })
 }
 
 /// Reads decimal digits and nothing else.

@@ -104,8 +104,7 @@ impl Dialer {
     fn begin(&mut self, host: &str) -> Result<usize, String> {
         let began = sys::now();
         let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
-        self.lookups
-            .retain(|lookup| lookup.answer.is_empty() || !old(lookup));
+        self.lookups.retain(|lookup| lookup.answer.is_empty() || !old(lookup));
         let known = self.lookups.iter().position(|lookup| lookup.host == host);
         match known {
             Some(index) => Ok(index),
@@ -114,8 +113,7 @@ impl Dialer {
             }
             None => {
                 let lookup = Lookup::start(host);
-                self.lookups
-                    .push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
+                self.lookups.push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
                 Ok(self.lookups.len() - 1)
             }
         }
@@ -159,15 +157,8 @@ impl Lookup {
             let _ = sender.send(look_up(&name));
             waker.wake();
         };
-        thread::Builder::new()
-            .name("lookup".to_owned())
-            .spawn(work)?;
-        Ok(Lookup {
-            host: host.to_owned(),
-            began_at: sys::now(),
-            done,
-            answer,
-        })
+        thread::Builder::new().name("lookup".to_owned()).spawn(work)?;
+        Ok(Lookup { host: host.to_owned(), began_at: sys::now(), done, answer })
     }
 }
 
@@ -187,10 +178,7 @@ fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> Result<TcpS
     let ready = alarm.wait([(stream.as_fd(), Want::Write)], Some(deadline));
     let [ready] = ready.map_err(|error| why(&error))?;
     if !ready {
-        return Err(format!(
-            "no connection within {}",
-            Ms(sys::now().since(began))
-        ));
+        return Err(format!("no connection within {}", Ms(sys::now().since(began))));
     }
     let outcome = sockopt::socket_error(&stream).and_then(|outcome| outcome);
     outcome.map_err(|errno| why(&errno.into()))?;
@@ -243,9 +231,7 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let mut dialer = Dialer::default();
         for host in ["127.0.0.1", "localhost"] {
-            let stream = dialer
-                .dial(&server(host, port), &alarm(), soon())
-                .expect(host);
+            let stream = dialer.dial(&server(host, port), &alarm(), soon()).expect(host);
             assert!(stream.nodelay().expect("an option"));
             assert!(dialer.lookups.is_empty());
         }
@@ -265,12 +251,7 @@ mod tests {
         let (sender, answer) = bounded(1);
         let done = Arc::new(Waker::new().expect("a descriptor"));
         let (host, began_at) = (host.to_owned(), sys::now());
-        let lookup = Lookup {
-            host,
-            began_at,
-            done,
-            answer,
-        };
+        let lookup = Lookup { host, began_at, done, answer };
         (lookup, sender)
     }
 
@@ -282,13 +263,9 @@ mod tests {
         let mut dialer = Dialer { lookups };
         for _ in 0..3 {
             let deadline = sys::now().after(Duration::from_millis(10));
-            let late = dialer
-                .dial(&server("slow.example", 1), &alarm(), deadline)
-                .expect_err("hangs");
-            assert!(
-                late.starts_with("its name was not looked up within"),
-                "{late}"
-            );
+            let late =
+                dialer.dial(&server("slow.example", 1), &alarm(), deadline).expect_err("hangs");
+            assert!(late.starts_with("its name was not looked up within"), "{late}");
             assert_eq!(dialer.lookups.len(), 1);
         }
         sender.send(Ok(Vec::new())).expect("room");
@@ -300,14 +277,10 @@ mod tests {
 
     #[test]
     fn hanging_lookups_are_counted_and_old_answers_dropped() {
-        let hanging: Vec<_> = (0..LOOKUPS_MAX)
-            .map(|i| pending(&format!("h{i}.example")))
-            .collect();
+        let hanging: Vec<_> = (0..LOOKUPS_MAX).map(|i| pending(&format!("h{i}.example"))).collect();
         let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
         let mut dialer = Dialer { lookups };
-        let refused = dialer
-            .dial(&server("localhost", 1), &alarm(), soon())
-            .expect_err("no room");
+        let refused = dialer.dial(&server("localhost", 1), &alarm(), soon()).expect_err("no room");
         assert_eq!(refused, "too many names are being looked up");
         senders[3].send(Ok(Vec::new())).expect("room");
         dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);

@@ -37,10 +37,7 @@ impl fmt::Display for EncodeError {
             EncodeError::HeaderName(name) => write!(f, "'{name}' is not a header name"),
             EncodeError::HeaderValue(name) => write!(f, "header {name}: not a header value"),
             EncodeError::LineTooLong => {
-                write!(
-                    f,
-                    "a subject makes the line longer than {LINE_BYTES_MAX} bytes"
-                )
+                write!(f, "a subject makes the line longer than {LINE_BYTES_MAX} bytes")
             }
         }
     }
@@ -73,10 +70,8 @@ pub(crate) fn connect(
         ("name", json!(name)),
         ("tls_required", json!(tls)),
     ];
-    let mut map: Map<String, Value> = options
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+    let mut map: Map<String, Value> =
+        options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     credentials.add_to(&mut map, nonce)?;
     out.extend_from_slice(b"CONNECT ");
     // JSON escapes every control character, so the line ends where it should.
@@ -205,23 +200,13 @@ mod tests {
             text(|out| publish(out, "$KV.locks.b", reply, headers, payload)).expect("valid")
         };
         assert_eq!(frame(None, &[], b"v1"), "PUB $KV.locks.b 2\r\nv1\r\n");
+        assert_eq!(frame(Some("_INBOX.x.1"), &[], b""), "PUB $KV.locks.b _INBOX.x.1 0\r\n\r\n");
         assert_eq!(
-            frame(Some("_INBOX.x.1"), &[], b""),
-            "PUB $KV.locks.b _INBOX.x.1 0\r\n\r\n"
-        );
-        assert_eq!(
-            frame(
-                Some("in.1"),
-                &[("Nats-Expected-Last-Subject-Sequence", "0")],
-                b"v1"
-            ),
+            frame(Some("in.1"), &[("Nats-Expected-Last-Subject-Sequence", "0")], b"v1"),
             "HPUB $KV.locks.b in.1 52 54\r\nNATS/1.0\r\n\
              Nats-Expected-Last-Subject-Sequence: 0\r\n\r\nv1\r\n"
         );
-        assert_eq!(
-            text(|out| sub(out, "_INBOX.x.*", 7)),
-            Ok("SUB _INBOX.x.* 7\r\n".to_owned())
-        );
+        assert_eq!(text(|out| sub(out, "_INBOX.x.*", 7)), Ok("SUB _INBOX.x.* 7\r\n".to_owned()));
         let mut out = Vec::new();
         ping(&mut out);
         pong(&mut out);
@@ -230,16 +215,12 @@ mod tests {
 
     #[test]
     fn connect_is_one_line_whatever_is_in_it() {
-        let credentials = Credentials::User {
-            user: "u\r\nPUB x 0".to_owned(),
-            password: "p\"\\\n".to_owned(),
-        };
+        let credentials =
+            Credentials::User { user: "u\r\nPUB x 0".to_owned(), password: "p\"\\\n".to_owned() };
         let mut out = Vec::new();
         connect(&mut out, "putex\r\n", false, &credentials, None).expect("no key to sign with");
         let text = String::from_utf8(out).expect("JSON is text");
-        let json = text
-            .strip_prefix("CONNECT ")
-            .and_then(|rest| rest.strip_suffix("\r\n"));
+        let json = text.strip_prefix("CONNECT ").and_then(|rest| rest.strip_suffix("\r\n"));
         let json = json.expect("prefix and line end");
         assert!(!json.contains(['\r', '\n']));
         let value: Value = serde_json::from_str(json).expect("valid JSON");
@@ -256,24 +237,13 @@ mod tests {
     #[test]
     fn subjects() {
         let long = "a".repeat(LINE_BYTES_MAX);
-        for bad in [
-            "", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\r\nb", "a\0b", "a\u{a0}b",
-        ] {
-            assert!(
-                text(|out| publish(out, bad, None, &[], b"")).is_err(),
-                "{bad:?}"
-            );
-            assert!(
-                text(|out| publish(out, "a", Some(bad), &[], b"")).is_err(),
-                "{bad:?}"
-            );
+        for bad in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\r\nb", "a\0b", "a\u{a0}b"] {
+            assert!(text(|out| publish(out, bad, None, &[], b"")).is_err(), "{bad:?}");
+            assert!(text(|out| publish(out, "a", Some(bad), &[], b"")).is_err(), "{bad:?}");
             assert!(text(|out| sub(out, bad, 1)).is_err(), "{bad:?}");
         }
         for wild in ["*", ">", "a.*", "a.>", "*.b"] {
-            assert!(
-                text(|out| publish(out, wild, None, &[], b"")).is_err(),
-                "{wild:?}"
-            );
+            assert!(text(|out| publish(out, wild, None, &[], b"")).is_err(), "{wild:?}");
             assert!(text(|out| sub(out, wild, 1)).is_ok(), "{wild:?}");
         }
         assert!(text(|out| sub(out, ">.a", 1)).is_err());
@@ -287,26 +257,10 @@ mod tests {
         let with = |name, value| text(|out| publish(out, "a", None, &[(name, value)], b""));
         assert!(with("A-b_1", "any: thing, \u{e9}").is_ok());
         for name in ["", "a b", "a:", "a\r\nb", "a\n", "\u{e9}", "a\t"] {
-            assert!(
-                matches!(with(name, "v"), Err(EncodeError::HeaderName(_))),
-                "{name:?}"
-            );
+            assert!(matches!(with(name, "v"), Err(EncodeError::HeaderName(_))), "{name:?}");
         }
-        for value in [
-            "",
-            " ",
-            "a\r\nB: c",
-            "a\n",
-            "\r",
-            "a\0",
-            " a",
-            "a ",
-            "a\u{85}b",
-        ] {
-            assert!(
-                matches!(with("A", value), Err(EncodeError::HeaderValue(_))),
-                "{value:?}"
-            );
+        for value in ["", " ", "a\r\nB: c", "a\n", "\r", "a\0", " a", "a ", "a\u{85}b"] {
+            assert!(matches!(with("A", value), Err(EncodeError::HeaderValue(_))), "{value:?}");
         }
     }
 

@@ -13,10 +13,7 @@ pub(super) fn from_base64(coded: &str) -> Option<Vec<u8>> {
     if !coded.len().is_multiple_of(4) {
         return None;
     }
-    let body = coded
-        .strip_suffix(b"==")
-        .or(coded.strip_suffix(b"="))
-        .unwrap_or(coded);
+    let body = coded.strip_suffix(b"==").or(coded.strip_suffix(b"=")).unwrap_or(coded);
     unpack(body, 6, |byte| match byte {
         b'+' => Some(62),
         b'/' => Some(63),
@@ -131,23 +128,15 @@ mod tests {
 
     #[test]
     fn base64_is_read_strictly() {
-        for (coded, plain) in [
-            ("", ""),
-            ("Zg==", "f"),
-            ("Zm8=", "fo"),
-            ("Zm9v", "foo"),
-            ("Zm9vYg==", "foob"),
-        ] {
-            assert_eq!(
-                from_base64(coded).as_deref(),
-                Some(plain.as_bytes()),
-                "{coded}"
-            );
+        for (coded, plain) in
+            [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg==", "foob")]
+        {
+            assert_eq!(from_base64(coded).as_deref(), Some(plain.as_bytes()), "{coded}");
         }
         assert_eq!(from_base64("+/+/"), Some(vec![0xfb, 0xff, 0xbf]));
-        for damaged in [
-            "Zg", "Zg=", "Z===", "====", "=", "Zh==", "Zm9", "Z g=", "Zg==Zg==", "Zm9\n",
-        ] {
+        for damaged in
+            ["Zg", "Zg=", "Z===", "====", "=", "Zh==", "Zm9", "Z g=", "Zg==Zg==", "Zm9\n"]
+        {
             assert_eq!(from_base64(damaged), None, "{damaged}");
         }
         let all: Vec<u8> = (0..=255).collect();

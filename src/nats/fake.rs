@@ -53,11 +53,7 @@ impl FakeServer {
                 let patience = Some(Duration::from_secs(10));
                 stream.set_read_timeout(patience).expect("an option");
                 stream.set_nodelay(true).expect("an option");
-                script(&mut Peer {
-                    stream,
-                    received: Vec::new(),
-                    inbox: String::new(),
-                });
+                script(&mut Peer { stream, received: Vec::new(), inbox: String::new() });
             }
         });
         FakeServer { port, thread }
@@ -88,9 +84,7 @@ impl FakeServer {
 
 impl Peer {
     pub(super) fn send(&mut self, text: &str) {
-        self.stream
-            .write_all(text.as_bytes())
-            .expect("the client reads");
+        self.stream.write_all(text.as_bytes()).expect("the client reads");
     }
 
     /// Sends it in pieces of `size` bytes, with pauses, so that they are read apart.
@@ -121,10 +115,7 @@ impl Peer {
         let connect = self.frame().words.join(" ");
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         let inbox = self.frame();
-        assert!(
-            inbox.words[0] == "SUB" && inbox.words[1].starts_with("_INBOX."),
-            "{inbox:?}"
-        );
+        assert!(inbox.words[0] == "SUB" && inbox.words[1].starts_with("_INBOX."), "{inbox:?}");
         assert_eq!(self.frame().words, ["PING"]);
         self.inbox.clone_from(&inbox.words[2]);
         connect

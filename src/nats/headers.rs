@@ -56,9 +56,7 @@ impl Headers {
     /// Returns the value of the first field of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .find(|field| field.0 == name)
-            .map(|field| field.1)
+        self.iter().find(|field| field.0 == name).map(|field| field.1)
     }
 
     /// Returns all fields in their order, including repeated ones.
@@ -113,16 +111,8 @@ mod tests {
         for (text, status, description) in [
             ("NATS/1.0\r\n\r\n", None, ""),
             ("NATS/1.0 503\r\n\r\n", Some(503), ""),
-            (
-                "NATS/1.0 404 Message Not Found\r\n\r\n",
-                Some(404),
-                "Message Not Found",
-            ),
-            (
-                "NATS/1.0   408   Bad Request \r\n\r\n",
-                Some(408),
-                "Bad Request",
-            ),
+            ("NATS/1.0 404 Message Not Found\r\n\r\n", Some(404), "Message Not Found"),
+            ("NATS/1.0   408   Bad Request \r\n\r\n", Some(408), "Bad Request"),
             ("NATS/1.0\t204\tEOB\r\n\r\n", Some(204), "EOB"),
             ("NATS/1.0503\r\n\r\n", Some(503), ""),
             ("NATS/1.0 50\r\n\r\n", None, "50"),

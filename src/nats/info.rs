@@ -54,15 +54,12 @@ impl ServerInfo {
         // These texts are logged and must not begin lines of their own.
         let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
-        let max_payload = value["max_payload"]
-            .as_u64()
-            .and_then(|bytes| usize::try_from(bytes).ok());
+        let max_payload =
+            value["max_payload"].as_u64().and_then(|bytes| usize::try_from(bytes).ok());
         let urls = value["connect_urls"].as_array().into_iter().flatten();
         Ok(ServerInfo {
             address: address.to_owned(),
-            name: text("server_name")
-                .or_else(|| text("server_id"))
-                .unwrap_or_default(),
+            name: text("server_name").or_else(|| text("server_id")).unwrap_or_default(),
             version: text("version").unwrap_or_default(),
             cluster: text("cluster"),
             domain: text("domain"),
@@ -89,14 +86,8 @@ mod tests {
             "headers":true,"max_payload":65536,"jetstream":true,"api_lvl":5,"cluster":"C",
             "connect_urls":["127.0.0.1:15601",7,"127.0.0.1:15602"],"domain":"hub","ldm":true}"#;
         let info = ServerInfo::parse(json, "h:1").expect("an INFO");
-        assert_eq!(
-            (info.name.as_str(), info.version.as_str()),
-            ("n1", "2.15.1")
-        );
-        assert_eq!(
-            (info.cluster.as_deref(), info.domain.as_deref()),
-            (Some("C"), Some("hub"))
-        );
+        assert_eq!((info.name.as_str(), info.version.as_str()), ("n1", "2.15.1"));
+        assert_eq!((info.cluster.as_deref(), info.domain.as_deref()), (Some("C"), Some("hub")));
         assert_eq!(info.max_payload, 65536);
         assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
         assert!(info.headers && info.jetstream && info.lame_duck);

@@ -238,11 +238,7 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         (_, Some(coded)) => encoding::from_base64(coded).ok_or_else(|| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
-    Ok(Some(Stored {
-        seq,
-        headers: bytes("hdrs")?,
-        data: bytes("data")?,
-    }))
+    Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")? }))
 }
 
 /// The acknowledgement of a stored write.

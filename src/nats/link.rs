@@ -41,17 +41,11 @@ pub(super) struct Lost {
 
 impl Lost {
     fn because(reason: String) -> Lost {
-        Lost {
-            reason,
-            verdict: None,
-        }
+        Lost { reason, verdict: None }
     }
 
     fn to(error: &io::Error) -> Lost {
-        Lost {
-            reason: why(error),
-            verdict: TlsError::of(error).map(|fault| fault.verdict),
-        }
+        Lost { reason: why(error), verdict: TlsError::of(error).map(|fault| fault.verdict) }
     }
 }
 
@@ -124,10 +118,7 @@ impl Link {
                 Err(_) if self.wait_for_room(deadline) => continue,
                 Err(_) => "the server does not read".to_owned(),
             };
-            return Err(SendError {
-                reason,
-                begun: sent > 0,
-            });
+            return Err(SendError { reason, begun: sent > 0 });
         }
     }
 
@@ -253,9 +244,7 @@ impl Link {
 
     /// Returns when the next step of the liveness check is due: PING, or the end of the link.
     fn alarm_at(&self) -> Instant {
-        self.pinged_at
-            .unwrap_or(self.received_at)
-            .after(self.ping_after)
+        self.pinged_at.unwrap_or(self.received_at).after(self.ping_after)
     }
 
     fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), Lost> {
@@ -279,15 +268,9 @@ impl Link {
         let mut frame = Vec::new();
         write(&mut frame);
         let limit = sys::now().after(WRITE_WAIT_MAX);
-        let sent = self.send(
-            &frame,
-            deadline.map_or(limit, |deadline| deadline.min(limit)),
-        );
+        let sent = self.send(&frame, deadline.map_or(limit, |deadline| deadline.min(limit)));
         sent.map_err(|fault| {
-            Lost::because(
-                self.final_error()
-                    .map_or(fault.reason, |text| server_says(&text)),
-            )
+            Lost::because(self.final_error().map_or(fault.reason, |text| server_says(&text)))
         })
     }
 

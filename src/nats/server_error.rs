@@ -32,18 +32,9 @@ const KINDS: [(&str, ServerError); 16] = [
     ("authentication revoked", ServerError::Credentials),
     ("stale connection", ServerError::Stale),
     ("maximum connections exceeded", ServerError::Full),
-    (
-        "maximum account active connections exceeded",
-        ServerError::Full,
-    ),
-    (
-        "permissions violation for publish",
-        ServerError::PublishDenied,
-    ),
-    (
-        "permissions violation for subscription",
-        ServerError::SubscribeDenied,
-    ),
+    ("maximum account active connections exceeded", ServerError::Full),
+    ("permissions violation for publish", ServerError::PublishDenied),
+    ("permissions violation for subscription", ServerError::SubscribeDenied),
     ("permissions violation", ServerError::Refused),
     ("maximum subscriptions exceeded", ServerError::Refused),
     ("invalid subject", ServerError::Refused),
@@ -81,42 +72,18 @@ mod tests {
     fn kinds() {
         for (text, kind, closes) in [
             ("Authorization Violation", ServerError::Credentials, true),
-            (
-                "User Authentication Expired",
-                ServerError::Credentials,
-                true,
-            ),
-            (
-                "Account Authentication Expired",
-                ServerError::Credentials,
-                true,
-            ),
-            (
-                "User Authentication Revoked",
-                ServerError::Credentials,
-                true,
-            ),
-            (
-                "Authentication Timeout",
-                ServerError::AuthenticationTimeout,
-                true,
-            ),
+            ("User Authentication Expired", ServerError::Credentials, true),
+            ("Account Authentication Expired", ServerError::Credentials, true),
+            ("User Authentication Revoked", ServerError::Credentials, true),
+            ("Authentication Timeout", ServerError::AuthenticationTimeout, true),
             ("Stale Connection", ServerError::Stale, true),
             ("maximum connections exceeded", ServerError::Full, true),
             ("Maximum Payload Violation", ServerError::Unknown, true),
             ("Unknown Protocol Operation", ServerError::Unknown, true),
             ("", ServerError::Unknown, true),
             ("Invalid Subject", ServerError::Refused, false),
-            (
-                "maximum subscriptions exceeded",
-                ServerError::Refused,
-                false,
-            ),
-            (
-                "Permissions Violation for Publish to \"bad.x\"",
-                ServerError::PublishDenied,
-                false,
-            ),
+            ("maximum subscriptions exceeded", ServerError::Refused, false),
+            ("Permissions Violation for Publish to \"bad.x\"", ServerError::PublishDenied, false),
             (
                 "Permissions Violation for Subscription to \"bad.y\" using queue \"qq\"",
                 ServerError::SubscribeDenied,

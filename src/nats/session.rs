@@ -114,11 +114,7 @@ impl Inbox {
     pub(super) fn new(subject: &str, sid: Sid) -> io::Result<Inbox> {
         let prefix = format!("{subject}.{:032x}.", sys::random()?);
         let sid = sid.0;
-        Ok(Inbox {
-            prefix,
-            sid,
-            requests: 0,
-        })
+        Ok(Inbox { prefix, sid, requests: 0 })
     }
 
     /// Writes the SUB of the inbox.
@@ -243,10 +239,7 @@ impl Session {
             match self.link.receive(Some(wake), deadline) {
                 Ok(Received::Message(sid, message)) => {
                     if sid != self.inbox.sid {
-                        return Some(ClientEvent::Message {
-                            sid: Sid(sid),
-                            message,
-                        });
+                        return Some(ClientEvent::Message { sid: Sid(sid), message });
                     }
                 }
                 Ok(Received::Refusal(_, text)) => self.warn(text),
@@ -299,10 +292,7 @@ impl Session {
         let Err(SendError { reason, begun }) = self.link.send(&self.frame, deadline) else {
             return Ok(());
         };
-        let reason = self
-            .link
-            .final_error()
-            .map_or(reason, |text| server_says(&text));
+        let reason = self.link.final_error().map_or(reason, |text| server_says(&text));
         self.ended = Some(reason.clone());
         Err(match begun {
             true => RequestError::Lost(reason),

@@ -32,10 +32,7 @@ impl Stream {
 
     /// Encrypts all further bytes. The handshake follows.
     pub(super) fn begin_tls(&mut self, session: Session) {
-        self.tls = Some(Box::new(Layer {
-            session,
-            plaintext: 0,
-        }));
+        self.tls = Some(Box::new(Layer { session, plaintext: 0 }));
     }
 
     /// Performs one step of the handshake. Returns the readiness that the next step
@@ -152,10 +149,7 @@ impl Layer {
 
 /// Returns whether an operation would have to wait or was interrupted.
 pub(super) fn would_block(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

@@ -53,10 +53,8 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let client_certificate = self.client_certificate(&provider)?;
         let client_certificate = client_certificate.map(Arc::new);
-        let resolver = Arc::new(CertResolver {
-            client_certificate,
-            requested: AtomicBool::new(false),
-        });
+        let resolver =
+            Arc::new(CertResolver { client_certificate, requested: AtomicBool::new(false) });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -108,10 +106,9 @@ impl Tls {
         })?;
         match CertifiedKey::from_der(chain, der, provider) {
             Ok(client_certificate) => Ok(Some(client_certificate)),
-            Err(Error::InconsistentKeys(_)) => Err(format!(
-                "{shown}: is not the key of {}",
-                certificate.display()
-            )),
+            Err(Error::InconsistentKeys(_)) => {
+                Err(format!("{shown}: is not the key of {}", certificate.display()))
+            }
             Err(error) => Err(format!("{shown}: {error}")),
         }
     }
@@ -122,10 +119,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) | Err(_) => Err(format!(
-            "{}: no certificates in PEM are in it",
-            path.display()
-        )),
+        Ok(_) | Err(_) => Err(format!("{}: no certificates in PEM are in it", path.display())),
     }
 }
 
@@ -202,10 +196,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-#[allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "rustls has dozens, with texts of their own"
-)]
+#[allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
 fn judge(error: &Error) -> TlsError {
     let (verdict, text) = match error {
         Error::InvalidCertificate(why) => return judge_certificate(why),
@@ -255,28 +246,18 @@ fn judge_certificate(why: &CertificateError) -> TlsError {
             Verdict::Unproven,
             "its certificate is signed by nobody who is trusted here; see --tlsca".to_owned(),
         ),
-        CertificateError::NotValidForNameContext {
-            expected,
-            presented,
-        } => {
+        CertificateError::NotValidForNameContext { expected, presented } => {
             let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
             let names = match names.is_empty() {
                 true => "nobody".to_owned(),
                 false => names.join(", "),
             };
             let expected = expected.to_str();
-            (
-                Verdict::Unproven,
-                format!("its certificate is not for {expected} but for {names}"),
-            )
+            (Verdict::Unproven, format!("its certificate is not for {expected} but for {names}"))
         }
         CertificateError::ExpiredContext { time, not_after } => (
             Verdict::Broken,
-            format!(
-                "its certificate expired at {}; it is {} here",
-                moment(not_after),
-                day(time)
-            ),
+            format!("its certificate expired at {}; it is {} here", moment(not_after), day(time)),
         ),
         CertificateError::NotValidYetContext { time, not_before } => (
             Verdict::Broken,
@@ -286,10 +267,7 @@ fn judge_certificate(why: &CertificateError) -> TlsError {
                 day(time)
             ),
         ),
-        other => (
-            Verdict::Unproven,
-            format!("its certificate is refused: {other}"),
-        ),
+        other => (Verdict::Unproven, format!("its certificate is refused: {other}")),
     };
     // The server chose the names in its certificate: they must not begin lines.
     let text = sanitize(&text);
@@ -298,8 +276,6 @@ fn judge_certificate(why: &CertificateError) -> TlsError {
 
 /// Returns the name in `DnsName("n1.example")` or `IpAddress(127.0.0.1)`.
 fn bare(name: &str) -> &str {
-    let inside = name
-        .split_once('(')
-        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    let inside = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inside.unwrap_or(name).trim_matches('"')
 }

@@ -65,11 +65,7 @@ impl Server {
     /// malformed. Login and TLS are those of the URL of this server.
     pub(crate) fn advertised(&self, text: &str) -> Option<Server> {
         let (host, port) = parse_host_port(text).ok()?;
-        Some(Server {
-            host,
-            port,
-            ..self.clone()
-        })
+        Some(Server { host, port, ..self.clone() })
     }
 }
 
@@ -114,13 +110,7 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         return Err("nothing can stand behind the port");
     }
     let (host, port) = parse_host_port(place)?;
-    Ok(Server {
-        tls_name: host.clone(),
-        host,
-        port,
-        login,
-        tls,
-    })
+    Ok(Server { tls_name: host.clone(), host, port, login, tls })
 }
 
 fn parse_user_info(text: &str) -> Result<Login, &'static str> {
@@ -128,10 +118,9 @@ fn parse_user_info(text: &str) -> Result<Login, &'static str> {
     match text.split_once(':') {
         _ if text.is_empty() => Err("nothing stands before the @"),
         Some(("", _)) => Err("the user name is empty"),
-        Some((user, password)) => Ok(Login::User {
-            name: percent_decode(user)?,
-            password: secret(password)?,
-        }),
+        Some((user, password)) => {
+            Ok(Login::User { name: percent_decode(user)?, password: secret(password)? })
+        }
         None => Ok(Login::Token(secret(text)?)),
     }
 }
@@ -160,9 +149,7 @@ fn percent_decode(text: &str) -> Result<String, &'static str> {
 fn parse_host_port(place: &str) -> Result<(String, u16), &'static str> {
     if let Some(rest) = place.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
-        let address: Ipv6Addr = host
-            .parse()
-            .map_err(|_| "no IPv6 address is in the brackets")?;
+        let address: Ipv6Addr = host.parse().map_err(|_| "no IPv6 address is in the brackets")?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse_port(port)?,
             None if rest.is_empty() => PORT_DEFAULT,
@@ -219,10 +206,7 @@ mod tests {
             assert_eq!(one(text).to_string(), shown, "{text}");
         }
         let list = Server::parse_list("a,nats://b:1, c:2").expect("three");
-        assert_eq!(
-            format!("{list:?}"),
-            "[Server(a:4222), Server(b:1), Server(c:2)]"
-        );
+        assert_eq!(format!("{list:?}"), "[Server(a:4222), Server(b:1), Server(c:2)]");
     }
 
     #[test]
@@ -236,40 +220,19 @@ mod tests {
         assert_eq!(one("u:p:q@h").login, user("u", "p:q"));
         assert_eq!(one("u%40x:p%2C%3a%25@h").login, user("u@x", "p,:%"));
         assert_eq!(one("u:p@q@h").login, user("u", "p@q"));
-        assert_eq!(
-            one("t%C3%A9@h").login,
-            Login::Token(Secret::Given("t\u{e9}".to_owned()))
-        );
+        assert_eq!(one("t%C3%A9@h").login, Login::Token(Secret::Given("t\u{e9}".to_owned())));
         assert_eq!(one("h").login, Login::None);
     }
 
     #[test]
     fn refusals_say_why() {
         for (text, message) in [
-            (
-                "",
-                "entry 1 of the list is not a server address: it is empty",
-            ),
-            (
-                "a,,b",
-                "entry 2 of the list is not a server address: it is empty",
-            ),
-            (
-                "ws://h",
-                "'ws://h' is not a server address: only nats:// and tls:// are supported",
-            ),
-            (
-                "h:0",
-                "'h' is not a server address: the port is not a number from 1 to 65535",
-            ),
-            (
-                "::1",
-                "'' is not a server address: an IPv6 address needs brackets",
-            ),
-            (
-                "nats://",
-                "'nats://' is not a server address: it names no host",
-            ),
+            ("", "entry 1 of the list is not a server address: it is empty"),
+            ("a,,b", "entry 2 of the list is not a server address: it is empty"),
+            ("ws://h", "'ws://h' is not a server address: only nats:// and tls:// are supported"),
+            ("h:0", "'h' is not a server address: the port is not a number from 1 to 65535"),
+            ("::1", "'' is not a server address: an IPv6 address needs brackets"),
+            ("nats://", "'nats://' is not a server address: it names no host"),
             (
                 "nats://h:4222/foo",
                 "'nats://h' is not a server address: nothing can stand behind the port",

@@ -260,9 +260,7 @@ impl Bucket for DirStore {
     fn announce(&mut self, key: &str, content: &Content) {
         let deadline = sys::now().after(ANNOUNCE_MAX);
         // Best effort: the sender announces again.
-        let _ = self
-            .folder()
-            .and_then(|folder| folder.announce(key, content, deadline));
+        let _ = self.folder().and_then(|folder| folder.announce(key, content, deadline));
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

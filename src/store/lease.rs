@@ -28,11 +28,7 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         RecordState::Active => "active",
         RecordState::Released => "released",
     };
-    let (r_ms, f, c) = (
-        lease.renewal.as_millis(),
-        lease.failures,
-        lease.confirmations,
-    );
+    let (r_ms, f, c) = (lease.renewal.as_millis(), lease.failures, lease.confirmations);
     let mut headers = vec![
         ("Putex-Format", FORMAT.to_owned()),
         ("Putex-Incarnation", lease.incarnation.to_string()),
@@ -110,10 +106,7 @@ mod tests {
 
     fn parse(headers: &[(&'static str, String)]) -> Option<Lease> {
         from_headers(|name| {
-            headers
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.as_str())
+            headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
         })
     }
 
@@ -138,14 +131,8 @@ mod tests {
             let mut missing = whole.clone();
             let (name, _) = missing.remove(at);
             let blank = match name {
-                "Putex-Host" => Some(Lease {
-                    host: String::new(),
-                    ..lease()
-                }),
-                "Putex-Boot" => Some(Lease {
-                    boot: String::new(),
-                    ..lease()
-                }),
+                "Putex-Host" => Some(Lease { host: String::new(), ..lease() }),
+                "Putex-Boot" => Some(Lease { boot: String::new(), ..lease() }),
                 _ => None,
             };
             assert_eq!(parse(&missing), blank, "{name} missing");
@@ -171,14 +158,7 @@ mod tests {
 
     #[test]
     fn a_line_break_in_a_host_name_cannot_make_a_header() {
-        let sly = Lease {
-            host: "a\r\nPutex-State: released".to_owned(),
-            ..lease()
-        };
-        assert!(
-            to_headers(&sly)
-                .iter()
-                .all(|(_, value)| !value.contains(['\r', '\n']))
-        );
+        let sly = Lease { host: "a\r\nPutex-State: released".to_owned(), ..lease() };
+        assert!(to_headers(&sly).iter().all(|(_, value)| !value.contains(['\r', '\n'])));
     }
 }

@@ -49,12 +49,7 @@ impl LockKey {
     /// Returns the key of a bucket that is not open yet.
     #[must_use]
     pub fn new(bucket: Box<dyn Bucket>, key: &str) -> LockKey {
-        LockKey {
-            bucket,
-            key: key.to_owned(),
-            known: Revision(0),
-            announced: None,
-        }
+        LockKey { bucket, key: key.to_owned(), known: Revision(0), announced: None }
     }
 
     /// Opens the bucket, subscribes to the key and reads it.
@@ -143,23 +138,15 @@ impl LockKey {
 pub(crate) fn to_content(record: &Record) -> Content {
     let headers = record.lease.iter().flat_map(to_headers);
     Content {
-        headers: headers
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
+        headers: headers.map(|(name, value)| (name.to_owned(), value)).collect(),
         payload: record.token.clone().into_bytes(),
     }
 }
 
 /// Returns the record that an entry stands for.
 pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
-    let Some(Entry {
-        revision, content, ..
-    }) = entry
-    else {
-        return KeyState {
-            revision: Revision(0),
-            value: KeyValue::Absent,
-        };
+    let Some(Entry { revision, content, .. }) = entry else {
+        return KeyState { revision: Revision(0), value: KeyValue::Absent };
     };
     let found = match content.is_tombstone() {
         true => KeyValue::Marker,
@@ -168,10 +155,7 @@ pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
             lease: from_headers(|name| content.header(name)),
         }),
     };
-    KeyState {
-        revision,
-        value: found,
-    }
+    KeyState { revision, value: found }
 }
 
 /// Returns the message that stands for a notice.
@@ -198,10 +182,7 @@ pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
 /// Formats who holds the lock of `key`, for people.
 #[must_use]
 pub fn holder_in_words(key: &str, entry: Option<Entry>) -> String {
-    let KeyState {
-        revision,
-        value: found,
-    } = to_key_state(entry);
+    let KeyState { revision, value: found } = to_key_state(entry);
     match found {
         KeyValue::Absent => format!("key {key}: does not exist yet"),
         KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),

@@ -83,8 +83,7 @@ impl Content {
 
 /// Returns whether a header belongs to the NATS protocol, in any case of its letters.
 fn is_protocol_header(name: &str) -> bool {
-    name.get(..5)
-        .is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
+    name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
 }
 
 /// The last message of one key.
@@ -153,8 +152,7 @@ impl Filter {
 /// Returns whether `key` is `prefix`, a dot, and more.
 fn is_below(key: &str, prefix: &str) -> bool {
     let rest = key.strip_prefix(prefix);
-    rest.and_then(|rest| rest.strip_prefix('.'))
-        .is_some_and(|rest| !rest.is_empty())
+    rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
 /// Where an entry is read from.

@@ -254,13 +254,9 @@ impl NatsStore {
             let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
             let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
             let revision = Some(revision);
-            return filter
-                .matches(&key)
-                .then_some(Hint::Changed { key, revision });
+            return filter.matches(&key).then_some(Hint::Changed { key, revision });
         }
-        let key = message
-            .subject
-            .strip_prefix(&format!("putex.twin.{bucket}."))?;
+        let key = message.subject.strip_prefix(&format!("putex.twin.{bucket}."))?;
         let content = answer::content(&message.headers, &message.payload);
         let key = key.to_owned();
         Some(Hint::Announced { key, content })

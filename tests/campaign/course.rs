@@ -114,13 +114,7 @@ impl Course {
         }
         let kinds: Vec<String> = testbed.happened[before..]
             .iter()
-            .map(|fault| {
-                format!(
-                    "{} ({})",
-                    fault.kind,
-                    fault.whom.split(':').next().unwrap_or("")
-                )
-            })
+            .map(|fault| format!("{} ({})", fault.kind, fault.whom.split(':').next().unwrap_or("")))
             .collect();
         let overlap = ms(testbed.observer.overlap());
         println!(
@@ -149,14 +143,8 @@ impl Course {
             if waited > HELP_AFTER && !helped {
                 helped = true;
                 self.helped += 1;
-                testbed
-                    .servers
-                    .iter_mut()
-                    .for_each(super::server::Server::kill);
-                testbed
-                    .servers
-                    .iter_mut()
-                    .try_for_each(super::server::Server::start)?;
+                testbed.servers.iter_mut().for_each(super::server::Server::kill);
+                testbed.servers.iter_mut().try_for_each(super::server::Server::start)?;
             }
             if waited > GIVE_UP_AFTER {
                 return Err(format!("the cluster is not well again: {}", health.wrong()));
@@ -169,11 +157,7 @@ impl Course {
         let rest = order.timing.r * 2 + Duration::from_secs(1);
         tend_until(testbed, now() + rest)?;
         self.wait_for_one(testbed, now(), patience)?;
-        self.windows.push(Window {
-            from,
-            to: now(),
-            first: self.windows.is_empty(),
-        });
+        self.windows.push(Window { from, to: now(), first: self.windows.is_empty() });
         Ok(())
     }
 
@@ -210,9 +194,7 @@ impl Course {
         let patience = at + rejoin_max(order.timing) * 3;
         let next = |testbed: &Testbed| {
             let ups = testbed.observer.ups_since(at);
-            ups.iter()
-                .find(|(_, host)| *host != active)
-                .map(|(at, _)| *at)
+            ups.iter().find(|(_, host)| *host != active).map(|(at, _)| *at)
         };
         while next(testbed).is_none() && now() < patience {
             testbed.tend()?;

@@ -128,11 +128,7 @@ impl Testbed {
         let other = active.is_some_and(|active| active != number);
         let calm = self.observer.unchanged_for() > self.timing.r;
         let budget = (self.timing.r * self.timing.c).mul_f64(0.9) - Duration::from_millis(20);
-        let length = if other && calm {
-            length
-        } else {
-            length.min(budget / 4)
-        };
+        let length = if other && calm { length } else { length.min(budget / 4) };
         self.hosts[number].signal_all(Signal::STOP);
         (Cure::ResumeHost(number), length)
     }
@@ -161,8 +157,7 @@ impl Testbed {
             }
             Cure::StartAgent(number) => self.hosts[number].start_after(Duration::ZERO),
             Cure::Resume(pids) => {
-                pids.iter()
-                    .for_each(|pid| process::signal(*pid, Signal::CONT));
+                pids.iter().for_each(|pid| process::signal(*pid, Signal::CONT));
             }
             Cure::ResumeHost(number) => self.hosts[number].signal_all(Signal::CONT),
             Cure::FreeHostDisk(number) => self.hosts[number].fill_disk(false),
@@ -180,26 +175,13 @@ impl Testbed {
 }
 
 fn line(trouble: Trouble, rng: &mut Rng, r: Duration) -> Line {
-    let cut = Line {
-        cut: true,
-        ..Line::default()
-    };
+    let cut = Line { cut: true, ..Line::default() };
     let part = |rng: &mut Rng| rng.between(Duration::from_millis(1), r.mul_f64(0.4));
     match trouble {
         Trouble::Cut | Trouble::OneWay | Trouble::Split => cut,
-        Trouble::Delay => Line {
-            delay: part(rng),
-            jitter: part(rng),
-            ..Line::default()
-        },
-        Trouble::Loss => Line {
-            loss: 0.02 + 0.4 * rng.share(),
-            ..Line::default()
-        },
-        Trouble::Twice => Line {
-            twice: 0.05 + 0.5 * rng.share(),
-            ..Line::default()
-        },
+        Trouble::Delay => Line { delay: part(rng), jitter: part(rng), ..Line::default() },
+        Trouble::Loss => Line { loss: 0.02 + 0.4 * rng.share(), ..Line::default() },
+        Trouble::Twice => Line { twice: 0.05 + 0.5 * rng.share(), ..Line::default() },
         Trouble::Overtake => Line {
             delay: rng.between(Duration::from_millis(2), Duration::from_millis(60)),
             overtake: 0.2 + 0.6 * rng.share(),
@@ -223,10 +205,7 @@ fn ways(trouble: Trouble, rng: &mut Rng, node: Node) -> Vec<(Node, Node)> {
     }
     // Deaf, dumb, or one of both to a single other node.
     let (dumb, single) = (rng.chance(0.5), rng.chance(0.4));
-    let mut ways: Vec<_> = both
-        .into_iter()
-        .filter(|(from, _)| (*from == node) == dumb)
-        .collect();
+    let mut ways: Vec<_> = both.into_iter().filter(|(from, _)| (*from == node) == dumb).collect();
     if single {
         let one = rng.pick(&ways);
         ways = vec![one];

@@ -139,11 +139,7 @@ pub(crate) fn plan(rng: &mut Rng, timing: Timing, extras: Extras) -> Vec<Fault> 
     // Single faults are some: what they find is easy to understand.
     let window = timing.takeover() + WINDOW;
     let most = FAULTS_MAX + usize::try_from(window.as_millis() / ONE_MORE.as_millis()).unwrap_or(0);
-    let count = if rng.chance(0.2) {
-        1
-    } else {
-        2 + rng.below(most - 1)
-    };
+    let count = if rng.chance(0.2) { 1 } else { 2 + rng.below(most - 1) };
     let mut faults = Vec::new();
     for _ in 0..count {
         let kind = draw(rng, extras);
@@ -172,10 +168,7 @@ fn occasion(rng: &mut Rng, timing: Timing, fault: &Fault) -> Option<Fault> {
             Kind::Command(Flaw::CheckFails),
             Kind::Command(Flaw::CheckHangs),
         ],
-        Kind::HostDiskFull => &[
-            Kind::Process(Blow::AgentKilled),
-            Kind::Process(Blow::GuardKilled),
-        ],
+        Kind::HostDiskFull => &[Kind::Process(Blow::AgentKilled), Kind::Process(Blow::GuardKilled)],
         Kind::Server(_)
         | Kind::Process(_)
         | Kind::HostCrashed
@@ -223,11 +216,7 @@ fn aim(rng: &mut Rng, kind: Kind) -> Target {
         return Target::Server(rng.below(SERVERS));
     }
     let host = rng.below(HOSTS);
-    if rng.chance(0.6) {
-        Target::Active(host)
-    } else {
-        Target::Host(host)
-    }
+    if rng.chance(0.6) { Target::Active(host) } else { Target::Host(host) }
 }
 
 /// Returns a length: short against R, about as long as a lock is valid, or long. What has

@@ -28,10 +28,7 @@ struct Seen {
 impl Health {
     /// Looks until the process ends.
     pub(crate) fn watch() -> Health {
-        let seen = Seen {
-            well_at: None,
-            wrong: "nobody has looked yet".to_owned(),
-        };
+        let seen = Seen { well_at: None, wrong: "nobody has looked yet".to_owned() };
         let health = Health(Arc::new(Mutex::new(seen)));
         let writer = health.clone();
         thread::spawn(move || {
@@ -77,9 +74,7 @@ fn look() -> Result<(), String> {
         if !cluster["leader"].is_string() {
             return Err("the bucket has no leader".to_owned());
         }
-        let replicas = cluster["replicas"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
+        let replicas = cluster["replicas"].as_array().map_or(&[][..], Vec::as_slice);
         let follows =
             |replica: &&serde_json::Value| replica["current"] == true && replica["offline"] != true;
         let current = replicas.iter().filter(follows).count();
@@ -95,9 +90,7 @@ fn look() -> Result<(), String> {
 pub(crate) fn make_bucket(patience: Duration) -> Result<(), String> {
     let mut why = String::new();
     let made = wait_until(now() + patience, || {
-        let mut client = Client::connect_to(address(0))
-            .map_err(|error| why = error)
-            .ok()?;
+        let mut client = Client::connect_to(address(0)).map_err(|error| why = error).ok()?;
         let made = client.create_bucket_of(BUCKET, "file", SERVERS);
         made.map_err(|error| why = error).ok()
     });

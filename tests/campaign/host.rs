@@ -118,9 +118,7 @@ impl Host {
 
     /// Returns for how long its agent has been running.
     pub(crate) fn up_for(&self) -> Duration {
-        self.running
-            .as_ref()
-            .map_or(Duration::ZERO, |_| now() - self.started_at)
+        self.running.as_ref().map_or(Duration::ZERO, |_| now() - self.started_at)
     }
 
     /// Returns whether its agent is 0.2.0.
@@ -145,8 +143,7 @@ impl Host {
         if self.running.as_mut().is_some_and(ended) {
             self.running = None;
             let wait = self.pause();
-            self.log
-                .note(&format!("the agent has ended; started again in {wait:?}"));
+            self.log.note(&format!("the agent has ended; started again in {wait:?}"));
             self.start_after(wait);
         }
         if self.start_at.is_some_and(|at| now() >= at) {
@@ -162,8 +159,7 @@ impl Host {
         if self.rng.chance(AT_ONCE) {
             return self.rng.between(Duration::ZERO, Duration::from_millis(30));
         }
-        self.rng
-            .between(Duration::ZERO, lock + Duration::from_secs(1))
+        self.rng.between(Duration::ZERO, lock + Duration::from_secs(1))
     }
 
     fn start(&mut self) -> Result<(), String> {
@@ -211,11 +207,7 @@ impl Host {
             .map(|number| format!("nats://{}:{PORT}", Node::server(number).address()))
             .collect();
         // 0.2.0 takes one, and learns of the others from that.
-        let urls = if self.agent.old {
-            &urls[self.number..=self.number]
-        } else {
-            &urls
-        };
+        let urls = if self.agent.old { &urls[self.number..=self.number] } else { &urls };
         let timing = self.timing;
         let mut pairs = vec![
             ("--nats", urls.join(",")),
@@ -234,8 +226,7 @@ impl Host {
             pairs.push(("--replicas", SERVERS.to_string()));
         }
         let both = pairs.into_iter();
-        both.flat_map(|(flag, value)| [flag.to_owned(), value])
-            .collect()
+        both.flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
     }
 
     /// Returns the process number of the agent while it was not waited for.

@@ -19,28 +19,19 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What is counted: how it is called, and what the line has in it.
 pub(crate) const COUNTED: [(&str, &str); 12] = [
     ("adoptions", "taking -> active: adopted as revision"),
-    (
-        "locks that ran out, the agent there",
-        "the lock has run out: the guard stops the service",
-    ),
+    ("locks that ran out, the agent there", "the lock has run out: the guard stops the service"),
     (
         "locks that ran out, the agent gone",
         "the lock has run out and the agent is gone: the guard stops",
     ),
-    (
-        "guards that did not answer",
-        "the guard did not answer within",
-    ),
+    ("guards that did not answer", "the guard did not answer within"),
     ("last resorts that were run", "running the last resort"),
     ("guards that were too late", "the service is down, too late"),
     ("service may still run", "MAY STILL RUN"),
     ("woken late", "woke "),
     ("log lines dropped and counted", "log lines were dropped"),
     ("output left out", "lines of output were left out"),
-    (
-        "services that stop had left",
-        "stop has left processes of the service behind",
-    ),
+    ("services that stop had left", "stop has left processes of the service behind"),
     ("guards that were gone", "the guard is gone"),
 ];
 

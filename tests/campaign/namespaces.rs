@@ -113,9 +113,7 @@ pub(crate) fn enter(flags: &[String], agent: &Path) -> Result<ExitCode, String> 
 fn wait(child: &mut Child, signalled: &AtomicUsize) -> u8 {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
-            return status
-                .code()
-                .map_or(1, |code| u8::try_from(code).unwrap_or(1));
+            return status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1));
         }
         let signal = signalled.load(Ordering::Relaxed);
         if signal != 0 {
@@ -146,9 +144,7 @@ pub(crate) fn init(flags: &[String]) -> Result<ExitCode, String> {
             continue;
         };
         if u32::try_from(pid.as_raw_nonzero().get()).is_ok_and(|pid| pid == campaign.id()) {
-            let code = status
-                .exit_status()
-                .and_then(|code| u8::try_from(code).ok());
+            let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
             return Ok(ExitCode::from(code.unwrap_or(1)));
         }
     }

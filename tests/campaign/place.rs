@@ -60,10 +60,7 @@ impl Node {
 pub(crate) fn connect(wires: &Wires) -> Result<(), String> {
     for node in Node::all().chain([Node::campaign()]) {
         let (cable, name) = (device(node.number()), node.name());
-        run(
-            "ip",
-            &["link", "set", &cable, "address", &card(node.number())],
-        )?;
+        run("ip", &["link", "set", &cable, "address", &card(node.number())])?;
         let mut inside = Vec::new();
         if node != Node::campaign() {
             run("ip", &["netns", "add", &name])?;
@@ -74,10 +71,7 @@ pub(crate) fn connect(wires: &Wires) -> Result<(), String> {
         let address = format!("{}/24", node.address());
         let add = ["address", "add", &address, "dev", &cable];
         run("ip", &[&inside[..], &add[..]].concat())?;
-        run(
-            "ip",
-            &[&inside[..], &["link", "set", &cable, "up"]].concat(),
-        )?;
+        run("ip", &[&inside[..], &["link", "set", &cable, "up"]].concat())?;
     }
     wires.connect();
     Ok(())

@@ -130,19 +130,14 @@ impl Service {
         let entries = fs::read_dir(self.0.join("lives")).into_iter().flatten();
         let life = |path: PathBuf| {
             let bytes = fs::read(path).ok()?;
-            let nanos = |from| {
-                Some(u64::from_le_bytes(
-                    bytes.get(from..from + 8)?.try_into().ok()?,
-                ))
-            };
+            let nanos =
+                |from| Some(u64::from_le_bytes(bytes.get(from..from + 8)?.try_into().ok()?));
             Some(Life {
                 first: Duration::from_nanos(nanos(0)?),
                 last: Duration::from_nanos(nanos(8)?),
             })
         };
-        entries
-            .filter_map(|entry| life(entry.ok()?.path()))
-            .collect()
+        entries.filter_map(|entry| life(entry.ok()?.path())).collect()
     }
 
     /// Returns what start and stop did, a line each.
@@ -169,10 +164,7 @@ impl Service {
     }
 
     fn note(&self, what: &str) {
-        let journal = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(self.0.join("journal"));
+        let journal = OpenOptions::new().append(true).create(true).open(self.0.join("journal"));
         let line = format!("{:.3} {what}\n", now().as_secs_f64() * 1000.0);
         let _ = journal.and_then(|mut file| file.write_all(line.as_bytes()));
     }
@@ -266,9 +258,7 @@ impl Service {
             let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             line.ends_with(&wanted).then_some(pid)
         };
-        entries
-            .filter_map(|entry| pid(entry.ok()?.file_name().to_str()?))
-            .collect()
+        entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect()
     }
 }
 

@@ -22,15 +22,8 @@ struct Request {
 /// Makes a device in this network namespace; it goes with the returned file.
 #[expect(unsafe_code, reason = "an ioctl")]
 pub(crate) fn make(name: &str) -> io::Result<File> {
-    let tun = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")?;
-    let mut request = Request {
-        name: [0; 16],
-        flags: WHOLE_FRAMES,
-        rest: [0; 22],
-    };
+    let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let mut request = Request { name: [0; 16], flags: WHOLE_FRAMES, rest: [0; 22] };
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: linux/if_tun.h: TUNSETIFF reads and writes one ifreq of 40 bytes, which
     // Request is; the kernel's answer, the same name, is not looked at.

@@ -169,18 +169,8 @@ impl Testbed {
             Some(lines) => format!("{whom}: {}", describe(lines)),
             None => whom,
         };
-        self.happened.push(Happened {
-            kind: fault.kind,
-            whom,
-            from,
-            to: None,
-        });
-        self.doing.push(Doing {
-            at,
-            until: from + length,
-            cure,
-            slots,
-        });
+        self.happened.push(Happened { kind: fault.kind, whom, from, to: None });
+        self.doing.push(Doing { at, until: from + length, cure, slots });
         Ok(true)
     }
 
@@ -247,26 +237,16 @@ fn slots(kind: Kind, target: Target) -> Vec<Slot> {
 }
 
 fn describe(lines: &[(Node, Node, Line)]) -> String {
-    let ways = lines
-        .iter()
-        .map(|(from, to, _)| (from.number(), to.number()));
+    let ways = lines.iter().map(|(from, to, _)| (from.number(), to.number()));
     let ways: Vec<String> = ways.map(|(from, to)| format!("{from}>{to}")).collect();
     let Some((_, _, line)) = lines.first() else {
         return String::new();
     };
     let mut what = vec![ways.join(" ")];
     if !line.delay.is_zero() {
-        what.push(format!(
-            "{:?} to {:?} late",
-            line.delay,
-            line.delay + line.jitter
-        ));
+        what.push(format!("{:?} to {:?} late", line.delay, line.delay + line.jitter));
     }
-    for (share, name) in [
-        (line.loss, "lost"),
-        (line.twice, "twice"),
-        (line.overtake, "early"),
-    ] {
+    for (share, name) in [(line.loss, "lost"), (line.twice, "twice"), (line.overtake, "early")] {
         if share > 0.0 {
             what.push(format!("{:.0} % {name}", share * 100.0));
         }

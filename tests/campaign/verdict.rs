@@ -46,15 +46,7 @@ pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &
     for why in &wrong {
         let _ = writeln!(text, "  VIOLATED: {why}");
     }
-    let _ = writeln!(
-        text,
-        "{}",
-        if wrong.is_empty() {
-            "all holds"
-        } else {
-            "VIOLATED"
-        }
-    );
+    let _ = writeln!(text, "{}", if wrong.is_empty() { "all holds" } else { "VIOLATED" });
     print!("{text}");
     let _ = fs::write(folder.join("report"), &text);
     let _ = fs::write(folder.join("faults"), list(&testbed.happened));
@@ -64,24 +56,14 @@ pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &
 
 fn spans(changes: &[(At, u32)], last: At) -> Vec<Span> {
     let ends = changes.iter().skip(1).map(|(at, _)| *at).chain([last]);
-    let span = |((from, set), to): (&(At, u32), At)| Span {
-        from: *from,
-        to,
-        set: *set,
-    };
+    let span = |((from, set), to): (&(At, u32), At)| Span { from: *from, to, set: *set };
     changes.iter().zip(ends).map(span).collect()
 }
 
 fn head(order: &Order, course: &Course, testbed: &Testbed, spans: &[Span]) -> String {
     let timing = order.timing;
-    let observed = spans
-        .last()
-        .map_or(Duration::ZERO, |last| last.to - spans[0].from);
-    let which = if order.agent.old {
-        "putex 0.2.0"
-    } else {
-        "putex"
-    };
+    let observed = spans.last().map_or(Duration::ZERO, |last| last.to - spans[0].from);
+    let which = if order.agent.old { "putex 0.2.0" } else { "putex" };
     let counts = testbed.wires.counts();
     let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     format!(
@@ -110,17 +92,9 @@ fn count_faults(text: &mut String, course: &Course, testbed: &Testbed) {
         *time += fault.to.map_or(Duration::ZERO, |to| to - fault.from);
     }
     let all = testbed.happened.len();
-    let _ = writeln!(
-        text,
-        "  faults: {all}, and {} that could not be then",
-        course.left_out
-    );
+    let _ = writeln!(text, "  faults: {all}, and {} that could not be then", course.left_out);
     for (kind, (count, time)) in kinds {
-        let _ = writeln!(
-            text,
-            "    {count:4}  {kind}, {:.1} s in all",
-            time.as_secs_f64()
-        );
+        let _ = writeln!(text, "    {count:4}  {kind}, {:.1} s in all", time.as_secs_f64());
     }
     let _ = writeln!(
         text,
@@ -140,45 +114,24 @@ fn count_agents(text: &mut String, testbed: &Testbed) {
         }
     }
     let starts: usize = testbed.hosts.iter().map(|host| host.starts).sum();
-    let _ = writeln!(
-        text,
-        "  agents started {starts} times; they and their guards said:"
-    );
+    let _ = writeln!(text, "  agents started {starts} times; they and their guards said:");
     for (name, _) in super::log::COUNTED {
         let count = counts.get(name).copied().unwrap_or(0);
         let _ = writeln!(text, "    {count:4}  {name}");
     }
-    let left = testbed
-        .hosts
-        .iter()
-        .filter_map(|host| host.log().least_left());
+    let left = testbed.hosts.iter().filter_map(|host| host.log().least_left());
     if let Some(left) = left.min() {
-        let _ = writeln!(
-            text,
-            "    least time left when a service was down: {:.1} ms",
-            ms(left)
-        );
+        let _ = writeln!(text, "    least time left when a service was down: {:.1} ms", ms(left));
     }
-    let _ = writeln!(
-        text,
-        "  failovers to another host: {}",
-        testbed.observer.flaps()
-    );
+    let _ = writeln!(text, "  failovers to another host: {}", testbed.observer.flaps());
 }
 
 /// Judges from what was observed, and compares with what the services did themselves.
 fn judge_overlap(text: &mut String, order: &Order, testbed: &Testbed, spans: &[Span]) -> Duration {
-    let double: Vec<&Span> = spans
-        .iter()
-        .filter(|span| span.set.count_ones() > 1)
-        .collect();
+    let double: Vec<&Span> = spans.iter().filter(|span| span.set.count_ones() > 1).collect();
     let seen: Duration = double.iter().map(|span| span.to - span.from).sum();
     let own = own_overlap(testbed);
-    let lives: usize = testbed
-        .hosts
-        .iter()
-        .map(|host| host.service.lives().len())
-        .sum();
+    let lives: usize = testbed.hosts.iter().map(|host| host.service.lives().len()).sum();
     let _ = writeln!(
         text,
         "  overlap: {:.1} ms in {} spans as observed; {:.1} ms by what {lives} services wrote",
@@ -196,11 +149,7 @@ fn judge_overlap(text: &mut String, order: &Order, testbed: &Testbed, spans: &[S
     for span in double.iter().take(SPANS_MAX) {
         let (from, to) = (ms(span.from), ms(span.to));
         let hosts = hosts(span.set);
-        let _ = writeln!(
-            text,
-            "    {from:.1} to {to:.1} ms ({:.1} ms): {hosts}",
-            to - from
-        );
+        let _ = writeln!(text, "    {from:.1} to {to:.1} ms ({:.1} ms): {hosts}", to - from);
         let near = |fault: &&Happened| {
             fault.from <= span.to && fault.to.is_none_or(|to| to + around >= span.from)
         };
@@ -237,11 +186,7 @@ fn least_after_last_resort(testbed: &Testbed) -> Option<f64> {
 
 /// Returns for how long services of two hosts lived at once, by their own words.
 fn own_overlap(testbed: &Testbed) -> Duration {
-    let lives: Vec<_> = testbed
-        .hosts
-        .iter()
-        .map(|host| host.service.lives())
-        .collect();
+    let lives: Vec<_> = testbed.hosts.iter().map(|host| host.service.lives()).collect();
     let mut sum = Duration::ZERO;
     for (number, ours) in lives.iter().enumerate() {
         for theirs in lives[number + 1..].iter().flatten() {
@@ -269,34 +214,18 @@ fn judge_gaps(
     let rejoin = rejoin_max(timing) + start + late;
     let (mut later, mut first) = (Vec::new(), Vec::new());
     for window in &course.windows {
-        let young = if window.first {
-            timing.takeover()
-        } else {
-            Duration::ZERO
-        };
+        let young = if window.first { timing.takeover() } else { Duration::ZERO };
         for span in spans.iter().filter(|span| span.set == 0) {
             let (at, to) = (span.from.max(window.from), span.to.min(window.to));
             let began_before = span.from <= window.from;
             if at < to {
-                let most = if began_before {
-                    rejoin + young
-                } else {
-                    takeover
-                };
+                let most = if began_before { rejoin + young } else { takeover };
                 let gaps = if began_before { &mut first } else { &mut later };
-                gaps.push(Gap {
-                    at,
-                    length: to - at,
-                    most,
-                });
+                gaps.push(Gap { at, length: to - at, most });
             }
         }
     }
-    let probe = |(at, up): &(At, At)| Gap {
-        at: *at,
-        length: *up - *at,
-        most: takeover,
-    };
+    let probe = |(at, up): &(At, At)| Gap { at: *at, length: *up - *at, most: takeover };
     let probes: Vec<Gap> = course.probes.iter().map(probe).collect();
     let _ = writeln!(
         text,
@@ -312,15 +241,8 @@ fn judge_gaps(
     put_gaps(text, wrong, "from the cluster's recovery on (B)", &first);
     put_gaps(text, wrong, "later (P)", &later);
     let all = spans.iter().filter(|span| span.set == 0);
-    let longest = all
-        .map(|span| span.to - span.from)
-        .max()
-        .unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "    during faults too, not judged: longest {:.0} ms",
-        ms(longest)
-    );
+    let longest = all.map(|span| span.to - span.from).max().unwrap_or_default();
+    let _ = writeln!(text, "    during faults too, not judged: longest {:.0} ms", ms(longest));
 }
 
 fn put_gaps(text: &mut String, wrong: &mut Vec<String>, name: &str, gaps: &[Gap]) {
@@ -362,9 +284,7 @@ fn hosts(set: u32) -> String {
 }
 
 fn line(fault: &Happened) -> String {
-    let to = fault
-        .to
-        .map_or("the end".to_owned(), |to| format!("{:.1}", ms(to)));
+    let to = fault.to.map_or("the end".to_owned(), |to| format!("{:.1}", ms(to)));
     let from = ms(fault.from);
     format!("{from:.1} to {to} ms: {} ({})", fault.kind, fault.whom)
 }

@@ -117,10 +117,7 @@ impl Wires {
         let cables = cables.map_err(|error| format!("/dev/net/tun: {error}"))?;
         Ok(Wires(Arc::new(Switch {
             cables,
-            rules: Mutex::new(Rules {
-                lines: vec![vec![Line::default(); count]; count],
-                rng,
-            }),
+            rules: Mutex::new(Rules { lines: vec![vec![Line::default(); count]; count], rng }),
             late: Mutex::default(),
             later: Condvar::new(),
             counts: Counts::default(),
@@ -211,11 +208,7 @@ impl Switch {
     fn keep_back(&self, to: usize, frame: &[u8], due: At) {
         let mut late = self.late.lock().expect("nobody panics with it");
         if late.len() < LATE_MAX {
-            late.push(Reverse(Late {
-                due,
-                to,
-                frame: frame.to_vec(),
-            }));
+            late.push(Reverse(Late { due, to, frame: frame.to_vec() }));
             self.later.notify_one();
         }
     }

@@ -30,11 +30,7 @@ impl Agent<'_> {
             .args(["-r", "400ms", "-c", "1", "-f", "4"])
             .args(["--healthcheck", "test ! -e $D/ill"]);
         let process = agent::Agent::start(&mut command);
-        Agent {
-            sandbox,
-            command,
-            process,
-        }
+        Agent { sandbox, command, process }
     }
 
     /// Starts one whose stop does not stop its service, which is up then.
@@ -57,9 +53,7 @@ impl Agent<'_> {
     /// Kills it, and starts it again at once.
     fn begin_another_life(&mut self) {
         self.signal(Signal::KILL);
-        self.process
-            .wait_exit(now() + PATIENCE)
-            .expect("it is killed");
+        self.process.wait_exit(now() + PATIENCE).expect("it is killed");
         self.process = agent::Agent::start(&mut self.command);
     }
 
@@ -99,11 +93,7 @@ fn a_start_that_leaves_nothing_inside_enters_once_in_a_term() {
     let fails_first = format!("{WHERE}; test $(wc -l <$D/start) -gt 1");
     let agent = Agent::start(&room, &fails_first, WHERE);
     let starts = agent.after("start", 0, 5);
-    assert_eq!(
-        starts,
-        [true, true, false, false, false],
-        "the first failed, the second succeeded",
-    );
+    assert_eq!(starts, [true, true, false, false, false], "the first failed, not the second");
     // A stop begins anew.
     let stops = agent.inside("stop").len();
     agent.touch("ill");
@@ -126,11 +116,7 @@ fn a_service_that_died_is_started_inside_again() {
     let start = "grep -q sleep /proc/$(cat $D/pid)/cmdline 2>/dev/null || {
                      setsid sleep 1000 >/dev/null 2>&1 & echo $! >$D/new; mv $D/new $D/pid; }";
     let stop = "kill -9 $(cat $D/pid) 2>/dev/null";
-    let agent = Agent::start(
-        &room,
-        &format!("{start}; {WHERE}"),
-        &format!("{stop}; {WHERE}"),
-    );
+    let agent = Agent::start(&room, &format!("{start}; {WHERE}"), &format!("{stop}; {WHERE}"));
     assert_eq!(agent.after("start", 0, 3), [true, false, false]);
     let pid = || fs::read_to_string(room.sandbox.join("pid")).expect("its number");
     let (first, starts) = (pid(), agent.inside("start").len());

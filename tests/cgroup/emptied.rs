@@ -42,9 +42,7 @@ fn service(sandbox: &Sandbox) -> u32 {
     let text = fs::read_to_string(pid).expect("its number");
     let pid = text.trim().parse().expect("a number");
     // It is a shell until it becomes what it shall be.
-    until_true("the service's program", || {
-        sandbox.processes_of("sleep").contains(&pid)
-    });
+    until_true("the service's program", || sandbox.processes_of("sleep").contains(&pid));
     pid
 }
 
@@ -71,15 +69,9 @@ fn what_a_stop_that_lies_has_left_is_killed_before_the_release() {
     let (status, said) = agent.wait_end();
     assert!(!lives(pid), "{said}");
     assert_eq!(status, Some(0), "{said}");
-    let place = |text: &str| {
-        said.find(text)
-            .unwrap_or_else(|| panic!("no {text:?}: {said}"))
-    };
+    let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?}: {said}"));
     let (left, down) = (place(LEFT), place("the service is down"));
-    assert!(
-        left < down && down < place("the lock is released"),
-        "{said}"
-    );
+    assert!(left < down && down < place("the lock is released"), "{said}");
 }
 
 /// It had left its process group, and stop does not know it.

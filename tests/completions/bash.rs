@@ -43,11 +43,8 @@ pub(crate) fn script() -> String {
     ] {
         let flags = FLAGS.iter().filter(|flag| value_of(flag) == kind);
         let words: Vec<_> = flags.flat_map(spellings).collect();
-        let _ = write!(
-            out,
-            "        {})\n            ",
-            wrapped(&words, " |", " \\\n            ")
-        );
+        let _ =
+            write!(out, "        {})\n            ", wrapped(&words, " |", " \\\n            "));
         if let Some(action) = action {
             let _ = write!(
                 out,
@@ -107,10 +104,5 @@ pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let mut call = vec!["bash", "--norc", "-c", script, "bash"];
     call.extend(words);
     let said = run_tool(&call)?;
-    Some(
-        said.lines()
-            .filter(|line| !line.is_empty())
-            .map(str::to_owned)
-            .collect(),
-    )
+    Some(said.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }

@@ -52,9 +52,7 @@ pub(crate) fn script() -> String {
     }
     for (takers, flags) in by_takers() {
         for flag in flags {
-            let short = flag
-                .short
-                .map_or(String::new(), |short| format!(" -s {short}"));
+            let short = flag.short.map_or(String::new(), |short| format!(" -s {short}"));
             let long = match flag.long {
                 "" => String::new(),
                 long => format!(" -l {long}"),

@@ -57,11 +57,7 @@ pub(crate) fn script() -> String {
     let described =
         |word: &str, about: &str| quoted(&format!("{word}:{}", about.replace(':', "\\:")));
     for subcommand in subcommands() {
-        let _ = writeln!(
-            out,
-            "    {}",
-            described(subcommand.name(), &about(subcommand))
-        );
+        let _ = writeln!(out, "    {}", described(subcommand.name(), &about(subcommand)));
     }
     out.push_str(")\ntopics=(\n");
     for topic in TOPICS {

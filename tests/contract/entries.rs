@@ -42,10 +42,7 @@ fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
 
 fn content(headers: &[(&str, &str)], payload: &[u8]) -> Content {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Content {
-        headers: headers.iter().map(owned).collect(),
-        payload: payload.to_vec(),
-    }
+    Content { headers: headers.iter().map(owned).collect(), payload: payload.to_vec() }
 }
 
 fn plain(text: &str) -> Content {
@@ -94,11 +91,7 @@ fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
         assert!(next > revision);
         revision = next;
         let key = "a.b".to_owned();
-        let entry = Entry {
-            key,
-            revision,
-            content,
-        };
+        let entry = Entry { key, revision, content };
         assert!(!entry.content.is_tombstone());
         for from in [ReadFrom::Leader, ReadFrom::AnyCopy] {
             let read = store.get("a.b", from, soon());
@@ -154,14 +147,7 @@ fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
     let mut store = open(make, "listing");
     let none = store.list("job", soon()).expect("a listing");
     assert_eq!(none.entries, []);
-    for key in [
-        "job",
-        "jobs.a",
-        "job.b.c",
-        "other.job.a",
-        "job.a/b",
-        "job.B",
-    ] {
+    for key in ["job", "jobs.a", "job.b.c", "other.job.a", "job.a/b", "job.B"] {
         created(&mut *store, key);
     }
     let last = created(&mut *store, "x");
@@ -174,11 +160,7 @@ fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
         let (key, expected) = (entry.key, Expected::Key(entry.revision));
         let renewed = stored(&mut *store, &key, expected, "renewed");
         let listing = store.list("job", soon()).expect("a listing");
-        let again: Vec<_> = listing
-            .entries
-            .iter()
-            .filter(|one| one.key == key)
-            .collect();
+        let again: Vec<_> = listing.entries.iter().filter(|one| one.key == key).collect();
         assert_eq!((again.len(), again[0].revision), (1, renewed), "{key}");
         assert_eq!(listing.last, renewed);
     }
@@ -254,10 +236,7 @@ fn a_condition_below_a_prefix_decides(make: Make<'_>) {
     assert_moved(&again, first);
     let second = stored(&mut *store, "lock.b", Expected::Below("lock", first), "b");
     let stale = Expected::Below("lock", first);
-    assert_moved(
-        &store.compare_and_set("lock.c", stale, &plain(""), soon()),
-        second,
-    );
+    assert_moved(&store.compare_and_set("lock.c", stale, &plain(""), soon()), second);
     let narrow = Expected::Below("lock.a", first);
     stored(&mut *store, "lock.a.2", narrow, "below a prefix of its own");
 }
@@ -275,10 +254,8 @@ fn one_of_eight_is_alone_below_a_prefix(make: Make<'_>) {
                 let mut wins = Vec::new();
                 for round in 0..ROUNDS {
                     let prefix = format!("r{round}");
-                    let (key, free) = (
-                        format!("{prefix}.{racer}"),
-                        Expected::Below(&prefix, Revision(0)),
-                    );
+                    let (key, free) =
+                        (format!("{prefix}.{racer}"), Expected::Below(&prefix, Revision(0)));
                     start.wait();
                     let written = store.compare_and_set(&key, free, &plain("me"), soon());
                     wins.push(matches!(written, Written::Stored(_)));
@@ -302,10 +279,8 @@ fn one_of_eight_is_alone_below_a_prefix(make: Make<'_>) {
 fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     let mut store = open(make, "refused");
     created(&mut *store, "lease");
-    for expected in [
-        Expected::OtherKey("lease", Revision(0)),
-        Expected::Below("lock", Revision(0)),
-    ] {
+    for expected in [Expected::OtherKey("lease", Revision(0)), Expected::Below("lock", Revision(0))]
+    {
         let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
         let text = denied(&written);
         assert!(text.contains("older than nats-server 2.11"), "{text}");
@@ -328,11 +303,7 @@ fn a_subscription_below_a_prefix_is_for_its_keys(make: Make<'_>) {
     for key in ["lock.a", "lock.a.b", "one"] {
         let stands_at = created(&mut *b, key);
         let hint = a.wait(waker.as_fd(), Some(soon()));
-        let Hint::Changed {
-            key: named,
-            revision,
-        } = hint
-        else {
+        let Hint::Changed { key: named, revision } = hint else {
             panic!("no hint of {key} but {hint:?}");
         };
         assert_eq!(named, key);
@@ -340,10 +311,7 @@ fn a_subscription_below_a_prefix_is_for_its_keys(make: Make<'_>) {
         let message = content(&[("A", "b")], b"\xff");
         b.announce(key, &message);
         let hint = a.wait(waker.as_fd(), Some(soon()));
-        let announced = Hint::Announced {
-            key: key.to_owned(),
-            content: message,
-        };
+        let announced = Hint::Announced { key: key.to_owned(), content: message };
         assert_eq!(hint, announced);
         let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
         assert_eq!(nothing, Hint::Elapsed, "once for {key}");
@@ -360,10 +328,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     assert!(store.subscribe(&filter).is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("web", expected, &plain("a"), soon());
-    assert!(
-        matches!(written, Written::Unknown(_) | Written::Denied(_)),
-        "{written:?}"
-    );
+    assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
@@ -375,10 +340,7 @@ fn no_call_begins_after_its_deadline(make: Make<'_>) {
     let mut store = open(make, "late");
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("k.a", expected, &plain("a"), now());
-    assert!(
-        matches!(written, Written::Unknown(_) | Written::Denied(_)),
-        "{written:?}"
-    );
+    assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
     assert!(store.list("k", now()).is_err());
     assert_eq!(get(&mut *store, "k.a"), None);
     let listing = store.list("k", soon()).expect("a listing");

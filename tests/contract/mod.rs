@@ -49,10 +49,7 @@ pub(crate) fn soon() -> Instant {
 
 /// Returns a record without headers.
 pub(crate) fn plain(token: &str) -> Record {
-    Record {
-        token: token.to_owned(),
-        lease: None,
-    }
+    Record { token: token.to_owned(), lease: None }
 }
 
 /// Returns a record with headers.
@@ -96,16 +93,10 @@ fn read(store: &mut LockKey) -> KeyState {
 
 fn key_state(revision: Revision, record: Record) -> KeyState {
     let found = KeyValue::Record(record);
-    KeyState {
-        revision,
-        value: found,
-    }
+    KeyState { revision, value: found }
 }
 
-const ABSENT: KeyState = KeyState {
-    revision: Revision(0),
-    value: KeyValue::Absent,
-};
+const ABSENT: KeyState = KeyState { revision: Revision(0), value: KeyValue::Absent };
 
 /// The store need not name the revision, but must not name another.
 fn assert_moved(written: &Written, stands_at: Revision) {
@@ -140,12 +131,7 @@ fn a_stale_revision_is_moved(make: Make<'_>) {
     let first = stored(&mut a, Revision(0), &plain("alpha"));
     let second = stored(&mut a, first, &plain("alpha"));
     assert!(second > first);
-    for stale in [
-        Revision(0),
-        first,
-        Revision(second.0 + 1),
-        Revision(u64::MAX),
-    ] {
+    for stale in [Revision(0), first, Revision(second.0 + 1), Revision(u64::MAX)] {
         assert_moved(&a.write(stale, &plain("beta"), soon()), second);
     }
     assert_eq!(read(&mut a), key_state(second, plain("alpha")));
@@ -189,9 +175,7 @@ fn one_of_eight_wins_every_race(make: Make<'_>) {
         let (first, second) = (won.next().expect("a winner"), won.next());
         assert_eq!(second, None, "round {round} has two winners: {answers:?}");
         assert!(first > last, "{first} after {last}");
-        let lost = answers
-            .iter()
-            .filter(|answer| matches!(answer, Written::Moved(_)));
+        let lost = answers.iter().filter(|answer| matches!(answer, Written::Moved(_)));
         assert_eq!(lost.count(), RACERS - 1, "round {round}: {answers:?}");
         last = first;
     }
@@ -217,10 +201,7 @@ fn a_release_keeps_the_chain_of_revisions(make: Make<'_>) {
     let released = stored(&mut a, taken, &leased("", 2, Some(taken)));
     assert!(released > taken);
     let (mut b, opened) = open(make, "release", "web");
-    assert_eq!(
-        opened.key_state,
-        key_state(released, leased("", 2, Some(taken)))
-    );
+    assert_eq!(opened.key_state, key_state(released, leased("", 2, Some(taken))));
     assert_moved(&b.write(Revision(0), &plain("beta"), soon()), released);
     assert!(stored(&mut b, released, &plain("beta")) > released);
 }
@@ -254,17 +235,7 @@ fn buckets_and_keys_do_not_see_each_other(make: Make<'_>) {
 }
 
 fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
-    let keys = [
-        "a/b",
-        "a=b",
-        "a-b",
-        "a.b",
-        "a_b",
-        "A_b",
-        "epoch",
-        "new",
-        "sequence.key",
-    ];
+    let keys = ["a/b", "a=b", "a-b", "a.b", "a_b", "A_b", "epoch", "new", "sequence.key"];
     for key in keys {
         let (mut store, opened) = open(make, "odd", key);
         assert_eq!(opened.key_state, ABSENT, "{key}");
@@ -272,11 +243,7 @@ fn keys_with_odd_names_are_keys_of_their_own(make: Make<'_>) {
     }
     for key in keys {
         let (_, opened) = open(make, "odd", key);
-        assert_eq!(
-            opened.key_state.value,
-            KeyValue::Record(plain(key)),
-            "{key}"
-        );
+        assert_eq!(opened.key_state.value, KeyValue::Record(plain(key)), "{key}");
     }
 }
 
@@ -317,11 +284,7 @@ fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
         scope.spawn(|| waker.wake());
         assert_eq!(a.watch(waker.as_fd(), None), Watched::Woken);
     });
-    assert_eq!(
-        a.watch(waker.as_fd(), Some(soon())),
-        Watched::Woken,
-        "not cleared"
-    );
+    assert_eq!(a.watch(waker.as_fd(), Some(soon())), Watched::Woken, "not cleared");
     waker.clear();
     let watched = a.watch(waker.as_fd(), Some(now()));
     assert_eq!(watched, Watched::Elapsed, "cleared");
@@ -353,10 +316,7 @@ fn age_and_last_grow(make: Make<'_>) {
     let (_, after) = open(make, "age", "web");
     assert_eq!(after.bucket, before.bucket);
     assert!(after.last >= at && at > before.last);
-    assert!(
-        !before.remarks.is_empty(),
-        "created just now, and no remark"
-    );
+    assert!(!before.remarks.is_empty(), "created just now, and no remark");
     if let (Some(before), Some(after)) = (before.age, after.age) {
         assert!(after > before && after < PATIENCE, "{before:?} {after:?}");
     }

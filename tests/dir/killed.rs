@@ -110,11 +110,7 @@ fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
         let random = sys::random().expect("random");
         // Half of them once they write, half while they start and open.
         let mut last = reported;
-        for _ in 0..(if kill_number % 2 == 0 {
-            0
-        } else {
-            random % 20 + 1
-        }) {
+        for _ in 0..(if kill_number % 2 == 0 { 0 } else { random % 20 + 1 }) {
             last = next_at(&mut lines).expect("a line of the child");
         }
         let spread = if kill_number % 2 == 0 { 6000 } else { 400 };
@@ -174,16 +170,9 @@ fn a_stopped_holder_of_the_lock_holds_no_call_beyond_its_deadline() {
     });
     timed(&mut || {
         let opened = base.store("web").open(now().after(WAIT));
-        assert!(
-            matches!(opened, Err(StoreError::Unreachable(_))),
-            "{opened:?}"
-        );
+        assert!(matches!(opened, Err(StoreError::Unreachable(_))), "{opened:?}");
     });
-    assert_eq!(
-        web.read(now().after(WAIT))
-            .map(|key_state| key_state.revision),
-        Ok(at)
-    );
+    assert_eq!(web.read(now().after(WAIT)).map(|key_state| key_state.revision), Ok(at));
     drop(done);
     assert!(!watchdog.join().expect("the watchdog"), "had to be ended");
     denied(web.write(at, &plain("beta"), now()));

@@ -39,10 +39,7 @@ pub(crate) fn items(section: &str) -> Vec<Item> {
         .map(|piece| {
             let (head, body) = piece.split_once('\n').unwrap_or((piece, ""));
             let body = body.split("\n.El").next().unwrap();
-            Item {
-                head: head.to_owned(),
-                body: plain(body),
-            }
+            Item { head: head.to_owned(), body: plain(body) }
         })
         .collect()
 }
@@ -64,11 +61,7 @@ pub(crate) fn plain(mdoc: &str) -> String {
 /// Returns the flags of an item's head: `Fl v , Fl -verbose` are `-v`, `--verbose`.
 pub(crate) fn flags_of(head: &str) -> BTreeSet<String> {
     let words: Vec<&str> = head.trim_start_matches('.').split_whitespace().collect();
-    words
-        .windows(2)
-        .filter(|pair| pair[0] == "Fl")
-        .map(|pair| format!("-{}", pair[1]))
-        .collect()
+    words.windows(2).filter(|pair| pair[0] == "Fl").map(|pair| format!("-{}", pair[1])).collect()
 }
 
 /// Returns the short and the long spelling of a flag.
@@ -89,10 +82,7 @@ pub(crate) fn names(text: &str, prefix: &str) -> BTreeSet<String> {
 
 /// Runs a tool; returns its output. If it is absent: prints a line, returns `None`.
 pub(crate) fn run_tool(words: &[&str]) -> Option<String> {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir(root())
-        .output();
+    let output = Command::new(words[0]).args(&words[1..]).current_dir(root()).output();
     match output {
         Ok(output) => {
             let text = [output.stdout, output.stderr].concat();

@@ -31,10 +31,7 @@ pub fn config(data: &[u8]) -> bool {
         refused(fault);
         let rest = fault.text.strip_prefix(PATH).expect("the file");
         let line = rest.split(':').nth(1).and_then(|line| line.parse().ok());
-        assert!(
-            line.is_some_and(|line: usize| (1..=lines).contains(&line)),
-            "{rest}"
-        );
+        assert!(line.is_some_and(|line: usize| (1..=lines).contains(&line)), "{rest}");
     }
     let again = read(written.as_bytes(), false);
     assert_eq!(again.faults, []);
@@ -44,10 +41,7 @@ pub fn config(data: &[u8]) -> bool {
     assert_eq!(settings(&exposed), settings(&found));
     let nats = found.entries.iter().find(|entry| entry.name == NATS);
     let secret = nats.is_some_and(|nats| nats.text.contains('@'));
-    assert_eq!(
-        exposed.faults.len(),
-        found.faults.len() + usize::from(secret)
-    );
+    assert_eq!(exposed.faults.len(), found.faults.len() + usize::from(secret));
     made_of_it(data, &found)
 }
 
@@ -60,9 +54,7 @@ fn read(data: &[u8], others_read: bool) -> Config {
 
 fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
     let entries = config.entries.iter();
-    entries
-        .map(|entry| (entry.name, entry.text.as_str()))
-        .collect()
+    entries.map(|entry| (entry.name, entry.text.as_str())).collect()
 }
 
 /// Returns whether an agent could run by it.
@@ -71,10 +63,7 @@ fn made_of_it(data: &[u8], found: &Config) -> bool {
         let (bytes, others_read) = (data.to_vec(), false);
         Ok(Some(TrustedFile { bytes, others_read }))
     };
-    let environment = Environment {
-        read: &file,
-        ..environment(&|_| None, "alpha")
-    };
+    let environment = Environment { read: &file, ..environment(&|_| None, "alpha") };
     let words = ["check", "--config", PATH].map(Into::into);
     let Ok(Invocation::Check(check)) = cli::parse(words, &environment) else {
         panic!("no check");

@@ -63,11 +63,7 @@ fn is_known(body: &[u8]) -> bool {
     let record = Record { token, lease };
     let content = to_content(&record);
     survives(Revision(7), &content);
-    let entry = Entry {
-        key: "k".to_owned(),
-        revision: Revision(7),
-        content,
-    };
+    let entry = Entry { key: "k".to_owned(), revision: Revision(7), content };
     let found = KeyValue::Record(plain(&record));
     assert_eq!(to_key_state(Some(entry)).value, found);
     if let Some(content) = text::decode_content(body) {
@@ -153,32 +149,19 @@ pub fn bucket(data: &[u8]) -> bool {
     };
     let (key_state, last) = (opened.key_state, opened.last);
     assert!(key_state.revision <= last);
-    assert_eq!(
-        key_state.revision == Revision(0),
-        key_state.value == KeyValue::Absent
-    );
+    assert_eq!(key_state.revision == Revision(0), key_state.value == KeyValue::Absent);
     let lease = Some(record::invented(data));
     let token = "alpha".to_owned();
     let record = Record { token, lease };
     let stale = Revision(key_state.revision.0 ^ 1);
     let moved = store.write(stale, &record, soon());
     assert_eq!(moved, Written::Moved(Some(key_state.revision)));
-    assert_eq!(
-        store.read(soon()),
-        Ok(key_state.clone()),
-        "moved, and yet another record"
-    );
+    assert_eq!(store.read(soon()), Ok(key_state.clone()), "moved, and yet another record");
     match store.write(key_state.revision, &record, soon()) {
         Written::Stored(revision) => {
             assert_eq!(Some(revision.0), last.0.checked_add(1));
             let found = KeyValue::Record(plain(&record));
-            assert_eq!(
-                store.read(soon()),
-                Ok(KeyState {
-                    revision,
-                    value: found
-                })
-            );
+            assert_eq!(store.read(soon()), Ok(KeyState { revision, value: found }));
             let again = here.store().open(soon()).expect("it was open before");
             assert_eq!((again.bucket, again.last), (opened.bucket, revision));
         }
@@ -205,11 +188,7 @@ impl Bucket {
         let thread = std::thread::current().id();
         let make = || {
             let memory = Path::new("/dev/shm");
-            let base = if memory.is_dir() {
-                memory.to_owned()
-            } else {
-                std::env::temp_dir()
-            };
+            let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
             base.join(format!("putex-fuzz-{}-{thread:?}", std::process::id()))
         };
         Bucket(BASE.with(|base| base.get_or_init(make).clone()))
@@ -222,10 +201,7 @@ impl Bucket {
     fn fill(&self, data: &[u8]) {
         let folder = self.0.join("b");
         let _ = fs::remove_dir_all(&folder);
-        let made = DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.expect("there is room");
         let mut bodies = data.split(|byte| *byte == 0x1e);
         for name in FILES {
@@ -271,10 +247,7 @@ pub fn note(data: &[u8]) -> bool {
     let cut = NOTE_SERVICE_AT + Noise::of(data).below(service.len().min(12) + 1);
     let down = b"service down";
     let proves = service.starts_with(down) && cut >= NOTE_SERVICE_AT + down.len();
-    assert!(
-        notes::parse(&data[..cut], boot).up || proves,
-        "cut off at {cut}"
-    );
+    assert!(notes::parse(&data[..cut], boot).up || proves, "cut off at {cut}");
     noted_again(data);
     true
 }
@@ -295,15 +268,10 @@ fn noted_again(data: &[u8]) {
     let again = begin().1;
     assert_eq!((again.up, again.cgroup), (before.up, before.cgroup));
     first.service(true).expect("there is room");
-    first
-        .cgroup(Path::new("/sys/fs/cgroup/putex"))
-        .expect("there is room");
+    first.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
     let (second, before) = begin();
     assert!(before.up);
-    assert_eq!(
-        before.cgroup.as_deref(),
-        Some(Path::new("/sys/fs/cgroup/putex"))
-    );
+    assert_eq!(before.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/putex")));
     second.service(false).expect("there is room");
     assert!(!begin().1.up);
 }

@@ -33,10 +33,7 @@ pub fn holder(data: &[u8]) -> bool {
     let lease = lease::from_headers(|name| headers.get(name));
     let ours = lease.is_some();
     let mut world = World::new(token, Noise::of(data));
-    let record = Record {
-        token: world.value.clone(),
-        lease,
-    };
+    let record = Record { token: world.value.clone(), lease };
     world.key_state.value = KeyValue::Record(record);
     world.meet();
     ours
@@ -71,10 +68,7 @@ impl World {
         World {
             value,
             noise,
-            key_state: KeyState {
-                revision: Revision(5),
-                value: KeyValue::Absent,
-            },
+            key_state: KeyState { revision: Revision(5), value: KeyValue::Absent },
             now: Instant::from_boot(Duration::from_secs(100)),
             reading: false,
             writing: None,
@@ -128,21 +122,14 @@ impl World {
             let waits =
                 self.reading || self.writing.is_some() || self.checking || self.guard.reports;
             assert!(waits || pump.deadline().is_some(), "nothing to wait for");
-            event = if step == 0 {
-                Event::Opened(self.opened())
-            } else {
-                self.next(&pump)
-            };
+            event = if step == 0 { Event::Opened(self.opened()) } else { self.next(&pump) };
         }
     }
 
     fn opened(&self) -> Opened {
         let epoch = self.value.clone();
         Opened {
-            bucket: BucketId {
-                epoch,
-                created: self.value.clone(),
-            },
+            bucket: BucketId { epoch, created: self.value.clone() },
             last: self.key_state.revision,
             age: Some(Duration::MAX),
             key_state: self.key_state.clone(),
@@ -199,11 +186,8 @@ impl World {
     /// The guard reports, and a stop that it was running succeeds after the report.
     fn report(&mut self) -> Event {
         let guard = &mut self.guard;
-        let report = GuardReport {
-            heard: guard.heard,
-            service: guard.service.clone(),
-            unfit: None,
-        };
+        let report =
+            GuardReport { heard: guard.heard, service: guard.service.clone(), unfit: None };
         match guard.service.clone() {
             ServiceReport::Stopping { .. } => guard.service = ServiceReport::Down,
             ServiceReport::Up(grant, StartState::FirstRuns) => {
@@ -305,10 +289,6 @@ fn runs(settings: &Settings, run: &Run, now: Instant) {
         let value = value.unwrap_or_default();
         let name = name.display();
         assert!(!value.contains(&0), "{name} has a zero byte");
-        assert!(
-            value.len() <= VARIABLE_BYTES_MAX,
-            "{name} has {} bytes",
-            value.len()
-        );
+        assert!(value.len() <= VARIABLE_BYTES_MAX, "{name} has {} bytes", value.len());
     }
 }

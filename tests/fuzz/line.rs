@@ -112,30 +112,15 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("-r{}ms", t.renewal().as_millis()),
         format!("-f={}", t.failures()),
         format!("-c{}", t.confirmations()),
-        format!(
-            "--drift={}.{:04}%",
-            t.drift_ppm() / 10_000,
-            t.drift_ppm() % 10_000
-        ),
+        format!("--drift={}.{:04}%", t.drift_ppm() / 10_000, t.drift_ppm() % 10_000),
         format!("--replicas={}", args.replicas),
         format!("--check-failures={}", args.check_failures),
         format!("--start-grace={}ms", args.start_grace.as_millis()),
     ];
-    words.extend(
-        args.check
-            .as_ref()
-            .map(|text| format!("--healthcheck={text}")),
-    );
-    words.extend(
-        args.last_resort
-            .as_ref()
-            .map(|text| format!("--last-resort={text}")),
-    );
+    words.extend(args.check.as_ref().map(|text| format!("--healthcheck={text}")));
+    words.extend(args.last_resort.as_ref().map(|text| format!("--last-resort={text}")));
     words.extend(args.device.as_ref().map(|(path, required)| {
-        format!(
-            "--watchdog={path}{}",
-            if *required { ":required" } else { "" }
-        )
+        format!("--watchdog={path}{}", if *required { ":required" } else { "" })
     }));
     words.extend(args.notify_fd.map(|number| format!("--notify-fd={number}")));
     let switches = [
@@ -143,12 +128,7 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         ("--allow-memory", args.allow_memory),
         ("--syslog", args.syslog),
     ];
-    words.extend(
-        switches
-            .iter()
-            .filter(|switch| switch.1)
-            .map(|switch| switch.0.to_owned()),
-    );
+    words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
     words.extend(access_written_out(&args.access));
     let level = match args.level {
         LevelFilter::Off | LevelFilter::Error => Some("-qq"),
@@ -189,12 +169,8 @@ fn access_written_out(access: &Access) -> Vec<String> {
         Some(Login::Nkey(file)) => pairs.push(("nkey", Some(path(file)))),
         Some(Login::Creds(file)) => pairs.push(("creds", Some(path(file)))),
     }
-    let given = pairs
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    let mut words: Vec<String> = given
-        .map(|(name, value)| format!("--{name}={value}"))
-        .collect();
+    let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let mut words: Vec<String> = given.map(|(name, value)| format!("--{name}={value}")).collect();
     words.extend(access.tls_first.then(|| "--tlsfirst".to_owned()));
     words
 }
@@ -221,9 +197,7 @@ pub fn servers(data: &[u8]) -> bool {
         Err(error) => {
             let text = error.to_string();
             assert_one_line(&text);
-            let number = text
-                .strip_prefix("entry ")
-                .and_then(|rest| rest.split_once(' '));
+            let number = text.strip_prefix("entry ").and_then(|rest| rest.split_once(' '));
             let numbered = number.is_some_and(|(number, _)| number.parse::<usize>().is_ok());
             assert!(numbered || !list.contains('@'), "{text}");
             return false;

@@ -16,11 +16,8 @@ use crate::store::nats::write::sendable;
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
 /// What a server adds to a message that it hands out.
-const ADDED: [(&str, &str); 3] = [
-    ("Nats-Stream", STREAM),
-    ("Nats-Subject", SUBJECT),
-    ("Nats-Sequence", "7"),
-];
+const ADDED: [(&str, &str); 3] =
+    [("Nats-Stream", STREAM), ("Nats-Subject", SUBJECT), ("Nats-Sequence", "7")];
 
 /// A header block with the value behind it, as a server hands it out: what is taken
 /// for a record can be written and is then read the same; nothing in the block can
@@ -35,10 +32,7 @@ pub fn record(data: &[u8]) -> bool {
     nothing_is_forged(block, payload);
     let lease = invented(data);
     let token = String::from_utf8_lossy(payload).into_owned();
-    survives(&Record {
-        token,
-        lease: Some(lease),
-    });
+    survives(&Record { token, lease: Some(lease) });
     read
 }
 
@@ -104,11 +98,7 @@ fn read_back(record: &Record) -> Record {
     let token = record.token.as_bytes();
     let written = encode::publish(&mut out, SUBJECT, None, &headers, token);
     written.expect("a record can always be written");
-    let delivered = [
-        b"HMSG $KV.locks.web 1 ",
-        &out[b"HPUB $KV.locks.web ".len()..],
-    ]
-    .concat();
+    let delivered = [b"HMSG $KV.locks.web 1 ", &out[b"HPUB $KV.locks.web ".len()..]].concat();
     let mut decoder = Decoder::default();
     decoder.feed(&delivered).expect("it fits");
     let Ok(Some(ServerOp::Hmsg { message, .. })) = decoder.next() else {
@@ -116,11 +106,7 @@ fn read_back(record: &Record) -> Record {
     };
     let entry = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
     let key_state = to_key_state(entry.expect("an answer"));
-    let KeyState {
-        revision: Revision(7),
-        value: KeyValue::Record(record),
-    } = key_state
-    else {
+    let KeyState { revision: Revision(7), value: KeyValue::Record(record) } = key_state else {
         panic!("{record:?} became {key_state:?}");
     };
     record
@@ -155,10 +141,7 @@ fn noticed(headers: &Headers, payload: &[u8]) {
     let mut out = Vec::new();
     let written = encode::publish(&mut out, SUBJECT, None, &fields, payload);
     written.expect("a notice can always be sent");
-    let lines: String = fields
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}\r\n"))
-        .collect();
+    let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let block = Headers::parse(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());
     let expected = Notice {
         token: notice.token,
@@ -177,10 +160,8 @@ pub(super) fn invented(data: &[u8]) -> Lease {
     let mut below = |bound: u64| noise.number() % bound;
     let text = String::from_utf8_lossy(data);
     let middle = text.chars().count() / 2;
-    let (host, boot): (String, String) = (
-        text.chars().take(middle).collect(),
-        text.chars().skip(middle).collect(),
-    );
+    let (host, boot): (String, String) =
+        (text.chars().take(middle).collect(), text.chars().skip(middle).collect());
     Lease {
         incarnation: Incarnation(u128::from(below(u64::MAX)) << 64 | u128::from(below(u64::MAX))),
         nonce: below(u64::MAX),
@@ -191,10 +172,7 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         confirmations: u32::try_from(below(101)).unwrap_or(0),
         grace: Duration::from_millis(below(6_000_001)),
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
-        standing: [
-            RecordState::Taking,
-            RecordState::Active,
-            RecordState::Released,
-        ][usize::try_from(below(3)).unwrap_or(0)],
+        standing: [RecordState::Taking, RecordState::Active, RecordState::Released]
+            [usize::try_from(below(3)).unwrap_or(0)],
     }
 }

@@ -26,14 +26,9 @@ pub fn info(data: &[u8]) -> bool {
     let value: Value = serde_json::from_str(text).expect("it was read as JSON");
     assert!(value.is_object(), "{text}");
     let mut bytes = 0;
-    for text in [
-        Some(&info.name),
-        Some(&info.version),
-        info.cluster.as_ref(),
-        info.domain.as_ref(),
-    ]
-    .into_iter()
-    .flatten()
+    for text in [Some(&info.name), Some(&info.version), info.cluster.as_ref(), info.domain.as_ref()]
+        .into_iter()
+        .flatten()
     {
         assert_one_line(text);
         bytes += text.len();
@@ -55,10 +50,7 @@ pub fn info(data: &[u8]) -> bool {
         "tls_available": info.tls_available,
         "nonce": info.nonce,
     });
-    assert_eq!(
-        ServerInfo::parse(&plain.to_string(), "h:1").as_ref(),
-        Ok(&info)
-    );
+    assert_eq!(ServerInfo::parse(&plain.to_string(), "h:1").as_ref(), Ok(&info));
     let urls = value["connect_urls"].as_array().into_iter().flatten();
     assert!(urls.filter_map(Value::as_str).eq(&info.connect_urls));
     for url in &info.connect_urls {
@@ -86,13 +78,7 @@ fn advertised(url: &str) {
 /// server writes it and reads the same.
 pub fn answers(data: &[u8]) -> bool {
     let value: Value = serde_json::from_slice(data).unwrap_or(Value::Null);
-    [
-        acknowledged(data, &value),
-        stored(data, &value),
-        stream(data),
-        listed(data),
-    ]
-    .contains(&true)
+    [acknowledged(data, &value), stored(data, &value), stream(data), listed(data)].contains(&true)
 }
 
 fn acknowledged(data: &[u8], value: &Value) -> bool {
@@ -132,9 +118,7 @@ fn acknowledged(data: &[u8], value: &Value) -> bool {
 }
 
 fn stored(data: &[u8], value: &Value) -> bool {
-    let subject = value["message"]["subject"]
-        .as_str()
-        .unwrap_or("$KV.locks.web");
+    let subject = value["message"]["subject"].as_str().unwrap_or("$KV.locks.web");
     if let Ok(Some(other)) = jetstream::stored(data, "$KV.locks.other") {
         assert_eq!(subject, "$KV.locks.other", "{other:?}");
     }
@@ -155,10 +139,7 @@ fn stored(data: &[u8], value: &Value) -> bool {
             let plain = json!({ "message": message }).to_string();
             let again = jetstream::stored(plain.as_bytes(), subject);
             assert_eq!(again, Ok(Some(stored.clone())));
-            assert_eq!(
-                answer::leader(subject, &stored).revision,
-                Revision(stored.seq)
-            );
+            assert_eq!(answer::leader(subject, &stored).revision, Revision(stored.seq));
         }
         Ok(None) => {
             assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));
@@ -180,11 +161,7 @@ fn base64(bytes: &[u8]) -> String {
         let bits = u32::from_be_bytes([0, at(0), at(1), at(2)]);
         for place in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            out.push(if place > three.len() {
-                '='
-            } else {
-                char::from(letter)
-            });
+            out.push(if place > three.len() { '=' } else { char::from(letter) });
         }
     }
     out
@@ -200,11 +177,8 @@ fn listed(data: &[u8]) -> bool {
         }
     };
     assert!(subjects.names.is_sorted_by(|one, next| one < next));
-    let counts: serde_json::Map<_, _> = subjects
-        .names
-        .iter()
-        .map(|name| (name.clone(), json!(1)))
-        .collect();
+    let counts: serde_json::Map<_, _> =
+        subjects.names.iter().map(|name| (name.clone(), json!(1))).collect();
     let plain = json!({
         "cluster": {"leader": if subjects.has_leader { "n1" } else { "" }},
         "state": {"last_seq": subjects.last_seq, "subjects": counts},
@@ -246,9 +220,7 @@ fn judged(info: &StreamInfo) {
             assert_eq!(config.persist_mode, "default");
             assert_eq!(config.subjects, [format!("$KV.{bucket}.>")]);
             // The name is the user's own by then, and was checked before.
-            remarks
-                .iter()
-                .for_each(|text| assert_one_line(&text.replace(bucket, "")));
+            remarks.iter().for_each(|text| assert_one_line(&text.replace(bucket, "")));
         }
         Err(text) => assert_one_line(&text.replace(bucket, "")),
     }
@@ -257,11 +229,7 @@ fn judged(info: &StreamInfo) {
 /// Returns the `config` that a server tells.
 fn config(config: &StreamConfig) -> Value {
     let there = |yes: bool| {
-        if yes {
-            json!({"name": "x"})
-        } else {
-            Value::Null
-        }
+        if yes { json!({"name": "x"}) } else { Value::Null }
     };
     let republish = config.republish.as_ref();
     json!({

@@ -24,12 +24,7 @@ const fn target(
     whole: usize,
     damaged: usize,
 ) -> Target {
-    Target {
-        name,
-        run,
-        whole,
-        damaged,
-    }
+    Target { name, run, whole, damaged }
 }
 
 const TARGETS: [Target; 13] = [
@@ -49,16 +44,12 @@ const TARGETS: [Target; 13] = [
 ];
 
 fn here(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fuzz")
-        .join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz").join(folder)
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{folder:?}: {why}"));
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     paths
 }
@@ -72,28 +63,18 @@ struct Case<'a> {
 impl Drop for Case<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!(
-                "from {}: {}",
-                self.from.display(),
-                self.input.escape_ascii()
-            );
+            eprintln!("from {}: {}", self.from.display(), self.input.escape_ascii());
         }
     }
 }
 
 fn short_run(name: &str) {
-    let target = TARGETS
-        .iter()
-        .find(|target| target.name == name)
-        .expect("a target");
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target");
     let damaged = std::env::var("PUTEX_MUTATIONS").map(|text| text.parse().expect("a number"));
     let damaged = damaged.unwrap_or(target.damaged);
     let words = dictionary(name);
     let paths = files(&here("corpus").join(name));
-    let corpus: Vec<Vec<u8>> = paths
-        .iter()
-        .map(|path| fs::read(path).expect("a file"))
-        .collect();
+    let corpus: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).expect("a file")).collect();
     let mut noise = Noise::of(name.as_bytes());
     let (mut whole, mut broken) = (0, 0);
     for (from, input) in paths.iter().zip(&corpus) {
@@ -104,24 +85,15 @@ fn short_run(name: &str) {
                 let other = &corpus[noise.below(corpus.len())];
                 noise.damage(&mut input, &words, other);
             }
-            let case = Case {
-                from,
-                input: &input,
-            };
+            let case = Case { from, input: &input };
             broken += usize::from((target.run)(case.input));
         }
     }
     let made = damaged * corpus.len();
-    println!(
-        "{name}: {whole} of {} files, {broken} of {made} damaged",
-        corpus.len()
-    );
+    println!("{name}: {whole} of {} files, {broken} of {made} damaged", corpus.len());
     // What means nothing any more tests nothing.
     assert_eq!(whole, target.whole, "files of {name} that mean something");
-    assert!(
-        100 * broken >= made,
-        "few damaged inputs of {name} mean anything"
-    );
+    assert!(100 * broken >= made, "few damaged inputs of {name} mean anything");
 }
 
 impl Noise {
@@ -152,12 +124,8 @@ impl Noise {
 fn dictionary(name: &str) -> Vec<Vec<u8>> {
     let path = here("words").join(format!("{name}.dict"));
     let text = fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path:?}: {why}"));
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| unquote(line).unwrap_or_else(|| panic!("{path:?}: {line}")))
-        .collect()
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| unquote(line).unwrap_or_else(|| panic!("{path:?}: {line}"))).collect()
 }
 
 fn unquote(line: &str) -> Option<Vec<u8>> {
@@ -248,10 +216,7 @@ fn every_target_has_a_corpus_a_dictionary_and_a_fuzzer() {
         let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.display().to_string());
         files(&folder).iter().filter_map(stem).collect()
     };
-    let targets: Vec<String> = TARGETS
-        .iter()
-        .map(|target| target.name.to_owned())
-        .collect();
+    let targets: Vec<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
     assert_eq!(names(here("corpus")), targets);
     assert_eq!(names(here("words")), targets);
     assert_eq!(names(root.join("fuzz/targets")), targets);

@@ -72,11 +72,7 @@ fn decode(data: &[u8], mut piece: impl FnMut(usize) -> usize) -> Outcome {
 fn comes_to_an_end(data: &[u8]) {
     let filler = vec![b'x'; MESSAGE_BYTES_MAX + 2 * READ_BYTES_MAX];
     let (ops, error) = decode(&[data, &filler].concat(), |_| READ_BYTES_MAX);
-    assert!(
-        error.is_some(),
-        "it waits on after {} operations",
-        ops.len()
-    );
+    assert!(error.is_some(), "it waits on after {} operations", ops.len());
     assert_ne!(error, Some(ProtocolError::Overflow));
 }
 
@@ -162,13 +158,8 @@ fn block(headers: &Headers) -> String {
 }
 
 fn assert_same(one: &ServerOp, other: &ServerOp) {
-    let (
-        ServerOp::Hmsg { sid, message },
-        ServerOp::Hmsg {
-            sid: id,
-            message: again,
-        },
-    ) = (one, other)
+    let (ServerOp::Hmsg { sid, message }, ServerOp::Hmsg { sid: id, message: again }) =
+        (one, other)
     else {
         assert_eq!(one, other);
         return;
@@ -195,9 +186,8 @@ pub fn frames(data: &[u8]) -> bool {
     let mut parts = head.split('|');
     let subject = parts.next().unwrap_or_default();
     let reply = parts.next().filter(|reply| !reply.is_empty());
-    let headers: Vec<(&str, &str)> = parts
-        .map(|part| part.split_once('=').unwrap_or((part, "")))
-        .collect();
+    let headers: Vec<(&str, &str)> =
+        parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
     subscribe(subject);
     connect(subject, payload);
     publish(subject, reply, &headers, payload.as_bytes())
@@ -258,16 +248,11 @@ fn subscribe(subject: &str) {
 }
 
 fn connect(name: &str, password: &str) {
-    let credentials = Credentials::User {
-        user: name.to_owned(),
-        password: password.to_owned(),
-    };
+    let credentials = Credentials::User { user: name.to_owned(), password: password.to_owned() };
     let mut out = Vec::new();
     encode::connect(&mut out, name, false, &credentials, None).expect("no key to sign with");
     let text = str::from_utf8(&out).expect("text");
-    let json = text
-        .strip_prefix("CONNECT ")
-        .and_then(|rest| rest.strip_suffix("\r\n"));
+    let json = text.strip_prefix("CONNECT ").and_then(|rest| rest.strip_suffix("\r\n"));
     let json = json.expect("one line");
     super::assert_one_line(&json.replace('\u{7f}', "").replace(|c| c >= '\u{80}', ""));
     let value: Value = serde_json::from_str(json).expect("JSON");

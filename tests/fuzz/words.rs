@@ -107,22 +107,14 @@ struct House {
 impl House {
     fn new(down: bool, start_alive: bool) -> House {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
-        let config = GuardConfig {
-            timing,
-            last_resort: true,
-            device: DeviceUse::None,
-        };
+        let config = GuardConfig { timing, last_resort: true, device: DeviceUse::None };
         let mut house = House {
             guard: Guard::new(config, down, start_alive),
             now: Instant::from_boot(Duration::from_secs(1)),
             connected: true,
             heard: 0,
             answered: 0,
-            start: if start_alive {
-                Process::Killed
-            } else {
-                Process::None
-            },
+            start: if start_alive { Process::Killed } else { Process::None },
             stop: Process::None,
             last_resort: Process::None,
             beside_start: false,
@@ -268,10 +260,7 @@ impl House {
             }
             GuardAction::KickDevice => assert!(self.device_open),
             GuardAction::CloseDevice => {
-                assert!(
-                    self.down,
-                    "the device is stopped and the service is not down"
-                );
+                assert!(self.down, "the device is stopped and the service is not down");
                 self.device_open = false;
                 self.handle(GuardInput::DeviceClosed);
             }
@@ -341,10 +330,7 @@ impl House {
     /// Start is run, or released: only under a grant.
     fn start_allowed(&mut self) {
         if let Some(grant) = &self.grant {
-            assert!(
-                self.now < grant.valid_until,
-                "start after the end of its grant"
-            );
+            assert!(self.now < grant.valid_until, "start after the end of its grant");
         }
         assert!(self.busy && !self.down, "start without a grant");
         self.stopped = false;
@@ -355,10 +341,7 @@ impl House {
         assert!(self.connected, "a report to nobody");
         assert_eq!(report.heard, self.heard);
         let packet = encode_report(report);
-        assert_eq!(
-            decode_report(&packet).map(|(same, _)| same).as_ref(),
-            Some(report)
-        );
+        assert_eq!(decode_report(&packet).map(|(same, _)| same).as_ref(), Some(report));
         let known = self.grant.take();
         match &report.service {
             ServiceReport::Unknown => assert!(!self.busy && !self.down),
@@ -368,10 +351,7 @@ impl House {
             }
             ServiceReport::Up(grant, _) => {
                 let known = known.as_ref() == Some(grant);
-                assert!(
-                    known || self.now < grant.valid_until,
-                    "it ran out before it came"
-                );
+                assert!(known || self.now < grant.valid_until, "it ran out before it came");
                 (self.busy, self.down, self.stopped) = (true, false, false);
                 self.killed = false;
                 self.grant = Some(grant.clone());
@@ -424,12 +404,7 @@ fn checked(settings: &Settings) {
     let t = settings.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again.ok(), Some(t));
-    let texts = [
-        &settings.dir,
-        &settings.key,
-        &settings.token,
-        &settings.stop,
-    ];
+    let texts = [&settings.dir, &settings.key, &settings.token, &settings.stop];
     assert!(texts.iter().map(|text| text.len()).sum::<usize>() <= PACKET_MAX);
 }
 
@@ -441,17 +416,9 @@ fn report(packet: &[u8]) -> bool {
     let plain = encode_report(&report);
     assert!(plain.len() <= packet.len(), "it grew");
     let again = decode_report(&plain);
-    assert_eq!(
-        again.map(|(again, _)| again).as_ref(),
-        Some(&report),
-        "version {version}"
-    );
+    assert_eq!(again.map(|(again, _)| again).as_ref(), Some(&report), "version {version}");
     for length in 0..plain.len() {
-        assert_eq!(
-            decode_report(&plain[..length]),
-            None,
-            "{report:?} at {length}"
-        );
+        assert_eq!(decode_report(&plain[..length]), None, "{report:?} at {length}");
     }
     true
 }

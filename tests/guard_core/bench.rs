@@ -17,19 +17,12 @@ use super::{dead_by, ms, timing, v};
 
 /// A guard without last resort and device.
 pub(crate) fn config() -> GuardConfig {
-    GuardConfig {
-        timing: timing(),
-        last_resort: false,
-        device: DeviceUse::None,
-    }
+    GuardConfig { timing: timing(), last_resort: false, device: DeviceUse::None }
 }
 
 /// As [`config`], with a last resort.
 pub(crate) fn with_last_resort() -> GuardConfig {
-    GuardConfig {
-        last_resort: true,
-        ..config()
-    }
+    GuardConfig { last_resort: true, ..config() }
 }
 
 /// The lock of term 8, valid until then.
@@ -51,11 +44,7 @@ pub(crate) fn context(term: u64) -> LockContext {
 }
 
 pub(crate) fn order(dead_by: Instant, stake: Stake) -> StopOrder {
-    StopOrder {
-        dead_by,
-        stake,
-        context: context(9),
-    }
+    StopOrder { dead_by, stake, context: context(9) }
 }
 
 pub(crate) fn failed() -> Outcome {
@@ -113,11 +102,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn of(guard: Guard) -> Bench {
-        Bench {
-            guard,
-            said: Vec::new(),
-            reports: Vec::new(),
-        }
+        Bench { guard, said: Vec::new(), reports: Vec::new() }
     }
 
     /// A guard that an agent has said hello to. `down` tells what the note of the guard before
@@ -148,10 +133,7 @@ impl Bench {
         let mut bench = Bench::granted(config);
         let start = run(Command::Start, v());
         assert_eq!(bench.tell(ToGuard::AssertStart, ms(0)), [start]);
-        assert_eq!(
-            bench.spawned(Command::Start, ms(1)),
-            [release(Command::Start)]
-        );
+        assert_eq!(bench.spawned(Command::Start, ms(1)), [release(Command::Start)]);
         bench
     }
 

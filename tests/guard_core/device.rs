@@ -16,11 +16,7 @@ use super::{TICK, ms, timing, v};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn wants(device: DeviceUse, timing: Timing) -> GuardConfig {
-    GuardConfig {
-        device,
-        timing,
-        ..config()
-    }
+    GuardConfig { device, timing, ..config() }
 }
 
 /// R 1 s, F 4, C 3: a device of a second can bite in time.
@@ -61,13 +57,7 @@ fn kicks(bench: &mut Bench, end: Instant) -> Vec<Instant> {
 
 #[test]
 fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
-    for (r_ms, f, c) in [
-        (500, 3, 1),
-        (1000, 4, 3),
-        (3000, 3, 2),
-        (3000, 10, 1),
-        (200, 30, 9),
-    ] {
+    for (r_ms, f, c) in [(500, 3, 1), (1000, 4, 3), (3000, 3, 2), (3000, 10, 1), (200, 30, 9)] {
         let timing = Timing::new(Duration::from_millis(r_ms), f, c, 10_000).expect("it is safe");
         let timeout = wanted_timeout(timing).expect("it can bite");
         let (mut bench, dead_by) = armed(timeout, timing);
@@ -79,10 +69,7 @@ fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
             assert!(two[1].since(two[0]) <= timeout / 3, "R {r_ms}: {two:?}");
         }
         // A renewal comes R later, and finds the device alive.
-        assert!(
-            last.after(timeout) > ms(r_ms),
-            "R {r_ms}: it bit a healthy host"
-        );
+        assert!(last.after(timeout) > ms(r_ms), "R {r_ms}: it bit a healthy host");
     }
 }
 
@@ -246,10 +233,9 @@ fn a_device_is_tried_once_when_nothing_runs_that_it_could_watch() {
     let stop = || ToGuard::Stop(order(ms(470), Stake::Assurance));
     bench.tell(stop(), ms(10));
     assert_eq!(bench.stop_counts(ms(20)), [], "it is known to work");
-    for (device, again) in [
-        (DeviceUse::Required, vec![GuardAction::TryDevice]),
-        (DeviceUse::Optional, vec![]),
-    ] {
+    for (device, again) in
+        [(DeviceUse::Required, vec![GuardAction::TryDevice]), (DeviceUse::Optional, vec![])]
+    {
         let hello = ToGuard::Hello(wants(device, timing()));
         let deeds = bench.tell(hello, ms(30));
         assert_eq!(deeds, [GuardAction::TryDevice], "set up anew");
@@ -276,10 +262,7 @@ fn a_device_that_runs_on_after_its_guard_is_not_put_off_too_far() {
     let granted = || grant(timing(), v());
     let timeout = wanted_timeout(timing()).expect("it can bite");
     let last = granted().dead_by.before(longest_bite(timeout));
-    for (now, deeds) in [
-        (last.after(TICK), vec![]),
-        (last, vec![GuardAction::OpenDevice]),
-    ] {
+    for (now, deeds) in [(last.after(TICK), vec![]), (last, vec![GuardAction::OpenDevice])] {
         let mut bench = Bench::new(wants(DeviceUse::Required, timing()), false);
         let word = GuardInput::Received(ToGuard::Grant(granted()));
         assert_eq!(bench.take(word, now), deeds);

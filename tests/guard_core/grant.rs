@@ -74,10 +74,7 @@ fn a_grant_in_the_past_starts_nothing() {
         let mut bench = Bench::new(config(), down);
         assert_eq!(bench.renew(v(), v()), []);
         assert_eq!(bench.tell(ToGuard::AssertStart, v()), []);
-        let not_up = matches!(
-            bench.service(),
-            ServiceReport::Down | ServiceReport::Unknown
-        );
+        let not_up = matches!(bench.service(), ServiceReport::Down | ServiceReport::Unknown);
         assert!(not_up, "{:?}", bench.service());
         assert_eq!(bench.guard.deadline(), None);
         assert_eq!(bench.renew(v().after(TICK), v()), []);
@@ -104,18 +101,12 @@ fn a_guard_that_did_not_run_for_a_while_learns_first_that_the_agent_renewed() {
 fn what_came_too_late_starts_nothing() {
     let mut bench = Bench::granted(config());
     let late = ms(3_600_000);
-    for word in [
-        ToGuard::Grant(grant(timing(), ms(2000))),
-        ToGuard::AssertStart,
-    ] {
+    for word in [ToGuard::Grant(grant(timing(), ms(2000))), ToGuard::AssertStart] {
         assert_eq!(bench.take(GuardInput::Received(word), late), []);
     }
     let deeds = bench.tick(late);
     assert!(!deeds.contains(&run(Command::Start, v())), "{deeds:?}");
-    assert!(matches!(
-        bench.service(),
-        ServiceReport::Stopping { overdue: true }
-    ));
+    assert!(matches!(bench.service(), ServiceReport::Stopping { overdue: true }));
 }
 
 #[test]
@@ -207,10 +198,7 @@ fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
     let mut bench = Bench::up(config());
     bench.tell(ToGuard::Stop(order(ms(900), Stake::Lock)), ms(600));
     bench.stop_counts(ms(610));
-    let again = Grant {
-        context: context(11),
-        ..grant(timing(), ms(2200))
-    };
+    let again = Grant { context: context(11), ..grant(timing(), ms(2200)) };
     bench.tell(ToGuard::Grant(again), ms(700));
     assert_eq!(bench.guard.context().term, Some(Revision(11)));
     let start = run(Command::Start, ms(2200));
@@ -240,10 +228,7 @@ fn a_guard_that_finishes_stops_the_service_and_leaves() {
     let mut bench = Bench::of(Guard::finishing(config(), false, ms(100)));
     let until = ms(100).after(budget);
     assert_eq!(bench.tick(ms(100)), [run(Command::Stop, until)]);
-    assert_eq!(
-        bench.spawned(Command::Stop, ms(101)),
-        [release(Command::Stop)]
-    );
+    assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
     let ended = bench.ended(Command::Stop, Outcome::Succeeded, ms(110));
     assert_eq!(ended, [EMPTY_CGROUP]);
     assert_eq!(bench.emptied(ms(111)), [GuardAction::Leave]);

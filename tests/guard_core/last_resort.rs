@@ -41,11 +41,7 @@ fn it_is_run_in_every_phase_of_the_procedure() {
     let running: fn() -> Bench = || Bench::stopping(with_last_resort());
     let waiting: fn() -> Bench = || {
         let mut bench = Bench::stopping(with_last_resort());
-        bench.ended(
-            Command::Stop,
-            failed(),
-            dead_by().before(timing().renewal() / 8),
-        );
+        bench.ended(Command::Stop, failed(), dead_by().before(timing().renewal() / 8));
         bench
     };
     let emptying: fn() -> Bench = || {
@@ -109,11 +105,7 @@ fn a_last_resort_that_failed_is_run_again_in_turn_with_stop_until_it_has_succeed
         assert_eq!(ran(&deeds), Some(Command::Stop));
         assert_eq!(bench.ended(Command::Stop, failed(), now), []);
         now = bench.guard.deadline().expect("something is due");
-        let next = if succeeded {
-            Command::Stop
-        } else {
-            Command::LastResort
-        };
+        let next = if succeeded { Command::Stop } else { Command::LastResort };
         assert_eq!(ran(&bench.tick(now)), Some(next));
     }
     for _ in 0..5 {
@@ -168,11 +160,7 @@ fn a_last_resort_that_overruns_is_killed_and_one_that_does_not_die_does_not_hold
     bench.ended(Command::Stop, failed(), stop_at);
     let again = stop_at.after(r);
     let deeds = bench.tick(again);
-    assert_eq!(
-        ran(&deeds),
-        Some(Command::Stop),
-        "one last resort at a time"
-    );
+    assert_eq!(ran(&deeds), Some(Command::Stop), "one last resort at a time");
     bench.ended(Command::LastResort, failed(), again);
     bench.ended(Command::Stop, failed(), again);
     let deeds = bench.tick(again.after(r));

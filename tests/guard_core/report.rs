@@ -105,10 +105,7 @@ fn a_report_says_what_became_of_the_starts_of_the_term() {
 fn the_starts_of_each_term_are_told_apart() {
     let mut bench = Bench::up(config());
     assert_eq!(start_of(&bench), StartState::Ended);
-    let next = Grant {
-        context: context(11),
-        ..grant(timing(), v())
-    };
+    let next = Grant { context: context(11), ..grant(timing(), v()) };
     bench.tell(ToGuard::Grant(next), ms(100));
     assert_eq!(start_of(&bench), StartState::NotRun);
 }

@@ -16,16 +16,9 @@ fn stop_has_until_the_service_must_be_down() {
     let mut bench = Bench::up(config());
     let by = ms(400);
     let deeds = bench.tell(ToGuard::Stop(order(by, Stake::Lock)), ms(100));
-    assert_eq!(
-        deeds,
-        [run(Command::Stop, by)],
-        "nothing else is waited for"
-    );
+    assert_eq!(deeds, [run(Command::Stop, by)], "nothing else is waited for");
     assert_eq!(bench.guard.deadline(), Some(by));
-    assert_eq!(
-        bench.spawned(Command::Stop, ms(101)),
-        [release(Command::Stop)]
-    );
+    assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
 }
 
 #[test]
@@ -144,10 +137,7 @@ fn a_late_stop_has_the_budget_or_r_whichever_is_longer() {
     let (r, budget) = (timing().renewal(), timing().stop_budget());
     assert!(r > budget && late_time() == r);
     let slow = Timing::new(r, 3, 4, 10_000).expect("it is safe");
-    let slow_config = GuardConfig {
-        timing: slow,
-        ..config()
-    };
+    let slow_config = GuardConfig { timing: slow, ..config() };
     let mut bench = Bench::up(slow_config);
     bench.tick(ms(60_000));
     let deeds = bench.ended(Command::Stop, Outcome::Overran, ms(60_001));
@@ -201,10 +191,7 @@ fn a_stop_that_had_no_time_since_the_host_slept_is_run_again_at_once() {
     let mut bench = Bench::stopping(config());
     let woken = ms(3_600_000);
     let deeds = bench.ended(Command::Stop, Outcome::Overran, woken);
-    assert_eq!(
-        deeds,
-        [KILL_CGROUP, run(Command::Stop, woken.after(late_time()))]
-    );
+    assert_eq!(deeds, [KILL_CGROUP, run(Command::Stop, woken.after(late_time()))]);
 }
 
 #[test]

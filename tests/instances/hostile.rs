@@ -28,10 +28,7 @@ fn agent_and_guard_have_no_abstract_socket() {
         .filter(|words: &Vec<&str>| inodes.iter().any(|inode| words.get(6) == Some(&&**inode)))
         .collect();
     assert!(!lines.is_empty(), "they stand in the table");
-    let names: Vec<&str> = lines
-        .iter()
-        .filter_map(|words| words.get(7).copied())
-        .collect();
+    let names: Vec<&str> = lines.iter().filter_map(|words| words.get(7).copied()).collect();
     assert!(!names.is_empty(), "the guard listens");
     let taken: Vec<_> = names.iter().filter(|name| name.starts_with('@')).collect();
     assert!(taken.is_empty(), "{taken:?}");
@@ -150,17 +147,11 @@ fn a_directory_that_others_have_made_or_can_write_to_is_refused() {
         make(&run);
         let (status, said) = Agent::start(&mut host.putex("agent", "echo >$D/ran")).wait_end();
         assert_eq!(status, Some(71), "{why}: {said}");
-        assert!(
-            said.contains(&format!("cannot start: {why}")),
-            "{why}: {said}"
-        );
+        assert!(said.contains(&format!("cannot start: {why}")), "{why}: {said}");
         let finish = host.sandbox.run(&mut host.putex("finish", "echo >$D/ran"));
         let Run { status, said, .. } = finish;
         assert_eq!(status, Some(71), "{why}: {said}");
-        assert!(
-            said.contains(&format!("cannot finish: {why}")),
-            "{why}: {said}"
-        );
+        assert!(said.contains(&format!("cannot finish: {why}")), "{why}: {said}");
         assert!(!host.has("ran") && !host.is_up(), "{why}");
         let made = fs::read_dir(run.join("elsewhere")).map_or(0, Iterator::count);
         assert_eq!(made, 0, "{why}");

@@ -34,21 +34,14 @@ fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let dir = host.file_of_guard("socket");
     let dir = dir.parent().expect("it has one").to_owned();
     kill_both(host.guard(), agent);
-    let mut guard = host
-        .sandbox
-        .marked(env::current_exe().expect("it has a path"));
-    guard
-        .args(["--exact", "other_version::as_a_guard", "--nocapture"])
-        .env(DIR, &dir);
+    let mut guard = host.sandbox.marked(env::current_exe().expect("it has a path"));
+    guard.args(["--exact", "other_version::as_a_guard", "--nocapture"]).env(DIR, &dir);
     let mut guard = guard.spawn().expect("it runs");
     until_true("a guard", || dir.join("listens").exists());
     let agent = host.agent();
     agent.wait_for_any(&["the guard is of another version of putex: it stops the service first"]);
     until_true("stop", || dir.join("stops").exists());
-    assert!(
-        lives(guard.id()),
-        "it was killed before the service was down"
-    );
+    assert!(lives(guard.id()), "it was killed before the service was down");
     fs::write(dir.join("stopped"), "").expect("there is room");
     agent.wait_for_any(&["it was of another version; the service is down"]);
     let status = guard.wait().expect("it was not waited for");
@@ -101,11 +94,7 @@ fn as_a_guard() {
 }
 
 fn report(agent: &OwnedFd, heard: u64, service: &ServiceReport) {
-    let report = GuardReport {
-        heard,
-        service: service.clone(),
-        unfit: None,
-    };
+    let report = GuardReport { heard, service: service.clone(), unfit: None };
     let mut packet = encode_report(&report);
     packet[..8].copy_from_slice(&VERSION.to_le_bytes());
     send(agent.as_fd(), &packet, None).expect("it listens");

@@ -35,10 +35,7 @@ pub(crate) fn calm_down(model: &mut Model, world: &World) -> Result<Option<i32>,
             passed += by;
         }
         if passed > within {
-            return Err(format!(
-                "nobody is active {} ms after the last misfortune",
-                passed / 1000
-            ));
+            return Err(format!("nobody is active {} ms after the last misfortune", passed / 1000));
         }
         let mut turn = Turn::of(model, world);
         turn.perform(next)?;

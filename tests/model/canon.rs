@@ -131,14 +131,7 @@ impl Canonical {
             self.instant(&after[..end]);
             return Some(8 + end);
         }
-        for name in [
-            &b"Revision("[..],
-            b"nonce: ",
-            b"number: ",
-            b"said: ",
-            b"heard: ",
-            b"link: ",
-        ] {
+        for name in [&b"Revision("[..], b"nonce: ", b"number: ", b"said: ", b"heard: ", b"link: "] {
             let found = rest.strip_prefix(name).and_then(number);
             if let Some((number, digits)) = found {
                 self.show(name, number);
@@ -167,13 +160,7 @@ impl Canonical {
     }
 
     fn show(&mut self, name: &[u8], number: u64) {
-        let Frame {
-            base,
-            nonce,
-            words,
-            link,
-            ..
-        } = self.frame;
+        let Frame { base, nonce, words, link, .. } = self.frame;
         match name[0] {
             b'R' => self.revision(number, base),
             b'n' if name == b"nonce: " && number == OTHERS_NONCE => {

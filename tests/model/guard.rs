@@ -45,11 +45,7 @@ impl Guards {
             highest => highest,
         };
         let words = received.unwrap_or(0);
-        let frame = Frame {
-            base,
-            words,
-            ..frame
-        };
+        let frame = Frame { base, words, ..frame };
         let state = GuardState {
             term: canon::highest_revision(&text) > 0,
             in_charge: text.contains(" state: Up(") || text.contains(" state: Stopping("),
@@ -102,10 +98,7 @@ impl Guards {
         }
         let context = guard.context().clone();
         let (new, after) = self.keep_guard(guard, frame);
-        let frame = Frame {
-            base: after.base,
-            ..frame
-        };
+        let frame = Frame { base: after.base, ..frame };
         let outputs = actions.iter();
         let outputs = outputs.filter_map(|action| output(action, frame, &context, after.words));
         let grown = after.base.cast_signed() - self.get(id).frame.base.cast_signed();
@@ -131,18 +124,13 @@ impl Guards {
                 CoreInput::Received(ToGuard::Grant(core_grant(frame, told)))
             }
             GuardInput::Word(Word::AssertStart) => CoreInput::Received(ToGuard::AssertStart),
-            GuardInput::Word(Word::Stop {
-                dead_by,
-                lock_at_stake,
-            }) => CoreInput::Received(ToGuard::Stop(StopOrder {
-                dead_by: at(frame.now, dead_by),
-                stake: if lock_at_stake {
-                    Stake::Lock
-                } else {
-                    Stake::Assurance
-                },
-                context: LockContext::default(),
-            })),
+            GuardInput::Word(Word::Stop { dead_by, lock_at_stake }) => {
+                CoreInput::Received(ToGuard::Stop(StopOrder {
+                    dead_by: at(frame.now, dead_by),
+                    stake: if lock_at_stake { Stake::Lock } else { Stake::Assurance },
+                    context: LockContext::default(),
+                }))
+            }
             GuardInput::Spawned(job) => CoreInput::Spawned(job.command()),
             GuardInput::Ended(job, end) => {
                 let outcome = match end {

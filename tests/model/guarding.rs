@@ -17,11 +17,7 @@ impl Turn<'_> {
     /// Connects the agent to the guard that lives, or starts one.
     pub(crate) fn start_guard(&mut self, at: usize, words: u8) -> Kept {
         let host = &mut self.world.hosts[at];
-        host.link = Link {
-            open: true,
-            words: host.link.words,
-            ..Link::default()
-        };
+        host.link = Link { open: true, words: host.link.words, ..Link::default() };
         if host.guard.is_some() {
             return Ok(());
         }
@@ -50,11 +46,7 @@ impl Turn<'_> {
     pub(crate) fn wake_guard(&mut self, at: usize, words: usize) -> Kept {
         for job in Job::ALL {
             let process = &mut self.world.hosts[at].processes[job as usize];
-            if let Some(Process {
-                stage: Stage::Ended(how),
-                ..
-            }) = *process
-            {
+            if let Some(Process { stage: Stage::Ended(how), .. }) = *process {
                 *process = None;
                 self.tell_guard(at, GuardInput::Ended(job, how))?;
             }
@@ -66,10 +58,7 @@ impl Turn<'_> {
         let guard = self.world.hosts[at].guard;
         let deadline = guard.and_then(|guard| self.model.guards.get(guard.state).deadline);
         if deadline.is_some_and(|deadline| deadline <= 0) {
-            return Err(format!(
-                "the next deadline of {}'s guard has passed",
-                NAMES[at]
-            ));
+            return Err(format!("the next deadline of {}'s guard has passed", NAMES[at]));
         }
         Ok(())
     }
@@ -80,10 +69,7 @@ impl Turn<'_> {
             return Ok(());
         };
         let word = match word {
-            Word::Grant(grant) => Word::Grant(Grant {
-                term: grant.term - guard.term,
-                ..grant
-            }),
+            Word::Grant(grant) => Word::Grant(Grant { term: grant.term - guard.term, ..grant }),
             Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
         };
         self.tell_guard(at, GuardInput::Word(word))
@@ -183,20 +169,14 @@ impl Turn<'_> {
         let (last, by) = self.world.shared.last;
         let old = term == -TERM_BACK_MAX;
         if term < last || by != number && term == last && !old {
-            return Err(format!(
-                "the term of {} is not above the one before",
-                NAMES[at]
-            ));
+            return Err(format!("the term of {} is not above the one before", NAMES[at]));
         }
         self.world.shared.last = (term, number);
         let mut others = self.world.hosts.iter().enumerate();
         let beside = others.find(|(other, host)| *other != at && host.up);
         if let Some((other, _)) = beside {
             let other = NAMES[other];
-            return Err(format!(
-                "{} starts while the service on {other} is up",
-                NAMES[at]
-            ));
+            return Err(format!("{} starts while the service on {other} is up", NAMES[at]));
         }
         if self.world.shared.stray > 0 {
             return Err(format!("{} starts while the service on z is up", NAMES[at]));
@@ -285,11 +265,7 @@ impl Host {
 
     fn kill(&mut self, job: Job, start_dies_within: i32) {
         if let Some(process) = &mut self.processes[job as usize] {
-            process.kill(if job == Job::Start {
-                start_dies_within
-            } else {
-                0
-            });
+            process.kill(if job == Job::Start { start_dies_within } else { 0 });
         }
     }
 

@@ -116,10 +116,7 @@ impl Pumps {
             PumpInput::Opened { at, record } => {
                 let key_state = key_state(at, record);
                 Event::Opened(Opened {
-                    bucket: BucketId {
-                        epoch: EPOCH.to_owned(),
-                        created: "before".to_owned(),
-                    },
+                    bucket: BucketId { epoch: EPOCH.to_owned(), created: "before".to_owned() },
                     last: key_state.revision,
                     age: Some(Duration::from_secs(3600)),
                     key_state,
@@ -175,14 +172,8 @@ impl Pumps {
             RecordKind::Taking | RecordKind::Active => record.by.name().to_owned(),
             RecordKind::Released => String::new(),
         };
-        let record = Record {
-            token,
-            lease: Some(lease),
-        };
-        KeyState {
-            revision,
-            value: KeyValue::Record(record),
-        }
+        let record = Record { token, lease: Some(lease) };
+        KeyState { revision, value: KeyValue::Record(record) }
     }
 }
 
@@ -238,11 +229,7 @@ fn report(frame: Frame, told: Report) -> GuardReport {
         }
         Service::Stopping { overdue } => ServiceReport::Stopping { overdue },
     };
-    GuardReport {
-        heard: frame.words - u64::from(!told.complete),
-        service,
-        unfit: None,
-    }
+    GuardReport { heard: frame.words - u64::from(!told.complete), service, unfit: None }
 }
 
 /// Writes a grant out as an automaton would have it.
@@ -253,11 +240,7 @@ pub(crate) fn core_grant(frame: Frame, grant: Grant) -> CoreGrant {
     };
     CoreGrant {
         holder: Incarnation(grant.holder.0.into()),
-        context: LockContext {
-            term: Some(term),
-            epoch: Some(EPOCH.to_owned()),
-            previous: None,
-        },
+        context: LockContext { term: Some(term), epoch: Some(EPOCH.to_owned()), previous: None },
         valid_until: at(frame.now, grant.valid_until),
         dead_by: at(frame.now, grant.dead_by),
     }
@@ -268,10 +251,7 @@ pub(crate) fn grant(frame: Frame, grant: &CoreGrant) -> Grant {
     let holder = u8::try_from(grant.holder.0).expect("an instance of this world");
     Grant {
         holder: Instance(holder),
-        term: grant
-            .context
-            .term
-            .map_or(OLD_TERM, |term| place(term, frame.base, TERM_BACK_MAX)),
+        term: grant.context.term.map_or(OLD_TERM, |term| place(term, frame.base, TERM_BACK_MAX)),
         valid_until: from(frame, grant.valid_until),
         dead_by: from(frame, grant.dead_by),
     }
@@ -295,21 +275,13 @@ fn outputs(effects: &[Effect], frame: Frame) -> Vec<PumpOutput> {
 fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
     let base = frame.base;
     out.push(match effect {
-        Effect::Read { deadline } => PumpOutput::Read {
-            deadline: from(frame, *deadline),
-        },
-        Effect::Write {
-            expected,
-            record,
-            deadline,
-        } => {
+        Effect::Read { deadline } => PumpOutput::Read { deadline: from(frame, *deadline) },
+        Effect::Write { expected, record, deadline } => {
             let lease = record.lease.as_ref().expect("an agent's record");
             let term_ago = lease.term.map(|term| {
                 let ago = expected.0 + 1 - term.0;
                 let known = u8::try_from(ago).ok();
-                known
-                    .filter(|ago| i64::from(*ago) <= TERM_AGO_MAX)
-                    .unwrap_or(OLD)
+                known.filter(|ago| i64::from(*ago) <= TERM_AGO_MAX).unwrap_or(OLD)
             });
             PumpOutput::Write {
                 expected: place(*expected, base, BACK_MAX),

@@ -113,10 +113,7 @@ impl Search {
             }
             if number.is_multiple_of(PROGRESS) && number > 0 {
                 let (found, waiting) = (self.origins.len(), self.waiting.len());
-                println!(
-                    "  {found} states, {waiting} wait, depth {}",
-                    self.found.depth
-                );
+                println!("  {found} states, {waiting} wait, depth {}", self.found.depth);
             }
             if let Err((last, why)) = self.expand(packed, number) {
                 self.found.broken = Some((why, self.path(number, last)));
@@ -239,11 +236,7 @@ impl Search {
                 None => "none".to_owned(),
             };
             let up = if host.up { ", UP" } else { "" };
-            let frozen = if host.frozen.is_some() {
-                ", stopped"
-            } else {
-                ""
-            };
+            let frozen = if host.frozen.is_some() { ", stopped" } else { "" };
             let _ = write!(text, "{name} {agent}{frozen}, guard {guard}{up}; ");
         }
         text

@@ -125,9 +125,9 @@ impl fmt::Display for Transition {
                 return write!(f, "FAULT: {} takes its time", job.command().name());
             }
             Transition::Lag { .. } => "FAULT: the words take their time",
-            Transition::Close {
-                performed: true, ..
-            } => "FAULT: the store is cut off, having performed",
+            Transition::Close { performed: true, .. } => {
+                "FAULT: the store is cut off, having performed"
+            }
             Transition::Close { .. } => "FAULT: the store is cut off",
             Transition::Kill { .. } => "FAULT: the agent is killed",
             Transition::Freeze { .. } => "FAULT: SIGSTOP",
@@ -271,10 +271,7 @@ impl Choices {
             let all = left == 0;
             self.within(left, Transition::Words { host: at, all });
             if left > 0 {
-                self.free.push(Transition::Words {
-                    host: at,
-                    all: true,
-                });
+                self.free.push(Transition::Words { host: at, all: true });
             }
         }
         if !link.reports.is_empty() || link.lost {
@@ -387,10 +384,7 @@ impl Choices {
             let unanswered = host.request.is_some_and(|request| request.answer.is_none());
             for performed in [false, true] {
                 if !performed || unanswered {
-                    self.free.push(Transition::Close {
-                        host: at,
-                        performed,
-                    });
+                    self.free.push(Transition::Close { host: at, performed });
                 }
             }
         }
@@ -419,11 +413,7 @@ fn wait(model: &Model, world: &World) -> i32 {
         earliest(host.frozen);
         if let Some(guard) = host.guard {
             let deadline = model.guards.get(guard.state).deadline;
-            earliest(if guard.frozen.is_some() {
-                guard.frozen
-            } else {
-                deadline
-            });
+            earliest(if guard.frozen.is_some() { guard.frozen } else { deadline });
         }
         for process in host.processes.iter().flatten() {
             earliest(Some(process.left).filter(|left| *left > 0));

@@ -22,11 +22,7 @@ pub(crate) type Kept = Result<(), String>;
 
 impl<'a> Turn<'a> {
     pub(crate) fn of(model: &'a mut Model, world: World) -> Turn<'a> {
-        Turn {
-            model,
-            world,
-            first_words: 0,
-        }
+        Turn { model, world, first_words: 0 }
     }
 
     /// Lets something happen.
@@ -155,11 +151,7 @@ impl<'a> Turn<'a> {
     fn hang(&mut self, at: usize, job: Job) {
         if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
             process.slow = true;
-            process.left = if process.stage == Stage::Spawning {
-                self.model.longest
-            } else {
-                0
-            };
+            process.left = if process.stage == Stage::Spawning { self.model.longest } else { 0 };
         }
     }
 
@@ -218,12 +210,7 @@ impl<'a> Turn<'a> {
     fn perform_output(&mut self, at: usize, output: PumpOutput, behind: i16) -> Kept {
         match output {
             PumpOutput::Read { deadline } => self.ask(at, None, deadline),
-            PumpOutput::Write {
-                expected,
-                kind,
-                term_ago,
-                deadline,
-            } => {
+            PumpOutput::Write { expected, kind, term_ago, deadline } => {
                 let host = &self.world.hosts[at];
                 if kind == RecordKind::Released && (host.up || host.start_runs()) {
                     return Err(format!("{} releases before its service is down", NAMES[at]));
@@ -326,12 +313,7 @@ impl<'a> Turn<'a> {
     }
 
     fn ask(&mut self, at: usize, write: Option<Write>, deadline: i32) -> Kept {
-        let request = Request {
-            write,
-            deadline,
-            slow: false,
-            answer: None,
-        };
+        let request = Request { write, deadline, slow: false, answer: None };
         if self.world.hosts[at].request.replace(request).is_some() {
             return Err(format!("{} has two requests under way", NAMES[at]));
         }
@@ -358,10 +340,7 @@ impl<'a> Turn<'a> {
         };
         let lag = host.lag;
         let input = match answer {
-            Answer::Shown(at, record) => PumpInput::Read {
-                at: at + lag,
-                record,
-            },
+            Answer::Shown(at, record) => PumpInput::Read { at: at + lag, record },
             Answer::Stored(at) => PumpInput::Stored(at + lag),
             Answer::Moved(at) => PumpInput::Moved(at + lag),
         };
@@ -419,12 +398,7 @@ impl<'a> Turn<'a> {
             None => {}
         }
         let request = host.request.take();
-        if let Some(Request {
-            write: Some(write),
-            answer: None,
-            ..
-        }) = request
-        {
+        if let Some(Request { write: Some(write), answer: None, .. }) = request {
             self.world.leave_behind(write);
         }
         self.world.forget_instance(instance, self.model.held);

@@ -72,13 +72,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(term: i16) -> Process {
-        Process {
-            stage: Stage::Spawning,
-            slow: false,
-            killed: false,
-            left: 0,
-            term,
-        }
+        Process { stage: Stage::Spawning, slow: false, killed: false, left: 0, term }
     }
 
     /// Kills it, if there is something to be killed. A start that takes its time has ended
@@ -348,10 +342,7 @@ impl World {
         for write in self.shared.late.iter_mut().flatten() {
             visit(&mut write.record);
         }
-        let requests = self
-            .hosts
-            .iter_mut()
-            .filter_map(|host| host.request.as_mut());
+        let requests = self.hosts.iter_mut().filter_map(|host| host.request.as_mut());
         for request in requests {
             if let Some(write) = &mut request.write {
                 visit(&mut write.record);

@@ -33,11 +33,7 @@ impl Cluster {
     }
 
     fn client(&self) -> Client {
-        let urls: Vec<_> = self
-            .0
-            .iter()
-            .map(|one| format!("127.0.0.1:{}", one.port()))
-            .collect();
+        let urls: Vec<_> = self.0.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
         let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
         let ping_after = Duration::from_millis(500);
         Client::new(servers, Login::None, "test".to_owned(), ping_after)
@@ -73,16 +69,8 @@ fn open(store: &mut LockKey) -> Opened {
 fn race(cluster: &Cluster) {
     const RACERS: usize = 6;
     const ROUNDS: usize = 100;
-    let mut stores: Vec<_> = (0..RACERS)
-        .map(|_| cluster.store("locks", "race"))
-        .collect();
-    let mut expected = stores
-        .iter_mut()
-        .map(open)
-        .last()
-        .expect("stores")
-        .key_state
-        .revision;
+    let mut stores: Vec<_> = (0..RACERS).map(|_| cluster.store("locks", "race")).collect();
+    let mut expected = stores.iter_mut().map(open).last().expect("stores").key_state.revision;
     let mut busy = 0;
     for round in 0..ROUNDS {
         let written: Vec<_> = thread::scope(|scope| {
@@ -90,15 +78,9 @@ fn race(cluster: &Cluster) {
                 .iter_mut()
                 .map(|store| scope.spawn(move || store.write(expected, &plain("a"), soon())))
                 .collect();
-            racers
-                .into_iter()
-                .map(|racer| racer.join().expect("joined"))
-                .collect()
+            racers.into_iter().map(|racer| racer.join().expect("joined")).collect()
         });
-        busy += written
-            .iter()
-            .filter(|one| matches!(one, Written::Unknown(_)))
-            .count();
+        busy += written.iter().filter(|one| matches!(one, Written::Unknown(_))).count();
         let stored = written.iter().filter_map(|one| match one {
             Written::Stored(revision) => Some(*revision),
             Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => None,
@@ -168,10 +150,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         let mut revision = write(&mut store, Revision(0), "a");
         let info = cluster.0[0].admin().stream("INFO", "locks", "");
         assert_eq!(info["config"]["num_replicas"], 3);
-        let leader = info["cluster"]["leader"]
-            .as_str()
-            .expect("a leader")
-            .to_owned();
+        let leader = info["cluster"]["leader"].as_str().expect("a leader").to_owned();
         let number: usize = leader[1..].parse().expect("a number");
         cluster.0[number].kill();
         let begin = Instant::now();
@@ -191,22 +170,13 @@ fn a_bucket_of_three_copies_survives_its_leader() {
             assert!(begin.elapsed() < ELECTION_MAX, "no leader");
             observe_for(TRY_EVERY);
             // The link may have led to the server that was killed.
-            if store
-                .read(soon())
-                .is_err_and(|text| text.contains("not connected"))
-            {
+            if store.read(soon()).is_err_and(|text| text.contains("not connected")) {
                 open(&mut store);
             }
         }
-        println!(
-            "stored again after {:?} and {unknown} unknown",
-            begin.elapsed()
-        );
+        println!("stored again after {:?} and {unknown} unknown", begin.elapsed());
         let after = open(&mut store);
-        assert_eq!(
-            (after.bucket, after.key_state.revision),
-            (before.bucket, revision)
-        );
+        assert_eq!((after.bucket, after.key_state.revision), (before.bucket, revision));
     });
 }
 

@@ -38,18 +38,13 @@ fn a_new_bucket_is_made_as_asked() {
         for (field, value) in expected.as_object().expect("an object") {
             assert_eq!(&info["config"][field], value, "{field}");
         }
-        let [server_line, made] = &first.remarks[..] else {
-            panic!("{:?}", first.remarks)
-        };
+        let [server_line, made] = &first.remarks[..] else { panic!("{:?}", first.remarks) };
         assert!(
             server_line.contains(&format!("nats-server {}", server.version())),
             "{server_line}"
         );
         assert_eq!(made, "bucket locks: did not exist and was created");
-        assert_eq!(
-            (first.last, first.key_state.value),
-            (Revision(1), KeyValue::Absent)
-        );
+        assert_eq!((first.last, first.key_state.value), (Revision(1), KeyValue::Absent));
         assert_eq!((first.bucket.epoch.len(), first.age), (32, None));
         let (_, second) = open(&server, "locks");
         assert_eq!(second.bucket, first.bucket);
@@ -71,15 +66,9 @@ fn many_that_open_at_once_agree_on_the_epoch() {
                     store.open(soon()).expect("opened")
                 };
                 let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(racer)).collect();
-                racers
-                    .into_iter()
-                    .map(|racer| racer.join().expect("joined"))
-                    .collect()
+                racers.into_iter().map(|racer| racer.join().expect("joined")).collect()
             });
-            assert!(
-                opened.iter().all(|one| one.bucket == opened[0].bucket),
-                "{opened:?}"
-            );
+            assert!(opened.iter().all(|one| one.bucket == opened[0].bucket), "{opened:?}");
         }
     });
 }
@@ -113,17 +102,8 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let seq = admin.put("$KV.locks.web", &[], "old-agent");
         let (mut store, opened) = open(&server, "locks");
-        for lacks in [
-            "allow_rollup_hdrs",
-            "deny_purge",
-            "no republish",
-            "allow_direct",
-        ] {
-            assert!(
-                opened.remarks.iter().any(|line| line.contains(lacks)),
-                "{:?}",
-                opened.remarks
-            );
+        for lacks in ["allow_rollup_hdrs", "deny_purge", "no republish", "allow_direct"] {
+            assert!(opened.remarks.iter().any(|line| line.contains(lacks)), "{:?}", opened.remarks);
         }
         assert_eq!(opened.remarks.len(), 5, "{:?}", opened.remarks);
         assert_eq!(opened.key_state.revision, Revision(seq));
@@ -158,20 +138,11 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
         let mut admin = server.admin();
         admin.stream("CREATE", "origin", &old_config("origin").to_string());
         let cases = [
-            (
-                "mirror",
-                json!({"mirror": {"name": "KV_origin"}, "subjects": []}),
-            ),
+            ("mirror", json!({"mirror": {"name": "KV_origin"}, "subjects": []})),
             ("sources", json!({"sources": [{"name": "KV_origin"}]})),
-            (
-                "subjects $KV.b2.> more.>",
-                json!({"subjects": ["$KV.b2.>", "more.>"]}),
-            ),
+            ("subjects $KV.b2.> more.>", json!({"subjects": ["$KV.b2.>", "more.>"]})),
             ("subjects $KV.b3.web", json!({"subjects": ["$KV.b3.web"]})),
-            (
-                "subject_transform",
-                json!({"subject_transform": {"src": ">", "dest": "x.>"}}),
-            ),
+            ("subject_transform", json!({"subject_transform": {"src": ">", "dest": "x.>"}})),
             (
                 "republish to $KV.elsewhere.>",
                 json!({"republish": {"src": ">", "dest": "$KV.elsewhere.>"}}),
@@ -179,18 +150,9 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             ("storage memory", json!({"storage": "memory"})),
             ("retention workqueue", json!({"retention": "workqueue"})),
             ("retention interest", json!({"retention": "interest"})),
-            (
-                "max_age 3600000 ms",
-                json!({"max_age": 3_600_000_000_000u64}),
-            ),
-            (
-                "discard old with max_msgs 9",
-                json!({"discard": "old", "max_msgs": 9}),
-            ),
-            (
-                "discard old with max_bytes 999",
-                json!({"discard": "old", "max_bytes": 999}),
-            ),
+            ("max_age 3600000 ms", json!({"max_age": 3_600_000_000_000u64})),
+            ("discard old with max_msgs 9", json!({"discard": "old", "max_msgs": 9})),
+            ("discard old with max_bytes 999", json!({"discard": "old", "max_bytes": 999})),
             ("allow_msg_ttl true", json!({"allow_msg_ttl": true})),
             (
                 "subject_delete_marker_ttl 1000 ms",
@@ -198,14 +160,8 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             ),
             ("persist_mode async", json!({"persist_mode": "async"})),
             ("no_ack true", json!({"no_ack": true})),
-            (
-                "discard_new_per_subject true",
-                json!({"discard_new_per_subject": true}),
-            ),
-            (
-                "allow_msg_counter true",
-                json!({"allow_msg_counter": true, "discard": "old"}),
-            ),
+            ("discard_new_per_subject true", json!({"discard_new_per_subject": true})),
+            ("allow_msg_counter true", json!({"allow_msg_counter": true, "discard": "old"})),
             ("max_msg_size 64 B", json!({"max_msg_size": 64})),
         ];
         let unknown_to_old = [
@@ -224,19 +180,14 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             admin.stream("CREATE", &bucket, &config.to_string());
             let mut store = server.store(&bucket, "web");
             if server.is_old() && unknown_to_old.contains(reason) {
-                store
-                    .open(soon())
-                    .expect("the server ignored it, and so do we");
+                store.open(soon()).expect("the server ignored it, and so do we");
                 continue;
             }
             let text = refusal(&mut store);
             assert!(text.starts_with(&format!("bucket {bucket}: ")), "{text}");
             assert!(text.contains(&format!("{reason}: ")), "{reason}: {text}");
             let written = store.write(Revision(0), &plain("a"), soon());
-            assert!(
-                matches!(written, Written::Unknown(_)),
-                "written nevertheless: {written:?}"
-            );
+            assert!(matches!(written, Written::Unknown(_)), "written nevertheless: {written:?}");
             let messages = admin.stream("INFO", &bucket, "")["state"]["messages"].clone();
             assert_eq!(messages, 0, "{bucket} was written to");
         }
@@ -249,35 +200,19 @@ fn more_than_one_replica_needs_a_cluster_of_new_servers() {
         let server = Server::start(binary, "");
         let mut settings = server::settings("locks");
         settings.replicas = 3;
-        let mut store = LockKey::new(
-            Box::new(NatsStore::new(server.client(None), settings.clone())),
-            "web",
-        );
+        let mut store =
+            LockKey::new(Box::new(NatsStore::new(server.client(None), settings.clone())), "web");
         let text = refusal(&mut store);
-        let reason = if server.is_old() {
-            "older than 2.9.21"
-        } else {
-            "error 10074"
-        };
+        let reason = if server.is_old() { "older than 2.9.21" } else { "error 10074" };
         assert!(text.contains(reason), "{text}");
         let info = server.admin().request("$JS.API.STREAM.INFO.KV_locks", "");
-        assert_eq!(
-            info["error"]["err_code"], 10059,
-            "made nevertheless: {info}"
-        );
+        assert_eq!(info["error"]["err_code"], 10059, "made nevertheless: {info}");
         open(&server, "locks");
-        let opened = LockKey::new(
-            Box::new(NatsStore::new(server.client(None), settings)),
-            "web",
-        )
-        .open(soon())
-        .expect("taken");
+        let opened = LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web")
+            .open(soon())
+            .expect("taken");
         let fewer = "bucket locks: num_replicas 1: 3 were asked for, it is taken as it is";
-        assert!(
-            opened.remarks.iter().any(|line| line == fewer),
-            "{:?}",
-            opened.remarks
-        );
+        assert!(opened.remarks.iter().any(|line| line == fewer), "{:?}", opened.remarks);
     });
 }
 
@@ -287,22 +222,13 @@ fn a_bucket_in_memory_is_taken_when_allowed() {
         let server = Server::start(binary, "");
         let mut config = old_config("locks");
         config["storage"] = Value::from("memory");
-        server
-            .admin()
-            .stream("CREATE", "locks", &config.to_string());
+        server.admin().stream("CREATE", "locks", &config.to_string());
         let mut settings = server::settings("locks");
         settings.allow_memory = true;
-        let mut store = LockKey::new(
-            Box::new(NatsStore::new(server.client(None), settings)),
-            "web",
-        );
+        let mut store =
+            LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web");
         let opened = store.open(soon()).expect("allowed");
-        assert!(
-            opened
-                .remarks
-                .iter()
-                .any(|line| line.contains("storage memory"))
-        );
+        assert!(opened.remarks.iter().any(|line| line.contains("storage memory")));
     });
 }
 
@@ -310,12 +236,9 @@ fn a_bucket_in_memory_is_taken_when_allowed() {
 fn names_that_would_change_a_subject_are_refused() {
     on_servers(|binary| {
         let server = Server::start(binary, "");
-        for (bucket, key) in [
-            ("a.b", "web"),
-            (">", "web"),
-            ("locks", "*"),
-            ("locks", "putex.epoch"),
-        ] {
+        for (bucket, key) in
+            [("a.b", "web"), (">", "web"), ("locks", "*"), ("locks", "putex.epoch")]
+        {
             refusal(&mut server.store(bucket, key));
         }
     });
@@ -351,23 +274,14 @@ fn refused_credentials_are_told_from_an_absent_server() {
         let mut server = with_accounts(binary);
         for (user, password) in [("admin", "wrong"), ("nobody", "secret")] {
             let error = server.store_as(user, password, "locks").open(soon());
-            assert!(
-                matches!(error, Err(StoreError::Credentials(_))),
-                "{user}: {error:?}"
-            );
+            assert!(matches!(error, Err(StoreError::Credentials(_))), "{user}: {error:?}");
             assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
         }
         let error = server.store("locks", "web").open(soon());
-        assert!(
-            matches!(error, Err(StoreError::Credentials(_))),
-            "no credentials: {error:?}"
-        );
+        assert!(matches!(error, Err(StoreError::Credentials(_))), "no credentials: {error:?}");
         server.kill();
         let error = server.store_as("admin", "secret", "locks").open(soon());
-        assert!(
-            matches!(error, Err(StoreError::Unreachable(_))),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(StoreError::Unreachable(_))), "{error:?}");
     });
 }
 
@@ -376,16 +290,12 @@ fn a_missing_permission_is_named() {
     on_servers(|binary| {
         let server = with_accounts(binary);
         let error = server.store_as("guest", "secret", "locks").open(soon());
-        let Err(StoreError::Credentials(text)) = error else {
-            panic!("{error:?}")
-        };
+        let Err(StoreError::Credentials(text)) = error else { panic!("{error:?}") };
         assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
         let mut store = server.store_as("reader", "secret", "locks");
         store.open(soon()).expect("opened");
         let written = store.write(Revision(0), &plain("a"), soon());
-        let Written::Denied(text) = written else {
-            panic!("{written:?}")
-        };
+        let Written::Denied(text) = written else { panic!("{written:?}") };
         assert!(text.contains("$KV.locks.web"), "{text}");
     });
 }
@@ -394,10 +304,7 @@ fn a_missing_permission_is_named() {
 fn a_user_of_one_key_needs_no_more_than_that() {
     on_servers(|binary| {
         let server = with_accounts(binary);
-        server
-            .store_as("admin", "secret", "locks")
-            .open(soon())
-            .expect("made");
+        server.store_as("admin", "secret", "locks").open(soon()).expect("made");
         let mut store = server.store_as("frugal", "secret", "locks");
         let opened = store.open(soon()).expect("opened");
         assert_eq!(opened.key_state.value, KeyValue::Absent);
@@ -411,9 +318,7 @@ fn a_server_or_an_account_without_jetstream_is_named() {
     on_servers(|binary| {
         let server = Server::start_without_jetstream(binary);
         let error = server.store("locks", "web").open(soon());
-        let Err(StoreError::Unreachable(text)) = error else {
-            panic!("{error:?}")
-        };
+        let Err(StoreError::Unreachable(text)) = error else { panic!("{error:?}") };
         assert!(text.contains("JetStream is not enabled"), "{text}");
         let server = with_accounts(binary);
         let text = refusal(&mut server.store_as("poor", "secret", "locks"));

@@ -30,18 +30,12 @@ impl Server {
     pub(crate) fn client(&self, login: Option<(&str, &str)>) -> Client {
         let servers = url::Server::parse_list(&self.url("nats", "127.0.0.1")).expect("a URL");
         let credentials = match login {
-            Some((user, password)) => Login::User {
-                name: user.to_owned(),
-                password: Secret::Given(password.to_owned()),
-            },
+            Some((user, password)) => {
+                Login::User { name: user.to_owned(), password: Secret::Given(password.to_owned()) }
+            }
             None => Login::None,
         };
-        Client::new(
-            servers,
-            credentials,
-            "test".to_owned(),
-            Duration::from_secs(2),
-        )
+        Client::new(servers, credentials, "test".to_owned(), Duration::from_secs(2))
     }
 
     /// Returns a key of a bucket with the settings of [`settings`].
@@ -73,12 +67,7 @@ impl Server {
 
 /// Returns settings of a bucket in a file with one copy.
 pub(crate) fn settings(bucket: &str) -> NatsSettings {
-    NatsSettings {
-        bucket: bucket.to_owned(),
-        replicas: 1,
-        allow_memory: false,
-        api: None,
-    }
+    NatsSettings { bucket: bucket.to_owned(), replicas: 1, allow_memory: false, api: None }
 }
 
 /// A client of the server without a store.
@@ -87,10 +76,7 @@ pub(crate) struct Admin(Client);
 impl Admin {
     /// Makes a request and returns the JSON of its answer.
     pub(crate) fn request(&mut self, subject: &str, body: &str) -> Value {
-        let reply = self
-            .0
-            .request(subject, &[], body.as_bytes(), soon())
-            .expect("an answer");
+        let reply = self.0.request(subject, &[], body.as_bytes(), soon()).expect("an answer");
         serde_json::from_slice(&reply.payload).expect("JSON")
     }
 
@@ -103,15 +89,9 @@ impl Admin {
 
     /// Publishes with headers, and returns the sequence that it got.
     pub(crate) fn put(&mut self, subject: &str, headers: &[(&str, &str)], value: &str) -> u64 {
-        let reply = self
-            .0
-            .request(subject, headers, value.as_bytes(), soon())
-            .expect("an answer");
+        let reply = self.0.request(subject, headers, value.as_bytes(), soon()).expect("an answer");
         let answer: Value = serde_json::from_slice(&reply.payload).expect("JSON");
-        answer["seq"]
-            .as_u64()
-            .filter(|seq| *seq > 0)
-            .unwrap_or_else(|| panic!("{answer}"))
+        answer["seq"].as_u64().filter(|seq| *seq > 0).unwrap_or_else(|| panic!("{answer}"))
     }
 
     /// Publishes and expects no answer.

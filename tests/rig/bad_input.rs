@@ -160,16 +160,10 @@ fn try_row(agent: &Path, row: &Row, port: u16) -> Result<(), String> {
     let said = ended.said.lines().next().unwrap_or_default();
     let count = ended.said.lines().count();
     if ended.status != Some(row.status) {
-        return Err(format!(
-            "status {:?} and not {}: {said}",
-            ended.status, row.status
-        ));
+        return Err(format!("status {:?} and not {}: {said}", ended.status, row.status));
     }
     if !(count == 1 && said.starts_with("putex: ") && said.contains(row.says)) {
-        return Err(format!(
-            "{count} lines and not one about {:?}: {said}",
-            row.says
-        ));
+        return Err(format!("{count} lines and not one about {:?}: {said}", row.says));
     }
     Ok(())
 }

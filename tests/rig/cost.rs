@@ -56,10 +56,7 @@ pub(crate) fn measure(
     let (first, last) = (read(0)?, read(agents - 1)?);
     observe_for(window);
     let strokes = window.as_secs_f64() / timing.r.as_secs_f64();
-    Ok((
-        cost(&scene, 0, first, strokes)?,
-        cost(&scene, agents - 1, last, strokes)?,
-    ))
+    Ok((cost(&scene, 0, first, strokes)?, cost(&scene, agents - 1, last, strokes)?))
 }
 
 fn cost(scene: &Scene, number: usize, before: Reading, strokes: f64) -> Result<Cost, String> {
@@ -78,11 +75,7 @@ fn cost(scene: &Scene, number: usize, before: Reading, strokes: f64) -> Result<C
 fn reading(scene: &Scene, number: usize) -> Result<Reading, String> {
     let host = &scene.hosts[number];
     let pid = host.pid().ok_or("the agent has ended")?;
-    Ok(Reading {
-        ticks: ticks(pid)?,
-        scheduled: scheduled(pid)?,
-        counts: host.proxy.counts(),
-    })
+    Ok(Reading { ticks: ticks(pid)?, scheduled: scheduled(pid)?, counts: host.proxy.counts() })
 }
 
 /// User and system time of the process alone, in steps of 10 ms.
@@ -108,9 +101,7 @@ fn scheduled(pid: u32) -> Result<Duration, String> {
 /// Sums the lines of a file of /proc that begin with one of `names`, in KiB.
 fn sum_of(pid: u32, file: &str, names: &[&str]) -> Result<u64, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|e| e.to_string())?;
-    let wanted = text
-        .lines()
-        .filter(|line| names.iter().any(|name| line.starts_with(name)));
+    let wanted = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
     let number = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     Ok(wanted.filter_map(number).sum())
 }

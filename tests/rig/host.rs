@@ -105,9 +105,7 @@ impl Host {
         if self.plan.last_resort {
             pairs.push(("--last-resort", service.last_resort_command()));
         }
-        let words = pairs
-            .into_iter()
-            .flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let words = pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         words.chain(self.plan.flags.iter().cloned()).collect()
     }
 

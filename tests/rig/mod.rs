@@ -19,10 +19,7 @@
 //! Nothing here looks at the agent's state: whether a service runs is read from
 //! the kernel, when a lock was renewed from the bytes that pass the proxies.
 
-#![allow(
-    dead_code,
-    reason = "each of the binaries that include the rig uses its own part of it"
-)]
+#![allow(dead_code, reason = "each of the binaries that include the rig uses its own part of it")]
 
 pub(crate) mod bad_input;
 pub(crate) mod cost;

@@ -61,22 +61,14 @@ impl Report {
     /// Records that `value` must not be more than `most`.
     pub(crate) fn check_at_most(&mut self, name: &str, value: Duration, most: Duration) {
         self.check(value <= most, || {
-            format!(
-                "{name}: {:.1} ms is more than {:.1} ms",
-                ms(value),
-                ms(most)
-            )
+            format!("{name}: {:.1} ms is more than {:.1} ms", ms(value), ms(most))
         });
     }
 
     /// Records that `value` must not be less than `least`.
     pub(crate) fn check_at_least(&mut self, name: &str, value: Duration, least: Duration) {
         self.check(value >= least, || {
-            format!(
-                "{name}: {:.1} ms is less than {:.1} ms",
-                ms(value),
-                ms(least)
-            )
+            format!("{name}: {:.1} ms is less than {:.1} ms", ms(value), ms(least))
         });
     }
 
@@ -124,11 +116,7 @@ impl Report {
             figure.values.extend(values);
             return;
         }
-        self.figures.push(Figure {
-            name: name.to_owned(),
-            whole,
-            values: values.to_vec(),
-        });
+        self.figures.push(Figure { name: name.to_owned(), whole, values: values.to_vec() });
     }
 }
 

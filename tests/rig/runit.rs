@@ -24,10 +24,8 @@ impl Supervisor {
         arguments: &[String],
     ) -> Result<Supervisor, String> {
         let arguments = arguments.iter().map(|word| quoted(word));
-        let words: Vec<String> = [quoted(&program.to_string_lossy())]
-            .into_iter()
-            .chain(arguments)
-            .collect();
+        let words: Vec<String> =
+            [quoted(&program.to_string_lossy())].into_iter().chain(arguments).collect();
         let script = format!("#!/bin/sh\nexec {}\n", words.join(" "));
         write_script(&folder.join("run"), &script)
             .map_err(|error| format!("the run script of runsv: {error}"))?;

@@ -44,13 +44,7 @@ impl Scene {
         let host = |plan| Host::new(plan, server.port(), &bucket, timing);
         let hosts: Vec<Host> = plans.into_iter().map(host).collect();
         let pipes = hosts.iter().map(|host| host.service.pipe()).collect();
-        Ok(Scene {
-            observer: Observer::start(pipes),
-            hosts,
-            server,
-            bucket,
-            timing,
-        })
+        Ok(Scene { observer: Observer::start(pipes), hosts, server, bucket, timing })
     }
 
     /// Lets `tell` happen to this scene, and then checks what must hold whatever
@@ -167,10 +161,8 @@ impl Scene {
     pub(crate) fn wait_taking_part(&self, host: usize) -> Result<(), String> {
         let (proxy, before) = (&self.hosts[host].proxy, self.hosts[host].proxy.counts());
         let patience = self.timing.patience();
-        wait_until(now() + patience, || {
-            (proxy.counts().since(before).reads > 0).then_some(())
-        })
-        .ok_or_else(|| format!("the agent of host {host} read nothing within {patience:?}"))?;
+        wait_until(now() + patience, || (proxy.counts().since(before).reads > 0).then_some(()))
+            .ok_or_else(|| format!("the agent of host {host} read nothing within {patience:?}"))?;
         observe_for(self.timing.r * (self.timing.c + 1));
         Ok(())
     }

@@ -27,10 +27,7 @@ impl Service {
         let mode = Mode::RUSR | Mode::WUSR;
         mknodat(CWD, sandbox.join("alive"), FileType::Fifo, mode, 0)
             .expect("a named pipe can be made");
-        Service {
-            sandbox,
-            idle: false,
-        }
+        Service { sandbox, idle: false }
     }
 
     /// Makes all three commands of the next agent do nothing.

@@ -31,10 +31,6 @@ impl Setting {
     }
 
     fn with_server(server: PathBuf, r: Duration) -> Setting {
-        Setting {
-            agent: programs::putex(),
-            server,
-            timing: Timing { r, f: 3, c: 1 },
-        }
+        Setting { agent: programs::putex(), server, timing: Timing { r, f: 3, c: 1 } }
     }
 }

@@ -174,10 +174,7 @@ pub(crate) fn check_reading() {
         ("202 0x7f00 0x189 0xffffffff 0x0", Some(Wait::Patient)),
         ("202 0x7f00 0x80 0x1 0x7ffd", Some(Wait::Bounded("futex"))),
         ("202 0x7f00 0x81 0x1 0x7ffd", None),
-        (
-            "230 0x7 0x1 0x7ffd 0x0",
-            Some(Wait::Bounded("clock_nanosleep")),
-        ),
+        ("230 0x7 0x1 0x7ffd 0x0", Some(Wait::Bounded("clock_nanosleep"))),
     ] {
         assert_eq!(wait_of(&format!("{line} {tail}")), wait, "{line}");
     }

@@ -21,20 +21,10 @@ impl Agent {
         let mut command = sandbox.putex();
         command
             .args(["agent", "--bucket", "locks", "--key", key, "-r", "100"])
-            .args([
-                "--token",
-                sandbox.name(),
-                "--start",
-                "true",
-                "--stop",
-                "true",
-            ])
+            .args(["--token", sandbox.name(), "--start", "true", "--stop", "true"])
             .args(arguments)
             .envs(environment.iter().copied());
-        Agent {
-            agent: agent::Agent::start(&mut command),
-            _sandbox: sandbox,
-        }
+        Agent { agent: agent::Agent::start(&mut command), _sandbox: sandbox }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -18,11 +18,7 @@ fn check(words: &[&str]) -> (Option<i32>, String, String) {
     let usual = ["check", "--bucket", "locks", "--key", "web", "--token", "t"];
     let commands = ["--start", "false", "--stop", "false", "--connect"];
     let run = sandbox.run(command.args(usual).args(commands).args(words));
-    let Run {
-        status,
-        shown,
-        said,
-    } = run;
+    let Run { status, shown, said } = run;
     (status, shown, said)
 }
 
@@ -51,18 +47,12 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
             shown.lines().rev().nth(1).expect("a line"),
             &["bucket locks: does not exist; an agent would make it, with replicas: 1"],
         );
-        assert!(shown.contains(&format!(
-            "server 127.0.0.1:{}: nats-server 2.",
-            server.port()
-        )));
+        assert!(shown.contains(&format!("server 127.0.0.1:{}: nats-server 2.", server.port())));
         assert_eq!(streams(&server, "127.0.0.1"), "[]", "{}", binary.display());
         // Copies that an agent could not have made, which ends it too.
         let (status, _, said) = check(&["--nats", &url, "--replicas", "3"]);
         assert_eq!(status, Some(78), "{said}");
-        let alone = format!(
-            "num_replicas 3: server 127.0.0.1:{} is in no",
-            server.port()
-        );
+        let alone = format!("num_replicas 3: server 127.0.0.1:{} is in no", server.port());
         let old = "num_replicas 3: on nats-server 2.9";
         assert!(said.contains(&alone) || said.contains(old), "{said}");
         assert_says(said.trim_end(), &["putex: bucket locks: num_replicas 3: "]);
@@ -72,18 +62,10 @@ fn a_bucket_that_is_not_there_could_be_made_and_is_not() {
         let before = streams(&server, "127.0.0.1");
         let (status, shown, said) = check(&["--nats", &url, "--replicas", "3"]);
         assert_eq!(status, Some(0), "{said}");
-        assert_says(
-            said.trim_end(),
-            &["warning: bucket locks: num_replicas 1: 3 were asked for"],
-        );
+        assert_says(said.trim_end(), &["warning: bucket locks: num_replicas 1: 3 were asked for"]);
         assert!(shown.contains("\nbucket locks: exists and is fit for a lock\n"));
         assert!(shown.contains("\nkey web: does not exist yet\n"), "{shown}");
-        assert_eq!(
-            streams(&server, "127.0.0.1"),
-            before,
-            "{}",
-            binary.display()
-        );
+        assert_eq!(streams(&server, "127.0.0.1"), before, "{}", binary.display());
     }
 }
 
@@ -103,10 +85,7 @@ fn servers_that_are_not_one_cluster_are_told() {
         open(url, nobody()).expect("opened");
         let (status, _, said) = check(&["--nats", &both]);
         assert_eq!(status, Some(78), "{said}");
-        assert_says(
-            said.trim_end(),
-            &["are not of one cluster: bucket locks of one"],
-        );
+        assert_says(said.trim_end(), &["are not of one cluster: bucket locks of one"]);
     }
     let (status, shown, said) = check(&["--nats", &format!("{one},{one}")]);
     assert_eq!((status, said.as_str()), (Some(0), ""), "{shown}");
@@ -146,45 +125,15 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     for (words, status, says) in [
         (vec!["--nats", &nobody_there], 69, "connection refused"),
         (vec!["--nats", &*url("")], 77, "Authorization Violation"),
+        (vec!["--nats", &*url("u:hunter2@")], 77, "Authorization Violation"),
         (
-            vec!["--nats", &*url("u:hunter2@")],
+            vec!["--nats", &*url(""), "--user", "u", "--password-file", &wrong],
             77,
             "Authorization Violation",
         ),
-        (
-            vec![
-                "--nats",
-                &*url(""),
-                "--user",
-                "u",
-                "--password-file",
-                &wrong,
-            ],
-            77,
-            "Authorization Violation",
-        ),
-        (
-            vec![
-                "--nats",
-                &*url(""),
-                "--user",
-                "u",
-                "--password-file",
-                &password,
-            ],
-            0,
-            "",
-        ),
-        (
-            vec!["--nats", &tls, "--tlsca", &ca],
-            78,
-            "no certificates in PEM are in it",
-        ),
-        (
-            vec!["--nats", &*url(""), "--creds", &password],
-            78,
-            "not a creds file",
-        ),
+        (vec!["--nats", &*url(""), "--user", "u", "--password-file", &password], 0, ""),
+        (vec!["--nats", &tls, "--tlsca", &ca], 78, "no certificates in PEM are in it"),
+        (vec!["--nats", &*url(""), "--creds", &password], 78, "not a creds file"),
         (
             vec!["--nats", &*url("u:s3cr3t@"), "--js-domain", "hub"],
             69,
@@ -208,19 +157,11 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     maker.connect(soon()).expect("connected");
     let aged = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],"storage":"memory",
         "num_replicas":1,"max_msgs_per_subject":1,"max_age":10000000000}"#;
-    let made = maker.request(
-        "$JS.API.STREAM.CREATE.KV_locks",
-        &[],
-        aged.as_bytes(),
-        soon(),
-    );
+    let made = maker.request("$JS.API.STREAM.CREATE.KV_locks", &[], aged.as_bytes(), soon());
     made.expect("made");
     let (status, _, said) = check(&["--nats", &url("u:s3cr3t@")]);
     assert_eq!(status, Some(78));
-    assert_says(
-        said.trim_end(),
-        &["bucket locks: storage memory", "; max_age 10000 ms"],
-    );
+    assert_says(said.trim_end(), &["bucket locks: storage memory", "; max_age 10000 ms"]);
 }
 
 /// A user for each right that is taken away, beside one with all of them.
@@ -251,9 +192,7 @@ fn a_right_that_is_missing_is_told() {
         );
         let server = Server::start(&binary, &lines);
         let tell = |user: usize| {
-            let name = user
-                .checked_sub(1)
-                .map_or("whole".to_owned(), |n| format!("u{n}"));
+            let name = user.checked_sub(1).map_or("whole".to_owned(), |n| format!("u{n}"));
             let url = server.url("nats", &format!("{name}:p@127.0.0.1"));
             check(&["--nats", &url, "--inbox-prefix", "_INBOX.agent", "-q"])
         };
@@ -263,10 +202,7 @@ fn a_right_that_is_missing_is_told() {
         let making = making.expect("one");
         let (status, _, said) = tell(making);
         assert_eq!(status, Some(77), "{said}");
-        assert_says(
-            said.trim_end(),
-            &["$JS.API.STREAM.CREATE.KV_locks", "Permissions Violation"],
-        );
+        assert_says(said.trim_end(), &["$JS.API.STREAM.CREATE.KV_locks", "Permissions Violation"]);
         let admin = "admin:p@127.0.0.1";
         assert_eq!(streams(&server, admin), "[]");
         open(&server.url("nats", admin), nobody()).expect("made");

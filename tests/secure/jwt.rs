@@ -55,10 +55,8 @@ pub(crate) fn operator(key: &Key, system: &Key) -> String {
 /// An account without limits, in which `revoked` users are no more.
 pub(crate) fn account(operator: &Key, key: &Key, revoked: &[&Key], jetstream: bool) -> String {
     let room = if jetstream { -1 } else { 0 };
-    let revoked: serde_json::Map<String, Value> = revoked
-        .iter()
-        .map(|user| (user.public.clone(), json!(1_700_000_000)))
-        .collect();
+    let revoked: serde_json::Map<String, Value> =
+        revoked.iter().map(|user| (user.public.clone(), json!(1_700_000_000))).collect();
     let limits = json!({
         "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
         "conn": -1, "leaf": -1, "mem_storage": room, "disk_storage": room, "streams": room,
@@ -117,7 +115,5 @@ fn encode(bytes: &[u8], width: usize, alphabet: &str) -> String {
     let places = (0..bits.len())
         .step_by(width)
         .map(|at| usize::from_str_radix(&bits[at..at + width], 2).expect("binary digits"));
-    places
-        .map(|place| char::from(alphabet.as_bytes()[place]))
-        .collect()
+    places.map(|place| char::from(alphabet.as_bytes()[place])).collect()
 }

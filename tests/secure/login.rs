@@ -23,10 +23,7 @@ fn by(login: Login) -> ConnectOptions {
 }
 
 fn user(name: &str, password: PathBuf) -> ConnectOptions {
-    by(Login::User {
-        name: name.to_owned(),
-        password: Secret::File(password),
-    })
+    by(Login::User { name: name.to_owned(), password: Secret::File(password) })
 }
 
 /// A server that trusts one operator, and an account with JetStream there.
@@ -51,12 +48,7 @@ impl Realm {
             account(&root, &system, &[], false),
         );
         let server = Server::start(binary, &lines);
-        Realm {
-            operator: root,
-            account: own,
-            server,
-            preload,
-        }
+        Realm { operator: root, account: own, server, preload }
     }
 
     /// From now on these users are no more.
@@ -93,13 +85,7 @@ fn a_password_is_read_from_its_file_at_each_connection() {
     let text = refusal(&url, user("u", old));
     assert_says(&text, &["77 ", "the server says: Authorization Violation"]);
     let text = refusal(&url, nobody());
-    assert_says(
-        &text,
-        &[
-            "77 ",
-            "Authorization Violation (nothing was given to log in with)",
-        ],
-    );
+    assert_says(&text, &["77 ", "Authorization Violation (nothing was given to log in with)"]);
     // A URL's own user comes first.
     let own = url.replace("127", "u:new@127");
     open(&own, user("x", folder.join("none"))).expect("opened by the URL's user");
@@ -122,10 +108,7 @@ fn an_nkey_signs() {
     let Some(binary) = nats_server() else { return };
     let folder = Folder::new("secure");
     let (known, unknown) = (Key::new(Kind::User), Key::new(Kind::User));
-    let lines = format!(
-        "authorization {{ users [ {{ nkey: {} }} ] }}\n",
-        known.public
-    );
+    let lines = format!("authorization {{ users [ {{ nkey: {} }} ] }}\n", known.public);
     let server = Server::start(&binary, &lines);
     let url = server.url("nats", "127.0.0.1");
     let key = |key: &Key| by(Login::Nkey(folder.secret("seed", &key.seed)));
@@ -134,10 +117,7 @@ fn an_nkey_signs() {
     let who = format!("Authorization Violation (nkey {})", unknown.public);
     assert_says(&text, &["77 ", &who]);
     let text = refusal(&url, key(&Key::new(Kind::Account)));
-    assert_says(
-        &text,
-        &["78 ", "seed: not the seed of an nkey", "not of a user"],
-    );
+    assert_says(&text, &["78 ", "seed: not the seed of an nkey", "not of a user"]);
     // A server that takes anybody has nothing to sign: it is not the one that is meant.
     let open_to_all = Server::start(&binary, "");
     let text = refusal(&open_to_all.url("nats", "127.0.0.1"), key(&known));
@@ -157,10 +137,7 @@ fn a_jwt_is_good_until_it_expires_or_is_revoked() {
     };
     open(&realm.url(), with(Some(now + 60))).expect("opened");
     let text = refusal(&realm.url(), with(Some(1_700_000_000)));
-    let expired = format!(
-        "(the JWT of user {} expired at 2023-11-14 22:13:20 UTC)",
-        own.public
-    );
+    let expired = format!("(the JWT of user {} expired at 2023-11-14 22:13:20 UTC)", own.public);
     assert_says(&text, &["77 ", "the server says: ", &expired]);
     let forever = with(None);
     realm.revoke(&[&own]);
@@ -211,10 +188,7 @@ fn an_agent_rides_out_a_revocation() {
     let heard = agent.heard();
     assert_eq!(heard.matches(&first.public).count(), 1, "{heard}");
     assert_says(
-        heard
-            .lines()
-            .find(|line| line.contains(says))
-            .expect("a line"),
+        heard.lines().find(|line| line.contains(says)).expect("a line"),
         &["Authorization Violation (JWT of user "],
     );
 }
@@ -232,10 +206,7 @@ fn files_that_others_can_read_are_refused() {
         let (status, said) = agent.await_end();
         assert_eq!(status, Some(78), "{said}");
         let says = format!("putex: {path}: has mode 0644: others can read or write this secret; ");
-        assert!(
-            said.starts_with(&says) && said.lines().count() == 1,
-            "{said}"
-        );
+        assert!(said.starts_with(&says) && said.lines().count() == 1, "{said}");
     }
 }
 
@@ -244,10 +215,7 @@ fn a_context_of_the_nats_command_is_used() {
     let Some(binary) = nats_server() else { return };
     let folder = Folder::new("secure");
     let known = Key::new(Kind::User);
-    let lines = format!(
-        "authorization {{ users [ {{ nkey: {} }} ] }}\n",
-        known.public
-    );
+    let lines = format!("authorization {{ users [ {{ nkey: {} }} ] }}\n", known.public);
     let server = Server::start(&binary, &lines);
     folder.secret("seed", &known.seed);
     let json = format!(
@@ -262,10 +230,7 @@ fn a_context_of_the_nats_command_is_used() {
     for (arguments, environment) in [
         (vec!["--context", "prod"], vec![("XDG_CONFIG_HOME", &*home)]),
         (vec!["--context", &path], vec![]),
-        (
-            vec![],
-            vec![("XDG_CONFIG_HOME", &*home), ("NATS_CONTEXT", "prod")],
-        ),
+        (vec![], vec![("XDG_CONFIG_HOME", &*home), ("NATS_CONTEXT", "prod")]),
     ] {
         let environment = [vec![("KEYS", &*home)], environment].concat();
         let agent = Agent::start("web", &arguments, &environment);
@@ -316,20 +281,14 @@ fn a_domain_is_reached_by_its_name() {
     let url = server.url("nats", "127.0.0.1");
     let mut there = store_at(&url, nobody(), Some("$JS.hub.API"));
     let opened = there.open(soon()).expect("opened");
-    let record = putex::core::record::Record {
-        token: "a".to_owned(),
-        lease: None,
-    };
+    let record = putex::core::record::Record { token: "a".to_owned(), lease: None };
     let written = there.write(opened.key_state.revision, &record, soon());
     let putex::core::event::Written::Stored(revision) = written else {
         panic!("not stored: {written:?}");
     };
     let lost = there.write(opened.key_state.revision, &record, soon());
     let moved = putex::core::event::Written::Moved(Some(revision));
-    assert_eq!(
-        lost, moved,
-        "a write through a domain is no compare-and-set"
-    );
+    assert_eq!(lost, moved, "a write through a domain is no compare-and-set");
     // It is the key itself that was written.
     let here = store(&url, nobody()).open(soon()).expect("opened");
     assert_eq!(here.key_state.revision, revision);
@@ -347,22 +306,14 @@ fn replies_are_asked_for_where_it_is_wanted() {
     let server = Server::start(&binary, lines);
     let url = server.url("nats", "u:p@127.0.0.1");
     let text = refusal(&url, nobody());
-    assert_says(
-        &text,
-        &["77 ", "Permissions Violation for Subscription to \"_INBOX."],
-    );
+    assert_says(&text, &["77 ", "Permissions Violation for Subscription to \"_INBOX."]);
     let mut access = nobody();
     access.inbox = "_INBOX.agent".to_owned();
     let mut client = client(&url, access);
     client.connect(soon()).expect("connected");
-    let info = client
-        .request("$JS.API.INFO", &[], b"", soon())
-        .expect("an answer");
+    let info = client.request("$JS.API.INFO", &[], b"", soon()).expect("an answer");
     assert!(!info.payload.is_empty());
     let waker = Waker::new().expect("a descriptor");
-    let quiet = client.wait(
-        waker.as_fd(),
-        Some(sys::now().after(Duration::from_millis(50))),
-    );
+    let quiet = client.wait(waker.as_fd(), Some(sys::now().after(Duration::from_millis(50))));
     assert_eq!(quiet, ClientEvent::Elapsed);
 }

@@ -91,18 +91,12 @@ fn a_right_that_is_missing_is_named() {
     let server = server(&binary, &less);
     let said = |right: &str| right.trim_matches('"').trim_end_matches('>').to_owned();
     // Nobody has made the bucket yet.
-    let made = rights
-        .iter()
-        .position(|right| right.contains("CREATE"))
-        .expect("one");
+    let made = rights.iter().position(|right| right.contains("CREATE")).expect("one");
     let (status, text) = agent(&server, made, "web").await_end();
     assert_eq!(status, Some(77), "{text}");
     assert!(text.contains(&said(rights[made])), "{text}");
     // Somebody else makes it, and then that right is not missed.
-    let maker = rights
-        .iter()
-        .position(|right| right.contains("hint"))
-        .expect("one");
+    let maker = rights.iter().position(|right| right.contains("hint")).expect("one");
     let keys = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
     let makes = agent(&server, maker, keys[maker]);
     makes.await_line("bucket locks: did not exist and was created");
@@ -117,10 +111,7 @@ fn a_right_that_is_missing_is_named() {
     });
     let mut noisy = client(
         &server.url("nats", "127.0.0.1"),
-        ConnectOptions {
-            inbox: "_INBOX.agent".to_owned(),
-            ..noisy
-        },
+        ConnectOptions { inbox: "_INBOX.agent".to_owned(), ..noisy },
     );
     noisy.connect(soon()).expect("connected");
     for (user, agent) in agents {

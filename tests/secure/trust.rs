@@ -35,18 +35,12 @@ impl TestCa {
         let folder = Folder::new("secure");
         let authority = Authority::new("putex test authority");
         let ca = authority.file(&folder, "ca.pem");
-        TestCa {
-            folder,
-            authority,
-            ca,
-        }
+        TestCa { folder, authority, ca }
     }
 
     /// The lines of a server that is called `names`.
     fn tls(&self, names: &[&str]) -> String {
-        self.authority
-            .certify(&self.folder, "server", names)
-            .server("")
+        self.authority.certify(&self.folder, "server", names).server("")
     }
 
     /// Access for whoever trusts this authority.
@@ -65,15 +59,9 @@ fn trusting(ca: &Path) -> ConnectOptions {
 fn use_store(urls: &str, access: ConnectOptions) {
     let mut store = store(urls, access);
     let opened = store.open(soon()).expect("opened");
-    let record = Record {
-        token: "a".to_owned(),
-        lease: None,
-    };
+    let record = Record { token: "a".to_owned(), lease: None };
     let written = store.write(opened.key_state.revision, &record, soon());
-    assert!(
-        matches!(written, Written::Stored(Revision(1..))),
-        "{written:?}"
-    );
+    assert!(matches!(written, Written::Stored(Revision(1..))), "{written:?}");
     let key_state = store.read(soon()).expect("read");
     assert_eq!(key_state.value, KeyValue::Record(record));
 }
@@ -93,9 +81,7 @@ fn a_server_that_proves_its_name_is_used() {
 fn tls_may_come_first() {
     let Some(binary) = nats_server() else { return };
     let ours = TestCa::new();
-    let files = ours
-        .authority
-        .certify(&ours.folder, "server", &["localhost"]);
+    let files = ours.authority.certify(&ours.folder, "server", &["localhost"]);
     let first = Server::start(&binary, &files.server("handshake_first: true"));
     let auto = Server::start(&binary, &files.server("handshake_first: auto"));
     let classic = Server::start(&binary, &files.server(""));
@@ -119,10 +105,7 @@ fn a_server_that_is_somebody_else_is_not_used() {
     let says = ["its certificate is not for 127.0.0.1 but for", "n1.example"];
     assert_says(&text, &["78 127.0.0.1:", says[0], says[1]]);
     let text = refusal(&server.url("tls", "localhost"), stranger.access());
-    assert_says(
-        &text,
-        &["78 ", "signed by nobody who is trusted here; see --tlsca"],
-    );
+    assert_says(&text, &["78 ", "signed by nobody who is trusted here; see --tlsca"]);
     // By nats:// the server chooses TLS, and its name is checked all the same.
     let text = refusal(&server.url("nats", "127.0.0.1"), ours.access());
     assert_says(&text, &["78 ", says[0]]);
@@ -132,16 +115,11 @@ fn a_server_that_is_somebody_else_is_not_used() {
 fn an_expired_certificate_is_waited_out() {
     let Some(binary) = nats_server() else { return };
     let ours = TestCa::new();
-    let files = ours
-        .authority
-        .certify_expired(&ours.folder, "old", &["localhost"]);
+    let files = ours.authority.certify_expired(&ours.folder, "old", &["localhost"]);
     let server = Server::start(&binary, &files.server(""));
     let text = refusal(&server.url("tls", "localhost"), ours.access());
     assert!(text.starts_with("localhost:"), "{text}");
-    assert_says(
-        &text,
-        &["its certificate expired at 2020-12-31 00:00:00 UTC; it is 20"],
-    );
+    assert_says(&text, &["its certificate expired at 2020-12-31 00:00:00 UTC; it is 20"]);
     let ca = ours.ca.display().to_string();
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
@@ -176,43 +154,28 @@ fn nobody_is_talked_to_in_the_clear_who_should_not_be() {
 fn both_ends_may_have_to_prove_themselves() {
     let Some(binary) = nats_server() else { return };
     let (ours, stranger) = (TestCa::new(), TestCa::new());
-    let files = ours
-        .authority
-        .certify(&ours.folder, "server", &["localhost"]);
+    let files = ours.authority.certify(&ours.folder, "server", &["localhost"]);
     let server = Server::start(&binary, &files.verifying_server(&ours.ca));
     let url = server.url("tls", "localhost");
     let with = |tls| ConnectOptions { tls, ..nobody() };
     let mut tls = ours.access().tls;
     let text = refusal(&url, with(tls.clone()));
-    assert_says(
-        &text,
-        &[
-            "77 ",
-            "it wants a client certificate; set --tlscert and --tlskey",
-        ],
-    );
+    assert_says(&text, &["77 ", "it wants a client certificate; set --tlscert and --tlskey"]);
     tls.certificate = ours.authority.certify(&ours.folder, "own", &["a"]).pair();
     use_store(&url, with(tls.clone()));
     tls.first = true;
-    let first = files
-        .verifying_server(&ours.ca)
-        .replace("verify:", "handshake_first: true, verify:");
+    let first =
+        files.verifying_server(&ours.ca).replace("verify:", "handshake_first: true, verify:");
     let first = Server::start(&binary, &first);
     use_store(&first.url("tls", "localhost"), with(tls.clone()));
     tls.certificate = None;
     let text = refusal(&first.url("tls", "localhost"), with(tls.clone()));
     assert_says(&text, &["77 ", "it wants a client certificate"]);
     tls.first = false;
-    tls.certificate = stranger
-        .authority
-        .certify(&stranger.folder, "own", &["a"])
-        .pair();
+    tls.certificate = stranger.authority.certify(&stranger.folder, "own", &["a"]).pair();
     let text = refusal(&url, with(tls.clone()));
     assert_says(&text, &["77 ", "our certificate"]);
-    tls.certificate = ours
-        .authority
-        .certify_expired(&ours.folder, "old", &["a"])
-        .pair();
+    tls.certificate = ours.authority.certify_expired(&ours.folder, "old", &["a"]).pair();
     let text = refusal(&url, with(tls.clone()));
     assert_says(&text, &["77 ", "our certificate"]);
     let (one, two) = (
@@ -237,14 +200,8 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
                  routes: [\"nats://127.0.0.1:{other}\"] }}\n"
             )
         };
-        let known = ours
-            .authority
-            .certify(&ours.folder, "known", &["localhost"])
-            .server("");
-        let other = ours
-            .authority
-            .certify(&ours.folder, "other", &names)
-            .server("");
+        let known = ours.authority.certify(&ours.folder, "known", &["localhost"]).server("");
+        let other = ours.authority.certify(&ours.folder, "other", &names).server("");
         let mut first = Server::start(&binary, &lines(0, &known));
         let second = Server::start(&binary, &lines(1, &other));
         let mut client = client(&first.url("tls", "localhost"), ours.access());
@@ -254,15 +211,10 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         // It is told of the second server when the two have found each other.
         let end = soon();
         let knows = |client: &putex::nats::Client| {
-            client
-                .server()
-                .is_some_and(|info| info.connect_urls.contains(&place))
+            client.server().is_some_and(|info| info.connect_urls.contains(&place))
         };
         while !knows(&client) && sys::now() < end {
-            client.wait(
-                waker.as_fd(),
-                Some(sys::now().after(Duration::from_millis(20))),
-            );
+            client.wait(waker.as_fd(), Some(sys::now().after(Duration::from_millis(20))));
         }
         assert!(knows(&client), "{:?}", client.server());
         first.kill();
@@ -355,10 +307,7 @@ fn the_agent_trusts_whom_the_system_trusts() {
     let (status, said) = none.await_end();
     assert_eq!(
         (status, said.as_str()),
-        (
-            Some(78),
-            "putex: this system has no trusted roots; set --tlsca\n"
-        )
+        (Some(78), "putex: this system has no trusted roots; set --tlsca\n")
     );
 }
 
@@ -368,37 +317,14 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
     let (ours, stranger) = (TestCa::new(), TestCa::new());
     let server = Server::start(&binary, &ours.tls(&["localhost"]));
     let plain = Server::start(&binary, "");
-    let (ca, other) = (
-        ours.ca.display().to_string(),
-        stranger.ca.display().to_string(),
-    );
+    let (ca, other) = (ours.ca.display().to_string(), stranger.ca.display().to_string());
     let missing = ours.folder.join("none").display().to_string();
     for (url, ca, status, says) in [
-        (
-            server.url("tls", "localhost"),
-            &*other,
-            78,
-            "signed by nobody who is trusted here",
-        ),
-        (
-            server.url("tls", "127.0.0.1"),
-            &*ca,
-            78,
-            "is not for 127.0.0.1 but for localhost",
-        ),
+        (server.url("tls", "localhost"), &*other, 78, "signed by nobody who is trusted here"),
+        (server.url("tls", "127.0.0.1"), &*ca, 78, "is not for 127.0.0.1 but for localhost"),
         (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
-        (
-            server.url("tls", "localhost"),
-            &*missing,
-            78,
-            "no such file or directory",
-        ),
-        (
-            server.url("tls", "localhost"),
-            "/etc/hostname",
-            78,
-            "no certificates in PEM",
-        ),
+        (server.url("tls", "localhost"), &*missing, 78, "no such file or directory"),
+        (server.url("tls", "localhost"), "/etc/hostname", 78, "no certificates in PEM"),
     ] {
         let agent = Agent::start("web", &["--nats", &url, "--tlsca", ca], &[]);
         let (ended, said) = agent.await_end();
@@ -417,9 +343,7 @@ fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
     agent.await_open();
-    let files = ours
-        .authority
-        .certify(&ours.folder, "server2", &["elsewhere"]);
+    let files = ours.authority.certify(&ours.folder, "server2", &["elsewhere"]);
     server.reconfigure(&lines, &files.server(""));
     let says = "its certificate is not for localhost but for elsewhere";
     agent.await_line(says);

@@ -139,10 +139,7 @@ impl World<'_> {
         let (pump, effects) = bounce(pump, event, now);
         let said = effects.iter().any(says_loss);
         if lost && !said {
-            self.fail(
-                "loss",
-                format!("{site} overlooks what the store lost: {event:?}"),
-            );
+            self.fail("loss", format!("{site} overlooks what the store lost: {event:?}"));
         }
         if said {
             self.forget_known(id, event);
@@ -212,19 +209,11 @@ impl World<'_> {
     fn perform(&mut self, id: usize, effect: Effect) {
         match effect {
             Effect::Read { deadline } => self.ask_store(id, Ask::Read { deadline }),
-            Effect::Write {
-                expected,
-                record,
-                deadline,
-            } => {
+            Effect::Write { expected, record, deadline } => {
                 self.on_write(id, &record);
                 self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
-                let ask = Ask::Write {
-                    expected,
-                    record,
-                    deadline,
-                };
+                let ask = Ask::Write { expected, record, deadline };
                 self.ask_store(id, ask);
             }
             Effect::Announce => self.ask_store(id, Ask::Announce),
@@ -424,12 +413,8 @@ impl World<'_> {
         self.shown(id, key_state.revision.0);
         let agent = &mut self.agents[id];
         agent.known_key = agent.known_key.max(key_state.revision.0);
-        agent
-            .marks
-            .push((self.now, key_state.revision.0, mark(&key_state.value)));
-        if let KeyValue::Record(Record {
-            lease: Some(lease), ..
-        }) = &key_state.value
+        agent.marks.push((self.now, key_state.revision.0, mark(&key_state.value)));
+        if let KeyValue::Record(Record { lease: Some(lease), .. }) = &key_state.value
             && lease.incarnation == agent.me
         {
             self.resolved(id, lease.nonce);

@@ -92,11 +92,7 @@ fn replay(seed: u64, limits: &Limits) -> ExitCode {
     let ran = run(seed, limits, true);
     println!("kinds of fault: {}", left(seed, limits).names());
     println!("{}", ran.drawn);
-    println!(
-        "hash {:016x}, {:.3} virtual s",
-        ran.hash,
-        ran.lasted as f64 / 1e9
-    );
+    println!("hash {:016x}, {:.3} virtual s", ran.hash, ran.lasted as f64 / 1e9);
     match ran.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
@@ -139,21 +135,11 @@ fn check_itself(base: u64) -> Result<(), String> {
             return Err(format!("seed {seed} gives two different runs"));
         }
     }
-    let beyond = Limits {
-        beyond_drift: true,
-        ..Limits::default()
-    };
-    let caught = |number: &u64| {
-        run(base.wrapping_add(*number), &beyond, false)
-            .failure
-            .is_some()
-    };
+    let beyond = Limits { beyond_drift: true, ..Limits::default() };
+    let caught = |number: &u64| run(base.wrapping_add(*number), &beyond, false).failure.is_some();
     match (0..FOUND_WITHIN).find(caught) {
         Some(number) => {
-            println!(
-                "clocks outside of their bound are found out at seed {}",
-                number + 1
-            );
+            println!("clocks outside of their bound are found out at seed {}", number + 1);
             Ok(())
         }
         None => Err("clocks outside of their bound are not found out".to_owned()),
@@ -254,10 +240,7 @@ fn show_failure(seed: u64, limits: &Limits) {
     println!("seed {seed} failed; it is made smaller");
     let least = shrink(seed, limits);
     let ran = run(seed, &least, true);
-    println!(
-        "kinds of fault that are left: {}",
-        left(seed, &least).names()
-    );
+    println!("kinds of fault that are left: {}", left(seed, &least).names());
     println!("{}", ran.drawn);
     if let Some(failure) = &ran.failure {
         say_failure(failure);

@@ -23,13 +23,7 @@ pub struct Slot {
 
 impl Default for Slot {
     fn default() -> Slot {
-        Slot {
-            deadline: BEFORE,
-            running: false,
-            process: None,
-            killed: false,
-            due: never(),
-        }
+        Slot { deadline: BEFORE, running: false, process: None, killed: false, due: never() }
     }
 }
 

@@ -24,11 +24,7 @@ pub struct Clock {
 impl Clock {
     pub fn new(off_ppm: i64, shown: u64) -> Clock {
         let rate = ONE.saturating_add_signed(off_ppm);
-        Clock {
-            rate,
-            booted: 0,
-            shown,
-        }
+        Clock { rate, booted: 0, shown }
     }
 
     /// The host is booted again: its clock begins anew at the same rate.

@@ -64,12 +64,8 @@ impl World<'_> {
         let kicked_at = self.now;
         let shortest = nanos(timeout);
         let bites = self.chance.between(shortest, shortest + shortest / 16);
-        self.hosts[setup.host].device = Some(Device {
-            kicked_at,
-            again_at: 0,
-            timeout: bites,
-            guard: id,
-        });
+        self.hosts[setup.host].device =
+            Some(Device { kicked_at, again_at: 0, timeout: bites, guard: id });
         self.after(bites, Happening::Bite(setup.host));
         GuardInput::DeviceOpened(timeout)
     }

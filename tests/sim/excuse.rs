@@ -49,8 +49,7 @@ impl World<'_> {
         } else if self.now < self.sites[site].excuse.until {
             Some(Sometimes::OutlivedBack)
         } else {
-            self.away_is_excused(site)
-                .then_some(Sometimes::OutlivedAway)
+            self.away_is_excused(site).then_some(Sometimes::OutlivedAway)
         }
     }
 
@@ -169,9 +168,6 @@ impl World<'_> {
     /// What was excused is over, but for the time that a stop has.
     pub fn forgive(&mut self, site: usize) {
         let until = self.sites[site].excuse.until;
-        self.sites[site].excuse = Excuse {
-            until,
-            ..Excuse::default()
-        };
+        self.sites[site].excuse = Excuse { until, ..Excuse::default() };
     }
 }

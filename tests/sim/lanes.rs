@@ -31,10 +31,7 @@ impl Trace {
                 (site.resort, "last resort"),
                 (site.cages, "cages"),
                 (site.device.is_some(), "watchdog device"),
-                (
-                    site.device_use == putex::core::protocol::DeviceUse::Required,
-                    "required",
-                ),
+                (site.device_use == putex::core::protocol::DeviceUse::Required, "required"),
                 (site.plain, "putex 0.2.0"),
             ];
             let extras: Vec<_> = extras.iter().filter(|(has, _)| *has).collect();

@@ -27,9 +27,7 @@ use super::world::{Happening, Site, World};
 impl World<'_> {
     /// Exactly one service must be up, and awake.
     pub fn judge(&mut self) {
-        let up: Vec<usize> = (0..self.sites.len())
-            .filter(|site| self.sites[*site].up)
-            .collect();
+        let up: Vec<usize> = (0..self.sites.len()).filter(|site| self.sites[*site].up).collect();
         for site in &up {
             self.check_outlived(*site);
         }
@@ -49,11 +47,7 @@ impl World<'_> {
     /// Nothing is started or stopped any more.
     pub fn expect_calm(&mut self) {
         let changes = (self.births, self.changes);
-        if self
-            .calm_since
-            .replace(changes)
-            .is_some_and(|before| before != changes)
-        {
+        if self.calm_since.replace(changes).is_some_and(|before| before != changes) {
             let text = format!("agents and guards begun, services moved: {changes:?}");
             self.fail("loop", text);
         }

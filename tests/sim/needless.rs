@@ -106,12 +106,7 @@ impl World<'_> {
             return false;
         };
         // Or the instance before has written once more meanwhile.
-        let stale = [
-            Kind::StaleOpen,
-            Kind::StaleRead,
-            Kind::LateRequest,
-            Kind::Rejected,
-        ];
+        let stale = [Kind::StaleOpen, Kind::StaleRead, Kind::LateRequest, Kind::Rejected];
         let blind = stale.iter().any(|kind| self.sc.kinds.has(*kind));
         let over = self.clock(agent.site) >= grant.valid_until;
         let current = self.store.current();
@@ -133,8 +128,5 @@ fn lease(key_state: &KeyState) -> Option<&Lease> {
 
 /// Whether an event can tell that another has written.
 fn tells_of_others(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::Opened(_) | Event::Read(Ok(_)) | Event::Written(Written::Moved(_))
-    )
+    matches!(event, Event::Opened(_) | Event::Read(Ok(_)) | Event::Written(Written::Moved(_)))
 }

@@ -257,11 +257,7 @@ impl World<'_> {
         let place = &self.sites[site];
         let (up, stopped) = (place.up, place.stopped);
         let (starts, escaped) = (place.starts.len(), place.escaped.len());
-        let escaped = if self.sc.sites[site].cages {
-            escaped
-        } else {
-            0
-        };
+        let escaped = if self.sc.sites[site].cages { escaped } else { 0 };
         let lies = self.lies_are_excused(site);
         if up && !lies || !stopped || starts > 0 || escaped > 0 {
             let text = format!(

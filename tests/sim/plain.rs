@@ -29,13 +29,7 @@ pub struct Plain {
 
 impl Plain {
     pub fn new() -> Plain {
-        Plain {
-            state: State::Watching,
-            seen: None,
-            since: 0,
-            revision: 0,
-            sent: 0,
-        }
+        Plain { state: State::Watching, seen: None, since: 0, revision: 0, sent: 0 }
     }
 
     fn name(&self) -> &'static str {
@@ -51,10 +45,7 @@ impl Plain {
 impl World<'_> {
     pub fn plain_turn(&mut self, site: usize) {
         let setup = &self.sc.sites[site];
-        let (r, t) = (
-            nanos(setup.timing.renewal()),
-            nanos(setup.timing.lock_time()),
-        );
+        let (r, t) = (nanos(setup.timing.renewal()), nanos(setup.timing.lock_time()));
         let grace = nanos(setup.timing.confirmation());
         let mut next = r;
         match self.sites[site].plain.state {
@@ -145,10 +136,7 @@ impl World<'_> {
         if !self.plain_reaches(site) {
             return false;
         }
-        let record = Record {
-            token: token.to_owned(),
-            lease: None,
-        };
+        let record = Record { token: token.to_owned(), lease: None };
         let expected = self.sites[site].plain.revision;
         let Ok(revision) = self.store.write(expected, record, self.now) else {
             return false;

@@ -103,12 +103,7 @@ impl World<'_> {
 
     /// Lets a command begin that is to be killed at `deadline`.
     pub fn begin_process(&mut self, id: usize, deadline: Instant) {
-        let Process {
-            site,
-            command,
-            dying,
-            ..
-        } = self.processes[id];
+        let Process { site, command, dying, .. } = self.processes[id];
         if dying.is_some() {
             return;
         }
@@ -162,11 +157,7 @@ impl World<'_> {
         } else if self.strikes(Kind::CheckSlow) {
             end = Some(self.chance.below(2 * t));
         }
-        Fate {
-            effect: None,
-            end,
-            succeeds: self.sites[site].unfit == 0,
-        }
+        Fate { effect: None, end, succeeds: self.sites[site].unfit == 0 }
     }
 
     fn start_fate(&mut self, site: usize) -> Fate {
@@ -178,36 +169,20 @@ impl World<'_> {
         let effect = Some((self.chance.below(end + 1), true));
         if self.strikes(Kind::StartHang) {
             let works = self.chance.chance(500);
-            return Fate {
-                effect: effect.filter(|_| works),
-                end: None,
-                succeeds: false,
-            };
+            return Fate { effect: effect.filter(|_| works), end: None, succeeds: false };
         }
         if self.strikes(Kind::StartFail) {
             let works = self.chance.chance(300);
-            return Fate {
-                effect: effect.filter(|_| works),
-                end: Some(end),
-                succeeds: false,
-            };
+            return Fate { effect: effect.filter(|_| works), end: Some(end), succeeds: false };
         }
-        Fate {
-            effect,
-            end: Some(end),
-            succeeds: true,
-        }
+        Fate { effect, end: Some(end), succeeds: true }
     }
 
     /// A stop that keeps to the rules ends before its deadline, of which it is told.
     fn stop_fate(&mut self, site: usize, left: u64) -> Fate {
         if self.strikes(Kind::StopLie) {
             self.sites[site].excuse.lied |= self.sites[site].up;
-            return Fate {
-                effect: None,
-                end: Some(MS),
-                succeeds: true,
-            };
+            return Fate { effect: None, end: Some(MS), succeeds: true };
         }
         let hangs = self.strikes(Kind::StopHang);
         if hangs || self.strikes(Kind::StopFail) {
@@ -231,11 +206,7 @@ impl World<'_> {
         };
         let early = self.chance.below(4) == 0;
         let effect = if early { end / 2 } else { end };
-        Fate {
-            effect: Some((effect, false)),
-            end: Some(end),
-            succeeds: true,
-        }
+        Fate { effect: Some((effect, false)), end: Some(end), succeeds: true }
     }
 
     /// A last resort that works is quick: a power switch.
@@ -244,17 +215,9 @@ impl World<'_> {
         if self.strikes(Kind::ResortFail) {
             self.stop_fails(site, Command::LastResort);
             let hangs = self.chance.chance(500);
-            return Fate {
-                effect: None,
-                end: (!hangs).then_some(MS),
-                succeeds: false,
-            };
+            return Fate { effect: None, end: (!hangs).then_some(MS), succeeds: false };
         }
-        Fate {
-            effect: Some((MS / 5, false)),
-            end: Some(MS / 2),
-            succeeds: true,
-        }
+        Fate { effect: Some((MS / 5, false)), end: Some(MS / 2), succeeds: true }
     }
 
     pub fn proceed(&mut self, id: usize, event: ProcessEvent) {
@@ -327,12 +290,7 @@ impl World<'_> {
 
     /// Tells whoever waits for the end of a process.
     fn tell_ended(&mut self, id: usize) {
-        let Process {
-            site,
-            owner,
-            escaped,
-            ..
-        } = self.processes[id];
+        let Process { site, owner, escaped, .. } = self.processes[id];
         if escaped {
             return;
         }
@@ -354,13 +312,7 @@ impl World<'_> {
 
     /// Kills a command with its process group; that takes a moment.
     pub fn kill_process(&mut self, id: usize) {
-        let Process {
-            alive,
-            dying,
-            command,
-            escaped,
-            ..
-        } = self.processes[id];
+        let Process { alive, dying, command, escaped, .. } = self.processes[id];
         if !alive || dying.is_some() {
             return;
         }

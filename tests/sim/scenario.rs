@@ -229,11 +229,7 @@ impl Scenario {
             rates,
             store,
             first,
-            late: if kinds.has(Kind::Late) {
-                4 * MS
-            } else {
-                MS / 20
-            },
+            late: if kinds.has(Kind::Late) { 4 * MS } else { MS / 20 },
             hop: dice.pick(&[MS / 20, MS / 4, MS, 5 * MS]),
             restart: dice.pick(&[10 * MS, 50 * MS, 300 * MS, longest / 2, longest * 2]),
             open_within: dice.pick(&[200 * MS, 1000 * MS, 2000 * MS]),
@@ -307,11 +303,7 @@ fn draw_hosts(
 
 fn draw_site(dice: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Site {
     let own = draw_timing(dice, shared.drift_ppm());
-    let timing = if kinds.has(Kind::Mixed) && !kinds.has(Kind::Plain) {
-        own
-    } else {
-        shared
-    };
+    let timing = if kinds.has(Kind::Mixed) && !kinds.has(Kind::Plain) { own } else { shared };
     let device = watchdog_timeout::wanted_timeout(timing).ok();
     let device = device.filter(|_| dice.chance(300));
     let r = timing.renewal();

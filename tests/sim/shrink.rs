@@ -33,10 +33,7 @@ pub fn run(seed: u64, limits: &Limits, trace: bool) -> Ran {
         counters: world.counters,
         hash: world.hash,
         lasted: world.now,
-        drawn: world
-            .trace
-            .as_ref()
-            .map_or(String::new(), |trace| trace.draw(world.now)),
+        drawn: world.trace.as_ref().map_or(String::new(), |trace| trace.draw(world.now)),
     }
 }
 
@@ -55,10 +52,7 @@ pub fn shrink(seed: u64, limits: &Limits) -> Limits {
         let before = least.without;
         let kinds = Scenario::draw(seed, &least).kinds;
         for kind in kinds.iter() {
-            let less = Limits {
-                without: least.without.with(kind),
-                ..least.clone()
-            };
+            let less = Limits { without: least.without.with(kind), ..least.clone() };
             if fails(&less) {
                 least = less;
             }
@@ -70,10 +64,7 @@ pub fn shrink(seed: u64, limits: &Limits) -> Limits {
     let (mut low, mut high) = (0, failure.at + MS);
     while high - low > MS {
         let middle = low + (high - low) / 2;
-        let less = Limits {
-            until: Some(middle),
-            ..least.clone()
-        };
+        let less = Limits { until: Some(middle), ..least.clone() };
         if fails(&less) {
             high = middle;
             least = less;

@@ -89,10 +89,7 @@ impl Store {
     }
 
     pub fn id(&self) -> BucketId {
-        BucketId {
-            epoch: format!("e{}", self.epoch),
-            created: format!("c{}", self.epoch),
-        }
+        BucketId { epoch: format!("e{}", self.epoch), created: format!("c{}", self.epoch) }
     }
 
     /// Returns what stands under the key.
@@ -122,11 +119,7 @@ impl Store {
     /// Stores whatever stood there before: what a person does by hand.
     pub fn put(&mut self, value: KeyValue, now: True) -> u64 {
         self.last += 1;
-        self.log.push(Entry {
-            revision: self.last,
-            value,
-            at: now,
-        });
+        self.log.push(Entry { revision: self.last, value, at: now });
         self.last
     }
 
@@ -157,13 +150,7 @@ impl Store {
 
 fn key_state(entry: Option<&Entry>) -> KeyState {
     match entry {
-        Some(entry) => KeyState {
-            revision: Revision(entry.revision),
-            value: entry.value.clone(),
-        },
-        None => KeyState {
-            revision: Revision(0),
-            value: KeyValue::Absent,
-        },
+        Some(entry) => KeyState { revision: Revision(entry.revision), value: entry.value.clone() },
+        None => KeyState { revision: Revision(0), value: KeyValue::Absent },
     }
 }

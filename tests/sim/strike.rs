@@ -14,13 +14,7 @@ impl World<'_> {
         if self.quiet || self.now >= self.sc.until {
             return;
         }
-        let Fault {
-            kind,
-            site,
-            aim,
-            lasts,
-            ..
-        } = self.sc.faults[index].clone();
+        let Fault { kind, site, aim, lasts, .. } = self.sc.faults[index].clone();
         let active = (0..self.sites.len()).find(|site| self.sites[*site].up);
         let aimed = match aim {
             Aim::Anybody => None,
@@ -113,12 +107,7 @@ impl World<'_> {
 
     /// What is done to the bucket.
     fn tamper(&mut self, kind: Kind) {
-        let blank = |token: &str| {
-            KeyValue::Record(Record {
-                token: token.to_owned(),
-                lease: None,
-            })
-        };
+        let blank = |token: &str| KeyValue::Record(Record { token: token.to_owned(), lease: None });
         match kind {
             Kind::Rollback => {
                 let writes = 1 + self.chance.below(6);
@@ -260,9 +249,7 @@ impl World<'_> {
     fn show_sleep(&mut self, host: usize, asleep: bool) {
         for site in 0..self.sites.len() {
             if self.sc.sites[site].host == host {
-                let state = self.sites[site]
-                    .agent
-                    .map_or("none", |id| self.agents[id].state);
+                let state = self.sites[site].agent.map_or("none", |id| self.agents[id].state);
                 self.show(site, if asleep { "asleep" } else { state });
             }
         }
@@ -304,14 +291,7 @@ impl World<'_> {
         for site in 0..self.sites.len() {
             // A guard that never goes on is killed by its agent.
             let forever = self.chance.chance(300);
-            self.resume(
-                if forever {
-                    Kind::PauseAgent
-                } else {
-                    Kind::PauseBoth
-                },
-                site,
-            );
+            self.resume(if forever { Kind::PauseAgent } else { Kind::PauseBoth }, site);
             let place = &mut self.sites[site];
             (place.cut_out, place.cut_in) = (0, 0);
             (place.rejected, place.unfit, place.no_guard) = (0, 0, 0);

@@ -29,14 +29,8 @@ pub struct Asked {
 
 #[derive(Debug)]
 pub enum Ask {
-    Read {
-        deadline: Instant,
-    },
-    Write {
-        expected: u64,
-        record: Record,
-        deadline: Instant,
-    },
+    Read { deadline: Instant },
+    Write { expected: u64, record: Record, deadline: Instant },
     Announce,
 }
 
@@ -156,11 +150,7 @@ impl World<'_> {
         }
         match asked.ask {
             Ask::Read { deadline } => self.request(id, Waiting::Read, What::Read, deadline),
-            Ask::Write {
-                expected,
-                record,
-                deadline,
-            } => {
+            Ask::Write { expected, record, deadline } => {
                 let what = What::Write(expected, record);
                 self.request(id, Waiting::Write, what, deadline);
             }
@@ -197,28 +187,14 @@ impl World<'_> {
         }
         let lost = self.sites[site].cut_out > 0 || self.strikes(Kind::LostRequest);
         if !lost {
-            let request = Request {
-                agent: id,
-                link,
-                number,
-                what,
-                sent: self.now,
-                outlives,
-            };
+            let request = Request { agent: id, link, number, what, sent: self.now, outlives };
             self.after(wait, Happening::Arrive(Box::new(request)));
         }
     }
 
     /// A request reaches the store.
     pub fn arrive(&mut self, request: Request) {
-        let Request {
-            agent,
-            link,
-            number,
-            what,
-            sent,
-            outlives,
-        } = request;
+        let Request { agent, link, number, what, sent, outlives } = request;
         let site = self.agents[agent].site;
         let current = self.agents[agent].link.link == link && self.agents[agent].alive;
         if self.server_down > 0 || !(current || outlives) {
@@ -252,11 +228,7 @@ impl World<'_> {
         }
         let key_state = self.read(Kind::StaleOpen);
         let stale = key_state.revision != self.store.current().revision;
-        let last = if stale {
-            key_state.revision
-        } else {
-            Revision(self.store.last)
-        };
+        let last = if stale { key_state.revision } else { Revision(self.store.last) };
         let age = match self.store.kind {
             store::Kind::Nats => None,
             store::Kind::Dir => {

@@ -107,12 +107,7 @@ impl World<'_> {
     }
 
     pub fn acknowledged(&mut self, id: usize, revision: u64) {
-        let Writing {
-            last,
-            releases,
-            nonce,
-            ..
-        } = self.agents[id].writing;
+        let Writing { last, releases, nonce, .. } = self.agents[id].writing;
         self.agents[id].writing.acked = true;
         let own = mark_of(self.agents[id].me, nonce);
         self.agents[id].marks.push((self.now, revision, own));
@@ -164,11 +159,7 @@ impl World<'_> {
         let own = writer == Some(self.agents[id].me);
         self.sites[*site].blind = blind || self.sites[*site].blind && own;
         // Whose lock that was cannot know it either, nor who follows.
-        let other = self
-            .agents
-            .iter()
-            .rev()
-            .find(|agent| Some(agent.me) == writer);
+        let other = self.agents.iter().rev().find(|agent| Some(agent.me) == writer);
         if let Some(other) = other.filter(|_| blind) {
             self.sites[other.site].blind = true;
         }
@@ -185,9 +176,7 @@ impl World<'_> {
         let again = !self.store.losses.is_empty() && self.agents.iter().any(seen);
         self.sites[site].blind |= again;
         self.sites[site].written = revision;
-        if let KeyValue::Record(Record {
-            lease: Some(lease), ..
-        }) = &record.value
+        if let KeyValue::Record(Record { lease: Some(lease), .. }) = &record.value
             && lease.term.is_none()
         {
             self.two_locks(site);
@@ -269,9 +258,7 @@ impl World<'_> {
             self.terms.epoch.clone_from(epoch);
             self.terms.highest = 0;
         }
-        let Terms {
-            highest, site: of, ..
-        } = self.terms;
+        let Terms { highest, site: of, .. } = self.terms;
         if term.0 < highest && self.unknowable(site, of) {
             return self.count(Sometimes::ExcusedOverlap);
         }
@@ -306,17 +293,11 @@ impl World<'_> {
         let told = [
             ("the store has rolled back", Sometimes::RollbackSeen),
             ("two live agents", Sometimes::TwinsSeen),
-            (
-                "the lock is held under this agent's own token",
-                Sometimes::OwnTokenSeen,
-            ),
+            ("the lock is held under this agent's own token", Sometimes::OwnTokenSeen),
             ("the lock could not be released", Sometimes::NotReleased),
             ("the key was deleted", Sometimes::MarkerSeen),
             ("taking -> active: adopted", Sometimes::Adoption),
-            (
-                "the lock is held by nobody (blanked, but not by",
-                Sometimes::PlainBlankSeen,
-            ),
+            ("the lock is held by nobody (blanked, but not by", Sometimes::PlainBlankSeen),
         ];
         for (prefix, what) in told {
             if text.starts_with(prefix) {
@@ -327,16 +308,10 @@ impl World<'_> {
             ("no renewal was acknowledged", Sometimes::Expired),
             ("not taken", Sometimes::NotTaken),
             ("another's write, revision", Sometimes::ResolvedLost),
-            (
-                "taking: from nobody (released on host",
-                Sometimes::ReleaseHandover,
-            ),
+            ("taking: from nobody (released on host", Sometimes::ReleaseHandover),
             ("health check failed", Sometimes::UnfitSeen),
             ("the take was not acknowledged", Sometimes::TakeUnanswered),
-            (
-                "the lock of the previous instance has run out",
-                Sometimes::AdoptedTooLate,
-            ),
+            ("the lock of the previous instance has run out", Sometimes::AdoptedTooLate),
         ];
         for (part, what) in parts {
             if text.contains(part) {

@@ -448,11 +448,7 @@ impl<'a> World<'a> {
     pub fn fail(&mut self, oracle: &'static str, text: String) {
         if self.failure.is_none() {
             self.note(None, || format!("VIOLATION {oracle}: {text}"));
-            self.failure = Some(Failure {
-                oracle,
-                text,
-                at: self.now,
-            });
+            self.failure = Some(Failure { oracle, text, at: self.now });
         }
     }
 }

@@ -1,9 +1,6 @@
 //! A host with one service, which is a file, and an agent on a directory.
 
-#![allow(
-    dead_code,
-    reason = "each suite is a crate of its own, and uses its own part of this"
-)]
+#![allow(dead_code, reason = "each suite is a crate of its own, and uses its own part of this")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,9 +28,7 @@ impl Host {
     /// Prepares a command of putex with the options of this host's agent.
     pub(crate) fn putex(&self, verb: &str, stop: &str) -> Command {
         let mut command = self.sandbox.putex();
-        command
-            .args(self.words(verb, stop))
-            .env("D", self.sandbox.text());
+        command.args(self.words(verb, stop)).env("D", self.sandbox.text());
         command
     }
 
@@ -41,9 +36,7 @@ impl Host {
     pub(crate) fn words(&self, verb: &str, stop: &str) -> Vec<String> {
         let lock = self.sandbox.join("lock").display().to_string();
         let key = &*self.key;
-        let words = [
-            verb, "--key", key, "--token", "one", "-r", "200ms", "-c", "5",
-        ];
+        let words = [verb, "--key", key, "--token", "one", "-r", "200ms", "-c", "5"];
         let own = ["--dir", &lock, "--start", START, "--stop", stop];
         words.into_iter().chain(own).map(str::to_owned).collect()
     }

@@ -80,11 +80,7 @@ impl Host {
     ) -> Result<(), String> {
         let grant = predecessors_grant(Incarnation(u128::from(b'b')), valid_until, self.timing);
         self.guard = Some(Guard::new(config, true, false));
-        let words = [
-            ToGuard::Hello(config),
-            ToGuard::Grant(grant),
-            ToGuard::AssertStart,
-        ];
+        let words = [ToGuard::Hello(config), ToGuard::Grant(grant), ToGuard::AssertStart];
         self.inputs.extend(words.map(GuardInput::Received));
         let mut unseen = Vec::new();
         while self.turn(ms(0), &mut unseen)? {}
@@ -171,8 +167,7 @@ impl Host {
         match happening {
             GuardHappening::Lost(why) => {
                 self.die();
-                self.events
-                    .push_back(told(self.link, GuardEvent::Lost(why)));
+                self.events.push_back(told(self.link, GuardEvent::Lost(why)));
             }
             GuardHappening::Freezes => self.frozen = true,
             GuardHappening::Thaws => self.frozen = false,
@@ -200,8 +195,7 @@ impl Host {
             unfit: said.unfit.clone(),
         };
         let link = said.link.unwrap_or(self.link);
-        self.events
-            .push_back(told(link, GuardEvent::Report(report)));
+        self.events.push_back(told(link, GuardEvent::Report(report)));
     }
 
     fn begin(&mut self, command: Command) -> Result<(), String> {
@@ -279,8 +273,7 @@ impl Host {
             }
             GuardAction::Report(report) => {
                 self.reported = Some(report.clone());
-                self.events
-                    .push_back(told(self.link, GuardEvent::Report(report)));
+                self.events.push_back(told(self.link, GuardEvent::Report(report)));
             }
             GuardAction::TryDevice | GuardAction::OpenDevice if self.device_fails => {
                 let why = "/dev/watchdog: another process has it open".to_owned();
@@ -290,8 +283,7 @@ impl Host {
                 self.inputs.push_front(GuardInput::DeviceClosed);
             }
             GuardAction::OpenDevice => {
-                self.inputs
-                    .push_front(GuardInput::DeviceOpened(DEVICE_TIMEOUT));
+                self.inputs.push_front(GuardInput::DeviceOpened(DEVICE_TIMEOUT));
             }
             GuardAction::Leave => self.die(),
             GuardAction::Service(
@@ -317,9 +309,7 @@ impl Host {
             return Ok(format!("; guard {state}{frozen}"));
         };
         if next <= now && !self.frozen {
-            return Err(format!(
-                "the guard's next deadline, {next:?}, is not in the future"
-            ));
+            return Err(format!("the guard's next deadline, {next:?}, is not in the future"));
         }
         Ok(format!("; guard {state}{frozen}, next {}", show::at(next)))
     }

@@ -78,9 +78,7 @@ pub(crate) fn tell(text: &str) -> Result<String, String> {
             story = Some(Story::new(&Words::new(setup)).map_err(|why| wrong(&why))?);
             continue;
         }
-        let rest = line
-            .strip_prefix("at ")
-            .ok_or_else(|| wrong("not an event"))?;
+        let rest = line.strip_prefix("at ").ok_or_else(|| wrong("not an event"))?;
         let (at, what) = rest.split_once(' ').ok_or_else(|| wrong("no event"))?;
         let now = at.parse().map(ms).map_err(|_| wrong("no time"))?;
         let story = story.as_mut().ok_or_else(|| wrong("no setup"))?;
@@ -108,13 +106,7 @@ impl Story {
         let (config, id) = parse::agent(words)?;
         let host = Host::new(words, &config)?;
         let pump = Pump::new(config.clone(), id.clone(), ms(0));
-        let mut story = Story {
-            pump: Some(pump),
-            config,
-            id,
-            agent_frozen: false,
-            host,
-        };
+        let mut story = Story { pump: Some(pump), config, id, agent_frozen: false, host };
         if !story.host.is_told() {
             story.host.events.push_back(Event::Tick);
             story.play(ms(0))?;
@@ -182,9 +174,8 @@ impl Story {
         if next.is_some_and(|next| next.at <= now) && !self.agent_frozen {
             return Err(format!("the next deadline, {next:?}, is not in the future"));
         }
-        let next = next.map_or("never".to_owned(), |next| {
-            format!("{} {:?}", show::at(next.at), next.timer)
-        });
+        let next = next
+            .map_or("never".to_owned(), |next| format!("{} {:?}", show::at(next.at), next.timer));
         let frozen = if self.agent_frozen { " (frozen)" } else { "" };
         let guard = self.host.summary(now)?;
         Ok(format!("{}{frozen}, next {next}{guard}", pump.state()))

@@ -72,9 +72,8 @@ impl<'a> Words<'a> {
     }
 
     pub(super) fn number(&self, name: &str, default: u64) -> Result<u64, String> {
-        self.get(name).map_or(Ok(default), |text| {
-            text.parse().map_err(|_| format!("{name} is no number"))
-        })
+        self.get(name)
+            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{name} is no number")))
     }
 
     fn count(&self, name: &str, default: u64) -> Result<u32, String> {

@@ -24,11 +24,7 @@ pub(super) fn at(at: Instant) -> String {
 pub(super) fn effect(effect: &Effect) -> String {
     match effect {
         Effect::Read { deadline } => format!("read by {}", at(*deadline)),
-        Effect::Write {
-            expected,
-            record,
-            deadline,
-        } => {
+        Effect::Write { expected, record, deadline } => {
             let what = show_record(record);
             format!("write if {expected}: {what}, by {}", at(*deadline))
         }
@@ -120,10 +116,7 @@ fn show_check(run: &Run) -> String {
     let (role, until) = (run.role, at(run.deadline));
     let starting = if run.starting { " starting" } else { "" };
     let lock = show_lock(&run.context);
-    format!(
-        "run {} {role} by {until}{starting}{lock}",
-        run.command.name()
-    )
+    format!("run {} {role} by {until}{starting}{lock}", run.command.name())
 }
 
 fn show_lock(context: &LockContext) -> String {
@@ -139,16 +132,9 @@ fn show_lock(context: &LockContext) -> String {
 
 fn show_record(record: &Record) -> String {
     let lease = record.lease.as_ref().expect("the pump writes leases only");
-    let token = if record.token.is_empty() {
-        "(blank)"
-    } else {
-        &record.token
-    };
+    let token = if record.token.is_empty() { "(blank)" } else { &record.token };
     let term = lease.term.map_or("new".to_owned(), |term| term.to_string());
     let (state, grace) = (lease.standing, lease.grace.as_millis());
     let state = format!("{state:?}").to_lowercase();
-    format!(
-        "{token} {state} term={term} nonce={} grace={grace}",
-        lease.nonce
-    )
+    format!("{token} {state} term={term} nonce={} grace={grace}", lease.nonce)
 }

@@ -56,11 +56,7 @@ impl Agent {
         stderr: impl Into<Stdio>,
     ) -> io::Result<Agent> {
         let process = command.stdout(Stdio::null()).stderr(stderr).spawn()?;
-        Ok(Agent {
-            process,
-            log: Log::new(),
-            reader: None,
-        })
+        Ok(Agent { process, log: Log::new(), reader: None })
     }
 
     /// Returns its process number.

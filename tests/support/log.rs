@@ -55,10 +55,7 @@ pub(crate) struct Log {
 impl Log {
     /// Returns an empty log.
     pub(crate) fn new() -> Log {
-        Log {
-            reader: PipeReader::new(),
-            lines: Arc::default(),
-        }
+        Log { reader: PipeReader::new(), lines: Arc::default() }
     }
 
     /// Adds the lines of `pipe`, until no process can write to it any more.

@@ -26,10 +26,7 @@
 //! | `PUTEX_REQUIRE_TOOLS` | 1: a missing tool is a failure instead of a skipped test |
 //! | `PUTEX_REQUIRE_SERVER` | 1: a missing server is a failure instead of a skipped test |
 
-#![allow(
-    dead_code,
-    reason = "each suite is a crate of its own, and uses its own part of this"
-)]
+#![allow(dead_code, reason = "each suite is a crate of its own, and uses its own part of this")]
 
 pub(crate) mod agent;
 pub(crate) mod clock;

@@ -63,10 +63,7 @@ impl Observer {
                 thread::sleep(INTERVAL);
             }
         });
-        Observer {
-            shared,
-            thread: Some(thread),
-        }
+        Observer { shared, thread: Some(thread) }
     }
 
     /// Returns the host whose service runs alone.
@@ -146,8 +143,7 @@ impl Observer {
             let Some(mut before) = one.next() else {
                 return 0;
             };
-            one.filter(|host| std::mem::replace(&mut before, *host) != *host)
-                .count()
+            one.filter(|host| std::mem::replace(&mut before, *host) != *host).count()
         })
     }
 
@@ -200,8 +196,7 @@ impl Shared {
 
 fn probe(pipes: &[PathBuf]) -> u32 {
     let bits = pipes.iter().enumerate();
-    bits.map(|(bit, pipe)| u32::from(is_held(pipe)) << bit)
-        .sum()
+    bits.map(|(bit, pipe)| u32::from(is_held(pipe)) << bit).sum()
 }
 
 /// Returns whether a process holds the read end of `pipe`.

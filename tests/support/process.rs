@@ -76,9 +76,7 @@ fn marked(wanted: &str) -> Vec<u32> {
 /// A process that has died but was not waited for has an empty environment.
 fn is_marked(pid: u32, wanted: &str) -> bool {
     fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-        environ
-            .split(|byte| *byte == 0)
-            .any(|variable| variable.starts_with(wanted.as_bytes()))
+        environ.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes()))
     })
 }
 

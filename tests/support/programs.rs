@@ -17,11 +17,7 @@ pub(crate) fn putex() -> PathBuf {
 pub(crate) fn debug_putex() -> Option<PathBuf> {
     let beside = || {
         let debug = built().parent()?.parent()?.join("debug/putex");
-        let found = if cfg!(debug_assertions) {
-            built()
-        } else {
-            debug
-        };
+        let found = if cfg!(debug_assertions) { built() } else { debug };
         found.is_file().then_some(found)
     };
     let found = named("PUTEX_DEBUG").or_else(beside);

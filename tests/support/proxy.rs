@@ -95,9 +95,7 @@ impl Proxy {
     /// Starts a proxy to the server on `server_port`.
     pub(crate) fn start(server_port: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("127.0.0.1 has a free port");
-        let port = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let port = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             server_port,
             state: Mutex::new(State {
@@ -115,10 +113,7 @@ impl Proxy {
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accepting.accept(&listener));
-        Proxy {
-            port: port.port(),
-            shared,
-        }
+        Proxy { port: port.port(), shared }
     }
 
     /// Returns the port that the agent connects to.
@@ -168,19 +163,12 @@ impl Proxy {
     pub(crate) fn release_since(&self, since: At) -> Option<Passed> {
         let state = self.shared.lock();
         let mut writes = state.passed.iter();
-        writes
-            .find(|write| write.at >= since && write.value.is_empty())
-            .cloned()
+        writes.find(|write| write.at >= since && write.value.is_empty()).cloned()
     }
 
     fn find_last(&self, wanted: impl Fn(&Passed) -> bool) -> Option<Passed> {
         let state = self.shared.lock();
-        state
-            .passed
-            .iter()
-            .rev()
-            .find(|write| wanted(write))
-            .cloned()
+        state.passed.iter().rev().find(|write| wanted(write)).cloned()
     }
 }
 
@@ -291,10 +279,7 @@ impl Shared {
     fn may_pass(&self, generation: u64) -> bool {
         let mut state = self.lock();
         while state.mode == Mode::Freeze && state.generation == generation {
-            state = self
-                .turned
-                .wait(state)
-                .expect("no thread of a proxy panics");
+            state = self.turned.wait(state).expect("no thread of a proxy panics");
         }
         let current = state.generation == generation;
         if let Mode::Delay(delay) = state.mode {
@@ -353,12 +338,7 @@ impl Shared {
             state.swallow_ack = false;
             state.swallowed_at = Some(now());
         }
-        state.passed.push(Passed {
-            at,
-            value,
-            revision,
-            delivered,
-        });
+        state.passed.push(Passed { at, value, revision, delivered });
         delivered
     }
 }

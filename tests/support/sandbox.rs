@@ -112,10 +112,7 @@ impl Sandbox {
     /// one of the processes of this sandbox.
     pub(crate) fn marked(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command
-            .env(process::MARK, self.mark())
-            .stdin(Stdio::null())
-            .process_group(0);
+        command.env(process::MARK, self.mark()).stdin(Stdio::null()).process_group(0);
         command
     }
 

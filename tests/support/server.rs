@@ -91,10 +91,8 @@ impl Server {
     pub(crate) fn start_cluster(binary: &Path) -> Result<Vec<Server>, String> {
         let ports: [u16; 6] = free_ports();
         let (clients, routes) = ports.split_at(3);
-        let urls: Vec<String> = routes
-            .iter()
-            .map(|port| format!("nats://127.0.0.1:{port}"))
-            .collect();
+        let urls: Vec<String> =
+            routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let prepare = |number: usize| {
             let lines = format!(
                 "server_name: n{number}\n\
@@ -170,14 +168,8 @@ impl Server {
     /// When its log does not name it.
     pub(crate) fn version(&self) -> String {
         let log = self.log();
-        let version = log
-            .split(VERSION)
-            .nth(1)
-            .and_then(|rest| rest.lines().next());
-        version
-            .expect("the log names the version")
-            .trim()
-            .to_owned()
+        let version = log.split(VERSION).nth(1).and_then(|rest| rest.lines().next());
+        version.expect("the log names the version").trim().to_owned()
     }
 
     /// Returns whether the server is 2.9 and ignores what it does not know.

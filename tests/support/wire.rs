@@ -51,9 +51,7 @@ impl Frame {
     /// Returns what follows the headers.
     pub(crate) fn payload(&self) -> &[u8] {
         let end = self.raw.len().saturating_sub(2);
-        self.raw
-            .get(self.line_len + self.head_len..end)
-            .unwrap_or_default()
+        self.raw.get(self.line_len + self.head_len..end).unwrap_or_default()
     }
 
     /// Returns the revision that this message acknowledges, when it is the answer
@@ -100,12 +98,7 @@ impl Splitter {
             return None;
         }
         let raw = self.rest.drain(..line_len + body_len).collect();
-        Some(Frame {
-            raw,
-            words,
-            head_len,
-            line_len,
-        })
+        Some(Frame { raw, words, head_len, line_len })
     }
 }
 
@@ -128,14 +121,8 @@ impl Client {
         let stream =
             TcpStream::connect_timeout(&address, CONNECT_MAX).map_err(|e| e.to_string())?;
         let timeout = Some(Duration::from_millis(50));
-        stream
-            .set_read_timeout(timeout)
-            .map_err(|e| e.to_string())?;
-        let mut client = Client {
-            stream,
-            splitter: Splitter::default(),
-            asked: 0,
-        };
+        stream.set_read_timeout(timeout).map_err(|e| e.to_string())?;
+        let mut client = Client { stream, splitter: Splitter::default(), asked: 0 };
         client.write(
             b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\
               \"no_responders\":true,\"lang\":\"rig\",\"version\":\"0\",\"protocol\":1}\r\n\
@@ -153,10 +140,7 @@ impl Client {
         } else {
             let head = format!("NATS/1.0\r\n{head}\r\n\r\n");
             let total = head.len() + body.len();
-            format!(
-                "HPUB {subject} {inbox} {} {total}\r\n{head}{body}\r\n",
-                head.len()
-            )
+            format!("HPUB {subject} {inbox} {} {total}\r\n{head}{body}\r\n", head.len())
         };
         self.write(message.as_bytes())?;
         wait_until(now() + ANSWER_MAX, || self.next_to(&inbox))

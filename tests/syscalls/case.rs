@@ -62,16 +62,9 @@ pub(crate) struct Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Site {
-            phase,
-            role,
-            thread,
-            call,
-        } = &self.site;
-        let text = format!(
-            "{phase:?}/{role:?}/{thread}/{call}:{}/{:?}",
-            self.occurrence, self.fault
-        );
+        let Site { phase, role, thread, call } = &self.site;
+        let text =
+            format!("{phase:?}/{role:?}/{thread}/{call}:{}/{:?}", self.occurrence, self.fault);
         f.write_str(&text.to_lowercase())
     }
 }
@@ -84,11 +77,7 @@ impl Case {
             true => &[Fault::Fail, Fault::Hang],
             false => &[Fault::Hang],
         };
-        let case = |fault: &Fault| Case {
-            site: site.clone(),
-            occurrence,
-            fault: *fault,
-        };
+        let case = |fault: &Fault| Case { site: site.clone(), occurrence, fault: *fault };
         faults.iter().map(case).collect()
     }
 
@@ -127,19 +116,13 @@ const NO_SITES: [(&str, &str); 6] = [
     ("exit", "the thread has done its work"),
     ("exit_group", "the process has done its work"),
     ("restart_syscall", "strace causes it"),
-    (
-        "rt_sigreturn",
-        "it returns to what the signal has interrupted",
-    ),
+    ("rt_sigreturn", "it returns to what the signal has interrupted"),
     ("sched_yield", "it always succeeds"),
 ];
 
 /// Calls that do not fail, and why.
 const NEVER_FAIL: [(&str, &str); 2] = [
-    (
-        "close",
-        "it closes also when it returns an error, but not under strace",
-    ),
+    ("close", "it closes also when it returns an error, but not under strace"),
     ("futex", "it does not refuse a wake-up"),
 ];
 

@@ -134,20 +134,13 @@ impl Template {
             }
         }
         observe_for(Pace::R * (Pace::F + Pace::C));
-        Ok(Template {
-            folder,
-            without_cgroup,
-        })
+        Ok(Template { folder, without_cgroup })
     }
 
     /// Copies the directory.
     fn copy(&self, to: &Folder) -> Result<PathBuf, String> {
         let lock = to.join("lock");
-        let copied = Command::new("cp")
-            .arg("-a")
-            .arg(self.folder.join("lock"))
-            .arg(&lock)
-            .status();
+        let copied = Command::new("cp").arg("-a").arg(self.folder.join("lock")).arg(&lock).status();
         match copied {
             Ok(status) if status.success() => Ok(lock),
             Ok(_) | Err(_) => Err("the directory cannot be copied".to_owned()),
@@ -191,18 +184,10 @@ impl Pair {
         }
         let two = Host::start(&lock, TOKENS[1], without_cgroup);
         let pipes = vec![one.service.pipe(), two.service.pipe()];
-        let pair = Pair {
-            hosts: [one, two],
-            observer: Observer::start(pipes),
-            records,
-            _folder: folder,
-        };
+        let pair =
+            Pair { hosts: [one, two], observer: Observer::start(pipes), records, _folder: folder };
         let candidate = ["a candidate"];
-        if !pair.hosts[1]
-            .agent
-            .log
-            .wait_for_any(&candidate, now() + WITHIN)
-        {
+        if !pair.hosts[1].agent.log.wait_for_any(&candidate, now() + WITHIN) {
             return Err(format!("no candidate:\n{}", pair.hosts[1].agent.log.text()));
         }
         observe_for(Pace::R);
@@ -250,17 +235,11 @@ impl Pair {
         let set = |set: u32| (0..2).filter(move |host| set & (1 << host) != 0);
         lines.extend(changes.iter().map(|(at, up)| {
             let up: Vec<_> = set(*up).map(|host| TOKENS[host]).collect();
-            (
-                *at,
-                format!("--- the service runs on: {}", up.join(" and ")),
-            )
+            (*at, format!("--- the service runs on: {}", up.join(" and ")))
         }));
         lines.sort();
         let shown = |(at, line): &(At, String)| {
-            format!(
-                "    {:8.3} {line}\n",
-                at.as_secs_f64() - since.as_secs_f64()
-            )
+            format!("    {:8.3} {line}\n", at.as_secs_f64() - since.as_secs_f64())
         };
         lines.iter().map(shown).collect()
     }

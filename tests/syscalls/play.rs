@@ -51,11 +51,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn unclear(why: String) -> Outcome {
-        Outcome {
-            verdict: Verdict::Unclear(why),
-            restarts: 0,
-            exception: None,
-        }
+        Outcome { verdict: Verdict::Unclear(why), restarts: 0, exception: None }
     }
 }
 
@@ -152,11 +148,7 @@ fn inject(case: &Case, pair: &mut Pair) -> Result<Injected, String> {
     }
     observe_for(Pace::R);
     strace.detach();
-    Ok(Injected {
-        began,
-        line: strace.injected(case),
-        stays,
-    })
+    Ok(Injected { began, line: strace.injected(case), stays })
 }
 
 /// A host that has had a fault goes on, and so does the other when the agent of the holder is
@@ -193,10 +185,7 @@ fn outlives(pair: &Pair) -> (Vec<String>, Duration) {
         let sum: Duration = excess.iter().map(|(from, to)| *to - *from).sum();
         worst = worst.max(sum);
         if !sum.is_zero() {
-            wrong.push(format!(
-                "the service of {token} ran for {:.0} ms without a lock",
-                ms(sum)
-            ));
+            wrong.push(format!("the service of {token} ran for {:.0} ms without a lock", ms(sum)));
         }
     }
     (wrong, worst)
@@ -272,12 +261,7 @@ pub(crate) fn record(phase: Phase, template: &Template) -> Result<BTreeMap<Site,
     let calls = strace.calls().into_iter().filter_map(|(made, count)| {
         let (thread, call) = made;
         let (role, thread) = names.get(&thread)?.clone();
-        let site = Site {
-            phase,
-            role,
-            thread,
-            call,
-        };
+        let site = Site { phase, role, thread, call };
         Some((site, count))
     });
     Ok(calls.collect())

@@ -47,11 +47,7 @@ impl RecordWatch {
                 thread::sleep(INTERVAL);
             }
         });
-        RecordWatch {
-            ended,
-            written,
-            thread: Some(thread),
-        }
+        RecordWatch { ended, written, thread: Some(thread) }
     }
 
     /// Returns from when until when a service of `token` that was `up` then ran without a
@@ -85,10 +81,8 @@ fn look(file: &Path, last: &mut Option<(u64, i64, i64)>, into: &Mutex<Vec<Writte
         return;
     };
     *last = this;
-    let written = Written {
-        at: at_of(metadata.mtime(), metadata.mtime_nsec()),
-        token: token_of(&text),
-    };
+    let written =
+        Written { at: at_of(metadata.mtime(), metadata.mtime_nsec()), token: token_of(&text) };
     into.lock().expect("nobody panics with it").push(written);
 }
 

@@ -35,9 +35,8 @@ pub(crate) fn try_out() -> Result<(), String> {
 /// Returns the threads of a process by their numbers.
 pub(crate) fn threads_of(pid: u32) -> BTreeMap<u32, String> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-    let numbers = entries
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let numbers =
+        entries.flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let name = |thread: u32| {
         if thread == pid {
             return Some(MAIN.to_owned());
@@ -45,9 +44,7 @@ pub(crate) fn threads_of(pid: u32) -> BTreeMap<u32, String> {
         let name = fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).ok()?;
         Some(name.trim().to_owned())
     };
-    numbers
-        .filter_map(|thread| Some((thread, name(thread)?)))
-        .collect()
+    numbers.filter_map(|thread| Some((thread, name(thread)?))).collect()
 }
 
 /// A strace that follows threads.
@@ -158,8 +155,6 @@ fn count(output: &Path) -> BTreeMap<(u32, String), u32> {
 
 fn is_traced(thread: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let tracer = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"));
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|tracer| tracer.trim() != "0")
 }

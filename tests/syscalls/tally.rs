@@ -100,11 +100,7 @@ impl fmt::Display for Tally {
         if self.few_reached() {
             writeln!(f, "  VIOLATED: too few cases have met their call")?;
         }
-        let end = if self.is_clean() {
-            "all holds that can"
-        } else {
-            "VIOLATED"
-        };
+        let end = if self.is_clean() { "all holds that can" } else { "VIOLATED" };
         f.write_str(end)
     }
 }

@@ -27,10 +27,7 @@ fn imports(files: &[Source], base: &[&str]) -> Graph {
     }
     let room = |path: &[String]| path.get(base.len()).cloned();
     let rooms: BTreeSet<_> = modules.iter().filter_map(|(path, _)| room(path)).collect();
-    let mut graph: Graph = rooms
-        .iter()
-        .map(|room| (room.clone(), BTreeSet::new()))
-        .collect();
+    let mut graph: Graph = rooms.iter().map(|room| (room.clone(), BTreeSet::new())).collect();
     for (module, text) in &modules {
         let from = &module[base.len()];
         for path in paths(&super::bare(text)) {
@@ -50,17 +47,12 @@ fn module_of(path: &str) -> Vec<String> {
     if ["lib", "main"].contains(&path) {
         return Vec::new();
     }
-    path.trim_end_matches("/mod")
-        .split('/')
-        .map(str::to_owned)
-        .collect()
+    path.trim_end_matches("/mod").split('/').map(str::to_owned).collect()
 }
 
 /// Returns a source up to its module of tests, which is the last item.
 fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod tests")
-        .next()
-        .unwrap_or_default()
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
 }
 
 /// Returns every path of a code that begins with `crate` or `super`, groups expanded.
@@ -137,12 +129,7 @@ fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
     while !ways.is_empty() {
         let mut longer = Vec::new();
         for way in &ways {
-            for next in way
-                .last()
-                .and_then(|last| graph.get(last))
-                .into_iter()
-                .flatten()
-            {
+            for next in way.last().and_then(|last| graph.get(last)).into_iter().flatten() {
                 let mut way = way.clone();
                 way.push(next.clone());
                 if next == to {
@@ -164,9 +151,7 @@ fn circles(mut graph: Graph, exceptions: &[Exception]) -> Vec<String> {
     for (from, to, reason) in exceptions {
         let imported = graph.get_mut(*from).is_some_and(|rooms| rooms.remove(*to));
         if !imported || way(&graph, to, from).is_none() {
-            found.push(format!(
-                "{from} -> {to} closes no circle any more: {reason}"
-            ));
+            found.push(format!("{from} -> {to} closes no circle any more: {reason}"));
         }
     }
     for (room, rooms) in &graph {
@@ -191,12 +176,8 @@ fn no_circle_of_imports_between_the_rooms() {
 fn reading_order() -> Vec<String> {
     let files = sources("src");
     let text = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
-    let rows = text
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | [`"));
-    rows.map(|row| row.split('`').next().unwrap().to_owned())
-        .collect()
+    let rows = text.text.lines().filter_map(|line| line.strip_prefix("//! | [`"));
+    rows.map(|row| row.split('`').next().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -205,10 +186,7 @@ fn the_rooms_stand_in_their_reading_order() {
     let graph = imports(&sources("src"), &[]);
     let mut listed = order.clone();
     listed.sort();
-    assert!(
-        listed.iter().eq(graph.keys()),
-        "left: lib.rs; right: src\n{listed:?}\n{graph:?}"
-    );
+    assert!(listed.iter().eq(graph.keys()), "left: lib.rs; right: src\n{listed:?}\n{graph:?}");
     let at = |room: &str| order.iter().position(|listed| listed == room);
     let mut found = Vec::new();
     for (room, rooms) in &graph {
@@ -226,9 +204,7 @@ fn the_files_that_hold_the_invariants_exist() {
     let named: Vec<_> = named.map(str::to_owned).collect();
     // The last rule is held by two.
     assert_eq!(named.len(), 12, "{named:?}");
-    let missing = named
-        .into_iter()
-        .filter(|path| files.iter().all(|file| file.path != *path));
+    let missing = named.into_iter().filter(|path| files.iter().all(|file| file.path != *path));
     report(&missing.collect::<Vec<_>>());
 }
 
@@ -241,20 +217,12 @@ fn no_circle_of_imports_in_the_core() {
 
 #[test]
 fn a_circle_of_imports_is_found() {
-    let file = |path: &str, text: &str| Source {
-        path: format!("src/{path}"),
-        text: text.to_owned(),
-    };
+    let file =
+        |path: &str, text: &str| Source { path: format!("src/{path}"), text: text.to_owned() };
     let files = [
-        file(
-            "a.rs",
-            "use crate::{b::{self, X as Y}, c};\n#[cfg(test)]\nmod tests { crate::d }",
-        ),
+        file("a.rs", "use crate::{b::{self, X as Y}, c};\n#[cfg(test)]\nmod tests { crate::d }"),
         file("b/mod.rs", "mod in_b;\n// use crate::a;\n"),
-        file(
-            "b/in_b.rs",
-            "use super::Z;\nfn f() { super::super::c::g() }",
-        ),
+        file("b/in_b.rs", "use super::Z;\nfn f() { super::super::c::g() }"),
         file("c.rs", "use crate::d::W;\nconst TEXT: &str = \"crate::a\";"),
         file("d.rs", "use super::b::Z;"),
         file("d/tests.rs", "use crate::a;"),
@@ -263,18 +231,12 @@ fn a_circle_of_imports_is_found() {
     let graph = imports(&files, &[]);
     let edges = |room: &str| graph[room].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(edges("a"), ["b", "c"]);
-    assert_eq!(
-        (edges("b"), edges("c"), edges("d")),
-        (vec!["c"], vec!["d"], vec!["b"])
-    );
+    assert_eq!((edges("b"), edges("c"), edges("d")), (vec!["c"], vec!["d"], vec!["b"]));
     let circle = ["b -> c -> d -> b".to_owned()];
     assert_eq!(circles(graph.clone(), &[])[..1], circle);
     assert_eq!(circles(graph.clone(), &[("d", "b", "")]), [""; 0]);
     let stale = circles(graph, &[("d", "b", ""), ("a", "b", "why")]);
     assert_eq!(stale, ["a -> b closes no circle any more: why"]);
-    let files = [
-        file("core/x.rs", "use super::y;"),
-        file("core/y/z.rs", "use super::super::x;"),
-    ];
+    let files = [file("core/x.rs", "use super::y;"), file("core/y/z.rs", "use super::super::x;")];
     assert_eq!(circles(imports(&files, &["core"]), &[]), ["x -> y -> x"]);
 }

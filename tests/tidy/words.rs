@@ -132,11 +132,7 @@ fn old_names(file: &Source) -> Vec<String> {
             }
             Name | Function => {
                 let defines = |(line, _): &(&str, usize)| defines(line, name, *form);
-                code.lines()
-                    .zip(1..)
-                    .filter(defines)
-                    .map(|(_, line)| line)
-                    .collect()
+                code.lines().zip(1..).filter(defines).map(|(_, line)| line).collect()
             }
         };
         let at = |line| format!("{}:{line}: {name}: write {new}", file.path);
@@ -152,9 +148,7 @@ fn coined(text: &str, name: &str) -> impl Iterator<Item = usize> {
         let word = word.to_lowercase();
         word == name || word.split('_').any(|part| part == name)
     };
-    words(text)
-        .filter(move |(_, word)| is_part(word))
-        .map(|(line, _)| line)
+    words(text).filter(move |(_, word)| is_part(word)).map(|(line, _)| line)
 }
 
 #[test]

@@ -7,9 +7,7 @@ const BASE: &str = "--key web --start up --stop down";
 /// Parses with these variables, `NAME=value`.
 fn args(line: &str, variables: &[&str]) -> Result<(Location, Access), String> {
     let words = format!("{BASE} {line}");
-    let words = words
-        .split_whitespace()
-        .map(|word| word.replace("''", "").into());
+    let words = words.split_whitespace().map(|word| word.replace("''", "").into());
     let var = |name: &str| {
         let pairs = variables.iter().filter_map(|pair| pair.split_once('='));
         let mut found = pairs.filter(|(known, _)| *known == name);
@@ -43,14 +41,8 @@ fn given(text: &str) -> Secret {
 fn one_login_is_selected() {
     let file = || Secret::File("p".into());
     assert_eq!(login("--user u --password-file p", &[]), user("u", file()));
-    assert_eq!(
-        login("--user u", &["NATS_PASSWORD=x"]),
-        user("u", given("x"))
-    );
-    assert_eq!(
-        login("--auth-token-file p", &[]),
-        Some(Login::Token(file()))
-    );
+    assert_eq!(login("--user u", &["NATS_PASSWORD=x"]), user("u", given("x")));
+    assert_eq!(login("--auth-token-file p", &[]), Some(Login::Token(file())));
     assert_eq!(login("--nkey n", &[]), Some(Login::Nkey("n".into())));
     assert_eq!(login("--creds c", &[]), Some(Login::Creds("c".into())));
     assert_eq!(login("", &[]), None);
@@ -58,27 +50,15 @@ fn one_login_is_selected() {
         ("--creds c --nkey n", "--creds: not together with --nkey"),
         ("--user u --creds c", "--creds: not together with --user"),
         ("--password-file p", "--password-file: needs --user"),
-        (
-            "--password-file p --creds c",
-            "--password-file: needs --user",
-        ),
+        ("--password-file p --creds c", "--password-file: needs --user"),
     ] {
-        assert_eq!(
-            args(&format!("--nats h {line}"), &[]).expect_err(line),
-            says
-        );
+        assert_eq!(args(&format!("--nats h {line}"), &[]).expect_err(line), says);
     }
 }
 
 #[test]
 fn options_come_before_the_environment() {
-    let all = [
-        "NATS_TOKEN=t",
-        "NATS_NKEY=n",
-        "NATS_CREDS=c",
-        "NATS_USER=u",
-        "NATS_PASSWORD=x",
-    ];
+    let all = ["NATS_TOKEN=t", "NATS_NKEY=n", "NATS_CREDS=c", "NATS_USER=u", "NATS_PASSWORD=x"];
     assert_eq!(login("", &all), user("u", given("x")));
     assert_eq!(login("", &all[..3]), Some(Login::Creds("c".into())));
     assert_eq!(login("", &all[..2]), Some(Login::Nkey("n".into())));
@@ -95,10 +75,7 @@ fn options_come_before_the_environment() {
         ("--tlskey c", "--tlskey: needs --tlscert"),
         ("--tlsca ''", "--tlsca: is empty"),
     ] {
-        assert_eq!(
-            args(&format!("--nats h {line}"), &[]).expect_err(line),
-            says
-        );
+        assert_eq!(args(&format!("--nats h {line}"), &[]).expect_err(line), says);
     }
 }
 
@@ -132,22 +109,13 @@ fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
         assert!(refusal.ends_with("see --nats"), "{refusal}");
     }
     let refusal = args("--dir d --context c", &[]).expect_err("both");
-    assert!(
-        refusal.starts_with("--context: is for a server"),
-        "{refusal}"
-    );
+    assert!(refusal.starts_with("--context: is for a server"), "{refusal}");
     let (place, found) = args("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]).expect("fine");
-    assert_eq!(
-        (place, found),
-        (Location::Dir("d".into()), Access::default())
-    );
+    assert_eq!((place, found), (Location::Dir("d".into()), Access::default()));
     let (place, _) = args("--context c", &[]).expect("fine");
     assert_eq!(place, Location::Context);
     let (place, found) = args("", &["NATS_CONTEXT=c"]).expect("fine");
-    assert_eq!(
-        (place, found.context.as_deref()),
-        (Location::Context, Some("c"))
-    );
+    assert_eq!((place, found.context.as_deref()), (Location::Context, Some("c")));
     let (place, _) = args("--context c", &["NATS_URL=h"]).expect("fine");
     assert_eq!(place, Location::Nats("h".to_owned()));
 }

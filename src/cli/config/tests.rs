@@ -14,10 +14,7 @@ fn file(bytes: &[u8]) -> Config {
 fn value(text: &str, name: Name) -> Option<String> {
     let config = file(text.as_bytes());
     assert_eq!(config.faults, [], "{text:?}");
-    let mut found = config
-        .entries
-        .into_iter()
-        .filter(|entry| entry.name == name);
+    let mut found = config.entries.into_iter().filter(|entry| entry.name == name);
     found.next().map(|entry| entry.text)
 }
 
@@ -38,47 +35,25 @@ fn a_value_runs_to_the_end_of_its_line() {
         ("start=up", "up"),
         ("  start\t =  up now \t", "up now"),
         ("start = up # not a comment", "up # not a comment"),
-        (
-            "start = A=1 sh -c 'x=\"$1\"; up'",
-            "A=1 sh -c 'x=\"$1\"; up'",
-        ),
+        ("start = A=1 sh -c 'x=\"$1\"; up'", "A=1 sh -c 'x=\"$1\"; up'"),
         ("start = \"up\"", "\"up\""),
         ("start = up \\", "up \\"),
         ("start = =", "="),
         ("start = up\r", "up"),
         ("start = \u{e9}t\u{e9}", "\u{e9}t\u{e9}"),
     ] {
-        assert_eq!(
-            value(line, Name::Start).as_deref(),
-            Some(expected),
-            "{line:?}"
-        );
+        assert_eq!(value(line, Name::Start).as_deref(), Some(expected), "{line:?}");
     }
     let longest = "x".repeat(LINE_BYTES_MAX - "start=".len());
-    assert_eq!(
-        value(&format!("start={longest}"), Name::Start),
-        Some(longest)
-    );
+    assert_eq!(value(&format!("start={longest}"), Name::Start), Some(longest));
 }
 
 #[test]
 fn comments_and_blank_lines_are_ignored() {
-    for text in [
-        "",
-        "\n",
-        "\n\n",
-        "# start = up",
-        " \t# start",
-        " \r\n\t\n",
-        "#\0",
-    ] {
+    for text in ["", "\n", "\n\n", "# start = up", " \t# start", " \r\n\t\n", "#\0"] {
         let config = file(text.as_bytes());
         assert_eq!(config.entries, [], "{text:?}");
-        assert_eq!(
-            config.faults.len(),
-            usize::from(text.contains('\0')),
-            "{text:?}"
-        );
+        assert_eq!(config.faults.len(), usize::from(text.contains('\0')), "{text:?}");
     }
 }
 
@@ -121,16 +96,10 @@ fn a_switch_is_yes_or_no() {
 
 #[test]
 fn a_byte_order_mark_is_ignored() {
-    assert_eq!(
-        value("\u{feff}start = up\n", Name::Start).as_deref(),
-        Some("up")
-    );
+    assert_eq!(value("\u{feff}start = up\n", Name::Start).as_deref(), Some("up"));
     assert_eq!(file("\u{feff}".as_bytes()).faults, []);
     // Anywhere else it is a character like others.
-    assert_eq!(
-        value("start = \u{feff}up\n", Name::Start).as_deref(),
-        Some("\u{feff}up")
-    );
+    assert_eq!(value("start = \u{feff}up\n", Name::Start).as_deref(), Some("\u{feff}up"));
     let twice = faults("\u{feff}\u{feff}start = up\n".as_bytes());
     assert_eq!(twice.len(), 1, "{twice:?}");
 }
@@ -138,26 +107,17 @@ fn a_byte_order_mark_is_ignored() {
 #[test]
 fn every_faulty_line_is_reported() {
     for (bytes, says) in [
-        (
-            &b"start"[..],
-            ":1: is neither 'key = value' nor a comment, which begins with #",
-        ),
+        (&b"start"[..], ":1: is neither 'key = value' nor a comment, which begins with #"),
         (b"\n= up", ":2: : no such key; see putex.conf(5)"),
         (b"-r = 3s", ":1: -r: no such key; see putex.conf(5)"),
         (b"--key = web", ":1: --key: no such key; see putex.conf(5)"),
         (b"Key = web", ":1: Key: no such key; see putex.conf(5)"),
-        (
-            b"[db]\n",
-            ":1: is neither 'key = value' nor a comment, which begins with #",
-        ),
+        (b"[db]\n", ":1: is neither 'key = value' nor a comment, which begins with #"),
         (b"# a\n\nkey =  \t\n", ":3: key: has no value"),
         (b"key = a\nkey = a", ":2: key: stands in line 1 already"),
         (b"key = a\0b", ":1: has a NUL in it"),
         (b"key = \xff", ":1: is not UTF-8"),
-        (
-            b"nats://u:hunter2@h = x",
-            ":1: nats://...@h: no such key; see putex.conf(5)",
-        ),
+        (b"nats://u:hunter2@h = x", ":1: nats://...@h: no such key; see putex.conf(5)"),
         (b"\x1b[2J = x", ":1: ?[2J: no such key; see putex.conf(5)"),
     ] {
         assert_eq!(faults(bytes), [says], "{}", bytes.escape_ascii());
@@ -165,10 +125,7 @@ fn every_faulty_line_is_reported() {
     let long = [b"key = ".as_slice(), &[b'x'; LINE_BYTES_MAX]].concat();
     assert_eq!(faults(&long), [":1: is longer than 8192 bytes"]);
     let long = format!("{} = x", "y".repeat(1000));
-    let says = format!(
-        ":1: {}: no such key; see putex.conf(5)",
-        "y".repeat(SHOWN_MAX)
-    );
+    let says = format!(":1: {}: no such key; see putex.conf(5)", "y".repeat(SHOWN_MAX));
     assert_eq!(faults(long.as_bytes()), [says]);
     let several = faults(b"key\nkey = a\nbogus = 1\nkey = b\n\xff\n");
     assert_eq!(several.len(), 4, "{several:?}");
@@ -183,15 +140,9 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
     };
     let read = |path: &Path| {
         let here = path == Path::new(DEFAULT) || path == Path::new(PATH);
-        Ok(here.then(|| TrustedFile {
-            bytes: text.as_bytes().to_vec(),
-            others_read: true,
-        }))
+        Ok(here.then(|| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
     };
-    let environment = Environment {
-        read: &read,
-        ..environment(&var, "alpha")
-    };
+    let environment = Environment { read: &read, ..environment(&var, "alpha") };
     match parse(line.split_whitespace().map(Into::into), &environment) {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => Ok(*args),
         Ok(other) => panic!("{line}: {other:?}"),
@@ -212,10 +163,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(place("", &["NATS_URL="]), nats("file"));
     assert_eq!(place("--nats flag", &["NATS_URL=env"]), nats("flag"));
     assert_eq!(place("agent argument b2 k t", &[]), nats("argument"));
-    assert_eq!(
-        place("--dir /d", &[]),
-        crate::cli::Location::Dir("/d".into())
-    );
+    assert_eq!(place("--dir /d", &[]), crate::cli::Location::Dir("/d".into()));
     let args = beside(&text, "-v -r 500", &[]).expect("fine");
     assert_eq!(args.timing.renewal().as_millis(), 500);
     assert_eq!(args.level, log::LevelFilter::Debug);
@@ -240,20 +188,11 @@ fn a_login_is_taken_whole_from_one_origin() {
     };
     let given = |word: &str| Secret::Given(word.to_owned());
     assert_eq!(login("", &[]), user("u", Secret::File("p".into())));
-    assert_eq!(
-        login("", &["NATS_PASSWORD=x"]),
-        user("u", Secret::File("p".into()))
-    );
+    assert_eq!(login("", &["NATS_PASSWORD=x"]), user("u", Secret::File("p".into())));
     assert_eq!(login("", &["NATS_CREDS=c"]), Some(Login::Creds("c".into())));
     assert_eq!(login("", &["NATS_TOKEN=t"]), Some(Login::Token(given("t"))));
-    assert_eq!(
-        login("--nkey n", &["NATS_TOKEN=t"]),
-        Some(Login::Nkey("n".into()))
-    );
-    assert_eq!(
-        login("--user v", &["NATS_PASSWORD=x"]),
-        user("v", given("x"))
-    );
+    assert_eq!(login("--nkey n", &["NATS_TOKEN=t"]), Some(Login::Nkey("n".into())));
+    assert_eq!(login("--user v", &["NATS_PASSWORD=x"]), user("v", given("x")));
 }
 
 #[test]
@@ -263,10 +202,7 @@ fn a_refusal_names_the_origin_of_the_value() {
     };
     for (text, says) in [
         ("replicas = 9", "replicas: 9: a bucket has 1 to 5 replicas"),
-        (
-            "start-grace = 90",
-            "start-grace: 90: is no time with a unit",
-        ),
+        ("start-grace = 90", "start-grace: 90: is no time with a unit"),
         ("check-failures = 0", "check-failures: 0: write 1 to 100"),
         ("renewal = 3s # R", "renewal: 3s # R: is no time; write"),
         ("failures = 1", "failures: 1 is less than 2"),
@@ -278,10 +214,7 @@ fn a_refusal_names_the_origin_of_the_value() {
         ),
         ("creds = c", "creds: is for a server, and the lock"),
         ("watchdog = wd", "watchdog: wd: is no path of a device"),
-        (
-            "watchdog = /dev/w:require",
-            "watchdog: /dev/w:require: has another word than required",
-        ),
+        ("watchdog = /dev/w:require", "watchdog: /dev/w:require: has another word than required"),
         ("token = a\u{7f}b", "token: \"a\\u{7f}b\" has blanks"),
     ] {
         let (found, status) = faults(text, "", &[]);
@@ -290,19 +223,13 @@ fn a_refusal_names_the_origin_of_the_value() {
         assert!(found.starts_with(&says), "{found}\n{says}");
     }
     let (found, status) = faults("dir = /d\nnats = h", "", &[]);
-    assert!(
-        found.starts_with("/etc/putex/putex.conf:4: dir: "),
-        "{found}"
-    );
+    assert!(found.starts_with("/etc/putex/putex.conf:4: dir: "), "{found}");
     assert_eq!(status, 78);
     let (found, status) = faults("", "", &["NATS_URL=ws://h"]);
     assert!(found.starts_with("NATS_URL: 'ws://h' is not"), "{found}");
     assert_eq!(status, 64);
     let (found, status) = faults("nats = h", "--creds a --nkey b", &[]);
-    assert_eq!(
-        (found.as_str(), status),
-        ("--creds: not together with --nkey", 64)
-    );
+    assert_eq!((found.as_str(), status), ("--creds: not together with --nkey", 64));
 }
 
 #[test]
@@ -316,10 +243,7 @@ fn the_file_is_the_one_that_is_named() {
     let missing = beside("", "--config /nowhere", &[]).expect_err("missing");
     assert_eq!(missing, ("--config: /nowhere: no such file".to_owned(), 78));
     let missing = beside("", "", &["PUTEX_CONFIG=/nowhere"]).expect_err("missing");
-    assert_eq!(
-        missing,
-        ("PUTEX_CONFIG: /nowhere: no such file".to_owned(), 78)
-    );
+    assert_eq!(missing, ("PUTEX_CONFIG: /nowhere: no such file".to_owned(), 78));
     let blank = beside("", "--config=", &[]).expect_err("blank");
     assert_eq!(blank.1, 78);
 }

@@ -30,21 +30,11 @@ fn the_fields_that_the_nats_command_writes() {
     }));
     let context = context.expect("a context");
     assert_eq!(context.url.as_deref(), Some("tls://n1,tls://n2"));
-    let Access {
-        login,
-        tls_ca,
-        tls_certificate,
-        tls_first,
-        inbox,
-        api,
-        context: another,
-    } = context.access;
+    let Access { login, tls_ca, tls_certificate, tls_first, inbox, api, context: another } =
+        context.access;
     assert_eq!(login, Some(Login::Creds("/home/a/web.creds".into())));
     assert_eq!(tls_ca, Some("/etc/ca.pem".into()));
-    assert_eq!(
-        tls_certificate,
-        Some(("/keys/c.pem".into(), "/keys/k.pem".into()))
-    );
+    assert_eq!(tls_certificate, Some(("/keys/c.pem".into(), "/keys/k.pem".into())));
     assert!(tls_first && another.is_none());
     assert_eq!(inbox.as_deref(), Some("_INBOX.web"));
     assert_eq!(api.as_deref(), Some("$JS.hub.API"));
@@ -67,10 +57,7 @@ fn the_order_of_ways_to_log_in() {
     assert_eq!(without(&["password"]), user(word("")));
     assert_eq!(without(&["user"]), Some(Login::Creds("c".into())));
     assert_eq!(without(&["user", "creds"]), Some(Login::Nkey("n".into())));
-    assert_eq!(
-        without(&["user", "creds", "nkey"]),
-        Some(Login::Token(word("t")))
-    );
+    assert_eq!(without(&["user", "creds", "nkey"]), Some(Login::Token(word("t"))));
     let file = parsed(&json!({"user": "u", "password": "file://~/p"})).expect("a context");
     assert_eq!(file.access.login, user(Secret::File("/home/a/p".into())));
 }
@@ -78,19 +65,10 @@ fn the_order_of_ways_to_log_in() {
 #[test]
 fn what_is_not_understood_is_refused() {
     for (json, says) in [
-        (
-            json!({"creds": "op://vault/creds"}),
-            "creds: only paths and file:// are supported",
-        ),
-        (
-            json!({"token": "env://TOKEN"}),
-            "token: only paths and file:// are supported",
-        ),
+        (json!({"creds": "op://vault/creds"}), "creds: only paths and file:// are supported"),
+        (json!({"token": "env://TOKEN"}), "token: only paths and file:// are supported"),
         (json!({"user_jwt": "ey"}), "user_jwt is not supported"),
-        (
-            json!({"socks_proxy": "h:1"}),
-            "socks_proxy is not supported",
-        ),
+        (json!({"socks_proxy": "h:1"}), "socks_proxy is not supported"),
         (json!({"url": 7}), "url is not text"),
         (json!({"ca": "$NOWHERE/ca"}), "ca: $NOWHERE is not set"),
         (json!({"cert": "c"}), "cert: needs key"),
@@ -98,10 +76,7 @@ fn what_is_not_understood_is_refused() {
             json!({"inbox_prefix": "a.>"}),
             "inbox_prefix: is no subject: it has a blank or a wildcard",
         ),
-        (
-            json!({"jetstream_domain": "a.b"}),
-            "jetstream_domain: a domain has no dots",
-        ),
+        (json!({"jetstream_domain": "a.b"}), "jetstream_domain: a domain has no dots"),
     ] {
         assert_eq!(parsed(&json).expect_err(says), says);
     }
@@ -111,10 +86,7 @@ fn what_is_not_understood_is_refused() {
 fn a_context_is_found_by_name_or_by_path() {
     let xdg = |name: &str| (name == "XDG_CONFIG_HOME").then(|| OsString::from("/x"));
     assert_eq!(path_of("a", &xdg), Ok("/x/nats/context/a.json".into()));
-    assert_eq!(
-        path_of("a", &home),
-        Ok("/home/a/.config/nats/context/a.json".into())
-    );
+    assert_eq!(path_of("a", &home), Ok("/home/a/.config/nats/context/a.json".into()));
     assert_eq!(path_of("./a", &home), Ok("./a".into()));
     assert!(path_of("a", &|_| None).is_err());
 }
@@ -135,9 +107,6 @@ fn a_context_with_a_password_is_a_secret() {
     }
     fs::write(&path, "{\"token\": \"s3cr3t").expect("written");
     let damaged = load(&path.display().to_string(), &home).expect_err("no JSON");
-    assert!(
-        damaged.ends_with("is not a context, which is a JSON object"),
-        "{damaged}"
-    );
+    assert!(damaged.ends_with("is not a context, which is a JSON object"), "{damaged}");
     fs::remove_file(&path).expect("removed");
 }

@@ -27,10 +27,7 @@ enum DeviceState {
     /// It was opened and closed again: it can be used.
     Closed,
     /// It runs.
-    Open {
-        timeout: Duration,
-        kicked_at: Instant,
-    },
+    Open { timeout: Duration, kicked_at: Instant },
     /// It cannot be used; why.
     Failed(String),
 }
@@ -60,10 +57,7 @@ impl KickUntil {
 
 impl Device {
     pub(super) fn new(wanted: DeviceUse) -> Device {
-        Device {
-            wanted,
-            state: DeviceState::Untried,
-        }
+        Device { wanted, state: DeviceState::Untried }
     }
 
     /// Another instance of the agent may want it otherwise; a device that runs stays.

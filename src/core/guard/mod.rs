@@ -135,11 +135,7 @@ impl Guard {
             device: Device::new(config.device),
             heard: None,
             context: LockContext::default(),
-            start_process: if start_alive {
-                StartProcess::Alive
-            } else {
-                StartProcess::None
-            },
+            start_process: if start_alive { StartProcess::Alive } else { StartProcess::None },
             last_resort_alive: false,
             start: StartState::NotRun,
             start_outcome: None,
@@ -308,10 +304,7 @@ impl Guard {
             if self.start == StartState::NotRun {
                 self.start = StartState::FirstRuns;
             }
-            self.act(GuardAction::Service(ServiceAction::Run(
-                Command::Start,
-                until,
-            )));
+            self.act(GuardAction::Service(ServiceAction::Run(Command::Start, until)));
         }
     }
 
@@ -425,8 +418,7 @@ impl Guard {
             return;
         };
         let wanted = procedure.take_actions();
-        self.actions
-            .extend(wanted.into_iter().map(GuardAction::Service));
+        self.actions.extend(wanted.into_iter().map(GuardAction::Service));
         if procedure.is_down() {
             self.last_resort_alive = procedure.last_resort_alive();
             self.state = State::Down;
@@ -447,15 +439,11 @@ impl Guard {
             State::Unknown => ServiceReport::Unknown,
             State::Down => ServiceReport::Down,
             State::Up(grant) => ServiceReport::Up(grant.clone(), self.start),
-            State::Stopping(procedure) => ServiceReport::Stopping {
-                overdue: procedure.is_overdue(),
-            },
+            State::Stopping(procedure) => {
+                ServiceReport::Stopping { overdue: procedure.is_overdue() }
+            }
         };
-        let report = GuardReport {
-            heard,
-            service,
-            unfit: self.device.unfit().map(str::to_owned),
-        };
+        let report = GuardReport { heard, service, unfit: self.device.unfit().map(str::to_owned) };
         if answer || self.reported.as_ref() != Some(&report) {
             self.reported = Some(report.clone());
             self.act(GuardAction::Report(report));

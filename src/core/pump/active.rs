@@ -47,11 +47,7 @@ enum Phase {
     Due,
     /// The check runs: whether it was said to run over R, and whether the lock was
     /// renewed beside it.
-    Checking {
-        began: Instant,
-        warned: bool,
-        beside: bool,
-    },
+    Checking { began: Instant, warned: bool, beside: bool },
     /// The check has passed; the renewal is under way.
     Renewing,
     /// The lock is renewed; start is to be asserted.
@@ -63,18 +59,12 @@ enum Phase {
 impl Active {
     /// A free lock was just taken, after a check: that was this stroke's renewal.
     pub(super) fn taken(hold: Hold, now: Instant) -> Active {
-        Active {
-            phase: Phase::Renewed,
-            ..Active::confirmed(hold, now)
-        }
+        Active { phase: Phase::Renewed, ..Active::confirmed(hold, now) }
     }
 
     /// The service runs already: a previous life of this agent started it.
     pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
-        Active {
-            started: Started::Earlier,
-            ..Active::confirmed(hold, now)
-        }
+        Active { started: Started::Earlier, ..Active::confirmed(hold, now) }
     }
 
     /// The wait for the holder before is over: the stroke that starts the service
@@ -204,8 +194,7 @@ impl Active {
         {
             return Some(format!("start grace of {}", Ms(grace)));
         }
-        self.first_start_runs(context)
-            .then(|| "start still runs".to_owned())
+        self.first_start_runs(context).then(|| "start still runs".to_owned())
     }
 
     fn first_start_runs(&self, context: &Context) -> bool {
@@ -263,11 +252,7 @@ impl Active {
         if self.phase == Phase::Due && !context.check_runs {
             self.phase = Phase::Renewing;
             if context.config.check {
-                self.phase = Phase::Checking {
-                    began: now,
-                    warned: false,
-                    beside: false,
-                };
+                self.phase = Phase::Checking { began: now, warned: false, beside: false };
                 let deadline = self.check_by(context).unwrap_or(now);
                 self.run_check(context, deadline);
             }
@@ -296,12 +281,7 @@ impl Active {
     /// Warns of a slow check, and renews the lock beside it in time.
     fn advance_check(&mut self, context: &mut Context, now: Instant) {
         let r = context.config.timing.renewal();
-        if let Phase::Checking {
-            began,
-            warned,
-            beside,
-        } = self.phase
-        {
+        if let Phase::Checking { began, warned, beside } = self.phase {
             let warn = !warned && now >= began.after(r);
             if warn {
                 let text = format!("the health check takes longer than R = {}", Ms(r));
@@ -311,11 +291,7 @@ impl Active {
             if renew {
                 self.renew(context, now);
             }
-            self.phase = Phase::Checking {
-                began,
-                warned: warned || warn,
-                beside: beside || renew,
-            };
+            self.phase = Phase::Checking { began, warned: warned || warn, beside: beside || renew };
         }
     }
 
@@ -355,12 +331,7 @@ impl Active {
             term: Some(self.hold.term),
             grace: context.config.timing.confirmation(),
         };
-        self.renewal = Some(Box::new(prepare_write(
-            context,
-            write,
-            now,
-            self.hold.valid_until,
-        )));
+        self.renewal = Some(Box::new(prepare_write(context, write, now, self.hold.valid_until)));
     }
 
     /// Returns when the running check is killed: when the lock runs out, and not
@@ -369,11 +340,7 @@ impl Active {
         let Phase::Checking { began, .. } = self.phase else {
             return None;
         };
-        Some(
-            began
-                .after(context.config.timing.validity())
-                .min(self.hold.valid_until),
-        )
+        Some(began.after(context.config.timing.validity()).min(self.hold.valid_until))
     }
 
     /// Returns when the lock is renewed beside a check that has not ended: after R,
@@ -387,11 +354,7 @@ impl Active {
         let r = context.config.timing.renewal();
         let step = match self.phase {
             Phase::Resting => Some(Timer::Stroke.at(self.stroke_at.after(r))),
-            Phase::Checking {
-                began,
-                warned,
-                beside,
-            } => {
+            Phase::Checking { began, warned, beside } => {
                 let over = self.check_by(context).map(|at| Timer::CheckOver.at(at));
                 let renew = Timer::RenewBesideCheck.at(self.beside_at(began, context));
                 let warn = Timer::SlowCheck.at(began.after(r));
@@ -400,10 +363,7 @@ impl Active {
             }
             Phase::Due | Phase::Renewing | Phase::Renewed => None,
         };
-        let renewal = self
-            .renewal
-            .as_ref()
-            .and_then(|renewal| renewal.deadline(context));
+        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.deadline(context));
         let over = Timer::LockOver.at(self.hold.valid_until);
         earliest(Some(over), earliest(step, renewal))
     }
@@ -444,10 +404,7 @@ impl Hold {
         }
         let seen = context.store.seen.as_ref();
         let holder = seen.map_or("", |seen| &seen.takeover.holder);
-        Some(format!(
-            "revision {} is another's: {holder}",
-            key_state.revision
-        ))
+        Some(format!("revision {} is another's: {holder}", key_state.revision))
     }
 
     /// A hint wakes, a read decides: asks for one when a hint names a revision

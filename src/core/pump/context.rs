@@ -186,11 +186,7 @@ impl Context {
     pub(super) fn lock_context(&self, hold: Option<&Hold>) -> LockContext {
         LockContext {
             term: hold.map(|hold| hold.term),
-            epoch: self
-                .store
-                .bucket
-                .as_ref()
-                .map(|bucket| bucket.epoch.clone()),
+            epoch: self.store.bucket.as_ref().map(|bucket| bucket.epoch.clone()),
             previous: hold.and_then(|hold| hold.previous.clone()),
         }
         .tellable()

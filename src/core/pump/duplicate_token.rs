@@ -20,11 +20,7 @@ impl Context {
             return;
         };
         let (incarnation, host) = (theirs.incarnation, sanitize_field(&theirs.host));
-        let before = self
-            .store
-            .seen
-            .as_ref()
-            .and_then(|seen| self.duplicate_in(&seen.key_state));
+        let before = self.store.seen.as_ref().and_then(|seen| self.duplicate_in(&seen.key_state));
         if before.map(|lease| lease.incarnation) != Some(incarnation) {
             // The guard may yet tell that this was the previous instance.
             if !self.guard.has_reported() {
@@ -48,19 +44,13 @@ impl Context {
     pub(super) fn note_duplicate_token(&mut self, notice: &Notice, now: Instant) {
         let other = notice.incarnation != self.id.incarnation.to_string();
         if other && notice.token == self.id.token && self.duplicate_is_due(now) {
-            self.say_duplicate(
-                &sanitize_field(&notice.host),
-                &sanitize_field(&notice.incarnation),
-            );
+            self.say_duplicate(&sanitize_field(&notice.host), &sanitize_field(&notice.incarnation));
         }
     }
 
     fn duplicate_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
         match &key_state.value {
-            KeyValue::Record(Record {
-                token,
-                lease: Some(lease),
-            }) => {
+            KeyValue::Record(Record { token, lease: Some(lease) }) => {
                 let other = lease.incarnation != self.id.incarnation;
                 let duplicate = *token == self.id.token && other && !self.is_predecessor(lease);
                 duplicate.then_some(lease)
@@ -70,9 +60,7 @@ impl Context {
     }
 
     fn duplicate_is_due(&mut self, now: Instant) -> bool {
-        let due = self
-            .duplicate_said_at
-            .is_none_or(|at| now.since(at) >= REPORT_EVERY);
+        let due = self.duplicate_said_at.is_none_or(|at| now.since(at) >= REPORT_EVERY);
         if due {
             self.duplicate_said_at = Some(now);
         }

@@ -74,22 +74,16 @@ impl Present {
 
 impl GuardClient {
     pub(super) fn new(now: Instant) -> GuardClient {
-        GuardClient {
-            link: Link::Absent(now),
-            number: 0,
-            pause: PAUSE_MIN,
-            said: None,
-        }
+        GuardClient { link: Link::Absent(now), number: 0, pause: PAUSE_MIN, said: None }
     }
 
     /// Returns the last report if it answers all words.
     pub(super) fn report(&self) -> Option<&GuardReport> {
         match &self.link {
             Link::Absent(_) => None,
-            Link::Present(present) => present
-                .report
-                .as_ref()
-                .filter(|report| report.heard == present.said),
+            Link::Present(present) => {
+                present.report.as_ref().filter(|report| report.heard == present.said)
+            }
         }
     }
 
@@ -247,13 +241,8 @@ impl Context {
             let mut words = vec![ToGuard::Hello(self.config.guard())];
             words.extend(word);
             self.guard.number += 1;
-            let mut present = Present {
-                since: now,
-                said: 0,
-                unanswered_since: None,
-                report: None,
-                order: None,
-            };
+            let mut present =
+                Present { since: now, said: 0, unanswered_since: None, report: None, order: None };
             for word in &words {
                 present.note_word(word, now);
             }

@@ -17,18 +17,12 @@ pub(super) struct Times {
 
 impl Times {
     fn of(lease: &Lease) -> Times {
-        Times {
-            lock: lease.renewal * lease.failures,
-            grace: lease.grace,
-        }
+        Times { lock: lease.renewal * lease.failures, grace: lease.grace }
     }
 
     /// Returns what covers both.
     fn slower(self, other: Times) -> Times {
-        Times {
-            lock: self.lock.max(other.lock),
-            grace: self.grace.max(other.grace),
-        }
+        Times { lock: self.lock.max(other.lock), grace: self.grace.max(other.grace) }
     }
 }
 
@@ -69,10 +63,7 @@ impl Holders {
     /// free so long. Which of those that were shown it was is not known, and it may be
     /// one that was not: the slowest counts.
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
-        let own = Times {
-            lock: timing.lock_time(),
-            grace: timing.confirmation(),
-        };
+        let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
         if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
             times = times.slower(bound.times);

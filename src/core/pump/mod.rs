@@ -109,11 +109,7 @@ impl Config {
     /// Returns what the guard has to know of it.
     #[must_use]
     pub fn guard(&self) -> GuardConfig {
-        GuardConfig {
-            timing: self.timing,
-            last_resort: self.last_resort,
-            device: self.device,
-        }
+        GuardConfig { timing: self.timing, last_resort: self.last_resort, device: self.device }
     }
 }
 
@@ -263,10 +259,7 @@ impl Pump {
 /// When states hand an event round and round, which is a bug in putex.
 #[must_use]
 pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
-    let Pump {
-        mut state,
-        mut context,
-    } = pump;
+    let Pump { mut state, mut context } = pump;
     context.note(event, now);
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
@@ -297,10 +290,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
             }
         }
     }
-    panic!(
-        "the pump bounced {BOUNCES_MAX} times, now {}, on {event:?}",
-        state.name()
-    );
+    panic!("the pump bounced {BOUNCES_MAX} times, now {}, on {event:?}", state.name());
 }
 
 fn end(context: &mut Context, ending: Ending) -> Next {

@@ -77,10 +77,7 @@ impl Standby {
     /// As [`Standby::new`], when the key was read just now.
     pub(super) fn informed(context: &Context, now: Instant) -> Standby {
         let read_at = now.after(context.config.timing.renewal());
-        Standby {
-            read_at,
-            ..Standby::new(now)
-        }
+        Standby { read_at, ..Standby::new(now) }
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
@@ -154,10 +151,8 @@ impl Standby {
                     context.say(Level::Info, "health check passed: a candidate".to_owned())
                 }
                 Outcome::Failed(why) => {
-                    context.say(
-                        Level::Warn,
-                        format!("health check failed: {why}; not a candidate"),
-                    );
+                    context
+                        .say(Level::Warn, format!("health check failed: {why}; not a candidate"));
                 }
                 Outcome::Overran => {
                     context.say(
@@ -188,10 +183,8 @@ impl Standby {
         };
         let holder = &seen.takeover.holder;
         if self.reported.as_ref() != Some(holder) {
-            let text = format!(
-                "the lock is held by {holder}, revision {}",
-                seen.key_state.revision
-            );
+            let text =
+                format!("the lock is held by {holder}, revision {}", seen.key_state.revision);
             self.reported = Some(holder.clone());
             let again = context.store.refused.is_some();
             context.say(if again { Level::Debug } else { Level::Info }, text);
@@ -199,11 +192,7 @@ impl Standby {
     }
 
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
-        let known = context
-            .store
-            .seen
-            .as_ref()
-            .map_or(Revision(0), |seen| seen.key_state.revision);
+        let known = context.store.seen.as_ref().map_or(Revision(0), |seen| seen.key_state.revision);
         let wanted = now >= self.read_at || context.store.hinted > known;
         if context.is_idle() && wanted {
             self.hint_led = now < self.read_at;
@@ -270,11 +259,7 @@ impl Standby {
     /// twice otherwise.
     fn put_off_read(&mut self, context: &Context, now: Instant) {
         let r = context.config.timing.renewal();
-        self.read_at = now.after(if self.hint_led {
-            r + r / HINT_SPREAD
-        } else {
-            r
-        });
+        self.read_at = now.after(if self.hint_led { r + r / HINT_SPREAD } else { r });
     }
 
     /// Returns what stands under the key, if this agent may have it in time.
@@ -293,18 +278,13 @@ impl Standby {
         let take_at = self.candidate(context).map(Seen::take_at);
         take_at
             .filter(|take_at| *take_at < near)
-            .map_or(self.stroke_at, |take_at| {
-                take_at.after(attempt(context)).max(self.stroke_at)
-            })
+            .map_or(self.stroke_at, |take_at| take_at.after(attempt(context)).max(self.stroke_at))
     }
 
     /// The deciding check begins early, so that it ends when the lock may be had.
     fn decide_at(&self, candidate: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        candidate
-            .take_at()
-            .before(lead.min(candidate.takeover.wait))
-            .max(self.retry_at)
+        candidate.take_at().before(lead.min(candidate.takeover.wait)).max(self.retry_at)
     }
 
     pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
@@ -345,9 +325,5 @@ pub(super) fn stood_still(takeover: &Takeover) -> String {
     if takeover.wait.is_zero() {
         return format!("from {}", takeover.holder);
     }
-    format!(
-        "from {}, not renewed for {}",
-        takeover.holder,
-        Ms(takeover.wait)
-    )
+    format!("from {}, not renewed for {}", takeover.holder, Ms(takeover.wait))
 }

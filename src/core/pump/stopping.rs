@@ -258,11 +258,7 @@ impl Stopping {
     }
 
     fn overdue_at(&self, context: &Context) -> Instant {
-        if context.guard.is_present() {
-            self.guard_overdue_by
-        } else {
-            self.order.dead_by
-        }
+        if context.guard.is_present() { self.guard_overdue_by } else { self.order.dead_by }
     }
 
     fn done(self, context: &mut Context, now: Instant) -> Next {
@@ -288,10 +284,7 @@ impl Stopping {
             };
         }
         let dead_by = (!self.overdue).then(|| Timer::DeadBy.at(self.overdue_at(context)));
-        let give_up = self
-            .ending
-            .as_ref()
-            .map(|_| Timer::GiveUpStop.at(self.give_up_at));
+        let give_up = self.ending.as_ref().map(|_| Timer::GiveUpStop.at(self.give_up_at));
         earliest(dead_by, give_up)
     }
 }

@@ -118,11 +118,8 @@ impl Context {
 
     /// Says what is to know about the bucket, and did not hold before.
     fn remark(&mut self, opened: &Opened) {
-        let mut remarks: Vec<_> = opened
-            .remarks
-            .iter()
-            .map(|text| (Level::Info, text.clone()))
-            .collect();
+        let mut remarks: Vec<_> =
+            opened.remarks.iter().map(|text| (Level::Info, text.clone())).collect();
         let (lock, replicas) = (self.config.timing.lock_time(), opened.replicas);
         if replicas > 1 && lock < ELECTION_T_MIN {
             let text = format!(
@@ -157,9 +154,7 @@ impl Context {
     /// Returns whether the key stood at a later revision than `sight`: a read is stale,
     /// or the store has lost what came after and that has not shown yet.
     pub(super) fn is_older(&self, key_state: &KeyState) -> bool {
-        self.store
-            .max_seen
-            .is_some_and(|max_seen| key_state.revision < max_seen)
+        self.store.max_seen.is_some_and(|max_seen| key_state.revision < max_seen)
     }
 
     /// Takes in what a read showed. A revision below one that was seen is a stale
@@ -185,10 +180,7 @@ impl Context {
             self.store.refused = None;
         }
         if moved_on && key_state.value == KeyValue::Marker {
-            self.say(
-                Level::Warn,
-                "the key was deleted: its delete marker stands there".to_owned(),
-            );
+            self.say(Level::Warn, "the key was deleted: its delete marker stands there".to_owned());
         }
         self.store.high_water = self.store.high_water.max(key_state.revision);
         self.watch_for_duplicate_token(key_state, now);
@@ -197,19 +189,15 @@ impl Context {
         if key_state.value != KeyValue::Absent {
             self.show(key_state.revision);
         }
-        self.store.seen = Some(Seen {
-            key_state: key_state.clone(),
-            first_at: now,
-            takeover,
-        });
+        self.store.seen = Some(Seen { key_state: key_state.clone(), first_at: now, takeover });
     }
 
     /// Returns whether a record is this agent's own, from this life.
     pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
         match &key_state.value {
-            KeyValue::Record(Record {
-                lease: Some(lease), ..
-            }) => lease.incarnation == self.id.incarnation,
+            KeyValue::Record(Record { lease: Some(lease), .. }) => {
+                lease.incarnation == self.id.incarnation
+            }
             KeyValue::Record(Record { lease: None, .. }) | KeyValue::Absent | KeyValue::Marker => {
                 false
             }

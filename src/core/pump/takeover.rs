@@ -28,11 +28,8 @@ impl Context {
         let Times { lock, grace } = self.store.holders.binding(key_state, older, now);
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
-        let takeover = |wait, confirm, holder: &str| Takeover {
-            wait,
-            confirm,
-            holder: holder.to_owned(),
-        };
+        let takeover =
+            |wait, confirm, holder: &str| Takeover { wait, confirm, holder: holder.to_owned() };
         let free = Duration::ZERO;
         let lost = self.store.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
@@ -61,11 +58,9 @@ impl Context {
                 &format!("{}, in a record older than one seen before", name(record)),
             ),
             KeyValue::Record(record) => match &record.lease {
-                None if record.token.is_empty() => takeover(
-                    wait,
-                    confirm,
-                    "nobody (blanked, but not by this version of putex)",
-                ),
+                None if record.token.is_empty() => {
+                    takeover(wait, confirm, "nobody (blanked, but not by this version of putex)")
+                }
                 None => takeover(wait, confirm, &name(record)),
                 Some(lease) => match (lease.standing, lease.incarnation == self.id.incarnation) {
                     // Released because it was unfit here: the others go first.
@@ -100,11 +95,7 @@ fn name(record: &Record) -> String {
     match &record.lease {
         Some(_) | None if record.token.is_empty() => "nobody".to_owned(),
         Some(lease) if lease.host != record.token => {
-            format!(
-                "{} on host {}",
-                sanitize_field(&record.token),
-                sanitize_field(&lease.host)
-            )
+            format!("{} on host {}", sanitize_field(&record.token), sanitize_field(&lease.host))
         }
         Some(_) | None => sanitize_field(&record.token),
     }

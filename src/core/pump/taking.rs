@@ -40,11 +40,7 @@ struct Adoption {
 impl Taking {
     /// Takes the lock as it was seen, in the way that its claim allows.
     pub(super) fn go(context: &mut Context, seen: &Seen, now: Instant) -> Next {
-        let Seen {
-            key_state,
-            takeover,
-            ..
-        } = seen;
+        let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
         let previous = match &key_state.value {
@@ -54,18 +50,10 @@ impl Taking {
             }
             KeyValue::Absent | KeyValue::Marker => None,
         };
-        let state = if takeover.confirm.is_some() {
-            RecordState::Taking
-        } else {
-            RecordState::Active
-        };
+        let state =
+            if takeover.confirm.is_some() { RecordState::Taking } else { RecordState::Active };
         let grace = takeover.confirm.unwrap_or_default();
-        let write = NewWrite {
-            expected: key_state.revision,
-            state,
-            term: None,
-            grace,
-        };
+        let write = NewWrite { expected: key_state.revision, state, term: None, grace };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let taking = Taking {
@@ -198,13 +186,7 @@ pub(super) struct Confirming {
 impl Confirming {
     fn new(context: &Context, hold: Hold, grace: Duration, now: Instant) -> Confirming {
         let renew_at = now.after(context.config.timing.renewal());
-        Confirming {
-            hold,
-            until: now.after(grace),
-            renew_at,
-            grace,
-            renewal: None,
-        }
+        Confirming { hold, until: now.after(grace), renew_at, grace, renewal: None }
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
@@ -245,10 +227,7 @@ impl Confirming {
             return Next::Go(State::Active(Active::confirmed(self.hold, now)), why);
         }
         if self.renewal.is_none() && now >= self.renew_at {
-            self.renew_at = self
-                .renew_at
-                .after(context.config.timing.renewal())
-                .max(now);
+            self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
             let write = NewWrite {
                 expected: self.hold.revision,
                 state: RecordState::Taking,
@@ -281,10 +260,7 @@ impl Confirming {
 /// the guard's grant was given, for the term of that grant.
 fn adoptable(context: &Context, grant: &Grant) -> Option<(Revision, Revision)> {
     let seen = context.store.seen.as_ref()?;
-    let KeyValue::Record(Record {
-        lease: Some(lease), ..
-    }) = &seen.key_state.value
-    else {
+    let KeyValue::Record(Record { lease: Some(lease), .. }) = &seen.key_state.value else {
         return None;
     };
     let revision = seen.key_state.revision;

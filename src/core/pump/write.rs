@@ -47,10 +47,7 @@ pub(super) fn prepare_write(
         RecordState::Taking | RecordState::Active => context.id.token.clone(),
         RecordState::Released => String::new(),
     };
-    let record = Record {
-        token,
-        lease: Some(lease),
-    };
+    let record = Record { token, lease: Some(lease) };
     Pending::new(write.expected, record, nonce, now, give_up)
 }
 
@@ -184,10 +181,7 @@ impl Pending {
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
         match written {
             Written::Stored(_) if context.store.rolled_back.is_some() => Verdict::RolledBack,
-            Written::Stored(revision) => Verdict::Held {
-                revision: *revision,
-                sent: self.sent,
-            },
+            Written::Stored(revision) => Verdict::Held { revision: *revision, sent: self.sent },
             Written::Moved(Some(current)) if *current < self.expected => {
                 let loss = format!(
                     "the key stands at revision {current}, below {} which this agent saw",
@@ -218,10 +212,7 @@ impl Pending {
             Written::Unknown(why) => {
                 context.store.refused = None;
                 let after = Ms(now.since(self.sent));
-                context.say(
-                    Level::Debug,
-                    format!("no answer to a write after {after}: {why}"),
-                );
+                context.say(Level::Debug, format!("no answer to a write after {after}: {why}"));
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
                 Verdict::Open
@@ -232,10 +223,7 @@ impl Pending {
     /// The read after a refused repeat: mine by the nonce, or not.
     fn resolve(&self, found: &KeyValue, revision: Revision) -> Verdict {
         if self.wrote(found) {
-            return Verdict::Held {
-                revision,
-                sent: self.first_sent,
-            };
+            return Verdict::Held { revision, sent: self.first_sent };
         }
         Verdict::Lost(format!(
             "another's write, revision {revision}, stands where {} was expected",
@@ -254,13 +242,9 @@ impl Pending {
 
     fn wrote(&self, found: &KeyValue) -> bool {
         match (found, &self.record.lease) {
-            (
-                KeyValue::Record(Record {
-                    lease: Some(theirs),
-                    ..
-                }),
-                Some(ours),
-            ) => theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce,
+            (KeyValue::Record(Record { lease: Some(theirs), .. }), Some(ours)) => {
+                theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce
+            }
             (KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker, _) => false,
         }
     }
@@ -280,11 +264,7 @@ impl Pending {
                 context.connection = Connection::Writing;
                 let deadline = now.after(attempt(context)).min(self.give_up).max(now);
                 let (expected, record) = (self.expected, self.record.clone());
-                context.want(Effect::Write {
-                    expected,
-                    record,
-                    deadline,
-                });
+                context.want(Effect::Write { expected, record, deadline });
             }
             Step::Resolve(at) if at <= now => {
                 self.step = Step::Resolving;

@@ -36,10 +36,7 @@ pub(super) fn own() -> Result<PathBuf, String> {
         return Err(format!("{}: {error}", procs.display()));
     }
     if sys::user_id() == 0 && Path::new(SYSTEMD).exists() && !is_marked(&own) {
-        return Err(format!(
-            "{} is systemd's: Delegate=yes is not set",
-            own.display()
-        ));
+        return Err(format!("{} is systemd's: Delegate=yes is not set", own.display()));
     }
     Ok(own)
 }
@@ -110,27 +107,15 @@ impl Mount {
         }
         let below = Path::new(own).strip_prefix(&self.root).ok()?;
         // Joined one by one: nothing below leaves no slash at the end.
-        Some(
-            Path::new(&self.point)
-                .components()
-                .chain(below.components())
-                .collect(),
-        )
+        Some(Path::new(&self.point).components().chain(below.components()).collect())
     }
 }
 
 /// Undoes the octal escapes of blanks, tabs, line ends and backslashes.
 fn unescape(field: &str) -> String {
-    [
-        (r"\040", " "),
-        (r"\011", "\t"),
-        (r"\012", "\n"),
-        (r"\134", "\\"),
-    ]
-    .iter()
-    .fold(field.to_owned(), |text, (escape, letter)| {
-        text.replace(escape, letter)
-    })
+    [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")]
+        .iter()
+        .fold(field.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 #[cfg(test)]

@@ -212,9 +212,7 @@ fn entry_script(procs: &Path) -> io::Result<String> {
         .to_str()
         .ok_or_else(|| io::Error::other("its name is not text"))?
         .replace('\'', r"'\''");
-    Ok(format!(
-        "{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""
-    ))
+    Ok(format!("{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""))
 }
 
 /// Removes the directories of agents that are dead, as far as they are empty.
@@ -260,9 +258,6 @@ mod tests {
     fn the_entry_script_is_quoted() {
         let script = entry_script(Path::new("/a b/it's/cgroup.procs")).expect("text");
         let (enter, _) = script.split_once("||").expect("an alternative");
-        assert_eq!(
-            enter,
-            r"{ echo $$ >'/a b/it'\''s/cgroup.procs'; } 2>/dev/null "
-        );
+        assert_eq!(enter, r"{ echo $$ >'/a b/it'\''s/cgroup.procs'; } 2>/dev/null ");
     }
 }

@@ -29,10 +29,7 @@ impl Drop for File {
 }
 
 fn jwt(claims: &str) -> String {
-    format!(
-        "eyJ0eXAiOiJKV1QifQ.{}.c2ln",
-        encoding::to_base64_url(claims.as_bytes())
-    )
+    format!("eyJ0eXAiOiJKV1QifQ.{}.c2ln", encoding::to_base64_url(claims.as_bytes()))
 }
 
 fn creds(jwt: &str, seed: &str) -> String {
@@ -62,19 +59,13 @@ fn a_creds_file_is_a_jwt_and_its_key() {
     assert!(sent.get("nkey").is_none() && sent.get("user").is_none());
     assert!(connect(&credentials, None).is_err());
     let refusal_hint = credentials.refusal_hint();
-    assert!(
-        refusal_hint.contains("expired at 1970-01-01 00:00:17 UTC"),
-        "{refusal_hint}"
-    );
+    assert!(refusal_hint.contains("expired at 1970-01-01 00:00:17 UTC"), "{refusal_hint}");
 }
 
 #[test]
 fn a_seed_file_may_be_a_creds_file_and_have_comments() {
-    for text in [
-        format!("{SEED}\n"),
-        format!("# for putex\n\n  {SEED}  \n"),
-        creds("a.b.c", SEED),
-    ] {
+    for text in [format!("{SEED}\n"), format!("# for putex\n\n  {SEED}  \n"), creds("a.b.c", SEED)]
+    {
         let file = File::new("seed", &text);
         let credentials = Login::Nkey(file.0.clone()).read().expect("a seed");
         let sent = connect(&credentials, Some("abc")).expect("signed");
@@ -86,10 +77,7 @@ fn a_seed_file_may_be_a_creds_file_and_have_comments() {
 #[test]
 fn passwords_and_tokens_are_read_anew() {
     let file = File::new("word", "one\n");
-    let login = Login::User {
-        name: "u".to_owned(),
-        password: Secret::File(file.0.clone()),
-    };
+    let login = Login::User { name: "u".to_owned(), password: Secret::File(file.0.clone()) };
     let sent = connect(&login.read().expect("read"), None).expect("no key");
     assert_eq!((&sent["user"], &sent["pass"]), (&"u".into(), &"one".into()));
     fs::write(&file.0, "two\n").expect("written");
@@ -115,35 +103,23 @@ fn damaged_files_are_refused_without_showing_them() {
         let file = File::new("bad", &text);
         let refusal = Login::Creds(file.0.clone()).read().expect_err(says);
         assert!(refusal.contains(says), "{refusal}");
-        assert!(
-            !refusal.contains("secret") && !refusal.contains("SUAC"),
-            "{refusal}"
-        );
+        assert!(!refusal.contains("secret") && !refusal.contains("SUAC"), "{refusal}");
     }
     let file = File::new("none", "options\n");
     let refusal = Login::Nkey(file.0.clone()).read().expect_err("no seed");
-    assert!(
-        refusal.ends_with("no line of it is the seed of an nkey"),
-        "{refusal}"
-    );
+    assert!(refusal.ends_with("no line of it is the seed of an nkey"), "{refusal}");
 }
 
 #[test]
 fn no_secret_is_shown() {
     let word = || Secret::Given("secret".to_owned());
-    let user = Login::User {
-        name: "secret".to_owned(),
-        password: word(),
-    };
+    let user = Login::User { name: "secret".to_owned(), password: word() };
     for login in [user, Login::Token(word())] {
         let credentials = login.read().expect("nothing to read");
         assert!(!format!("{login:?} {login:#?} {credentials:?}").contains("secret"));
         assert!(!credentials.refusal_hint().contains("secret"));
     }
     let pair = KeyPair::from_seed(SEED).expect("a seed");
-    let jwt = Credentials::Jwt {
-        jwt: "secret".to_owned(),
-        pair,
-    };
+    let jwt = Credentials::Jwt { jwt: "secret".to_owned(), pair };
     assert!(!format!("{jwt:?}{}", jwt.refusal_hint()).contains("secret"));
 }

@@ -40,10 +40,7 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks() {
         "bucket old: allow_direct false: every read goes to the stream's leader",
     ];
     for (info, version) in [(OLD_V15, "2.15.1"), (OLD_V9, "2.9.10")] {
-        assert_eq!(
-            judge("old", &config(info), version),
-            Ok(expected.map(str::to_owned).to_vec())
-        );
+        assert_eq!(judge("old", &config(info), version), Ok(expected.map(str::to_owned).to_vec()));
     }
     let cli = judge("cli", &config(CLI_V15), "2.15.1").expect("safe");
     assert_eq!(cli.len(), 3, "{cli:?}");
@@ -55,56 +52,24 @@ fn every_unsafe_field_is_refused_by_its_name() {
         ("name", json!("KV_other"), "name KV_other"),
         ("mirror", json!({"name": "KV_x"}), "mirror"),
         ("sources", json!([{"name": "KV_x"}]), "sources"),
-        (
-            "subjects",
-            json!(["$KV.locks.>", "x.y"]),
-            "subjects $KV.locks.> x.y",
-        ),
-        (
-            "subjects",
-            json!(["$KV.locks.web"]),
-            "subjects $KV.locks.web",
-        ),
+        ("subjects", json!(["$KV.locks.>", "x.y"]), "subjects $KV.locks.> x.y"),
+        ("subjects", json!(["$KV.locks.web"]), "subjects $KV.locks.web"),
         ("subjects", Value::Null, "subjects none"),
-        (
-            "subject_transform",
-            json!({"src": "a", "dest": "b"}),
-            "subject_transform",
-        ),
-        (
-            "republish",
-            json!({"src": ">", "dest": "$KV.x.>"}),
-            "republish to $KV.x.>",
-        ),
-        (
-            "republish",
-            json!({"src": ">", "dest": "$JS.API.>"}),
-            "republish to $JS.API.>",
-        ),
-        (
-            "republish",
-            json!({"src": ">", "dest": ">"}),
-            "republish to >",
-        ),
+        ("subject_transform", json!({"src": "a", "dest": "b"}), "subject_transform"),
+        ("republish", json!({"src": ">", "dest": "$KV.x.>"}), "republish to $KV.x.>"),
+        ("republish", json!({"src": ">", "dest": "$JS.API.>"}), "republish to $JS.API.>"),
+        ("republish", json!({"src": ">", "dest": ">"}), "republish to >"),
         ("storage", json!("memory"), "storage memory"),
         ("storage", json!("tape"), "storage tape"),
         ("retention", json!("workqueue"), "retention workqueue"),
         ("retention", json!("interest"), "retention interest"),
         ("max_age", json!(10_000_000_000u64), "max_age 10000 ms"),
         ("allow_msg_ttl", json!(true), "allow_msg_ttl true"),
-        (
-            "subject_delete_marker_ttl",
-            json!(1_000_000_000),
-            "subject_delete_marker_ttl 1000 ms",
-        ),
+        ("subject_delete_marker_ttl", json!(1_000_000_000), "subject_delete_marker_ttl 1000 ms"),
         ("persist_mode", json!("async"), "persist_mode async"),
         ("no_ack", json!(true), "no_ack true"),
         ("sealed", json!(true), "sealed true"),
-        (
-            "discard_new_per_subject",
-            json!(true),
-            "discard_new_per_subject true",
-        ),
+        ("discard_new_per_subject", json!(true), "discard_new_per_subject true"),
         ("allow_msg_counter", json!(true), "allow_msg_counter true"),
         ("max_msg_size", json!(64), "max_msg_size 64 B"),
     ];
@@ -113,15 +78,9 @@ fn every_unsafe_field_is_refused_by_its_name() {
         config[field] = value.clone();
         let refused = judge("locks", &config, "2.15.1").expect_err(field);
         let start = format!("bucket locks: {reason}: ");
-        assert!(
-            refused.starts_with(&start) || field == "mirror",
-            "{field} {value}: {refused}"
-        );
+        assert!(refused.starts_with(&start) || field == "mirror", "{field} {value}: {refused}");
         assert!(refused.contains(reason), "{field} {value}: {refused}");
-        assert!(
-            !refused.ends_with('.') && !refused.contains('\n'),
-            "{refused}"
-        );
+        assert!(!refused.ends_with('.') && !refused.contains('\n'), "{refused}");
         assert!(!refused.contains("; "), "only this fault: {refused}");
     }
 }
@@ -134,10 +93,7 @@ fn dropping_old_messages_is_refused_only_where_a_limit_can_make_it_happen() {
         assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
         config[limit] = json!(1000);
         let refused = judge("locks", &config, "2.15.1").expect_err(limit);
-        assert!(
-            refused.contains(&format!("discard old with {limit} 1000")),
-            "{refused}"
-        );
+        assert!(refused.contains(&format!("discard old with {limit} 1000")), "{refused}");
         config["discard"] = json!("new");
         assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
     }
@@ -149,10 +105,7 @@ fn all_faults_are_told_at_once() {
     config["no_ack"] = json!(true);
     config["max_age"] = json!(1_000_000);
     let refused = judge("locks", &config, "2.15.1").expect_err("unsafe");
-    assert!(
-        refused.contains("no_ack") && refused.contains("max_age 1 ms"),
-        "{refused}"
-    );
+    assert!(refused.contains("no_ack") && refused.contains("max_age 1 ms"), "{refused}");
 }
 
 #[test]
@@ -188,16 +141,9 @@ fn what_is_not_understood_is_not_trusted() {
 
 #[test]
 fn replicas_need_a_server_whose_compare_and_set_has_one_winner() {
-    for good in [
-        "2.9.21",
-        "2.9.25",
-        "2.10.0",
-        "2.10.26",
-        "v2.15.1",
-        "3.0.0",
-        "2.11.0-RC.1",
-        "2.9.100",
-    ] {
+    for good in
+        ["2.9.21", "2.9.25", "2.10.0", "2.10.26", "v2.15.1", "3.0.0", "2.11.0-RC.1", "2.9.100"]
+    {
         assert_eq!(check_replicas(3, good), Ok(()), "{good}");
     }
     for bad in [
@@ -221,10 +167,7 @@ fn replicas_need_a_server_whose_compare_and_set_has_one_winner() {
     let mut config = config(V9);
     config["num_replicas"] = json!(3);
     let refused = judge("locks", &config, "2.9.10").expect_err("unsafe");
-    assert!(
-        refused.contains("num_replicas 3: on nats-server 2.9.10"),
-        "{refused}"
-    );
+    assert!(refused.contains("num_replicas 3: on nats-server 2.9.10"), "{refused}");
 }
 
 #[test]
@@ -250,10 +193,7 @@ fn the_level_of_the_api_is_that_of_the_metadata() {
 
 #[test]
 fn a_history_is_remarked_upon() {
-    for (history, text) in [
-        (5, "max_msgs_per_subject 5"),
-        (-1, "max_msgs_per_subject without"),
-    ] {
+    for (history, text) in [(5, "max_msgs_per_subject 5"), (-1, "max_msgs_per_subject without")] {
         let mut config = config(V15);
         config["max_msgs_per_subject"] = json!(history);
         let remarks = judge("locks", &config, "2.15.1").expect("safe");

@@ -58,29 +58,19 @@ fn lost(outcome: Result<Message, RequestError>) -> String {
 fn request_and_reply() {
     let fake = FakeServer::once(|peer| {
         let connect = peer.accept_client();
-        for part in [
-            "\"verbose\":false",
-            "\"no_responders\":true",
-            "\"name\":\"test\"",
-        ] {
+        for part in ["\"verbose\":false", "\"no_responders\":true", "\"name\":\"test\""] {
             assert!(connect.contains(part), "{connect}");
         }
         let frame = peer.frame();
         assert_eq!(frame.words[..2], ["HPUB", "$KV.b.k"]);
         assert_eq!(frame.body, "NATS/1.0\r\nA: b\r\n\r\nv1");
         let reply = frame.reply().to_owned();
-        peer.send_slowly(
-            &format!("HMSG {reply} 1 18 20\r\nNATS/1.0\r\nC: d\r\n\r\nhi\r\n"),
-            3,
-        );
+        peer.send_slowly(&format!("HMSG {reply} 1 18 20\r\nNATS/1.0\r\nC: d\r\n\r\nhi\r\n"), 3);
         peer.answer("two");
     });
     let mut client = connected(&fake);
     let server = client.server().expect("connected");
-    assert_eq!(
-        (server.name.as_str(), server.version.as_str()),
-        ("fake", "2.15.1")
-    );
+    assert_eq!((server.name.as_str(), server.version.as_str()), ("fake", "2.15.1"));
     let reply = request(&mut client, 5000).expect("a reply");
     assert_eq!(reply.headers.get("C"), Some("d"));
     assert_eq!(reply.payload, b"hi");
@@ -99,9 +89,7 @@ fn what_comes_between_request_and_reply() {
         let info = INFO.replace("65536", "99");
         peer.send(&format!("INFO {info}\r\n-ERR 'Invalid Subject'\r\n"));
         peer.send("-ERR 'Permissions Violation for Publish to \"other\"'\r\n");
-        peer.send(&format!(
-            "MSG {reply}0 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
-        ));
+        peer.send(&format!("MSG {reply}0 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"));
         peer.rest();
     });
     let mut client = connected(&fake);
@@ -116,14 +104,8 @@ fn what_comes_between_request_and_reply() {
     let large = client.request("a", &[], &[b'x'; 100], in_ms(100));
     assert!(matches!(large, Err(RequestError::NotSent(_))), "{large:?}");
     let bad = client.request("a b", &[], b"", in_ms(100));
-    assert_eq!(
-        bad,
-        Err(RequestError::NotSent("'a b' is not a subject".to_owned()))
-    );
-    assert!(
-        client.is_connected(),
-        "nothing was sent, so nothing is wrong"
-    );
+    assert_eq!(bad, Err(RequestError::NotSent("'a b' is not a subject".to_owned())));
+    assert!(client.is_connected(), "nothing was sent, so nothing is wrong");
     drop(client);
     fake.finish();
 }
@@ -135,9 +117,7 @@ fn nobody_listens_and_nobody_may() {
         let reply = peer.frame().reply().to_owned();
         peer.send(&format!("HMSG {reply} 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"));
         let reply = peer.frame().reply().to_owned();
-        peer.send(&format!(
-            "HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not Found\r\n\r\n\r\n"
-        ));
+        peer.send(&format!("HMSG {reply} 1 34 34\r\nNATS/1.0 404 Message Not Found\r\n\r\n\r\n"));
         peer.frame();
         peer.send("-ERR 'Permissions Violation for Publish to \"$KV.b.k\"'\r\n");
         peer.answer("still here");
@@ -151,10 +131,7 @@ fn nobody_listens_and_nobody_may() {
         Err(RequestError::Forbidden(text)) => assert!(text.contains("\"$KV.b.k\""), "{text}"),
         other => panic!("not forbidden: {other:?}"),
     }
-    assert_eq!(
-        request(&mut client, 5000).expect("a reply").payload,
-        b"still here"
-    );
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"still here");
     fake.finish();
 }
 
@@ -171,19 +148,10 @@ fn silence_until_the_deadline_then_a_late_reply() {
     let began = sys::now();
     assert_eq!(request(&mut client, 50), Err(RequestError::TimedOut));
     let took = sys::now().since(began);
-    assert!(
-        took >= Duration::from_millis(50) && took < Duration::from_millis(500),
-        "{took:?}"
-    );
-    assert_eq!(
-        request(&mut client, 5000).expect("a reply").payload,
-        b"timely"
-    );
+    assert!(took >= Duration::from_millis(50) && took < Duration::from_millis(500), "{took:?}");
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"timely");
     let past = client.request("a", &[], b"", sys::now());
-    assert_eq!(
-        past,
-        Err(RequestError::NotSent("no time is left".to_owned()))
-    );
+    assert_eq!(past, Err(RequestError::NotSent("no time is left".to_owned())));
     fake.finish();
 }
 
@@ -242,10 +210,7 @@ fn the_connection_ends_in_a_wait() {
     });
     let mut client = connected(&fake);
     let event = wait(&mut client, 5000);
-    assert!(
-        gone(&event).ends_with("the server says: User Authentication Expired"),
-        "{event:?}"
-    );
+    assert!(gone(&event).ends_with("the server says: User Authentication Expired"), "{event:?}");
     fake.finish();
 }
 
@@ -257,20 +222,12 @@ fn wake_deadline_and_publish() {
     });
     let mut client = connected(&fake);
     let waker = Waker::new().expect("a descriptor");
-    assert_eq!(
-        client.wait(waker.as_fd(), Some(in_ms(5))),
-        ClientEvent::Elapsed
-    );
+    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), ClientEvent::Elapsed);
     waker.wake();
     assert_eq!(client.wait(waker.as_fd(), None), ClientEvent::Woken);
     waker.clear();
-    assert_eq!(
-        client.wait(waker.as_fd(), Some(in_ms(5))),
-        ClientEvent::Elapsed
-    );
-    client
-        .publish("putex.notice", &[], b"hi")
-        .expect("connected");
+    assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), ClientEvent::Elapsed);
+    client.publish("putex.notice", &[], b"hi").expect("connected");
     fake.finish();
 }
 
@@ -289,10 +246,7 @@ fn a_silent_server_is_asked_and_then_left() {
     let began = sys::now();
     let event = wait(&mut client, 5000);
     let took = sys::now().since(began);
-    assert!(
-        gone(&event).contains("nothing was heard for 1"),
-        "{event:?}"
-    );
+    assert!(gone(&event).contains("nothing was heard for 1"), "{event:?}");
     assert!(took >= 3 * ping_after && took < 10 * ping_after, "{took:?}");
     fake.finish();
 }
@@ -350,9 +304,7 @@ fn memory_does_not_grow() {
             let size = if round % 500 == 0 { 900_000 } else { 50 };
             let hint = format!("MSG hint.a 2 {size}\r\n{}\r\n", "x".repeat(size));
             let reply = frame.reply();
-            peer.send(&format!(
-                "{hint}MSG {reply}x 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"
-            ));
+            peer.send(&format!("{hint}MSG {reply}x 1 4\r\nlate\r\nMSG {reply} 1 2\r\nhi\r\n"));
         }
         peer.rest();
     });

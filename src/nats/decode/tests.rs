@@ -21,11 +21,7 @@ fn transcripts() -> Vec<Transcript> {
     let mut all = Vec::new();
     for entry in fs::read_dir(place).expect("the transcripts") {
         let path = entry.expect("an entry").path();
-        let name = path
-            .file_name()
-            .expect("a file")
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
         let (mut bytes, mut verbs) = (Vec::new(), String::new());
         for line in fs::read_to_string(&path).expect("text").lines() {
             match line.split_at(line.len().min(3)) {
@@ -126,17 +122,9 @@ fn recorded_infos_say_who_and_when_to_leave() {
                 infos.push(ServerInfo::parse(&json, "h:1").expect(name));
             }
         }
-        assert!(
-            infos
-                .iter()
-                .all(|info| name.contains(&info.version) && info.headers),
-            "{name}"
-        );
+        assert!(infos.iter().all(|info| name.contains(&info.version) && info.headers), "{name}");
         let auth = name.starts_with("wrong-password") || name.starts_with("permissions");
-        assert!(
-            infos.iter().all(|info| info.auth_required == auth),
-            "{name}"
-        );
+        assert!(infos.iter().all(|info| info.auth_required == auth), "{name}");
         let lame = infos.last().is_some_and(|info| info.lame_duck);
         assert_eq!(lame, name.starts_with("cluster"), "{name}");
         let others = infos.iter().any(|info| !info.connect_urls.is_empty());
@@ -151,11 +139,7 @@ fn every_split_of_every_transcript_decodes_to_the_same() {
         let whole = decode(bytes).expect(name);
         for at in 0..=bytes.len() {
             let (before, after) = bytes.split_at(at);
-            assert_eq!(
-                decode_in(&[before, after]).expect(name),
-                whole,
-                "{name} at {at}"
-            );
+            assert_eq!(decode_in(&[before, after]).expect(name), whole, "{name} at {at}");
         }
         for size in [1, 2, 3, 7, 64] {
             let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
@@ -166,18 +150,11 @@ fn every_split_of_every_transcript_decodes_to_the_same() {
 
 #[test]
 fn a_message_in_all_its_forms() {
-    for text in [
-        "MSG a.b 7 2\r\nhi\r\n",
-        "msg\ta.b \t 7  2 \r\nhi\r\n",
-        "MsG a.b 7 2\nhi\r\n",
-    ] {
+    for text in ["MSG a.b 7 2\r\nhi\r\n", "msg\ta.b \t 7  2 \r\nhi\r\n", "MsG a.b 7 2\nhi\r\n"] {
         let ServerOp::Msg { sid, message } = one(text) else {
             panic!("{text:?}");
         };
-        assert_eq!(
-            (sid, message.subject.as_str(), message.reply),
-            (7, "a.b", None)
-        );
+        assert_eq!((sid, message.subject.as_str(), message.reply), (7, "a.b", None));
         assert!(message.headers.is_empty());
         assert_eq!(message.payload, b"hi");
     }
@@ -260,11 +237,7 @@ fn lines_up_to_their_limit_whatever_the_split() {
                 let pieces: Vec<&[u8]> = fits.as_bytes().chunks(size).collect();
                 assert!(decode_in(&pieces).is_ok(), "{verb} by {size}");
                 let pieces: Vec<&[u8]> = too_long.as_bytes().chunks(size).collect();
-                assert_eq!(
-                    decode_in(&pieces),
-                    Err(ProtocolError::LineTooLong),
-                    "{verb} by {size}"
-                );
+                assert_eq!(decode_in(&pieces), Err(ProtocolError::LineTooLong), "{verb} by {size}");
             }
         }
         let endless = format!("{verb}{}", "x".repeat(limit + 2));
@@ -275,17 +248,9 @@ fn lines_up_to_their_limit_whatever_the_split() {
 #[test]
 fn messages_up_to_their_limit() {
     let text = |size: usize| format!("MSG a 1 {size}\r\n{}\r\nPING\r\n", "x".repeat(size));
-    assert_eq!(
-        decode(text(MESSAGE_BYTES_MAX).as_bytes())
-            .expect("fits")
-            .len(),
-        2
-    );
+    assert_eq!(decode(text(MESSAGE_BYTES_MAX).as_bytes()).expect("fits").len(), 2);
     for size in ["1048577", "4294967295", "18446744073709551615"] {
-        for line in [
-            format!("MSG a 1 {size}\r\n"),
-            format!("HMSG a 1 {size} {size}\r\n"),
-        ] {
+        for line in [format!("MSG a 1 {size}\r\n"), format!("HMSG a 1 {size} {size}\r\n")] {
             let mut decoder = Decoder::default();
             decoder.feed(line.as_bytes()).expect("room");
             assert_eq!(decoder.next(), Err(ProtocolError::MessageTooLarge));
@@ -296,25 +261,15 @@ fn messages_up_to_their_limit() {
 #[test]
 fn memory_is_given_back_and_never_more_than_the_bound() {
     let (mut decoder, mut ops) = (Decoder::default(), Vec::new());
-    let text = format!(
-        "MSG a 1 {MESSAGE_BYTES_MAX}\r\n{}\r\n",
-        "x".repeat(MESSAGE_BYTES_MAX)
-    );
+    let text = format!("MSG a 1 {MESSAGE_BYTES_MAX}\r\n{}\r\n", "x".repeat(MESSAGE_BYTES_MAX));
     let mut most = 0;
     for piece in text.as_bytes().chunks(READ_BYTES_MAX) {
         decoder.feed(piece).expect("room");
         most = most.max(decoder.held_bytes());
         drain(&mut decoder, &mut ops).expect("valid");
     }
-    assert!(
-        most > MESSAGE_BYTES_MAX && most <= BUFFER_BYTES_MAX,
-        "{most}"
-    );
-    assert!(
-        decoder.held_bytes() <= IDLE_BYTES_MAX,
-        "{}",
-        decoder.held_bytes()
-    );
+    assert!(most > MESSAGE_BYTES_MAX && most <= BUFFER_BYTES_MAX, "{most}");
+    assert!(decoder.held_bytes() <= IDLE_BYTES_MAX, "{}", decoder.held_bytes());
 
     let mut decoder = Decoder::default();
     let piece = b"PING\r\n".repeat(2000);
@@ -371,10 +326,8 @@ fn damaged_input_neither_panics_nor_grows() {
         let seed = &seeds[noise.below(seeds.len())];
         let from = noise.below(seed.len());
         // From where a line begins more often than not.
-        let line = seed[from..]
-            .iter()
-            .position(|&byte| byte == b'\n')
-            .map_or(from, |at| from + at + 1);
+        let line =
+            seed[from..].iter().position(|&byte| byte == b'\n').map_or(from, |at| from + at + 1);
         let start = if noise.below(8) == 0 { from } else { line };
         let end = (start + 1 + noise.below(400)).min(seed.len());
         let mut input = seed[start..end].to_vec();
@@ -387,9 +340,7 @@ fn damaged_input_neither_panics_nor_grows() {
             let (piece, after) = rest.split_at(1 + noise.below(rest.len()));
             rest = after;
             let mut ops = Vec::new();
-            let taken = decoder
-                .feed(piece)
-                .and_then(|()| drain(&mut decoder, &mut ops));
+            let taken = decoder.feed(piece).and_then(|()| drain(&mut decoder, &mut ops));
             assert!(decoder.held_bytes() <= BUFFER_BYTES_MAX);
             decoded += u64::try_from(ops.len()).expect("few");
             look_into(&ops);
@@ -399,10 +350,7 @@ fn damaged_input_neither_panics_nor_grows() {
             }
         }
     }
-    assert!(
-        count < 1000 || (errors > count / 10 && decoded > count / 10),
-        "{errors} {decoded}"
-    );
+    assert!(count < 1000 || (errors > count / 10 && decoded > count / 10), "{errors} {decoded}");
 }
 
 /// Asks for everything that a header block can be asked for.

@@ -84,22 +84,15 @@ fn the_text_of_an_error_decides_nothing() {
 #[test]
 fn stored_messages_of_both_servers_are_read() {
     for payload in recorded!("stored") {
-        let message = stored(payload, "$KV.locks.web")
-            .expect("recorded")
-            .expect("there");
+        let message = stored(payload, "$KV.locks.web").expect("recorded").expect("there");
         assert_eq!((message.seq, message.data.as_slice()), (2, &b"a"[..]));
         let headers =
             b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\nPutex-Format: 1\r\n\r\n";
         assert_eq!(message.headers, headers);
-        assert!(
-            stored(payload, "$KV.locks.other").is_err(),
-            "message of another key"
-        );
+        assert!(stored(payload, "$KV.locks.other").is_err(), "message of another key");
     }
     for payload in recorded!("stored_marker") {
-        let message = stored(payload, "$KV.locks.web")
-            .expect("recorded")
-            .expect("there");
+        let message = stored(payload, "$KV.locks.web").expect("recorded").expect("there");
         assert_eq!((message.seq, message.data.as_slice()), (3, &b""[..]));
         assert!(String::from_utf8_lossy(&message.headers).contains("KV-Operation: DEL"));
     }
@@ -111,22 +104,11 @@ fn stored_messages_of_both_servers_are_read() {
 #[test]
 fn acknowledgements_of_both_servers_are_read() {
     for payload in recorded!("ack") {
-        assert_eq!(
-            ack(payload),
-            Ok(Ack {
-                stream: "KV_locks".to_owned(),
-                seq: 1
-            })
-        );
+        assert_eq!(ack(payload), Ok(Ack { stream: "KV_locks".to_owned(), seq: 1 }));
     }
     for payload in recorded!("ack_wrong_last") {
-        let Err(Failure::Api(error)) = ack(payload) else {
-            panic!("an error reply")
-        };
-        assert_eq!(
-            (error.err_code, error.revision()),
-            (code::WRONG_LAST, Some(1))
-        );
+        let Err(Failure::Api(error)) = ack(payload) else { panic!("an error reply") };
+        assert_eq!((error.err_code, error.revision()), (code::WRONG_LAST, Some(1)));
     }
 }
 
@@ -153,17 +135,10 @@ fn an_acknowledgement_that_says_nothing_of_this_write_is_not_one() {
 
 #[test]
 fn only_a_refused_compare_and_set_names_a_revision() {
-    let error = |err_code, description: &str| ApiError {
-        err_code,
-        description: description.to_owned(),
-    };
+    let error =
+        |err_code, description: &str| ApiError { err_code, description: description.to_owned() };
     assert_eq!(error(10071, "wrong last sequence: 0").revision(), Some(0));
-    for text in [
-        "wrong last sequence",
-        "wrong last sequence: ",
-        "wrong last sequence: -1",
-        "",
-    ] {
+    for text in ["wrong last sequence", "wrong last sequence: ", "wrong last sequence: -1", ""] {
         assert_eq!(error(10071, text).revision(), None, "{text}");
     }
     assert_eq!(error(10164, "wrong last sequence: 5").revision(), None);

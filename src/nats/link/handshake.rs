@@ -56,18 +56,13 @@ impl Link {
         let limits = Limits { began, deadline };
         let alarm = Alarm::new()
             .map_err(|error| HandshakeError::Unreachable(format!("no timer: {}", why(&error))))?;
-        let tcp = dialer
-            .dial(server, &alarm, deadline)
-            .map_err(HandshakeError::Unreachable)?;
+        let tcp = dialer.dial(server, &alarm, deadline).map_err(HandshakeError::Unreachable)?;
         let mut link = Link {
             stream: Stream::new(tcp),
             alarm,
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
-            info: ServerInfo {
-                address: server.to_string(),
-                ..ServerInfo::default()
-            },
+            info: ServerInfo { address: server.to_string(), ..ServerInfo::default() },
             ping_after: options.ping_after,
             received_at: began,
             pinged_at: None,
@@ -107,16 +102,12 @@ impl Link {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
                 };
-                return Err(HandshakeError::Unreachable(format!(
-                    "it sent no INFO in time{hint}"
-                )));
+                return Err(HandshakeError::Unreachable(format!("it sent no INFO in time{hint}")));
             }
         }
         match self.info.headers {
             true => Ok(()),
-            false => Err(HandshakeError::Unfit(
-                "it does not support headers".to_owned(),
-            )),
+            false => Err(HandshakeError::Unfit("it does not support headers".to_owned())),
         }
     }
 
@@ -133,8 +124,7 @@ impl Link {
             return Err(HandshakeError::Unfit(text));
         }
         let session = options.tls.session(&server.tls_name);
-        self.stream
-            .begin_tls(session.map_err(HandshakeError::Unsafe)?);
+        self.stream.begin_tls(session.map_err(HandshakeError::Unsafe)?);
         loop {
             let want = match self.stream.continue_handshake() {
                 Ok(None) => return Ok(()),
@@ -187,9 +177,7 @@ impl Link {
         options: &Handshake<'_>,
         limits: Limits,
     ) -> Result<(), HandshakeError> {
-        let Handshake {
-            credentials, name, ..
-        } = *options;
+        let Handshake { credentials, name, .. } = *options;
         let mut frame = Vec::new();
         let nonce = self.info.nonce.as_deref();
         encode::connect(&mut frame, name, self.stream.is_tls(), credentials, nonce)
@@ -215,9 +203,7 @@ impl Link {
             }
             if sys::now() >= deadline {
                 let took = limits.took();
-                return Err(HandshakeError::Unfit(format!(
-                    "it did not answer within {took}"
-                )));
+                return Err(HandshakeError::Unfit(format!("it did not answer within {took}")));
             }
         }
     }

@@ -37,11 +37,7 @@ impl Ends {
         let (session, server) = sessions();
         let mut stream = Stream::new(near);
         stream.begin_tls(session);
-        let mut ends = Ends {
-            stream,
-            tls: server,
-            tcp: far,
-        };
+        let mut ends = Ends { stream, tls: server, tcp: far };
         while ends.stream.continue_handshake().expect("agreed").is_some() {
             ends.serve();
         }
@@ -95,10 +91,7 @@ fn sessions() -> (Session, ServerConnection) {
     let (pid, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = std::env::temp_dir().join(format!("putex-stream-{pid}-{next}.pem"));
     fs::write(&path, issuer.pem()).expect("written");
-    let wanted = Tls {
-        ca: Some(path.clone()),
-        ..Tls::default()
-    };
+    let wanted = Tls { ca: Some(path.clone()), ..Tls::default() };
     let session = wanted.session("localhost").expect("a session");
     fs::remove_file(path).expect("removed");
     let key = PrivateKeyDer::try_from(issuer.key().serialize_der()).expect("a key");
@@ -153,9 +146,7 @@ fn the_end_is_an_end_with_or_without_a_goodbye() {
             ends.tls.send_close_notify();
             ends.serve();
         }
-        let Ends {
-            mut stream, tcp, ..
-        } = ends;
+        let Ends { mut stream, tcp, .. } = ends;
         drop(tcp);
         let end = loop {
             match stream.read(&mut [0; 8]) {

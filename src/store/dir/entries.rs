@@ -67,11 +67,9 @@ impl Folder {
             return Ok(None);
         };
         match text::decode_record(&body) {
-            Some((revision, content)) if revision > Revision(0) => Ok(Some(Entry {
-                key: key.to_owned(),
-                revision,
-                content,
-            })),
+            Some((revision, content)) if revision > Revision(0) => {
+                Ok(Some(Entry { key: key.to_owned(), revision, content }))
+            }
             _ => Err(self.damaged(&name, "does not say what it should")),
         }
     }

@@ -146,10 +146,7 @@ impl Folder {
         folder.verify()?;
         let (id, created) = folder.epoch_parts()?;
         let info = BucketInfo {
-            id: BucketId {
-                epoch: id.to_owned(),
-                created: created.to_owned(),
-            },
+            id: BucketId { epoch: id.to_owned(), created: created.to_owned() },
             last,
             age: age(created),
             replicas: 1,
@@ -181,10 +178,7 @@ impl Folder {
     /// Writes the sequence and then the epoch, which completes the bucket.
     fn create(&self) -> Result<String, FolderError> {
         let files = self.file_names()?;
-        if files
-            .iter()
-            .any(|name| matches!(text::key_of(name), Some((_, Kind::Record))))
-        {
+        if files.iter().any(|name| matches!(text::key_of(name), Some((_, Kind::Record)))) {
             return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
         // A sequence of an interrupted creation, or of a bucket whose other files were
@@ -243,9 +237,7 @@ impl Folder {
     ) -> io::Result<[bool; 2]> {
         let wake = (wake, Want::Read);
         match &self.inotify {
-            Some(queue) => self
-                .alarm
-                .wait([wake, (queue.as_fd(), Want::Read)], deadline),
+            Some(queue) => self.alarm.wait([wake, (queue.as_fd(), Want::Read)], deadline),
             None => {
                 let ready = self.alarm.wait([wake], deadline);
                 ready.map(|[woken]| [woken, false])
@@ -264,17 +256,13 @@ impl Folder {
             let now = sys::now();
             if now >= deadline {
                 let path = self.path.display();
-                return Err(FolderError::Busy(format!(
-                    "the lock of {path} was not had in time"
-                )));
+                return Err(FolderError::Busy(format!("the lock of {path} was not had in time")));
             }
             if let Some(held) = free {
                 return Ok(held);
             }
             // Only a pause: the loop reads the clock again.
-            let _ = self
-                .alarm
-                .wait([], Some(deadline.min(now.after(LOCK_POLL))));
+            let _ = self.alarm.wait([], Some(deadline.min(now.after(LOCK_POLL))));
         }
     }
 
@@ -285,10 +273,7 @@ impl Folder {
     /// [`FolderError::Gone`] when not.
     pub(super) fn verify(&self) -> Result<(), FolderError> {
         let gone = |what: &str| Err(FolderError::Gone(format!("{} {what}", self.path.display())));
-        let here = self
-            .dir
-            .metadata()
-            .map_err(|e| self.failed("check", "", &e))?;
+        let here = self.dir.metadata().map_err(|e| self.failed("check", "", &e))?;
         match fs::symlink_metadata(&self.path) {
             Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => {}
             Ok(_) => return gone("was replaced"),

@@ -118,20 +118,13 @@ fn check_private(path: &Path, me: u32) -> Result<File, StoreError> {
         return refuse("is not a folder".to_owned());
     }
     let folder = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
-    let opened = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(folder)
-        .open(path);
+    let opened = fs::OpenOptions::new().read(true).custom_flags(folder).open(path);
     let dir = opened.map_err(|error| refused("open", path, &error))?;
     // The metadata of the opened folder: the path may lead elsewhere by now.
-    let at = dir
-        .metadata()
-        .map_err(|error| refused("check", path, &error))?;
+    let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     let (mode, owner) = (at.mode() & 0o7777, at.uid());
     if owner != me {
-        return refuse(format!(
-            "belongs to user {owner}, not to user {me} (mode {mode:04o})"
-        ));
+        return refuse(format!("belongs to user {owner}, not to user {me} (mode {mode:04o})"));
     }
     if mode & 0o022 != 0 {
         return refuse(format!("is writable by group or others (mode {mode:04o})"));

@@ -81,14 +81,8 @@ pub(crate) fn key_of(name: &str) -> Option<(String, Kind)> {
     }
     let key = String::from_utf8(bytes).ok()?;
     // One name for each file of a key: another escape of the same key is not of this program.
-    let Names {
-        record,
-        first,
-        announcement,
-    } = Names::new(&key);
-    let ours = [record, first, announcement]
-        .iter()
-        .any(|ours| ours == name);
+    let Names { record, first, announcement } = Names::new(&key);
+    let ours = [record, first, announcement].iter().any(|ours| ours == name);
     ours.then_some((key, kind))
 }
 
@@ -215,10 +209,7 @@ mod tests {
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
         for payload in ["", "\n\n", "a\n\nb: c\nend 0", "ä", "Putex-State: active"] {
             for headers in [Vec::new(), headers.to_vec()] {
-                let content = Content {
-                    headers,
-                    payload: [payload.as_bytes(), b"\xff"].concat(),
-                };
+                let content = Content { headers, payload: [payload.as_bytes(), b"\xff"].concat() };
                 let body = encode_record(Revision(9), &content);
                 assert_eq!(decode_record(&body), Some((Revision(9), content)));
             }

@@ -99,9 +99,7 @@ pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
     let ours = |(name, _): &(&str, &str)| !is_protocol_header(name) || *name == MARKER_REASON;
     let headers = headers.iter().filter(ours);
     Content {
-        headers: headers
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
+        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         payload: payload.to_vec(),
     }
 }
@@ -114,11 +112,7 @@ pub(crate) fn printable(text: &str) -> String {
 fn entry(subject: &str, revision: Revision, headers: &Headers, payload: &[u8]) -> Entry {
     // The name of a bucket has no dot.
     let key = subject.splitn(3, '.').nth(2);
-    Entry {
-        key: key.unwrap_or_default().to_owned(),
-        revision,
-        content: content(headers, payload),
-    }
+    Entry { key: key.unwrap_or_default().to_owned(), revision, content: content(headers, payload) }
 }
 
 /// Returns the revision of a message of `stream`.
@@ -133,11 +127,7 @@ fn revision(headers: &Headers, stream: &str) -> Option<Revision> {
 /// Returns a header that the server adds. It appends its own headers to the stored ones,
 /// so the last header of a name is the server's and no client can forge it.
 fn added<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
-    headers
-        .iter()
-        .filter(|(key, _)| *key == name)
-        .map(|(_, value)| value)
-        .last()
+    headers.iter().filter(|(key, _)| *key == name).map(|(_, value)| value).last()
 }
 
 #[cfg(test)]

@@ -35,13 +35,9 @@ impl NatsStore {
         name::valid_key(key).map_err(StoreError::Unsafe)?;
         self.client.connect_once(deadline)?;
         let mut found = Inspection::default();
-        found
-            .remarks
-            .extend(self.client.server().map(describe_server));
+        found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(&Filter::Key(key.to_owned()))?;
-        let NatsSettings {
-            bucket, replicas, ..
-        } = self.settings.clone();
+        let NatsSettings { bucket, replicas, .. } = self.settings.clone();
         match self.info(deadline)? {
             Ok(info) => {
                 found.warnings.extend(self.accept_bucket(&info)?);
@@ -83,10 +79,7 @@ impl NatsStore {
 
     fn is_permitted_to_make(&mut self, deadline: Instant) -> Result<(), StoreError> {
         let subject = format!("{}.STREAM.CREATE.{}", self.api, self.stream);
-        match self
-            .client
-            .request(&subject, &[], INVALID_REQUEST, deadline)
-        {
+        match self.client.request(&subject, &[], INVALID_REQUEST, deadline) {
             // The answer is an error about the request: the request was permitted.
             Ok(_) => Ok(()),
             Err(error @ RequestError::Forbidden(_)) => Err(self.request_error(&subject, &error)),

@@ -38,10 +38,7 @@ impl NatsStore {
         remarks.extend(lacks);
         let (epoch, written) = self.epoch(deadline)?;
         Ok(BucketInfo {
-            id: BucketId {
-                epoch,
-                created: info.created,
-            },
+            id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
             age: None,
             replicas: u32::try_from(info.config.num_replicas).unwrap_or(u32::MAX),
@@ -121,9 +118,7 @@ impl NatsStore {
 
     /// Checks that a new bucket with the number of replicas of the settings would be safe.
     pub(super) fn may_be_made(&self) -> Result<(), StoreError> {
-        let NatsSettings {
-            bucket, replicas, ..
-        } = &self.settings;
+        let NatsSettings { bucket, replicas, .. } = &self.settings;
         bucket::check_replicas(i64::from(*replicas), self.version())
             .map_err(|text| StoreError::Unsafe(format!("bucket {bucket}: {text}")))
     }
@@ -131,12 +126,7 @@ impl NatsStore {
     /// Checks that there are servers for the number of replicas of the settings. A server
     /// with JetStream and without a cluster makes one copy.
     pub(super) fn has_servers_enough(&self) -> Result<(), StoreError> {
-        let NatsSettings {
-            bucket,
-            replicas,
-            api,
-            ..
-        } = &self.settings;
+        let NatsSettings { bucket, replicas, api, .. } = &self.settings;
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
             Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => {
@@ -152,9 +142,7 @@ impl NatsStore {
     /// Requests the creation of the bucket; returns the server's refusal when another
     /// client may have created it first.
     fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, StoreError> {
-        let NatsSettings {
-            bucket, replicas, ..
-        } = &self.settings;
+        let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.may_be_made()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
@@ -183,10 +171,7 @@ impl NatsStore {
             let id = sys::random()
                 .map_err(|error| StoreError::Unreachable(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let content = Content {
-                headers: Vec::new(),
-                payload: id.clone().into_bytes(),
-            };
+            let content = Content { headers: Vec::new(), payload: id.clone().into_bytes() };
             let expected = Expected::Key(stands_at);
             let sent = self.publish_expected(&subject, expected, &content, deadline);
             match &sent {
@@ -204,9 +189,7 @@ impl NatsStore {
                 Written::Stored(revision) => return Ok((id, revision)),
                 Written::Moved(_) => lost += 1,
                 Written::Denied(text) | Written::Unknown(text) => {
-                    return Err(StoreError::Unreachable(format!(
-                        "epoch of the bucket: {text}"
-                    )));
+                    return Err(StoreError::Unreachable(format!("epoch of the bucket: {text}")));
                 }
             }
         }
@@ -227,13 +210,6 @@ impl From<ConnectError> for StoreError {
 }
 
 pub(super) fn describe_server(server: &ServerInfo) -> String {
-    let ServerInfo {
-        address,
-        version,
-        name,
-        ..
-    } = server;
-    answer::printable(&format!(
-        "server {address}: nats-server {version}, named {name}"
-    ))
+    let ServerInfo { address, version, name, .. } = server;
+    answer::printable(&format!("server {address}: nats-server {version}, named {name}"))
 }

@@ -51,9 +51,7 @@ impl NatsStore {
     }
 
     fn may_read_directly(&self) -> bool {
-        self.bucket
-            .as_ref()
-            .is_some_and(|bucket| bucket.allow_direct)
+        self.bucket.as_ref().is_some_and(|bucket| bucket.allow_direct)
     }
 
     /// Reads a key from any replica.
@@ -63,10 +61,8 @@ impl NatsStore {
         deadline: Instant,
     ) -> Result<Option<Entry>, DirectReadError> {
         let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
-        let reply = self
-            .client
-            .request(&api, &[], b"", deadline)
-            .map_err(DirectReadError::Request)?;
+        let reply =
+            self.client.request(&api, &[], b"", deadline).map_err(DirectReadError::Request)?;
         answer::direct(&reply.headers, &reply.payload, &self.stream, subject)
             .map_err(DirectReadError::Answer)
     }
@@ -108,11 +104,7 @@ impl NatsStore {
         deadline: Instant,
     ) -> Result<Listing, StoreError> {
         loop {
-            let Subjects {
-                names,
-                last_seq,
-                has_leader,
-            } = self.subjects(filter, deadline)?;
+            let Subjects { names, last_seq, has_leader } = self.subjects(filter, deadline)?;
             if !has_leader {
                 return Err(StoreError::Unreachable(format!(
                     "{filter}: {} has no leader",

@@ -29,12 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Returns a store of the bucket `locks`, not connected.
 fn store_of(servers: Vec<Server>) -> NatsStore {
     let client = Client::new(servers, Login::None, "test".to_owned(), PATIENCE);
-    let settings = NatsSettings {
-        bucket: "locks".to_owned(),
-        replicas: 1,
-        allow_memory: false,
-        api: None,
-    };
+    let settings =
+        NatsSettings { bucket: "locks".to_owned(), replicas: 1, allow_memory: false, api: None };
     NatsStore::new(client, settings)
 }
 
@@ -63,9 +59,7 @@ fn find_or_make(answers: [&str; 3]) -> Result<bool, StoreError> {
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
-    with_answers(answers, |store, deadline| {
-        store.list_now("$KV.locks.lock.>", deadline)
-    })
+    with_answers(answers, |store, deadline| store.list_now("$KV.locks.lock.>", deadline))
 }
 
 /// The answer to STREAM.INFO with these subjects.
@@ -114,12 +108,8 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
         (1, true, other, "not connected"),
         (1, false, below, "not connected"),
     ] {
-        store.bucket = Some(OpenBucket {
-            created: String::new(),
-            allow_direct: true,
-            replicated,
-            level,
-        });
+        store.bucket =
+            Some(OpenBucket { created: String::new(), allow_direct: true, replicated, level });
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {
@@ -148,8 +138,5 @@ fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
     let Err(StoreError::Unsafe(text)) = find_or_make([none, overlap, none]) else {
         panic!("another stream has its subjects");
     };
-    assert_eq!(
-        text,
-        "creating the bucket: KV_locks: subjects overlap (error 10065)"
-    );
+    assert_eq!(text, "creating the bucket: KV_locks: subjects overlap (error 10065)");
 }

@@ -62,9 +62,7 @@ impl NatsStore {
             None => subject.to_owned(),
             Some(_) => format!("{}.{subject}", self.api),
         };
-        let reply = self
-            .client
-            .request(&target, &headers, &content.payload, deadline)?;
+        let reply = self.client.request(&target, &headers, &content.payload, deadline)?;
         Ok(reply.payload)
     }
 

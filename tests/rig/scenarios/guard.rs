@@ -42,9 +42,7 @@ pub(crate) fn agents_that_end_leave_nothing(setting: &Setting) -> Report {
                 let host = &mut scene.hosts[number];
                 let status = host.wait_exit(deadline);
                 let code = status.and_then(|status| status.code());
-                report.check(code == Some(0), || {
-                    format!("the agent ended with {status:?}")
-                });
+                report.check(code == Some(0), || format!("the agent ended with {status:?}"));
                 let gone = || (host.processes() == 0).then_some(());
                 let gone = wait_until(now() + scene.timing.r, gone);
                 report.check(gone.is_some(), || {
@@ -265,9 +263,8 @@ impl Running {
         report.check(self.term == now.term, || {
             format!("the term was {:?} and is {:?}", self.term, now.term)
         });
-        report.check(self.stops == now.stops, || {
-            "stop ran beside a service that goes on".to_owned()
-        });
+        report
+            .check(self.stops == now.stops, || "stop ran beside a service that goes on".to_owned());
         Ok(())
     }
 }

@@ -139,11 +139,7 @@ fn check_killed(scene: &Scene, report: &mut Report, stop: Option<&u32>) {
 /// Stop fails three times before it works: nobody starts meanwhile, the lock is released
 /// after it, and another takes over at once.
 pub(crate) fn a_failing_stop_is_repeated(setting: &Setting, told: bool) -> Report {
-    let why = if told {
-        "told to end"
-    } else {
-        "a sick service"
-    };
+    let why = if told { "told to end" } else { "a sick service" };
     story(&format!("3g: stop fails three times: {why}"), |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
             let active = scene.settle()?;
@@ -184,9 +180,7 @@ pub(crate) fn a_failing_stop_is_repeated(setting: &Setting, told: bool) -> Repor
             }
             let status = scene.hosts[active].wait_exit(now() + scene.timing.patience());
             let code = status.and_then(|status| status.code());
-            report.check(code == Some(0), || {
-                format!("the agent ended with {status:?}")
-            });
+            report.check(code == Some(0), || format!("the agent ended with {status:?}"));
             scene.comes_back(report, active)
         })
     })

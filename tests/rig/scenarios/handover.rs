@@ -26,9 +26,7 @@ pub(crate) fn a_terminated_agent_hands_over(setting: &Setting, rounds: usize) ->
                 let patience = told_at + scene.timing.patience();
                 let status = scene.hosts[active].wait_exit(patience);
                 let code = status.and_then(|status| status.code());
-                report.check(code == Some(0), || {
-                    format!("the agent ended with {status:?}")
-                });
+                report.check(code == Some(0), || format!("the agent ended with {status:?}"));
                 let down_at = scene.down(active, told_at)?;
                 let (_, up_at) = scene.next_active(active, told_at)?;
                 report.measure("service gone", up_at.saturating_sub(down_at));

@@ -25,11 +25,7 @@ pub(crate) fn a_short_server_restart_moves_nothing(setting: &Setting) -> Report 
             let back_at = scene.server.restart()?;
             let gone_for = back_at.saturating_sub(stopped_at);
             report.measure("server gone", gone_for);
-            report.check_at_most(
-                "server gone, or this machine is too busy",
-                gone_for,
-                RESTART_MAX,
-            );
+            report.check_at_most("server gone, or this machine is too busy", gone_for, RESTART_MAX);
             let window = scene.timing.takeover() * 2;
             scene.check_nothing_moves(report, stopped_at, window);
             Ok(())
@@ -47,9 +43,8 @@ pub(crate) fn a_long_server_outage_stops_the_service(setting: &Setting) -> Repor
             let down_at = now();
             observe_for((stopped_at + scene.timing.r * 8).saturating_sub(now()));
             let ups = scene.observer.ups_since(down_at);
-            report.check(ups.is_empty(), || {
-                "a service started while there was no server".to_owned()
-            });
+            report
+                .check(ups.is_empty(), || "a service started while there was no server".to_owned());
             let back_at = scene.server.restart()?;
             scene.settle()?;
             let ups = scene.observer.ups_since(back_at);

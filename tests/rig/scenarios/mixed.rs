@@ -31,11 +31,7 @@ pub(crate) fn old_and_new_take_over_from_each_other(
                 let renewal = scene.hosts[active].proxy.last_renewal();
                 let renewed_at = renewal.ok_or("the active agent has never renewed")?.at;
                 let (_, up_at) = scene.next_active(active, killed_at)?;
-                let name = if active == 0 {
-                    "new after 0.2.0"
-                } else {
-                    "0.2.0 after new"
-                };
+                let name = if active == 0 { "new after 0.2.0" } else { "0.2.0 after new" };
                 let took = up_at.saturating_sub(renewed_at);
                 report.measure_of(name, scene.timing.takeover(), took);
                 report.check_at_least(name, took, scene.timing.takeover());

@@ -27,9 +27,7 @@ pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
             let lost_at = now();
             let subject = format!("$KV.{}.{KEY}", scene.bucket);
             let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
-            answer
-                .stored_revision()
-                .ok_or("the marker was not stored")?;
+            answer.stored_revision().ok_or("the marker was not stored")?;
             check_loss(scene, report, active, lost_at, lost_at)
         })
     })
@@ -71,9 +69,7 @@ pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Repor
         let mut plans = plans(&setting.agent, 3);
         let flag = "--allow-memory";
         if knows_flag(&setting.agent, flag) {
-            plans
-                .iter_mut()
-                .for_each(|plan| plan.flags.push(flag.to_owned()));
+            plans.iter_mut().for_each(|plan| plan.flags.push(flag.to_owned()));
         }
         Scene::set(setting, plans)?.play(report, |scene, report| {
             Client::connect(scene.server.port())?.create_bucket(&scene.bucket, "memory")?;
@@ -95,10 +91,8 @@ fn wait_for_renewals(scene: &Scene, count: u64) -> Result<usize, String> {
         renewal.map_or(0, |renewal| renewal.revision)
     };
     let enough = revision() + count;
-    wait_until(now() + scene.timing.patience(), || {
-        (revision() >= enough).then_some(active)
-    })
-    .ok_or_else(|| "the active agent does not renew".to_owned())
+    wait_until(now() + scene.timing.patience(), || (revision() >= enough).then_some(active))
+        .ok_or_else(|| "the active agent does not renew".to_owned())
 }
 
 /// The holder's service stops, nobody starts for T + C·R after the store was `back`,
@@ -125,9 +119,7 @@ fn check_loss(
         report.measure_of("loss to next start", timing.takeover(), waited);
         let least = timing.takeover().saturating_sub(NOTICE_EARLIER);
         report.check_at_least("loss to next start", waited, least);
-        report.note(format!(
-            "host {active} was active before, host {host} after"
-        ));
+        report.note(format!("host {active} was active before, host {host} after"));
     }
     observe_for(timing.takeover());
     for (number, host) in scene.hosts.iter().enumerate() {

@@ -8,10 +8,7 @@ use crate::nats::auth::Secret;
 #[test]
 fn wrong_password() {
     let refuse = |peer: &mut Peer| {
-        peer.send(&format!(
-            "INFO {}\r\n",
-            INFO.replace('}', ",\"auth_required\":true}")
-        ));
+        peer.send(&format!("INFO {}\r\n", INFO.replace('}', ",\"auth_required\":true}")));
         let connect = peer.take_handshake();
         assert!(connect.contains("\"user\":\"u\"") && connect.contains("\"pass\":\"wrong\""));
         peer.send("-ERR 'Authorization Violation'\r\n");
@@ -22,15 +19,9 @@ fn wrong_password() {
     let Err(ConnectError::Credentials(text)) = client.connect(in_ms(5000)) else {
         panic!("not refused");
     };
-    assert!(
-        text.ends_with(": the server says: Authorization Violation"),
-        "{text}"
-    );
+    assert!(text.ends_with(": the server says: Authorization Violation"), "{text}");
     assert!(!text.contains("wrong") && !format!("{client:?}").contains("wrong"));
-    assert!(
-        sys::now().since(began) < Duration::from_secs(4),
-        "returned at once"
-    );
+    assert!(sys::now().since(began) < Duration::from_secs(4), "returned at once");
     fake.finish();
 }
 
@@ -48,10 +39,7 @@ fn the_fallback_is_for_servers_without_credentials() {
 #[test]
 fn servers_of_no_use() {
     let cases: [(&str, &str); 6] = [
-        (
-            "INFO {\"headers\":false}\r\n",
-            "it does not support headers",
-        ),
+        ("INFO {\"headers\":false}\r\n", "it does not support headers"),
         (
             "INFO {\"headers\":true,\"tls_required\":true}\r\nPING\r\n",
             "it said more than INFO before TLS began",
@@ -83,10 +71,7 @@ fn a_refused_inbox_is_a_matter_of_credentials() {
     });
     let mut client = client_of(vec![fake.server()], PING_AFTER);
     let refused = client.connect(in_ms(5000));
-    assert!(
-        matches!(refused, Err(ConnectError::Credentials(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(ConnectError::Credentials(_))), "{refused:?}");
     fake.finish();
 }
 
@@ -102,17 +87,11 @@ fn no_server_answers_by_the_deadline() {
         panic!("reached");
     };
     let took = sys::now().since(began);
-    assert!(
-        took >= Duration::from_millis(80) && took < Duration::from_millis(600),
-        "{took:?}"
-    );
+    assert!(took >= Duration::from_millis(80) && took < Duration::from_millis(600), "{took:?}");
     assert!(text.contains("it sent no INFO in time"), "{text}");
     drop(mute);
     let refused = client.connect(in_ms(200)).expect_err("nobody listens");
-    assert!(
-        refused.to_string().ends_with("connection refused"),
-        "{refused}"
-    );
+    assert!(refused.to_string().ends_with("connection refused"), "{refused}");
 }
 
 #[test]
@@ -139,10 +118,7 @@ fn one_dead_server_of_two_costs_nothing() {
 #[test]
 fn a_lame_duck_is_left_for_an_advertised_server() {
     let other = FakeServer::once(|peer| {
-        assert!(
-            peer.accept_client().contains("\"user\":\"u\""),
-            "credentials go along"
-        );
+        assert!(peer.accept_client().contains("\"user\":\"u\""), "credentials go along");
         peer.answer("other");
     });
     let address = other.server().to_string();
@@ -156,16 +132,10 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
     });
     let mut client = client_of(vec![lame.server_as("u:p@")], PING_AFTER);
     client.connect(in_ms(5000)).expect("let in");
-    assert_eq!(
-        request(&mut client, 5000).expect("a reply").payload,
-        b"lame"
-    );
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"lame");
     assert!(gone(&wait(&mut client, 5000)).contains("about to shut down"));
     client.connect(in_ms(5000)).expect("let in");
-    assert_eq!(
-        request(&mut client, 5000).expect("a reply").payload,
-        b"other"
-    );
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"other");
     lame.finish();
     other.finish();
 }
@@ -175,12 +145,7 @@ fn a_server_that_drops_everybody_is_not_hammered() {
     let script = |peer: &mut Peer| {
         peer.accept_client();
     };
-    let fake = FakeServer::new(
-        vec![Box::new(script); 4]
-            .into_iter()
-            .map(|s| s as _)
-            .collect(),
-    );
+    let fake = FakeServer::new(vec![Box::new(script); 4].into_iter().map(|s| s as _).collect());
     let mut client = client_of(vec![fake.server()], PING_AFTER);
     let began = sys::now();
     for _ in 0..4 {

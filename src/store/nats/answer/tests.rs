@@ -13,9 +13,7 @@ fn block(lines: &str) -> Headers {
 
 fn error(code: u64, text: &str) -> Vec<u8> {
     let error = serde_json::json!({"code": 400, "err_code": code, "description": text});
-    serde_json::json!({"error": error, "stream": STREAM, "seq": 0})
-        .to_string()
-        .into_bytes()
+    serde_json::json!({"error": error, "stream": STREAM, "seq": 0}).to_string().into_bytes()
 }
 
 #[test]
@@ -23,15 +21,9 @@ fn an_acknowledgement_counts_only_from_our_stream() {
     let ours = br#"{"stream":"KV_locks", "seq":7}"#;
     assert_eq!(written(STREAM, true, ours), Written::Stored(Revision(7)));
     let theirs = written(STREAM, false, br#"{"stream":"KV_other","seq":7}"#);
-    assert!(
-        matches!(&theirs, Written::Unknown(text) if text.contains("KV_other")),
-        "{theirs:?}"
-    );
+    assert!(matches!(&theirs, Written::Unknown(text) if text.contains("KV_other")), "{theirs:?}");
     for answer in [&b""[..], b"{}", br#"{"stream":"KV_locks","seq":0}"#, b"+OK"] {
-        assert!(matches!(
-            written(STREAM, false, answer),
-            Written::Unknown(_)
-        ));
+        assert!(matches!(written(STREAM, false, answer), Written::Unknown(_)));
     }
 }
 
@@ -47,10 +39,7 @@ fn refusals_are_told_from_what_may_have_been_stored() {
     }
     for code in [10164, 10008, 10009, 10118, 10158, 10194, 0, 99_999] {
         let unknown = written(STREAM, false, &error(code, "wrong last sequence: 9"));
-        assert!(
-            matches!(unknown, Written::Unknown(_)),
-            "{code}: {unknown:?}"
-        );
+        assert!(matches!(unknown, Written::Unknown(_)), "{code}: {unknown:?}");
     }
 }
 
@@ -72,10 +61,7 @@ fn an_unanswered_write_is_unknown_unless_it_was_not_permitted() {
         RequestError::Lost(text()),
         RequestError::NotSent(text()),
     ] {
-        assert!(
-            matches!(unanswered(SUBJECT, &error), Written::Unknown(_)),
-            "{error:?}"
-        );
+        assert!(matches!(unanswered(SUBJECT, &error), Written::Unknown(_)), "{error:?}");
     }
 }
 
@@ -90,10 +76,7 @@ fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
         assert_eq!((&*entry.key, entry.content.headers.len()), ("web", 0));
         let key_state = to_key_state(Some(entry));
         assert_eq!(key_state.revision, Revision(5), "{lines}");
-        let found = KeyValue::Record(Record {
-            token: "t".to_owned(),
-            lease: None,
-        });
+        let found = KeyValue::Record(Record { token: "t".to_owned(), lease: None });
         assert_eq!(key_state.value, found);
     }
     for (from, to) in [
@@ -122,28 +105,15 @@ fn the_status_of_a_direct_read_decides_first() {
 
 #[test]
 fn marks_of_deletion_are_told_by_their_headers() {
-    for mark in [
-        "KV-Operation: DEL",
-        "KV-Operation: PURGE",
-        "Nats-Marker-Reason: MaxAge",
-    ] {
-        let key_state = direct(
-            &block(&format!("{mark}\r\n{SERVERS}")),
-            b"",
-            STREAM,
-            SUBJECT,
-        );
+    for mark in ["KV-Operation: DEL", "KV-Operation: PURGE", "Nats-Marker-Reason: MaxAge"] {
+        let key_state = direct(&block(&format!("{mark}\r\n{SERVERS}")), b"", STREAM, SUBJECT);
         assert_eq!(
             key_state.map(|entry| to_key_state(entry).value),
             Ok(KeyValue::Marker),
             "{mark}"
         );
         let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
-        let stored = Stored {
-            seq: 5,
-            headers,
-            data: Vec::new(),
-        };
+        let stored = Stored { seq: 5, headers, data: Vec::new() };
         let key_state = to_key_state(Some(leader(SUBJECT, &stored)));
         assert_eq!(
             (key_state.revision, key_state.value),
@@ -190,21 +160,12 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
         "Putex-Host" | "Putex-Boot" => Some(""),
         _ => Some("7"),
     });
-    let record = Record {
-        token: "t".to_owned(),
-        lease,
-    };
+    let record = Record { token: "t".to_owned(), lease };
     assert!(record.lease.is_some());
     let sent = to_content(&record);
     let headers = sendable(&sent);
-    assert!(
-        headers.iter().all(|(_, value)| !value.is_empty()),
-        "{headers:?}"
-    );
-    let lines: Vec<_> = headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}"))
-        .collect();
+    assert!(headers.iter().all(|(_, value)| !value.is_empty()), "{headers:?}");
+    let lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
     let entry = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
     assert_eq!(to_key_state(entry).value, KeyValue::Record(record));
@@ -213,10 +174,7 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
 #[test]
 fn what_a_server_or_a_writer_says_is_told_in_one_line() {
     let theirs = written(STREAM, false, br#"{"stream":"KV\nforged\u0085","seq":7}"#);
-    assert!(
-        matches!(&theirs, Written::Unknown(text) if text.contains("KV?forged?")),
-        "{theirs:?}"
-    );
+    assert!(matches!(&theirs, Written::Unknown(text) if text.contains("KV?forged?")), "{theirs:?}");
     let headers = Headers::parse(b"NATS/1.0 503 a\rforged\x1b[2J\r\n\r\n");
     let read = direct(&headers, b"", STREAM, SUBJECT);
     assert_eq!(read, Err("read: status 503 a?forged?[2J".to_owned()));
