@@ -141,6 +141,21 @@ fn a_service_that_writes_to_the_output_of_start_is_started_again_when_the_guard_
     assert_eq!((after.term, after.stops), (before.term, before.stops));
 }
 
+/// Whoever removes the files of a bucket leaves those of the guards.
+#[test]
+fn a_bucket_of_any_name_has_a_directory_of_its_own() {
+    let host = Host::new("apart");
+    let base = host.sandbox.subfolder("run").join("putex");
+    let mut command = host.putex("agent", STOP);
+    command.arg("--dir").arg(&base).args(["--bucket", "agents"]);
+    let _agent = Agent::start(&mut command);
+    host.wait_until_up();
+    let entries = fs::read_dir(base.join("agents")).expect("the bucket");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let others: Vec<_> = paths.filter(|path| !path.is_file()).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
 /// It runs nothing, and says after T why.
 #[test]
 fn a_second_agent_of_the_same_identity_runs_nothing_and_ends() {

@@ -33,6 +33,9 @@ pub struct Identity {
     pub token: String,
 }
 
+/// The directory of all private directories, beside those of buckets: no bucket's name has a dot.
+const AGENTS_DIR: &str = ".agents";
+
 /// How much of a key stands in the name of its directory, for people.
 const KEY_BYTES: usize = 40;
 
@@ -78,7 +81,7 @@ impl InstanceDir {
     /// The text names the directory.
     pub fn open(base: &Path, identity: &Identity) -> io::Result<InstanceDir> {
         let base = sys::absolute(base);
-        let agents = base.join("agents");
+        let agents = base.join(AGENTS_DIR);
         let path = agents.join(identity.name());
         // Nothing is made in a directory that was not checked.
         make(&base)?;

@@ -367,7 +367,7 @@ mod tests {
     fn settings() -> Settings {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         Settings {
-            dir: "/run/putex/agents/web-1".to_owned(),
+            dir: "/run/putex/.agents/web-1".to_owned(),
             timing,
             key: "web".to_owned(),
             token: "alpha".to_owned(),

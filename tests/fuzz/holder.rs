@@ -74,7 +74,7 @@ impl World {
             writing: None,
             checking: false,
             settings: Settings {
-                dir: "/run/putex/agents/web".to_owned(),
+                dir: "/run/putex/.agents/web".to_owned(),
                 timing,
                 key: "web".to_owned(),
                 token: "alpha".to_owned(),

@@ -95,24 +95,24 @@ const IN_THE_WAY: [InTheWay; 7] = [
     InTheWay {
         make: |run| {
             folder(run, "putex", 0o700);
-            give(&folder(run, "putex/agents", 0o700));
+            give(&folder(run, "putex/.agents", 0o700));
         },
-        why: "/run/putex/agents belongs to user 65534",
+        why: "/run/putex/.agents belongs to user 65534",
     },
     InTheWay {
         make: |run| {
             folder(run, "putex", 0o700);
-            folder(run, "putex/agents", 0o770);
+            folder(run, "putex/.agents", 0o770);
         },
-        why: "/run/putex/agents is open to others (mode 0770)",
+        why: "/run/putex/.agents is open to others (mode 0770)",
     },
     InTheWay {
         make: |run| {
             folder(run, "putex", 0o700);
             let elsewhere = folder(run, "elsewhere", 0o700);
-            symlink(elsewhere, run.join("putex/agents")).expect("it is free");
+            symlink(elsewhere, run.join("putex/.agents")).expect("it is free");
         },
-        why: "/run/putex/agents is no directory",
+        why: "/run/putex/.agents is no directory",
     },
     InTheWay {
         make: |run| {

@@ -88,7 +88,7 @@ fail() {
 clear_up() {
     m_end >/dev/null 2>&1 || true
     for pid in $(find_all agent) $(find_all guard); do kill -9 "$pid" 2>/dev/null || true; done
-    rm -rf /run/putex/agents/"$key"-*
+    rm -rf /run/putex/.agents/"$key"-*
     rm -rf "$work"
 }
 

@@ -58,7 +58,7 @@ impl Host {
 
     /// Returns the path of a file in the directory of this host's agent and guard.
     pub(crate) fn file_of_guard(&self, name: &str) -> PathBuf {
-        let agents = self.sandbox.subfolder("run").join("putex/agents");
+        let agents = self.sandbox.subfolder("run").join("putex/.agents");
         let mut entries = fs::read_dir(agents).expect("an agent was started");
         let dir = entries.next().expect("there is one").expect("an entry");
         dir.path().join(name)
