@@ -20,7 +20,7 @@ use crate::command::{describe, remove_agents_own, remove_secrets};
 use crate::core::command::LockContext;
 use crate::core::event::{Event, GuardEvent};
 use crate::core::level::Level;
-use crate::core::protocol::{GuardReport, ServiceReport, StopOrder, ToGuard};
+use crate::core::protocol::{GuardReport, ServiceState, StopOrder, ToGuard};
 use crate::core::stop::Stake;
 use crate::core::time::Instant;
 use crate::guard::protocol::{Settings, VERSION, decode_line, decode_report, encode};
@@ -324,8 +324,8 @@ impl GuardThread {
         if !std::mem::replace(&mut link.outdated, true) {
             log::warn!("the guard is of another version of putex: it stops the service first");
             let dead_by = match &report.service {
-                ServiceReport::Up(grant, _) => grant.dead_by,
-                ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => {
+                ServiceState::Up(grant, _) => grant.dead_by,
+                ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
                     self.stop_by()
                 }
             };
@@ -334,7 +334,7 @@ impl GuardThread {
                 stake: Stake::Lock,
                 context: LockContext::default(),
             }))?;
-        } else if report.service == ServiceReport::Down {
+        } else if report.service == ServiceState::Down {
             self.carry_out(Order::Kill)?;
             let why = "it was of another version; the service is down".to_owned();
             return self.lost(number, why);
@@ -342,7 +342,7 @@ impl GuardThread {
             // This thread's own word is none of the pump's.
             report.heard = report.heard.saturating_sub(1);
         }
-        report.service = ServiceReport::Stopping { overdue: false };
+        report.service = ServiceState::Stopping { overdue: false };
         self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 

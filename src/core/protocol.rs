@@ -81,14 +81,14 @@ pub struct GuardReport {
     /// all of them.
     pub heard: u64,
     /// What the guard knows of the service.
-    pub service: ServiceReport,
+    pub service: ServiceState,
     /// Why the service must not be started here, if so.
     pub unfit: Option<String>,
 }
 
 /// What a guard knows of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceReport {
+pub enum ServiceState {
     /// The guard of an earlier instance may have left the service running.
     Unknown,
     /// Stop has succeeded, or start was never run.

@@ -11,7 +11,7 @@ use crate::command::Commands;
 use crate::core::command::LockContext;
 use crate::core::level::Level;
 use crate::core::protocol::{
-    DeviceUse, Grant, GuardConfig, GuardReport, ServiceReport, StartState, StopOrder, ToGuard,
+    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
 use crate::core::record::{Incarnation, Revision};
 use crate::core::stop::Stake;
@@ -145,9 +145,9 @@ pub fn encode_report(report: &GuardReport) -> Vec<u8> {
     out.number(VERSION);
     out.number(report.heard);
     match &report.service {
-        ServiceReport::Unknown => out.number(0),
-        ServiceReport::Down => out.number(1),
-        ServiceReport::Up(grant, start) => {
+        ServiceState::Unknown => out.number(0),
+        ServiceState::Down => out.number(1),
+        ServiceState::Up(grant, start) => {
             out.number(2);
             out.grant(grant);
             out.number(match start {
@@ -156,7 +156,7 @@ pub fn encode_report(report: &GuardReport) -> Vec<u8> {
                 StartState::Ended => 2,
             });
         }
-        ServiceReport::Stopping { overdue } => {
+        ServiceState::Stopping { overdue } => {
             out.number(3);
             out.number(u64::from(*overdue));
         }
@@ -172,8 +172,8 @@ pub fn decode_report(packet: &[u8]) -> Option<(GuardReport, u64)> {
     let version = input.number().filter(|version| *version != LINE)?;
     let heard = input.number()?;
     let service = match input.number()? {
-        0 => ServiceReport::Unknown,
-        1 => ServiceReport::Down,
+        0 => ServiceState::Unknown,
+        1 => ServiceState::Down,
         2 => {
             let grant = input.grant()?;
             let start = match input.number()? {
@@ -182,9 +182,9 @@ pub fn decode_report(packet: &[u8]) -> Option<(GuardReport, u64)> {
                 2 => StartState::Ended,
                 _ => return None,
             };
-            ServiceReport::Up(grant, start)
+            ServiceState::Up(grant, start)
         }
-        3 => ServiceReport::Stopping { overdue: input.number()? == 1 },
+        3 => ServiceState::Stopping { overdue: input.number()? == 1 },
         _ => return None,
     };
     let unfit = input.optional()?;
@@ -423,13 +423,13 @@ mod tests {
     #[test]
     fn the_agent_receives_what_the_guard_reports() {
         let services = [
-            ServiceReport::Unknown,
-            ServiceReport::Down,
-            ServiceReport::Up(grant(), StartState::NotRun),
-            ServiceReport::Up(grant(), StartState::FirstRuns),
-            ServiceReport::Up(grant(), StartState::Ended),
-            ServiceReport::Stopping { overdue: false },
-            ServiceReport::Stopping { overdue: true },
+            ServiceState::Unknown,
+            ServiceState::Down,
+            ServiceState::Up(grant(), StartState::NotRun),
+            ServiceState::Up(grant(), StartState::FirstRuns),
+            ServiceState::Up(grant(), StartState::Ended),
+            ServiceState::Stopping { overdue: false },
+            ServiceState::Stopping { overdue: true },
         ];
         for service in services {
             for unfit in [None, Some("no device".to_owned())] {
@@ -450,7 +450,7 @@ mod tests {
             assert_eq!(decode_line(&packet), Some((level, "stop failed".to_owned())));
             assert_eq!(decode_report(&packet), None);
         }
-        let report = GuardReport { heard: 0, service: ServiceReport::Down, unfit: None };
+        let report = GuardReport { heard: 0, service: ServiceState::Down, unfit: None };
         assert_eq!(decode_line(&encode_report(&report)), None);
     }
 

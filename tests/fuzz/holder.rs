@@ -7,7 +7,7 @@ use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::{Effect, Event, GuardEvent, Notice, Opened, Written};
 use crate::core::protocol::{
-    DeviceUse, Grant, GuardReport, ServiceReport, StartState, StopOrder, ToGuard,
+    DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
@@ -57,7 +57,7 @@ struct GuardThere {
     number: u64,
     there: bool,
     heard: u64,
-    service: ServiceReport,
+    service: ServiceState,
     /// It has a report to make.
     reports: bool,
 }
@@ -90,7 +90,7 @@ impl World {
                 number: 0,
                 there: false,
                 heard: 0,
-                service: ServiceReport::Down,
+                service: ServiceState::Down,
                 reports: false,
             },
         }
@@ -189,13 +189,13 @@ impl World {
         let report =
             GuardReport { heard: guard.heard, service: guard.service.clone(), unfit: None };
         match guard.service.clone() {
-            ServiceReport::Stopping { .. } => guard.service = ServiceReport::Down,
-            ServiceReport::Up(grant, StartState::FirstRuns) => {
-                guard.service = ServiceReport::Up(grant, StartState::Ended);
+            ServiceState::Stopping { .. } => guard.service = ServiceState::Down,
+            ServiceState::Up(grant, StartState::FirstRuns) => {
+                guard.service = ServiceState::Up(grant, StartState::Ended);
             }
-            ServiceReport::Up(_, StartState::NotRun | StartState::Ended)
-            | ServiceReport::Unknown
-            | ServiceReport::Down => guard.reports = false,
+            ServiceState::Up(_, StartState::NotRun | StartState::Ended)
+            | ServiceState::Unknown
+            | ServiceState::Down => guard.reports = false,
         }
         Event::Guard(guard.number, GuardEvent::Report(report))
     }
@@ -272,9 +272,9 @@ impl World {
         runs(&self.settings, &run, self.now);
         match word {
             ToGuard::Grant(grant) => {
-                self.guard.service = ServiceReport::Up(grant, StartState::FirstRuns);
+                self.guard.service = ServiceState::Up(grant, StartState::FirstRuns);
             }
-            ToGuard::Stop(_) => self.guard.service = ServiceReport::Stopping { overdue: false },
+            ToGuard::Stop(_) => self.guard.service = ServiceState::Stopping { overdue: false },
             ToGuard::Hello(_) | ToGuard::AssertStart => {}
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::assert_one_line;
 use crate::core::command::{Command, Outcome};
 use crate::core::guard::{Guard, GuardAction, GuardInput};
-use crate::core::protocol::{DeviceUse, Grant, GuardConfig, GuardReport, ServiceReport, ToGuard};
+use crate::core::protocol::{DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use crate::core::stop::ServiceAction;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
@@ -344,19 +344,19 @@ impl House {
         assert_eq!(decode_report(&packet).map(|(same, _)| same).as_ref(), Some(report));
         let known = self.grant.take();
         match &report.service {
-            ServiceReport::Unknown => assert!(!self.busy && !self.down),
-            ServiceReport::Down => {
+            ServiceState::Unknown => assert!(!self.busy && !self.down),
+            ServiceState::Down => {
                 assert!(self.down, "down, and no stop has counted");
                 self.busy = false;
             }
-            ServiceReport::Up(grant, _) => {
+            ServiceState::Up(grant, _) => {
                 let known = known.as_ref() == Some(grant);
                 assert!(known || self.now < grant.valid_until, "it ran out before it came");
                 (self.busy, self.down, self.stopped) = (true, false, false);
                 self.killed = false;
                 self.grant = Some(grant.clone());
             }
-            ServiceReport::Stopping { overdue } => {
+            ServiceState::Stopping { overdue } => {
                 assert!(!*overdue || self.killed, "overdue, and nothing was killed");
                 (self.busy, self.down) = (true, false);
             }

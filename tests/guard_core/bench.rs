@@ -6,7 +6,7 @@ use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::level::Level;
 use putex::core::protocol::{
-    DeviceUse, Grant, GuardConfig, GuardReport, ServiceReport, StopOrder, ToGuard,
+    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, StopOrder, ToGuard,
 };
 use putex::core::record::{Incarnation, Revision};
 use putex::core::stop::{ServiceAction, Stake};
@@ -239,7 +239,7 @@ impl Bench {
     }
 
     /// Returns what was reported last.
-    pub(crate) fn service(&self) -> &ServiceReport {
+    pub(crate) fn service(&self) -> &ServiceState {
         &self.reports.last().expect("it has reported").service
     }
 

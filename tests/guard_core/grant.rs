@@ -3,7 +3,7 @@
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::level::Level;
-use putex::core::protocol::{Grant, ServiceReport, ToGuard};
+use putex::core::protocol::{Grant, ServiceState, ToGuard};
 use putex::core::record::Revision;
 use putex::core::stop::Stake;
 
@@ -50,7 +50,7 @@ fn an_agent_that_is_back_in_time_is_told_of_the_grant_and_goes_on() {
     let mut bench = Bench::up(config());
     bench.leave_agent(ms(100));
     assert_eq!(bench.tell(ToGuard::Hello(config()), ms(110)), []);
-    let ServiceReport::Up(grant, _) = bench.service() else {
+    let ServiceState::Up(grant, _) = bench.service() else {
         panic!("not up: {:?}", bench.service());
     };
     assert_eq!(grant.holder.0, 7, "it is told whose lock it was");
@@ -74,11 +74,11 @@ fn a_grant_in_the_past_starts_nothing() {
         let mut bench = Bench::new(config(), down);
         assert_eq!(bench.renew(v(), v()), []);
         assert_eq!(bench.tell(ToGuard::AssertStart, v()), []);
-        let not_up = matches!(bench.service(), ServiceReport::Down | ServiceReport::Unknown);
+        let not_up = matches!(bench.service(), ServiceState::Down | ServiceState::Unknown);
         assert!(not_up, "{:?}", bench.service());
         assert_eq!(bench.guard.deadline(), None);
         assert_eq!(bench.renew(v().after(TICK), v()), []);
-        assert!(matches!(bench.service(), ServiceReport::Up(..)));
+        assert!(matches!(bench.service(), ServiceState::Up(..)));
     }
 }
 
@@ -106,7 +106,7 @@ fn what_came_too_late_starts_nothing() {
     }
     let deeds = bench.tick(late);
     assert!(!deeds.contains(&run(Command::Start, v())), "{deeds:?}");
-    assert!(matches!(bench.service(), ServiceReport::Stopping { overdue: true }));
+    assert!(matches!(bench.service(), ServiceState::Stopping { overdue: true }));
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn the_end_of_its_agent_does_not_disturb_a_guard_that_stops_the_service() {
     assert_eq!(bench.leave_agent(v()), []);
     assert!(!bench.has_said("unless it is back"));
     assert_eq!(bench.tell(ToGuard::Hello(config()), ms(1500)), []);
-    let stopping = ServiceReport::Stopping { overdue: false };
+    let stopping = ServiceState::Stopping { overdue: false };
     assert_eq!(bench.service(), &stopping, "the next one waits for it");
     assert_eq!(bench.stop_counts(ms(1510)), []);
-    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.service(), &ServiceState::Down);
 }
 
 #[test]
@@ -174,12 +174,12 @@ fn a_service_that_is_being_stopped_is_not_granted_again() {
     let mut bench = Bench::stopping(config());
     let renewed = grant(timing(), ms(3000));
     assert_eq!(bench.tell(ToGuard::Grant(renewed), ms(1500)), []);
-    let stopping = ServiceReport::Stopping { overdue: false };
+    let stopping = ServiceState::Stopping { overdue: false };
     assert_eq!(bench.service(), &stopping);
     assert_eq!(bench.tell(ToGuard::AssertStart, ms(1500)), []);
     assert_eq!(bench.stop_counts(ms(1510)), []);
     assert_eq!(bench.tell(ToGuard::AssertStart, ms(1520)), []);
-    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.service(), &ServiceState::Down);
 }
 
 #[test]

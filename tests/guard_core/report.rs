@@ -2,7 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{Grant, ServiceReport, StartState, ToGuard};
+use putex::core::protocol::{Grant, ServiceState, StartState, ToGuard};
 use putex::core::stop::Stake;
 
 use super::bench::{Bench, config, context, failed, grant, order, with_last_resort};
@@ -10,7 +10,7 @@ use super::{dead_by, ms, timing, v};
 
 /// What a report says of the starts of the term.
 fn start_of(bench: &Bench) -> StartState {
-    let ServiceReport::Up(_, start) = bench.service() else {
+    let ServiceState::Up(_, start) = bench.service() else {
         panic!("not up: {:?}", bench.service());
     };
     *start
@@ -56,14 +56,14 @@ fn a_change_is_reported_and_nothing_else_without_a_word() {
     bench.tick(ms(600));
     assert!(bench.reports.is_empty(), "{:?}", bench.reports);
     bench.tick(v());
-    let stopping = ServiceReport::Stopping { overdue: false };
+    let stopping = ServiceState::Stopping { overdue: false };
     assert_eq!(bench.service(), &stopping);
     bench.tick(dead_by());
-    let overdue = ServiceReport::Stopping { overdue: true };
+    let overdue = ServiceState::Stopping { overdue: true };
     assert_eq!(bench.service(), &overdue);
     bench.ended(Command::Stop, Outcome::Overran, dead_by());
     bench.stop_counts(ms(2000));
-    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.service(), &ServiceState::Down);
     assert_eq!(bench.reports.len(), 3, "{:?}", bench.reports);
 }
 
@@ -79,7 +79,7 @@ fn a_guard_without_an_agent_reports_nothing() {
 
 #[test]
 fn the_first_report_says_what_the_note_of_the_guard_before_tells() {
-    for (down, service) in [(true, ServiceReport::Down), (false, ServiceReport::Unknown)] {
+    for (down, service) in [(true, ServiceState::Down), (false, ServiceState::Unknown)] {
         let bench = Bench::new(config(), down);
         assert_eq!(bench.service(), &service);
         assert_eq!(bench.guard.is_down(), down);
@@ -126,7 +126,7 @@ fn stop_orders_that_are_repeated_are_answered_with_what_became_of_the_first() {
         bench.reports.clear();
         let again = ToGuard::Stop(order(dead_by(), Stake::Lock));
         assert_eq!(bench.tell(again, ms(1600)), []);
-        assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: false });
+        assert_eq!(bench.service(), &ServiceState::Stopping { overdue: false });
     }
 }
 

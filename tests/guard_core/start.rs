@@ -2,7 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{ServiceReport, ToGuard};
+use putex::core::protocol::{ServiceState, ToGuard};
 use putex::core::stop::Stake;
 use putex::core::timing::SLACK;
 
@@ -231,5 +231,5 @@ fn a_start_that_cannot_be_killed_keeps_the_service_from_being_down() {
     let deeds = bench.ended(Command::Stop, Outcome::Overran, now);
     assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
     assert_eq!(bench.stop_counts(now), []);
-    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.service(), &ServiceState::Down);
 }

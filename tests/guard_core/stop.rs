@@ -2,7 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::GuardAction;
-use putex::core::protocol::{GuardConfig, ServiceReport, ToGuard};
+use putex::core::protocol::{GuardConfig, ServiceState, ToGuard};
 use putex::core::stop::Stake;
 use putex::core::timing::Timing;
 
@@ -27,11 +27,11 @@ fn a_service_is_not_down_before_its_control_group_is_empty() {
     let deeds = bench.ended(Command::Stop, Outcome::Succeeded, ms(1500));
     assert_eq!(deeds, [EMPTY_CGROUP]);
     assert!(!bench.guard.is_down());
-    let stopping = ServiceReport::Stopping { overdue: false };
+    let stopping = ServiceState::Stopping { overdue: false };
     assert_eq!(bench.service(), &stopping);
     assert_eq!(bench.emptied(ms(1600)), []);
     assert!(bench.guard.is_down());
-    assert_eq!(bench.service(), &ServiceReport::Down);
+    assert_eq!(bench.service(), &ServiceState::Down);
     assert!(bench.has_said("the service is down, 355 ms before it had to be"));
 }
 
@@ -49,7 +49,7 @@ fn a_control_group_that_does_not_empty_makes_the_service_overdue() {
     assert_eq!(bench.guard.deadline(), Some(dead_by()));
     assert_eq!(bench.tick(dead_by()), [KILL_CGROUP]);
     assert!(bench.has_said("MAY STILL RUN"));
-    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+    assert_eq!(bench.service(), &ServiceState::Stopping { overdue: true });
     assert_eq!(bench.guard.deadline(), None, "its end is told");
     assert_eq!(bench.emptied(ms(2500)), []);
     assert!(bench.guard.is_down());
@@ -92,7 +92,7 @@ fn at_the_instant_when_the_service_must_be_down_stop_and_control_group_are_kille
     let deeds = bench.tick(dead_by());
     assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP]);
     assert!(bench.has_said("THE SERVICE MAY STILL RUN"));
-    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+    assert_eq!(bench.service(), &ServiceState::Stopping { overdue: true });
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_service_that_must_be_down_earlier_than_was_known_is_overdue_then() {
     );
     let later = ToGuard::Stop(order(ms(900), Stake::Lock));
     bench.tell(later, ms(510));
-    assert_eq!(bench.service(), &ServiceReport::Stopping { overdue: true });
+    assert_eq!(bench.service(), &ServiceState::Stopping { overdue: true });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use putex::core::command::LockContext;
-use putex::core::protocol::{Grant, GuardReport, ServiceReport, StartState, ToGuard};
+use putex::core::protocol::{Grant, GuardReport, ServiceState, StartState, ToGuard};
 use putex::core::record::Incarnation;
 use putex::guard::protocol::{AgentPacket, PACKET_MAX, decode, encode_report};
 use putex::guard::{receive, send};
@@ -72,28 +72,28 @@ fn as_a_guard() {
         dead_by: now.after(crate::support::clock::PATIENCE),
     };
     let mut heard = 0;
-    let mut service = ServiceReport::Up(grant, StartState::Ended);
+    let mut service = ServiceState::Up(grant, StartState::Ended);
     let mut buffer = vec![0; PACKET_MAX];
     while let Ok((count, _)) = receive(agent.as_fd(), &mut buffer, RecvFlags::empty()) {
         heard += 1;
         match decode(&buffer[..count]) {
             Some(AgentPacket::Word(ToGuard::Stop(_))) => {
-                service = ServiceReport::Stopping { overdue: false };
+                service = ServiceState::Stopping { overdue: false };
                 fs::write("stops", "").expect("there is room");
             }
             Some(AgentPacket::Hello(_) | AgentPacket::OtherVersion | AgentPacket::Word(_)) => {}
             None => return,
         }
         report(&agent, heard, &service);
-        if matches!(service, ServiceReport::Stopping { .. }) {
+        if matches!(service, ServiceState::Stopping { .. }) {
             until_true("leave to stop", || PathBuf::from("stopped").exists());
-            service = ServiceReport::Down;
+            service = ServiceState::Down;
             report(&agent, heard, &service);
         }
     }
 }
 
-fn report(agent: &OwnedFd, heard: u64, service: &ServiceReport) {
+fn report(agent: &OwnedFd, heard: u64, service: &ServiceState) {
     let report = GuardReport { heard, service: service.clone(), unfit: None };
     let mut packet = encode_report(&report);
     packet[..8].copy_from_slice(&VERSION.to_le_bytes());

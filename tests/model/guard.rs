@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use putex::core::command::{LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput as CoreInput};
-use putex::core::protocol::{ServiceReport, StartState, StopOrder, ToGuard};
+use putex::core::protocol::{ServiceState, StartState, StopOrder, ToGuard};
 use putex::core::stop::{ServiceAction, Stake};
 
 use super::automaton::{Automaton, FIRST, Node, Step, at, from};
@@ -185,11 +185,11 @@ fn output(
     })
 }
 
-fn service(report: &ServiceReport, frame: Frame) -> Service {
+fn service(report: &ServiceState, frame: Frame) -> Service {
     match report {
-        ServiceReport::Unknown => Service::Unknown,
-        ServiceReport::Down => Service::Down,
-        ServiceReport::Up(told, start) => {
+        ServiceState::Unknown => Service::Unknown,
+        ServiceState::Down => Service::Down,
+        ServiceState::Up(told, start) => {
             let start = match start {
                 StartState::NotRun => Start::NotRun,
                 StartState::FirstRuns => Start::FirstRuns,
@@ -198,6 +198,6 @@ fn service(report: &ServiceReport, frame: Frame) -> Service {
             let told: Grant = grant(frame, told);
             Service::Up(told, start)
         }
-        ServiceReport::Stopping { overdue } => Service::Stopping { overdue: *overdue },
+        ServiceState::Stopping { overdue } => Service::Stopping { overdue: *overdue },
     }
 }

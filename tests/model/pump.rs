@@ -6,7 +6,7 @@ use std::time::Duration;
 use putex::core::command::LockContext;
 use putex::core::event::{Effect, Event, GuardEvent, Opened, Written};
 use putex::core::protocol::{
-    DeviceUse, Grant as CoreGrant, GuardReport, ServiceReport, StartState, ToGuard,
+    DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, StartState, ToGuard,
 };
 use putex::core::pump::{AgentId, Config, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Lease, Record, Revision};
@@ -217,17 +217,17 @@ fn revision(frame: Frame, at: i16) -> Revision {
 
 fn report(frame: Frame, told: Report) -> GuardReport {
     let service = match told.service {
-        Service::Unknown => ServiceReport::Unknown,
-        Service::Down => ServiceReport::Down,
+        Service::Unknown => ServiceState::Unknown,
+        Service::Down => ServiceState::Down,
         Service::Up(grant, start) => {
             let start = match start {
                 Start::NotRun => StartState::NotRun,
                 Start::FirstRuns => StartState::FirstRuns,
                 Start::Ended => StartState::Ended,
             };
-            ServiceReport::Up(core_grant(frame, grant), start)
+            ServiceState::Up(core_grant(frame, grant), start)
         }
-        Service::Stopping { overdue } => ServiceReport::Stopping { overdue },
+        Service::Stopping { overdue } => ServiceState::Stopping { overdue },
     };
     GuardReport { heard: frame.words - u64::from(!told.complete), service, unfit: None }
 }

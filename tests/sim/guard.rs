@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use putex::core::command::{Command, MAY_STILL_RUN};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, GuardReport, ServiceReport, StopOrder, ToGuard};
+use putex::core::protocol::{Grant, GuardReport, ServiceState, StopOrder, ToGuard};
 use putex::core::stop::{ServiceAction, Stake};
 
 use super::clock::{MS, True};
@@ -371,13 +371,13 @@ impl World<'_> {
         let site = self.guards[id].site;
         let now = self.clock(site);
         let down = match report.service {
-            ServiceReport::Unknown => true,
-            ServiceReport::Down => {
+            ServiceState::Unknown => true,
+            ServiceState::Down => {
                 self.on_down(site);
                 true
             }
-            ServiceReport::Up(..) => false,
-            ServiceReport::Stopping { .. } => {
+            ServiceState::Up(..) => false,
+            ServiceState::Stopping { .. } => {
                 self.judge_end(id);
                 false
             }
@@ -391,7 +391,7 @@ impl World<'_> {
         }
         self.note(Some(site), || {
             let up = match &report.service {
-                ServiceReport::Up(grant, start) => {
+                ServiceState::Up(grant, start) => {
                     let until = grant.valid_until.since_boot();
                     return format!("guard {id} reports up until {until:?}, {start:?}");
                 }

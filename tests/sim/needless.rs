@@ -2,7 +2,7 @@
 
 use putex::core::command::Outcome;
 use putex::core::event::{Event, Written};
-use putex::core::protocol::{Grant, ServiceReport};
+use putex::core::protocol::{Grant, ServiceState};
 use putex::core::record::{KeyState, KeyValue, Lease, RecordState};
 
 use super::faults::Kind;
@@ -38,7 +38,7 @@ impl World<'_> {
         let view = &self.agents[id].view;
         let report = view.report.as_ref();
         let report = report.filter(|report| report.heard == view.said);
-        let down = report.is_some_and(|report| report.service == ServiceReport::Down);
+        let down = report.is_some_and(|report| report.service == ServiceState::Down);
         let unfit = report.is_some_and(|report| report.unfit.is_some());
         let up = self.may_come_up(site) && !self.lies_are_excused(site);
         if !down || unfit || up {
@@ -90,7 +90,7 @@ impl World<'_> {
         let report = view.report.as_ref();
         let report = report.filter(|report| report.heard == view.said);
         report.is_some_and(|report| {
-            let up = matches!(report.service, ServiceReport::Up(..));
+            let up = matches!(report.service, ServiceState::Up(..));
             !up || report.unfit.is_some()
         })
     }
@@ -102,7 +102,7 @@ impl World<'_> {
         let Some(report) = &view.report else {
             return false;
         };
-        let ServiceReport::Up(grant, _) = &report.service else {
+        let ServiceState::Up(grant, _) = &report.service else {
             return false;
         };
         // Or the instance before has written once more meanwhile.

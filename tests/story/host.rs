@@ -6,7 +6,7 @@ use std::time::Duration;
 use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::event::{Effect, Event, GuardEvent};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceReport, ToGuard};
+use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
 use putex::core::record::{Incarnation, Revision};
 use putex::core::stop::ServiceAction;
@@ -186,7 +186,7 @@ impl Host {
             None => self.grant.clone(),
         };
         let service = match (&said.start, grant) {
-            (Some(start), Some(grant)) => ServiceReport::Up(grant, *start),
+            (Some(start), Some(grant)) => ServiceState::Up(grant, *start),
             (Some(_) | None, _) => said.service.clone(),
         };
         let report = GuardReport {

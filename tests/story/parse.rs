@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{Event, Notice, Opened, Rejection, Written};
-use putex::core::protocol::{DeviceUse, ServiceReport, StartState};
+use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
@@ -42,7 +42,7 @@ pub(super) struct Said {
     pub(super) heard: Option<u64>,
     pub(super) link: Option<u64>,
     /// What it knows of the service, unless that is up.
-    pub(super) service: ServiceReport,
+    pub(super) service: ServiceState,
     pub(super) start: Option<StartState>,
     /// Whose grant it has and until when, if not the one that it was told last.
     pub(super) grant: Option<(Incarnation, Instant)>,
@@ -191,13 +191,13 @@ fn said(report: &str, words: &Words<'_>) -> Result<Said, String> {
         given.then(|| words.number(name, 0)).transpose()
     };
     let (service, start) = match report {
-        "unknown" => (ServiceReport::Unknown, None),
-        "down" => (ServiceReport::Down, None),
-        "stopping" => (ServiceReport::Stopping { overdue: false }, None),
-        "overdue" => (ServiceReport::Stopping { overdue: true }, None),
-        "up" => (ServiceReport::Unknown, Some(StartState::Ended)),
-        "up-first-start" => (ServiceReport::Unknown, Some(StartState::FirstRuns)),
-        "up-not-run" => (ServiceReport::Unknown, Some(StartState::NotRun)),
+        "unknown" => (ServiceState::Unknown, None),
+        "down" => (ServiceState::Down, None),
+        "stopping" => (ServiceState::Stopping { overdue: false }, None),
+        "overdue" => (ServiceState::Stopping { overdue: true }, None),
+        "up" => (ServiceState::Unknown, Some(StartState::Ended)),
+        "up-first-start" => (ServiceState::Unknown, Some(StartState::FirstRuns)),
+        "up-not-run" => (ServiceState::Unknown, Some(StartState::NotRun)),
         other => return Err(format!("unknown word {other} of the guard")),
     };
     Ok(Said {

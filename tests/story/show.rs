@@ -6,7 +6,7 @@ use putex::core::command::{LockContext, Run};
 use putex::core::event::Effect;
 use putex::core::guard::GuardAction;
 use putex::core::level::Level;
-use putex::core::protocol::{GuardReport, ServiceReport, StartState, ToGuard};
+use putex::core::protocol::{GuardReport, ServiceState, StartState, ToGuard};
 use putex::core::record::Record;
 use putex::core::stop::{ServiceAction, Stake};
 use putex::core::time::Instant;
@@ -73,13 +73,13 @@ pub(super) fn action(action: &GuardAction, context: &LockContext) -> String {
 pub(super) fn service(report: &GuardReport) -> &'static str {
     match report.service {
         _ if report.unfit.is_some() => "unfit",
-        ServiceReport::Unknown => "unknown",
-        ServiceReport::Down => "down",
-        ServiceReport::Up(_, StartState::NotRun) => "up-not-run",
-        ServiceReport::Up(_, StartState::FirstRuns) => "up-first-start",
-        ServiceReport::Up(_, StartState::Ended) => "up",
-        ServiceReport::Stopping { overdue: false } => "stopping",
-        ServiceReport::Stopping { overdue: true } => "overdue",
+        ServiceState::Unknown => "unknown",
+        ServiceState::Down => "down",
+        ServiceState::Up(_, StartState::NotRun) => "up-not-run",
+        ServiceState::Up(_, StartState::FirstRuns) => "up-first-start",
+        ServiceState::Up(_, StartState::Ended) => "up",
+        ServiceState::Stopping { overdue: false } => "stopping",
+        ServiceState::Stopping { overdue: true } => "overdue",
     }
 }
 

@@ -25,7 +25,7 @@ use self::device::{Device, KickUntil};
 use crate::core::command::{Command, LockContext, Outcome};
 use crate::core::level::Level;
 use crate::core::protocol::{
-    Grant, GuardConfig, GuardReport, ServiceReport, StartState, StopOrder, ToGuard,
+    Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
 use crate::core::stop::{ServiceAction, Stake, StopProcedure};
 use crate::core::time::{Instant, Ms};
@@ -436,11 +436,11 @@ impl Guard {
             return;
         };
         let service = match &self.state {
-            State::Unknown => ServiceReport::Unknown,
-            State::Down => ServiceReport::Down,
-            State::Up(grant) => ServiceReport::Up(grant.clone(), self.start),
+            State::Unknown => ServiceState::Unknown,
+            State::Down => ServiceState::Down,
+            State::Up(grant) => ServiceState::Up(grant.clone(), self.start),
             State::Stopping(procedure) => {
-                ServiceReport::Stopping { overdue: procedure.is_overdue() }
+                ServiceState::Stopping { overdue: procedure.is_overdue() }
             }
         };
         let report = GuardReport { heard, service, unfit: self.device.unfit().map(str::to_owned) };

@@ -12,7 +12,7 @@ use super::{Hold, Next, State};
 use crate::core::command::{Command, Outcome, Role, Run};
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
-use crate::core::protocol::{Grant, ServiceReport, ToGuard};
+use crate::core::protocol::{Grant, ServiceState, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::time::{Instant, Ms};
 
@@ -146,8 +146,8 @@ impl Active {
             return Some("the guard cannot do what is required of it".to_owned());
         }
         match &report.service {
-            ServiceReport::Up(..) => None,
-            ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => {
+            ServiceState::Up(..) => None,
+            ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
                 Some("the guard has stopped the service".to_owned())
             }
         }
@@ -271,7 +271,7 @@ impl Active {
     /// Executes the program anew when nothing is under way that it would have to know of.
     fn upgrade(&self, context: &mut Context) {
         let quiet = self.phase == Phase::Resting && self.renewal.is_none() && !context.check_runs;
-        let up = matches!(context.guard.service(), Some(ServiceReport::Up(..)));
+        let up = matches!(context.guard.service(), Some(ServiceState::Up(..)));
         if context.upgrade && quiet && up && context.is_idle() {
             context.upgrade = false;
             context.want(Effect::Upgrade);

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, GuardEvent};
 use crate::core::level::Level;
-use crate::core::protocol::{GuardReport, ServiceReport, StartState, StopOrder, ToGuard};
+use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, ToGuard};
 use crate::core::time::{Instant, Ms};
 
 /// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
@@ -66,8 +66,8 @@ impl Present {
     /// Returns the order that the guard carries out, and when it was said last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
         match self.report.as_ref()?.service {
-            ServiceReport::Stopping { .. } => self.order.as_ref(),
-            ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Up(..) => None,
+            ServiceState::Stopping { .. } => self.order.as_ref(),
+            ServiceState::Unknown | ServiceState::Down | ServiceState::Up(..) => None,
         }
     }
 }
@@ -88,7 +88,7 @@ impl GuardClient {
     }
 
     /// Returns what the guard knows of the service, if its report holds.
-    pub(super) fn service(&self) -> Option<&ServiceReport> {
+    pub(super) fn service(&self) -> Option<&ServiceState> {
         self.report().map(|report| &report.service)
     }
 
@@ -102,18 +102,18 @@ impl GuardClient {
             return false;
         };
         match report.service {
-            ServiceReport::Up(_, StartState::FirstRuns) => true,
-            ServiceReport::Up(_, StartState::Ended) => false,
-            ServiceReport::Up(_, StartState::NotRun)
-            | ServiceReport::Unknown
-            | ServiceReport::Down
-            | ServiceReport::Stopping { .. } => asserted && report.heard < present.said,
+            ServiceState::Up(_, StartState::FirstRuns) => true,
+            ServiceState::Up(_, StartState::Ended) => false,
+            ServiceState::Up(_, StartState::NotRun)
+            | ServiceState::Unknown
+            | ServiceState::Down
+            | ServiceState::Stopping { .. } => asserted && report.heard < present.said,
         }
     }
 
     /// Returns whether the service is known to be down.
     pub(super) fn is_down(&self) -> bool {
-        self.service() == Some(&ServiceReport::Down)
+        self.service() == Some(&ServiceState::Down)
     }
 
     /// Returns whether a guard has reported since it was started or connected to.
@@ -155,7 +155,7 @@ impl Context {
         };
         present.unanswered_since = (report.heard < present.said).then_some(now);
         let before = present.report.replace(report.clone());
-        if let ServiceReport::Up(grant, _) = &report.service
+        if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
         {
             self.predecessor = Some(grant.holder);

@@ -8,7 +8,7 @@ use super::stopping::Stopping;
 use super::taking::Taking;
 use super::{Next, State, end};
 use crate::core::event::{Ending, Event, Rejection};
-use crate::core::protocol::{Grant, ServiceReport};
+use crate::core::protocol::{Grant, ServiceState};
 use crate::core::time::Instant;
 
 /// The state of an agent that has just started.
@@ -97,7 +97,7 @@ impl Looking {
 /// Returns the grant under which an earlier instance left the service running.
 fn inherited(context: &Context) -> Option<Grant> {
     match context.guard.service()? {
-        ServiceReport::Up(grant, _) => Some(grant.clone()),
-        ServiceReport::Unknown | ServiceReport::Down | ServiceReport::Stopping { .. } => None,
+        ServiceState::Up(grant, _) => Some(grant.clone()),
+        ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => None,
     }
 }

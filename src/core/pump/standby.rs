@@ -17,7 +17,7 @@ use super::{Next, State};
 use crate::core::command::{Command, Outcome, Role, Run};
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
-use crate::core::protocol::ServiceReport;
+use crate::core::protocol::ServiceState;
 use crate::core::record::Revision;
 use crate::core::time::{Instant, Ms};
 
@@ -315,8 +315,8 @@ impl Standby {
 /// Whether the service may run, for all that the guard knows, and is not being stopped.
 fn must_stop(context: &Context) -> bool {
     match context.guard.service() {
-        Some(ServiceReport::Unknown | ServiceReport::Up(..)) => true,
-        Some(ServiceReport::Down | ServiceReport::Stopping { .. }) | None => false,
+        Some(ServiceState::Unknown | ServiceState::Up(..)) => true,
+        Some(ServiceState::Down | ServiceState::Stopping { .. }) | None => false,
     }
 }
 

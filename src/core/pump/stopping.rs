@@ -11,7 +11,7 @@ use super::{Hold, Next, State, end};
 use crate::core::command::MAY_STILL_RUN;
 use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::level::Level;
-use crate::core::protocol::{Grant, ServiceReport, StopOrder, ToGuard};
+use crate::core::protocol::{Grant, ServiceState, StopOrder, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::stop::Stake;
 use crate::core::time::{Instant, Ms};
@@ -243,8 +243,7 @@ impl Stopping {
     /// Without a guard that acts, nobody but this agent can end the service, and that in one
     /// way only. A guard acts when it says that the service is overdue.
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
-        let guard_acts =
-            context.guard.service() == Some(&ServiceReport::Stopping { overdue: true });
+        let guard_acts = context.guard.service() == Some(&ServiceState::Stopping { overdue: true });
         if self.overdue || (!guard_acts && now < self.overdue_at(context)) {
             return;
         }
