@@ -102,13 +102,13 @@ impl View<'_> {
             (Some(_), Name::Nats | Name::Dir) => None,
             (Some(Location::Dir(_) | Location::DefaultDir), name) if is_for_servers(name) => None,
             // Only the one with the higher precedence is in force.
-            (_, Name::Verbose | Name::Quiet) if self.is_overridden(name) => {
+            (_, Name::Verbose | Name::Quiet) if self.settings.is_overridden(name) => {
                 Some(("no".to_owned(), "default".to_owned()))
             }
             (_, Name::Token) if given.is_none() => {
                 Some((self.host.to_owned(), "default".to_owned()))
             }
-            (Some(_), name) if self.servers().is_some() && is_of_access(name) => {
+            (Some(_), name) if self.servers().is_some() && name.is_of_access() => {
                 self.of_access(flag)
             }
             _ => {
@@ -120,12 +120,6 @@ impl View<'_> {
                 Some((given.or(other)?, origin("default")))
             }
         }
-    }
-
-    fn is_overridden(&self, name: Name) -> bool {
-        let both = [Name::Verbose, Name::Quiet].map(|name| self.settings.precedence(name));
-        let precedence = self.settings.precedence(name);
-        precedence.is_some() && precedence < both.into_iter().max().flatten()
     }
 
     fn servers(&self) -> Option<&Servers> {
@@ -208,26 +202,7 @@ impl View<'_> {
 
 /// Returns whether a setting makes sense with a server only.
 fn is_for_servers(name: Name) -> bool {
-    is_of_access(name) || matches!(name, Name::Context | Name::Replicas | Name::AllowMemory)
-}
-
-/// Returns whether a setting is one of login, TLS or subjects.
-fn is_of_access(name: Name) -> bool {
-    matches!(
-        name,
-        Name::User
-            | Name::PasswordFile
-            | Name::AuthTokenFile
-            | Name::Nkey
-            | Name::Creds
-            | Name::TlsCa
-            | Name::TlsCert
-            | Name::TlsKey
-            | Name::TlsFirst
-            | Name::InboxPrefix
-            | Name::JsDomain
-            | Name::JsApiPrefix
-    )
+    name.is_of_access() || matches!(name, Name::Context | Name::Replicas | Name::AllowMemory)
 }
 
 /// Returns a list of servers without the part before the @ of a URL.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::Lookup;
 use super::context::Context;
-use super::settings::{Fault, Faults, Precedence, Settings, variable};
-use super::table::{Name, shown};
+use super::settings::{Faults, Precedence, Settings, variable};
+use super::table::{FLAGS, Flag, Name};
 use crate::nats::{self, Login, Secret, Tls};
 
 /// The settings for a connection. `None`: not set.
@@ -62,23 +62,6 @@ impl Access {
 /// the nats command.
 const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
 
-/// The options that make sense with a server only.
-const SERVER_OPTIONS: [Name; 13] = [
-    Name::Context,
-    Name::User,
-    Name::PasswordFile,
-    Name::AuthTokenFile,
-    Name::Nkey,
-    Name::Creds,
-    Name::TlsCa,
-    Name::TlsCert,
-    Name::TlsKey,
-    Name::TlsFirst,
-    Name::InboxPrefix,
-    Name::JsDomain,
-    Name::JsApiPrefix,
-];
-
 /// Refuses options for a server beside a lock in a directory: the user has forgotten the
 /// server, and must not get a lock that covers one host only. Options of a lower
 /// precedence than that of the directory are overridden instead, and the environment may
@@ -86,36 +69,37 @@ const SERVER_OPTIONS: [Name; 13] = [
 pub(super) fn for_dir(faults: &mut Faults<'_>) -> Option<Access> {
     let settings = faults.settings;
     let dir = settings.precedence(Name::Dir);
-    let is_meant = |name: &Name| {
-        let precedence = settings.precedence(*name);
+    let is_meant = |flag: &&Flag| {
+        let precedence = settings.precedence(flag.name);
         let counts = precedence.is_some() && precedence >= dir;
-        counts && precedence != Some(Precedence::Env) && !is_off(settings, *name)
+        let is_off = flag.value.is_empty() && !settings.is_on(flag.name);
+        counts && precedence != Some(Precedence::Env) && !is_off
     };
-    let first = SERVER_OPTIONS.into_iter().find(is_meant);
-    let access = first.map_or(Ok(Access::default()), |name| {
-        let why = "is for a server, and the lock would be kept in a directory; see --nats";
-        Err(Fault::usage(name, why))
-    });
-    faults.collect(access)
-}
-
-fn is_off(settings: &Settings, name: Name) -> bool {
-    name == Name::TlsFirst && !settings.is_on(name)
+    let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
+    match FLAGS.iter().filter(is_for_servers).find(is_meant) {
+        None => Some(Access::default()),
+        Some(flag) => {
+            let why = "is for a server, and the lock would be kept in a directory; see --nats";
+            faults.usage(flag.name, why)
+        }
+    }
 }
 
 /// Returns the settings for a connection.
 pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
     let before = faults.found.len();
     let settings = faults.settings;
-    let login = login(settings, var);
-    let login = faults.collect(login).flatten();
+    let login = match login(settings, var) {
+        Ok(login) => login,
+        Err((name, why)) => faults.usage(name, &why),
+    };
     let tls_certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
         (Some(cert), Some(key)) => Some((cert.into(), key.into())),
         (Some(_), None) if settings.get(Name::TlsKey).is_none() => {
-            faults.collect(Err(Fault::usage(Name::TlsCert, "needs --tlskey")))
+            faults.usage(Name::TlsCert, "needs --tlskey")
         }
         (None, Some(_)) if settings.get(Name::TlsCert).is_none() => {
-            faults.collect(Err(Fault::usage(Name::TlsKey, "needs --tlscert")))
+            faults.usage(Name::TlsKey, "needs --tlscert")
         }
         (None, None) | (Some(_), None) | (None, Some(_)) => None,
     };
@@ -133,34 +117,33 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
 
 fn subject(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     let subject = faults.text(name)?;
-    let valid = valid_subject(&subject).map(|()| subject.clone());
-    faults.collect(valid.map_err(|why| Fault::usage(name, format!("{subject}: {why}"))))
+    let valid = valid_subject(&subject).map_err(|why| format!("{subject}: {why}"));
+    faults.collect(name, valid.map(|()| subject))
 }
 
 fn api(faults: &mut Faults<'_>) -> Option<String> {
     let [domain, prefix] =
         [Name::JsDomain, Name::JsApiPrefix].map(|name| faults.settings.precedence(name));
     if domain.is_some() && domain == prefix {
-        let why = "not together with --js-api-prefix";
-        return faults.collect(Err(Fault::usage(Name::JsDomain, why)));
+        return faults.usage(Name::JsDomain, "not together with --js-api-prefix");
     }
     if prefix > domain {
         return subject(faults, Name::JsApiPrefix);
     }
-    let api = api_of(&faults.text(Name::JsDomain)?);
-    faults.collect(api.map_err(|why| Fault::usage(Name::JsDomain, why)))
+    let domain = faults.text(Name::JsDomain)?;
+    faults.collect(Name::JsDomain, api_of(&domain))
 }
 
 /// Returns the login. All parts of it come from one origin: the one with the highest
 /// precedence that selects a login.
-fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
+fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, String)> {
     let user = settings.precedence(Name::User);
     let password = settings.precedence(Name::PasswordFile);
     if password > user {
-        return Err(Fault::usage(Name::PasswordFile, "needs --user"));
+        return Err((Name::PasswordFile, "needs --user".to_owned()));
     }
     if settings.text(Name::PasswordFile) == Some("") {
-        return Err(Fault::usage(Name::PasswordFile, "is empty"));
+        return Err((Name::PasswordFile, "is empty".to_owned()));
     }
     // `Settings::gather` refuses variables that are not UTF-8.
     let value = |name: &str| variable(name, var).unwrap_or_default();
@@ -172,11 +155,10 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, Fault> {
     if highest != Some(Precedence::Env)
         && let [one, two, ..] = options[..]
     {
-        let why = format!("not together with {}", shown(one));
-        return Err(Fault::usage(two, why));
+        return Err((two, format!("not together with {}", one.flag().shown())));
     }
     let selected = |name: Name| match settings.text(name).filter(|_| options.contains(&name)) {
-        Some("") => Err(Fault::usage(name, "is empty")),
+        Some("") => Err((name, "is empty".to_owned())),
         other => Ok(other),
     };
     if let Some(name) = selected(Name::User)? {

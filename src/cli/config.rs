@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::settings::{Fault, Settings};
+use super::settings::{Origin, Setting, Settings};
 use super::table::{FLAGS, Flag, Name};
 use super::{Refusal, clean};
 use crate::core::text::sanitize;
@@ -26,21 +26,12 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// file.
 pub type ReadConfig<'a> = &'a dyn Fn(&Path) -> Result<Option<TrustedFile>, String>;
 
-/// A line of the file that is a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) name: Name,
-    pub(crate) text: String,
-    /// Counted from 1.
-    pub(crate) line: usize,
-}
-
 /// The settings of a file, and its faults.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     /// The path of the file, if there is one.
     pub(crate) path: Option<String>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) settings: Settings,
     pub(crate) faults: Vec<Refusal>,
 }
 
@@ -55,44 +46,40 @@ pub(super) fn load(settings: &Settings, read: ReadConfig<'_>) -> Config {
         Ok(None) => format!("{}: no such file", path.display()),
         Err(why) => why,
     };
-    Config {
-        faults: vec![settings.refusal(Fault::unsafe_to_use(Name::Config, why))],
-        ..Config::default()
-    }
+    let faults = vec![settings.refusal(Name::Config, Exit::Unsafe, &why)];
+    Config { faults, ..Config::default() }
 }
 
 /// Parses a file. Every faulty line is a fault of its own.
 pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
     let path = sanitize(&path.display().to_string());
-    let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
-    let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK);
-    let bytes = bytes.unwrap_or(&file.bytes);
+    let mut config = Config { path: Some(path.clone()), ..Config::default() };
+    let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.bytes);
     for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let origin = Origin::File { path: path.clone(), line };
         let parsed = parse_line(bytes).and_then(|setting| {
             let Some((flag, text)) = setting else {
                 return Ok(());
             };
             let key = flag.long;
-            if let Some(first) = entries.iter().find(|entry| entry.name == flag.name) {
-                return Err(format!("{key}: stands in line {} already", first.line));
+            if let Some(Origin::File { line, .. }) = config.settings.origin(flag.name) {
+                return Err(format!("{key}: stands in line {line} already"));
             }
-            let name = flag.name;
             // Before the @ of a URL stands a password or a token.
-            let shows_secret = name == Name::Nats && text.contains('@') && file.others_read;
-            entries.push(Entry { name, text, line });
+            let shows_secret = flag.name == Name::Nats && text.contains('@') && file.others_read;
+            config.settings.set(flag.name, Setting { text, origin: origin.clone() });
             match shows_secret {
                 false => Ok(()),
                 true => Err(format!("{key}: others can read this secret; chmod o= {path}")),
             }
         });
         if let Err(why) = parsed {
-            let text = format!("{path}:{line}: {}", clean(&why));
+            let text = format!("{origin}: {}", clean(&why));
             let exit = Exit::Unsafe;
-            faults.push(Refusal { text, exit });
+            config.faults.push(Refusal { text, exit });
         }
     }
-    let path = Some(path);
-    Config { path, entries, faults }
+    config
 }
 
 /// Parses a line; `None` if it is blank or a comment.
@@ -120,8 +107,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
         return Err(format!("{key}: has no value"));
     }
     if flag.value.is_empty() {
-        let counts_up = matches!(flag.name, Name::Verbose | Name::Quiet);
-        match (value, counts_up) {
+        match (value, flag.name.counts_up()) {
             ("yes" | "no", _) | ("twice", true) => {}
             (_, false) => return Err(format!("{key}: {value}: write yes or no")),
             (_, true) => return Err(format!("{key}: {value}: write yes, no or twice")),

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser};
 
+use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Origin, Setting, Settings};
-use super::table::{FLAGS, Flag, Name, Subcommand, shown};
-use super::{CheckArgs, Environment, Invocation, Refusal, config, help, timing, topics, usage};
+use super::table::{FLAGS, Flag, Name, Subcommand};
+use super::{CheckArgs, Environment, Invocation, Refusal, help, timing, topics, usage};
 
 /// Reads a command line.
 ///
@@ -20,7 +21,7 @@ pub fn parse(
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
     let mut parser = Parser::from_args(words);
-    let (mut options, mut positionals) = (Vec::new(), Vec::new());
+    let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let mut subcommand = None;
     let mut is_first = true;
     while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
@@ -29,16 +30,20 @@ pub fn parse(
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
                 let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
-                match known {
-                    Some(known) if was_first => subcommand = Some(known),
-                    _ if subcommand.is_some_and(Subcommand::takes_arguments) => {
-                        positionals.push(word)
+                let fault = match known {
+                    Some(known) if was_first => {
+                        subcommand = Some(known);
+                        continue;
                     }
-                    // The key, which shows in a list of processes.
-                    _ if subcommand == Some(Subcommand::Guard) => {}
-                    known => return Err(unexpected(&word, known, was_first)),
-                }
-                continue;
+                    _ if subcommand.is_some_and(Subcommand::takes_arguments) => {
+                        positionals.push(word);
+                        continue;
+                    }
+                    _ if was_first => "no such command; see putex --help",
+                    Some(_) => "a command comes before its options",
+                    None => "unexpected argument",
+                };
+                return Err(usage(format!("{word}: {fault}")));
             }
             Arg::Long(long) => (format!("--{long}"), FLAGS.iter().find(|flag| flag.long == long)),
             Arg::Short(short) => {
@@ -57,25 +62,19 @@ pub fn parse(
             return Ok(Invocation::Print(help::help(subcommand)));
         }
         if flag.name == Name::Version {
-            return Ok(Invocation::Print(version()));
+            return Ok(Invocation::Print(format!("putex {}\n", env!("CARGO_PKG_VERSION"))));
         }
-        options.push((flag.name, setting(flag, shown, &mut parser)?));
+        settings.set(flag.name, setting(flag, shown, &mut parser)?);
     }
     let subcommand = subcommand.unwrap_or(Subcommand::Agent);
     if subcommand == Subcommand::Help {
         return topics::answer(&positionals).map(Invocation::Print);
     }
-    expand_positionals(positionals, &mut options)?;
-    invocation(subcommand, options, environment)
-}
-
-/// Refuses a word that no command takes.
-fn unexpected(word: &str, known: Option<Subcommand>, was_first: bool) -> Refusal {
-    usage(match known {
-        _ if was_first => format!("{word}: no such command; see putex --help"),
-        Some(_) => format!("{word}: a command comes before its options"),
-        None => format!("{word}: unexpected argument"),
-    })
+    if subcommand == Subcommand::Guard {
+        return Ok(Invocation::Guard);
+    }
+    expand_positionals(positionals, &mut settings)?;
+    invocation(subcommand, settings, environment)
 }
 
 /// Reads the value of an option, which was written as `shown`.
@@ -94,30 +93,26 @@ fn setting(flag: &Flag, shown: String, parser: &mut Parser) -> Result<Setting, R
 /// Builds the invocation of a command with these options.
 fn invocation(
     subcommand: Subcommand,
-    options: Vec<(Name, Setting)>,
+    mut settings: Settings,
     environment: &Environment<'_>,
 ) -> Result<Invocation, Refusal> {
-    if subcommand == Subcommand::Guard {
-        return Ok(Invocation::Guard);
-    }
-    let mut settings = Settings::gather(options, environment.var)?;
+    settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
-        let mut faults = Faults::new(&settings, Vec::new());
+        let mut faults = Faults { settings: &settings, found: Vec::new() };
         let timing = resolve::timing(&mut faults);
         let text = timing.map(|timing| Invocation::Print(timing::report(timing)));
         return text.ok_or_else(|| first(faults.found));
     }
-    let config = config::load(&settings, environment.read);
-    let is_readable = config.path.is_some() || config.faults.is_empty();
-    settings.add_file(&config);
-    let resolved = match is_readable {
-        true => resolve::resolve(&settings, environment, config.faults),
+    let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
+    of_file.iter().cloned().for_each(|(name, setting)| settings.set_if_absent(name, setting));
+    let resolved = match path.is_some() || faults.is_empty() {
+        true => resolve::resolve(&settings, environment, faults),
         // The settings that seem to be missing are in the file.
-        false => Resolved { faults: config.faults, ..Resolved::default() },
+        false => Resolved { faults, ..Resolved::default() },
     };
     if subcommand == Subcommand::Check {
-        let config = config.path;
-        return Ok(Invocation::Check(Box::new(CheckArgs { settings, config, resolved })));
+        let args = CheckArgs { settings, config: path, resolved };
+        return Ok(Invocation::Check(Box::new(args)));
     }
     let Resolved { args, faults, .. } = resolved;
     match args {
@@ -137,39 +132,30 @@ fn first(faults: Vec<Refusal>) -> Refusal {
     faults.into_iter().next().unwrap_or_else(none)
 }
 
-fn version() -> String {
-    format!("putex {}\n", env!("CARGO_PKG_VERSION"))
-}
-
 /// Returns an argument as text. Commands, keys and tokens have to be UTF-8.
 fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
     word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
-/// Adds the arguments of `putex agent SERVER BUCKET KEY TOKEN` to the options that they
-/// stand for.
-fn expand_positionals(
-    positionals: Vec<String>,
-    options: &mut Vec<(Name, Setting)>,
-) -> Result<(), Refusal> {
-    let four = match <[String; 4]>::try_from(positionals) {
-        Ok(four) => four,
-        Err(none) if none.is_empty() => return Ok(()),
-        Err(some) => {
-            let (first, count) = (&some[0], some.len());
-            return Err(usage(format!(
-                "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
-            )));
-        }
+/// Sets the options that the arguments of `putex agent SERVER BUCKET KEY TOKEN` stand for.
+fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Result<(), Refusal> {
+    let Some(first) = positionals.first() else {
+        return Ok(());
     };
     let names = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
-    for (name, text) in names.into_iter().zip(four) {
-        if options.iter().any(|(known, _)| *known == name) {
-            let shown = shown(name);
+    if positionals.len() != names.len() {
+        let count = positionals.len();
+        return Err(usage(format!(
+            "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
+        )));
+    }
+    for (name, text) in names.into_iter().zip(positionals) {
+        if settings.get(name).is_some() {
+            let shown = name.flag().shown();
             return Err(usage(format!("{shown}: given twice, as an option and as an argument")));
         }
         let origin = Origin::Argument;
-        options.push((name, Setting { text, origin }));
+        settings.set(name, Setting { text, origin });
     }
     Ok(())
 }

@@ -2,19 +2,19 @@
 //! defaults, and lists every fault.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use log::LevelFilter;
 
 use super::access::{self, Access};
-use super::settings::{Fault, Faults, Precedence, Settings};
+use super::settings::{Faults, Settings};
 use super::table::Name;
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
 use super::{AgentArgs, Environment, Location, Refusal};
-use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::wanted_timeout;
+use crate::exit::Exit;
 use crate::nats::Server;
 use crate::store::name::{valid_bucket, valid_key};
 
@@ -42,21 +42,25 @@ pub(super) fn resolve(
     environment: &Environment<'_>,
     found: Vec<Refusal>,
 ) -> Resolved {
-    let mut faults = Faults::new(settings, found);
+    let mut faults = Faults { settings, found };
     let location = location(&mut faults);
     let access = location.as_ref().and_then(|location| match location {
         Location::Nats(_) | Location::Context => access::for_servers(&mut faults, environment.var),
         Location::Dir(_) | Location::DefaultDir => access::for_dir(&mut faults),
     });
     let location = location.zip(access);
-    let bucket = bucket(&mut faults);
-    let key = key(&mut faults);
+    let bucket = settings.text_or_default(Name::Bucket);
+    let bucket = bucket.and_then(|bucket| faults.valid(Name::Bucket, bucket, valid_bucket));
+    let key = required(&mut faults, Name::Key);
+    let key = key.and_then(|key| faults.valid(Name::Key, &key, valid_key));
     let timing = timing(&mut faults);
-    let token = token(&mut faults, environment.host);
+    let token = match settings.text(Name::Token) {
+        Some(token) => faults.valid(Name::Token, token, valid_token),
+        None => faults.valid(Name::Token, environment.host, valid_host),
+    };
     let device = faults.parse(Name::Watchdog, device);
-    if let (Some((_, true)), Some(timing)) = (&device, timing) {
-        let fits = wanted_timeout(timing);
-        faults.collect(fits.map_err(|why| Fault::unsafe_to_use(Name::Watchdog, why)));
+    if let (Some((_, true)), Some(Err(why))) = (&device, timing.map(wanted_timeout)) {
+        faults.refuse::<()>(Name::Watchdog, Exit::Unsafe, &why);
     }
     let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
     let check = faults.text(Name::Healthcheck);
@@ -67,6 +71,8 @@ pub(super) fn resolve(
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
         let (location, access) = location.clone()?;
+        // `putex finish` needs the arguments even if a setting that stop does not need is
+        // faulty.
         Some(AgentArgs {
             location,
             access,
@@ -75,7 +81,7 @@ pub(super) fn resolve(
             token: token?,
             check,
             check_failures: check_failures.unwrap_or(1),
-            start_grace: start_grace.unwrap_or(Duration::ZERO),
+            start_grace: start_grace.unwrap_or_default(),
             start: start?,
             stop: stop?,
             last_resort,
@@ -101,65 +107,43 @@ fn location(faults: &mut Faults<'_>) -> Option<Location> {
     let [nats, dir, context] =
         [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
     if dir.is_some() && dir == nats {
-        let why = "the lock is kept in --nats or in --dir, not in both";
-        return faults.collect(Err(Fault::usage(Name::Dir, why)));
+        return faults.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both");
     }
     if dir > nats && dir >= context {
         return faults.text(Name::Dir).map(|dir| Location::Dir(PathBuf::from(dir)));
     }
     match settings.text(Name::Nats) {
         Some(urls) => {
-            let servers = Server::parse_list(urls);
-            let location = servers.map(|_| Location::Nats(urls.to_owned()));
-            faults.collect(location.map_err(|error| Fault::usage(Name::Nats, error.to_string())))
+            let servers = Server::parse_list(urls).map_err(|error| error.to_string());
+            faults.collect(Name::Nats, servers.map(|_| Location::Nats(urls.to_owned())))
         }
         None if context.is_some() => Some(Location::Context),
         None => Some(Location::DefaultDir),
     }
 }
 
-fn bucket(faults: &mut Faults<'_>) -> Option<String> {
-    let bucket = faults.settings.text(Name::Bucket).unwrap_or("putex").to_owned();
-    let valid = valid_bucket(&bucket).map(|()| bucket);
-    faults.collect(valid.map_err(|why| Fault::usage(Name::Bucket, why)))
-}
-
-fn key(faults: &mut Faults<'_>) -> Option<String> {
-    let key = required(faults, Name::Key)?;
-    let valid = valid_key(&key).map(|()| key);
-    faults.collect(valid.map_err(|why| Fault::usage(Name::Key, why)))
-}
-
 fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     match faults.settings.get(name) {
         Some(_) => faults.text(name),
-        None => faults.collect(Err(Fault::usage(name, "is missing; see putex --help"))),
+        None => faults.usage(name, "is missing; see putex --help"),
     }
 }
 
 /// Resolves R, F, C and drift.
 pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
-    let before = faults.found.len();
     let renewal = faults.parse(Name::Renewal, duration);
     let failures = faults.parse(Name::Failures, count);
     let confirmations = faults.parse(Name::Confirmations, count);
     let drift = faults.parse(Name::Drift, drift_ppm);
-    if faults.found.len() > before {
-        return None;
+    match Timing::new(renewal?, failures?, confirmations?, drift?) {
+        Ok(timing) => Some(timing),
+        Err(refused) => attribute(faults, &refused.0),
     }
-    let timing = Timing::new(
-        renewal.unwrap_or(Duration::from_secs(3)),
-        failures.unwrap_or(3),
-        confirmations.unwrap_or(2),
-        drift.unwrap_or(DRIFT_PPM_DEFAULT),
-    );
-    let settings = faults.settings;
-    faults.collect(timing.map_err(|unsafe_timing| attribute(unsafe_timing.0, settings)))
 }
 
 /// Attributes a refusal of the arithmetic to the option that it begins with. If that
 /// option has its default, R is the one that does not fit.
-fn attribute(text: String, settings: &Settings) -> Fault {
+fn attribute(faults: &mut Faults<'_>, text: &str) -> Option<Timing> {
     let names = [
         ("-r: ", Name::Renewal),
         ("-f: ", Name::Failures),
@@ -167,55 +151,39 @@ fn attribute(text: String, settings: &Settings) -> Fault {
         ("--drift: ", Name::Drift),
     ];
     let named = names.into_iter().find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
-    match named {
-        Some((name, why)) if settings.get(name).is_none() => {
-            Fault::unsafe_to_use(Name::Renewal, why)
-        }
-        Some((name, why)) => Fault::unsafe_to_use(name, why),
-        None => Fault::unsafe_to_use(Name::Renewal, text),
-    }
+    let (name, why) = named.unwrap_or((Name::Renewal, text));
+    let is_set = faults.settings.get(name).is_some();
+    faults.refuse(if is_set { name } else { Name::Renewal }, Exit::Unsafe, why)
 }
 
-fn token(faults: &mut Faults<'_>, host: &str) -> Option<String> {
-    let token = match faults.settings.text(Name::Token) {
-        Some(token) => valid_token(token),
-        None => host_token(host),
-    };
-    faults.collect(token.map_err(|why| Fault::usage(Name::Token, why)))
-}
-
-fn valid_token(token: &str) -> Result<String, String> {
+fn valid_token(token: &str) -> Result<(), String> {
     if token.trim().is_empty() {
         return Err("is empty".to_owned());
     }
     if token.len() > TOKEN_BYTES_MAX {
-        return Err(format!(
-            "{} bytes are more than the maximum of {TOKEN_BYTES_MAX}",
-            token.len()
-        ));
+        let length = token.len();
+        return Err(format!("{length} bytes are more than the maximum of {TOKEN_BYTES_MAX}"));
     }
     if token.chars().any(char::is_control) || token.trim() != token {
         return Err(format!("{token:?} has blanks around it or control characters in it"));
     }
-    Ok(token.to_owned())
+    Ok(())
 }
 
-/// Returns the name of the host as a token. Names that many hosts have are refused.
-fn host_token(host: &str) -> Result<String, String> {
+/// Checks the name of the host as a token. Names that many hosts have are refused.
+fn valid_host(host: &str) -> Result<(), String> {
     let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
     match is_shared || valid_token(host).is_err() {
         true => Err(format!("is missing, and the host name {host:?} is not this host's own")),
-        false => Ok(host.to_owned()),
+        false => Ok(()),
     }
 }
 
 /// Returns the log level. Of `-v` and `-q` the one with the higher precedence counts.
 fn level(settings: &Settings) -> LevelFilter {
-    let precedences = [Name::Verbose, Name::Quiet].map(|name| settings.precedence(name));
-    let highest: Option<Precedence> = precedences.into_iter().flatten().max();
     let steps = |name| match settings.text(name) {
-        Some("yes") if settings.precedence(name) == highest => 1,
-        Some("twice") if settings.precedence(name) == highest => 2,
+        Some("yes") if !settings.is_overridden(name) => 1,
+        Some("twice") if !settings.is_overridden(name) => 2,
         Some(_) | None => 0,
     };
     match steps(Name::Verbose) - steps(Name::Quiet) {

@@ -5,8 +5,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
-use super::config::{Config, Entry};
-use super::table::{FLAGS, Flag, Name};
+use super::table::{FLAGS, Name};
 use super::{Lookup, Refusal, clean, usage};
 use crate::exit::Exit;
 
@@ -71,83 +70,46 @@ pub struct Setting {
     pub origin: Origin,
 }
 
-/// A fault in the value of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    name: Name,
-    why: String,
-    exit: Exit,
-}
-
-impl Fault {
-    /// The value is malformed.
-    pub(super) fn usage(name: Name, why: impl Into<String>) -> Fault {
-        let (why, exit) = (why.into(), Exit::Usage);
-        Fault { name, why, exit }
-    }
-
-    /// The value cannot be safe.
-    pub(super) fn unsafe_to_use(name: Name, why: impl Into<String>) -> Fault {
-        let (why, exit) = (why.into(), Exit::Unsafe);
-        Fault { name, why, exit }
-    }
-}
-
 /// The settings, one entry a name: the one with the highest precedence.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(Name, Setting)>);
 
 impl Settings {
-    /// Gathers the options of the command line, in their order, and the environment.
-    ///
-    /// # Errors
-    ///
-    /// A variable is not UTF-8. It is not ignored: it was set on purpose.
-    pub(super) fn gather(
-        options: Vec<(Name, Setting)>,
-        var: Lookup<'_>,
-    ) -> Result<Settings, Refusal> {
-        let mut settings = Settings::default();
-        for (name, setting) in options {
-            settings.set(name, setting);
-        }
-        for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
-            let origin = Origin::Env(flag.env);
-            if let Some(text) = variable(flag.env, var)? {
-                settings.set_if_absent(flag.name, Setting { text, origin });
-            }
-        }
-        for name in SECRET_VARIABLES {
-            variable(name, var)?;
-        }
-        Ok(settings)
-    }
-
     /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
     /// count up.
-    fn set(&mut self, name: Name, setting: Setting) {
-        let counts_up = matches!(name, Name::Verbose | Name::Quiet);
+    pub(super) fn set(&mut self, name: Name, setting: Setting) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, first)) if counts_up => first.text = "twice".to_owned(),
+            Some((_, first)) if name.counts_up() => first.text = "twice".to_owned(),
             Some((_, first)) => *first = setting,
             None => self.0.push((name, setting)),
         }
     }
 
-    /// Adds the settings of a file that are not set otherwise.
-    pub(super) fn add_file(&mut self, config: &Config) {
-        for Entry { name, text, line } in &config.entries {
-            let (text, line) = (text.clone(), *line);
-            let path = config.path.clone().unwrap_or_default();
-            let origin = Origin::File { path, line };
-            self.set_if_absent(*name, Setting { text, origin });
-        }
-    }
-
-    fn set_if_absent(&mut self, name: Name, setting: Setting) {
+    /// Sets what is not set otherwise.
+    pub(super) fn set_if_absent(&mut self, name: Name, setting: Setting) {
         if self.get(name).is_none() {
             self.0.push((name, setting));
         }
+    }
+
+    /// Adds the variables of the environment that are not set otherwise.
+    ///
+    /// # Errors
+    ///
+    /// A variable is not UTF-8. It is not ignored: it was set on purpose.
+    pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
+        for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
+            if let Some(text) = variable(flag.env, var)? {
+                let origin = Origin::Env(flag.env);
+                self.set_if_absent(flag.name, Setting { text, origin });
+            }
+        }
+        SECRET_VARIABLES.into_iter().try_for_each(|name| variable(name, var).map(drop))
+    }
+
+    /// Returns all settings.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Name, Setting)> {
+        self.0.iter()
     }
 
     /// Returns a setting; `None` if it is not set.
@@ -163,10 +125,29 @@ impl Settings {
         self.get(name).map(|setting| setting.text.as_str())
     }
 
+    /// Returns the value of a setting, or its default; `None` if it has neither.
+    #[must_use]
+    pub fn text_or_default(&self, name: Name) -> Option<&str> {
+        self.text(name).or_else(|| name.flag().default_value())
+    }
+
+    /// Returns the origin of a setting; `None` if it is not set.
+    #[must_use]
+    pub fn origin(&self, name: Name) -> Option<&Origin> {
+        self.get(name).map(|setting| &setting.origin)
+    }
+
     /// Returns the precedence of a setting; `None` if it is not set.
     #[must_use]
     pub fn precedence(&self, name: Name) -> Option<Precedence> {
-        self.get(name).map(|setting| setting.origin.precedence())
+        self.origin(name).map(Origin::precedence)
+    }
+
+    /// Returns whether `-v` or `-q` is set, and the other one has a higher precedence.
+    #[must_use]
+    pub fn is_overridden(&self, name: Name) -> bool {
+        let highest = self.precedence(Name::Verbose).max(self.precedence(Name::Quiet));
+        self.get(name).is_some() && self.precedence(name) < highest
     }
 
     /// Returns whether a switch is on.
@@ -175,23 +156,18 @@ impl Settings {
         self.text(name).is_some_and(|text| text != "no")
     }
 
-    /// Makes a refusal of a fault. It begins with the origin of the setting, as the user
-    /// wrote it there.
-    pub(super) fn refusal(&self, fault: Fault) -> Refusal {
-        let why = clean(&fault.why);
-        let flag = FLAGS.iter().find(|flag| flag.name == fault.name);
-        let (origin, exit) = match self.get(fault.name).map(|setting| &setting.origin) {
-            Some(Origin::File { path, line }) => {
-                let key = flag.and_then(Flag::key).unwrap_or_default();
-                (format!("{path}:{line}: {key}"), Exit::Unsafe)
+    /// Returns the refusal of a setting. It begins with the origin of the setting, as the
+    /// user wrote it there.
+    pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
+        let (origin, exit) = match self.origin(name) {
+            Some(origin @ Origin::File { .. }) => {
+                (format!("{origin}: {}", name.flag().long), Exit::Unsafe)
             }
-            Some(Origin::Env(variable)) => ((*variable).to_owned(), fault.exit),
-            Some(Origin::Flag(written)) => (written.clone(), fault.exit),
-            Some(Origin::Argument) | None => {
-                (flag.map(Flag::shown).unwrap_or_default(), fault.exit)
-            }
+            Some(Origin::Env(variable)) => ((*variable).to_owned(), exit),
+            Some(Origin::Flag(written)) => (written.clone(), exit),
+            Some(Origin::Argument) | None => (name.flag().shown(), exit),
         };
-        let text = format!("{origin}: {why}");
+        let text = format!("{origin}: {}", clean(why));
         Refusal { text, exit }
     }
 }
@@ -212,32 +188,48 @@ pub(super) struct Faults<'a> {
     pub(super) found: Vec<Refusal>,
 }
 
-impl<'a> Faults<'a> {
-    /// Makes a list of faults that begins with `found`.
-    pub(super) fn new(settings: &'a Settings, found: Vec<Refusal>) -> Faults<'a> {
-        Faults { settings, found }
+impl Faults<'_> {
+    /// Adds a fault to the list: a setting is refused. Returns `None`.
+    pub(super) fn refuse<T>(&mut self, name: Name, exit: Exit, why: &str) -> Option<T> {
+        self.found.push(self.settings.refusal(name, exit, why));
+        None
     }
 
-    /// Returns the value of a result; adds its fault to the list.
-    pub(super) fn collect<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+    /// Adds a fault to the list: the value of a setting is malformed. Returns `None`.
+    pub(super) fn usage<T>(&mut self, name: Name, why: &str) -> Option<T> {
+        self.refuse(name, Exit::Usage, why)
+    }
+
+    /// Returns the value of a result; adds its error to the list, a malformed value.
+    pub(super) fn collect<T>(
+        &mut self,
+        name: Name,
+        result: Result<T, impl AsRef<str>>,
+    ) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(fault) => {
-                self.found.push(self.settings.refusal(fault));
-                None
-            }
+            Err(why) => self.usage(name, why.as_ref()),
         }
     }
 
-    /// Parses the value of a setting; `None` if it is not set or faulty.
+    /// Returns a text if it is a valid value of a setting.
+    pub(super) fn valid(
+        &mut self,
+        name: Name,
+        text: &str,
+        check: fn(&str) -> Result<(), String>,
+    ) -> Option<String> {
+        self.collect(name, check(text).map(|()| text.to_owned()))
+    }
+
+    /// Parses the value of a setting, or its default; `None` if it has neither or is faulty.
     pub(super) fn parse<T>(
         &mut self,
         name: Name,
         parse: fn(&str) -> Result<T, &'static str>,
     ) -> Option<T> {
-        let text = self.settings.text(name)?;
-        let value = parse(text).map_err(|why| Fault::usage(name, format!("{text}: {why}")));
-        self.collect(value)
+        let text = self.settings.text_or_default(name)?;
+        self.collect(name, parse(text).map_err(|why| format!("{text}: {why}")))
     }
 
     /// Returns the value of a setting that must not be blank; `None` if it is not set or
@@ -245,7 +237,7 @@ impl<'a> Faults<'a> {
     pub(super) fn text(&mut self, name: Name) -> Option<String> {
         let text = self.settings.text(name)?;
         match text.trim().is_empty() {
-            true => self.collect(Err(Fault::usage(name, "is empty"))),
+            true => self.usage(name, "is empty"),
             false => Some(text.to_owned()),
         }
     }

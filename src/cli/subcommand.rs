@@ -28,42 +28,64 @@ impl Subcommand {
         Subcommand::Guard,
     ];
 
+    /// The commands that take the arguments and options of the agent.
+    pub const AGENTS: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
+
+    /// Returns its name on the command line, its summary and its usage.
+    fn row(self) -> [&'static str; 3] {
+        match self {
+            Subcommand::Agent => [
+                "agent",
+                "keep at most one copy of a service running (the default)",
+                "putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]",
+            ],
+            Subcommand::Check => [
+                "check",
+                "show an agent's settings, and say whether they are right",
+                "putex check and the arguments and options of the agent",
+            ],
+            Subcommand::Finish => [
+                "finish",
+                "stop the service if neither agent nor guard is there to",
+                "putex finish and the arguments and options of the agent",
+            ],
+            Subcommand::Timing => [
+                "timing",
+                "show what -r, -f, -c and --drift mean in seconds",
+                "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]",
+            ],
+            Subcommand::Help => {
+                ["help", "show the manual, or what is said of a topic", "putex help [TOPIC]"]
+            }
+            Subcommand::Guard => [
+                "guard",
+                "watch over an agent: started by it, not by hand",
+                "started by putex agent, not by hand",
+            ],
+        }
+    }
+
     /// Returns its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Subcommand::Agent => "agent",
-            Subcommand::Check => "check",
-            Subcommand::Finish => "finish",
-            Subcommand::Timing => "timing",
-            Subcommand::Help => "help",
-            Subcommand::Guard => "guard",
-        }
+        self.row()[0]
     }
 
-    /// Returns whether it takes the arguments and options of the agent.
+    /// Returns its summary, in one line.
     #[must_use]
-    pub fn is_agents(self) -> bool {
-        match self {
-            Subcommand::Agent | Subcommand::Check | Subcommand::Finish => true,
-            Subcommand::Timing | Subcommand::Help | Subcommand::Guard => false,
-        }
+    pub fn about(self) -> &'static str {
+        self.row()[1]
     }
 
-    /// Returns whether it takes arguments that belong to no option.
+    /// Returns its usage, in one line.
+    pub(super) fn usage(self) -> &'static str {
+        self.row()[2]
+    }
+
+    /// Returns whether it takes arguments that belong to no option. Of the guard it is the
+    /// key, which shows in a list of processes.
     #[must_use]
     pub fn takes_arguments(self) -> bool {
-        self.is_agents() || self == Subcommand::Help
-    }
-
-    pub(super) fn about(self) -> &'static str {
-        match self {
-            Subcommand::Agent => "keep at most one copy of a service running (the default)",
-            Subcommand::Check => "show an agent's settings, and say whether they are right",
-            Subcommand::Finish => "stop the service if neither agent nor guard is there to",
-            Subcommand::Timing => "show what -r, -f, -c and --drift mean in seconds",
-            Subcommand::Help => "show the manual, or what is said of a topic",
-            Subcommand::Guard => "watch over an agent: started by it, not by hand",
-        }
+        self != Subcommand::Timing
     }
 }

@@ -1,11 +1,14 @@
 //! The one table of commands and flags. The parser, `--help`, the completions and the
 //! tests of the manual pages use it.
 
+use self::Name::*;
 pub use super::subcommand::Subcommand;
 
-/// The name of a flag in the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The name of a flag in the code. The order is that of [`FLAGS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
+    /// `--config`
+    Config,
     /// `--nats`
     Nats,
     /// `--context`
@@ -34,10 +37,6 @@ pub enum Name {
     JsDomain,
     /// `--js-api-prefix`
     JsApiPrefix,
-    /// `--config`
-    Config,
-    /// `--connect`
-    Connect,
     /// `--dir`
     Dir,
     /// `--bucket`
@@ -46,12 +45,12 @@ pub enum Name {
     Key,
     /// `--token`
     Token,
-    /// `--healthcheck`
-    Healthcheck,
     /// `--start`
     Start,
     /// `--stop`
     Stop,
+    /// `--healthcheck`
+    Healthcheck,
     /// `--check-failures`
     CheckFailures,
     /// `--start-grace`
@@ -82,6 +81,8 @@ pub enum Name {
     Verbose,
     /// `-q`
     Quiet,
+    /// `--connect`
+    Connect,
     /// `-h`
     Help,
     /// `-V`
@@ -109,261 +110,176 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-const AGENT: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];
-const BOTH: &[Subcommand] =
+/// The commands that take the options of R, F, C and drift.
+const TIMING: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
-const ALL: &[Subcommand] = &Subcommand::ALL;
 
-const fn flag(name: Name, long: &'static str, value: &'static str, help: &'static str) -> Flag {
-    Flag { name, long, short: None, value, default: "", env: "", subcommands: AGENT, help }
+const fn flag(name: Name, long: &'static str, value: &'static str) -> Flag {
+    let subcommands = Subcommand::AGENTS;
+    Flag { name, long, short: None, value, default: "", env: "", subcommands, help: "" }
 }
 
-/// All flags, in the order of the help text.
+impl Flag {
+    const fn help(self, help: &'static str) -> Flag {
+        Flag { help, ..self }
+    }
+
+    const fn env(self, env: &'static str) -> Flag {
+        Flag { env, ..self }
+    }
+
+    const fn default(self, default: &'static str) -> Flag {
+        Flag { default, ..self }
+    }
+
+    const fn short(self, short: char) -> Flag {
+        Flag { short: Some(short), ..self }
+    }
+
+    const fn of(self, subcommands: &'static [Subcommand]) -> Flag {
+        Flag { subcommands, ..self }
+    }
+}
+
+/// All flags, in the order of [`Name`] and of the help text.
 pub const FLAGS: &[Flag] = &[
-    Flag {
-        env: "PUTEX_CONFIG",
-        default: "/etc/putex/putex.conf",
-        ..flag(
-            Name::Config,
-            "config",
-            "file",
-            "what is given neither here nor in the environment is in this file",
-        )
-    },
-    Flag {
-        env: "NATS_URL",
-        ..flag(Name::Nats, "nats", "url[,url]", "keep the lock in NATS JetStream, by these servers")
-    },
-    Flag {
-        env: "NATS_CONTEXT",
-        ..flag(
-            Name::Context,
-            "context",
-            "name",
-            "take what is not given otherwise from this context of the nats command",
-        )
-    },
-    Flag {
-        env: "NATS_USER",
-        ..flag(Name::User, "user", "name", "log in as this user, unless a URL names one")
-    },
-    flag(
-        Name::PasswordFile,
-        "password-file",
-        "file",
-        "the user's password is the line of this file",
-    ),
-    flag(
-        Name::AuthTokenFile,
-        "auth-token-file",
-        "file",
-        "log in with the token that is the line of this file",
-    ),
-    Flag {
-        env: "NATS_NKEY",
-        ..flag(Name::Nkey, "nkey", "file", "log in with the nkey whose seed is in this file")
-    },
-    Flag {
-        env: "NATS_CREDS",
-        ..flag(Name::Creds, "creds", "file", "log in with the JWT and the nkey in this file")
-    },
-    Flag {
-        env: "NATS_CA",
-        default: "the system's roots",
-        ..flag(Name::TlsCa, "tlsca", "file", "who may sign a server's certificate")
-    },
-    Flag {
-        env: "NATS_CERT",
-        ..flag(Name::TlsCert, "tlscert", "file", "certificate that is shown to a server that asks")
-    },
-    Flag { env: "NATS_KEY", ..flag(Name::TlsKey, "tlskey", "file", "key of that certificate") },
-    flag(Name::TlsFirst, "tlsfirst", "", "begin with TLS before the server says anything"),
-    Flag {
-        default: "_INBOX",
-        ..flag(
-            Name::InboxPrefix,
-            "inbox-prefix",
-            "subject",
-            "subject below which replies are asked for",
-        )
-    },
-    flag(Name::JsDomain, "js-domain", "name", "JetStream domain that the bucket is in"),
-    Flag {
-        default: "$JS.API",
-        ..flag(
-            Name::JsApiPrefix,
-            "js-api-prefix",
-            "subject",
-            "subject below which the API of JetStream answers",
-        )
-    },
-    flag(Name::Dir, "dir", "dir", "keep the lock in a directory: agents on this host only"),
-    Flag { default: "putex", ..flag(Name::Bucket, "bucket", "name", "bucket that holds the key") },
-    flag(Name::Key, "key", "key", "key that is the lock"),
-    Flag {
-        default: "the host name",
-        ..flag(Name::Token, "token", "token", "who this agent is; no two agents have one token")
-    },
-    flag(Name::Start, "start", "command", "asserts that the service runs here"),
-    flag(Name::Stop, "stop", "command", "asserts that the service does not run here"),
-    Flag {
-        default: "none",
-        ..flag(
-            Name::Healthcheck,
-            "healthcheck",
-            "command",
-            "succeeds if the service is, or could be, fit here",
-        )
-    },
-    Flag {
-        default: "1",
-        ..flag(
-            Name::CheckFailures,
-            "check-failures",
-            "count",
-            "failing health checks in a row before the service moves",
-        )
-    },
-    Flag {
-        default: "0",
-        ..flag(
-            Name::StartGrace,
-            "start-grace",
-            "time",
-            "after the first start of a term, failing health checks only warn for so long",
-        )
-    },
-    Flag {
-        default: "none",
-        ..flag(
-            Name::LastResort,
-            "last-resort",
-            "command",
-            "makes an end of a service that stop could not stop in time",
-        )
-    },
-    Flag {
-        default: "none",
-        ..flag(
-            Name::Watchdog,
-            "watchdog",
-            "device",
-            "resets this host when all else fails; with :required never without",
-        )
-    },
-    flag(
-        Name::Realtime,
-        "realtime",
-        "",
-        "run before all that has no real-time priority, locked in memory",
-    ),
-    Flag {
-        short: Some('r'),
-        default: "3s",
-        subcommands: BOTH,
-        ..flag(
-            Name::Renewal,
-            "renewal",
-            "time",
-            "R, from one renewal to the next: milliseconds, or with ms, s, m",
-        )
-    },
-    Flag {
-        short: Some('f'),
-        default: "3",
-        subcommands: BOTH,
-        ..flag(
-            Name::Failures,
-            "failures",
-            "count",
-            "F, renewals that must be missed before a takeover",
-        )
-    },
-    Flag {
-        short: Some('c'),
-        default: "2",
-        subcommands: BOTH,
-        ..flag(
-            Name::Confirmations,
-            "confirmations",
-            "count",
-            "C, renewals between a takeover and the start",
-        )
-    },
-    Flag {
-        default: "1%",
-        subcommands: BOTH,
-        ..flag(Name::Drift, "drift", "percent", "how far the rate of a host's clock may be off")
-    },
-    Flag {
-        default: "1",
-        ..flag(
-            Name::Replicas,
-            "replicas",
-            "count",
-            "servers that keep a copy of a bucket made by putex",
-        )
-    },
-    flag(
-        Name::AllowMemory,
-        "allow-memory",
-        "",
-        "accept a bucket that its server forgets when it restarts",
-    ),
-    Flag {
-        default: "none",
-        ..flag(
-            Name::NotifyFd,
-            "notify-fd",
-            "number",
-            "descriptor that is written a line when this agent stands by",
-        )
-    },
-    flag(Name::Syslog, "syslog", "", "log to the syslog daemon of this host instead of stderr"),
-    Flag { short: Some('v'), ..flag(Name::Verbose, "verbose", "", "say more") },
-    Flag {
-        short: Some('q'),
-        ..flag(Name::Quiet, "quiet", "", "say less: -q warnings and errors, -qq errors")
-    },
-    Flag {
-        subcommands: &[Subcommand::Check],
-        ..flag(
-            Name::Connect,
-            "connect",
-            "",
-            "ask the servers too; nothing is written or made there",
-        )
-    },
-    Flag { short: Some('h'), subcommands: ALL, ..flag(Name::Help, "help", "", "show this help") },
-    Flag {
-        short: Some('V'),
-        subcommands: ALL,
-        ..flag(Name::Version, "version", "", "show the version")
-    },
+    flag(Config, "config", "file")
+        .help("what is given neither here nor in the environment is in this file")
+        .env("PUTEX_CONFIG")
+        .default("/etc/putex/putex.conf"),
+    flag(Nats, "nats", "url[,url]")
+        .help("keep the lock in NATS JetStream, by these servers")
+        .env("NATS_URL"),
+    flag(Context, "context", "name")
+        .help("take what is not given otherwise from this context of the nats command")
+        .env("NATS_CONTEXT"),
+    flag(User, "user", "name").help("log in as this user, unless a URL names one").env("NATS_USER"),
+    flag(PasswordFile, "password-file", "file")
+        .help("the user's password is the line of this file"),
+    flag(AuthTokenFile, "auth-token-file", "file")
+        .help("log in with the token that is the line of this file"),
+    flag(Nkey, "nkey", "file")
+        .help("log in with the nkey whose seed is in this file")
+        .env("NATS_NKEY"),
+    flag(Creds, "creds", "file")
+        .help("log in with the JWT and the nkey in this file")
+        .env("NATS_CREDS"),
+    flag(TlsCa, "tlsca", "file")
+        .help("who may sign a server's certificate")
+        .env("NATS_CA")
+        .default("the system's roots"),
+    flag(TlsCert, "tlscert", "file")
+        .help("certificate that is shown to a server that asks")
+        .env("NATS_CERT"),
+    flag(TlsKey, "tlskey", "file").help("key of that certificate").env("NATS_KEY"),
+    flag(TlsFirst, "tlsfirst", "").help("begin with TLS before the server says anything"),
+    flag(InboxPrefix, "inbox-prefix", "subject")
+        .help("subject below which replies are asked for")
+        .default("_INBOX"),
+    flag(JsDomain, "js-domain", "name").help("JetStream domain that the bucket is in"),
+    flag(JsApiPrefix, "js-api-prefix", "subject")
+        .help("subject below which the API of JetStream answers")
+        .default("$JS.API"),
+    flag(Dir, "dir", "dir").help("keep the lock in a directory: agents on this host only"),
+    flag(Bucket, "bucket", "name").help("bucket that holds the key").default("putex"),
+    flag(Key, "key", "key").help("key that is the lock"),
+    flag(Token, "token", "token")
+        .help("who this agent is; no two agents have one token")
+        .default("the host name"),
+    flag(Start, "start", "command").help("asserts that the service runs here"),
+    flag(Stop, "stop", "command").help("asserts that the service does not run here"),
+    flag(Healthcheck, "healthcheck", "command")
+        .help("succeeds if the service is, or could be, fit here")
+        .default("none"),
+    flag(CheckFailures, "check-failures", "count")
+        .help("failing health checks in a row before the service moves")
+        .default("1"),
+    flag(StartGrace, "start-grace", "time")
+        .help("after the first start of a term, failing health checks only warn for so long")
+        .default("0"),
+    flag(LastResort, "last-resort", "command")
+        .help("makes an end of a service that stop could not stop in time")
+        .default("none"),
+    flag(Watchdog, "watchdog", "device")
+        .help("resets this host when all else fails; with :required never without")
+        .default("none"),
+    flag(Realtime, "realtime", "")
+        .help("run before all that has no real-time priority, locked in memory"),
+    flag(Renewal, "renewal", "time")
+        .help("R, from one renewal to the next: milliseconds, or with ms, s, m")
+        .short('r')
+        .default("3s")
+        .of(TIMING),
+    flag(Failures, "failures", "count")
+        .help("F, renewals that must be missed before a takeover")
+        .short('f')
+        .default("3")
+        .of(TIMING),
+    flag(Confirmations, "confirmations", "count")
+        .help("C, renewals between a takeover and the start")
+        .short('c')
+        .default("2")
+        .of(TIMING),
+    flag(Drift, "drift", "percent")
+        .help("how far the rate of a host's clock may be off")
+        .default("1%")
+        .of(TIMING),
+    flag(Replicas, "replicas", "count")
+        .help("servers that keep a copy of a bucket made by putex")
+        .default("1"),
+    flag(AllowMemory, "allow-memory", "")
+        .help("accept a bucket that its server forgets when it restarts"),
+    flag(NotifyFd, "notify-fd", "number")
+        .help("descriptor that is written a line when this agent stands by")
+        .default("none"),
+    flag(Syslog, "syslog", "").help("log to the syslog daemon of this host instead of stderr"),
+    flag(Verbose, "verbose", "").help("say more").short('v'),
+    flag(Quiet, "quiet", "").help("say less: -q warnings and errors, -qq errors").short('q'),
+    flag(Connect, "connect", "")
+        .help("ask the servers too; nothing is written or made there")
+        .of(&[Subcommand::Check]),
+    flag(Help, "help", "").help("show this help").short('h').of(&Subcommand::ALL),
+    flag(Version, "version", "").help("show the version").short('V').of(&Subcommand::ALL),
 ];
 
-/// Returns a flag as a user writes it, for messages.
-pub(super) fn shown(name: Name) -> String {
-    let flag = FLAGS.iter().find(|flag| flag.name == name);
-    flag.map(Flag::shown).unwrap_or_default()
+impl Name {
+    /// Returns the flag of this name.
+    #[must_use]
+    pub fn flag(self) -> &'static Flag {
+        &FLAGS[self as usize]
+    }
+
+    /// Returns whether it is a setting of login, TLS or subjects for servers.
+    #[must_use]
+    pub fn is_of_access(self) -> bool {
+        (User..=JsApiPrefix).contains(&self)
+    }
+
+    /// Returns whether it is a switch that counts when it is given twice.
+    #[must_use]
+    pub fn counts_up(self) -> bool {
+        matches!(self, Verbose | Quiet)
+    }
 }
 
 impl Flag {
     /// Returns the flag as a user writes it, for messages.
     #[must_use]
     pub fn shown(&self) -> String {
-        match (self.long, self.short) {
-            ("", Some(short)) => format!("-{short}"),
-            (long, _) => format!("--{long}"),
-        }
+        format!("--{}", self.long)
     }
 
     /// Returns its key in a configuration file, which is the long name; `None` if it makes
     /// sense on a command line only.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
-        let is_line_only =
-            matches!(self.name, Name::Config | Name::Connect | Name::Help | Name::Version);
+        let is_line_only = matches!(self.name, Config | Connect | Help | Version);
         (!is_line_only).then_some(self.long)
+    }
+
+    /// Returns its default if it is a value; `None` for none, or one that is described.
+    pub(super) fn default_value(&self) -> Option<&'static str> {
+        let is_value = !["", "none"].contains(&self.default) && !self.default.contains(' ');
+        is_value.then_some(self.default)
     }
 }

@@ -67,6 +67,18 @@ fn refused(line: &str) -> (String, u8) {
 }
 
 #[test]
+fn a_flag_stands_where_its_name_says() {
+    for flag in FLAGS {
+        assert_eq!(flag.name.flag().long, flag.long);
+    }
+    let of_access = FLAGS.iter().filter(|flag| flag.name.is_of_access());
+    let of_access: Vec<_> = of_access.map(|flag| flag.long).collect();
+    let due = "user password-file auth-token-file nkey creds tlsca tlscert tlskey tlsfirst \
+               inbox-prefix js-domain js-api-prefix";
+    assert_eq!(of_access.join(" "), due);
+}
+
+#[test]
 fn the_flags_of_0_2_0_need_no_command() {
     let args = agent(
         "--nats nats://h:4222 --bucket locks --key web --token t --healthcheck ok --start up \
@@ -316,4 +328,24 @@ fn check_and_finish_read_what_an_agent_reads() {
     let check = check.resolved.args.expect("all is right");
     assert_eq!(format!("{check:?}"), all);
     assert_eq!(format!("{finish:?}"), all);
+}
+
+/// The service must be stopped, whatever is wrong with a setting that stop does not need.
+#[test]
+fn finish_reports_a_faulty_setting_and_goes_on() {
+    for (line, exit) in [
+        ("--check-failures 0", Exit::Usage),
+        ("--start-grace 30", Exit::Usage),
+        ("--replicas 6", Exit::Usage),
+        ("--notify-fd 1", Exit::Usage),
+        ("--healthcheck ''", Exit::Usage),
+        ("--watchdog /dev/w:required -r 100ms", Exit::Unsafe),
+    ] {
+        let Ok(Invocation::Finish(args, faults)) = parse_line(&format!("finish {BASE} {line}"))
+        else {
+            panic!("{line}: does not finish");
+        };
+        assert_eq!((args.start.as_str(), args.replicas, args.check_failures), ("up", 1, 1));
+        assert_eq!(faults.iter().map(|fault| fault.exit).collect::<Vec<_>>(), [exit], "{line}");
+    }
 }

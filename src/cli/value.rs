@@ -1,13 +1,23 @@
 //! Parsers of the values of options.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+/// A health check that may fail for longer than this protects nothing.
+const GRACE_MAX: Duration = Duration::from_secs(3600);
+
+const TOO_LARGE: &str = "is too large";
+
+const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of milliseconds";
+
+const NO_GRACE: &str = "is no time with a unit; write 500ms, 30s or 5m";
+
+const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
 
 /// Parses `/dev/watchdog` and `/dev/watchdog:required`.
 pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
-    let (path, required) = match text.strip_suffix(":required") {
-        Some(path) => (path, true),
-        None => (text, false),
-    };
+    let required = text.strip_suffix(":required");
+    let path = required.unwrap_or(text);
     if !path.starts_with('/') {
         return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
     }
@@ -17,7 +27,7 @@ pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
         return Err("has another word than required behind it; \
                     write /dev/watchdog or /dev/watchdog:required");
     }
-    Ok((path.to_owned(), required))
+    Ok((path.to_owned(), required.is_some()))
 }
 
 /// Parses `3000`, `3000ms`, `3s`, `1m`.
@@ -29,73 +39,35 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         "m" => 60_000,
         _ => return Err(NO_TIME),
     };
-    let number = part(digits, NO_TIME)?;
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or(TOO_LARGE)
+    let ms = whole(digits, NO_TIME)?.checked_mul(unit_ms);
+    ms.map(Duration::from_millis).ok_or(TOO_LARGE)
 }
 
 /// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,
 /// `duration` milliseconds.
 pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
     let grace = duration(text).map_err(|why| if why == NO_TIME { NO_GRACE } else { why })?;
-    if grace > Duration::ZERO && text.bytes().all(|byte| byte.is_ascii_digit()) {
+    let has_unit = !text.ends_with(|last: char| last.is_ascii_digit());
+    if grace > Duration::ZERO && !has_unit {
         return Err(NO_GRACE);
     }
-    match grace <= GRACE_MAX {
-        true => Ok(grace),
-        false => Err("is longer than 60m"),
-    }
+    Some(grace).filter(|grace| *grace <= GRACE_MAX).ok_or("is longer than 60m")
 }
 
+/// Parses a number of failing health checks.
 pub(super) fn check_failures(text: &str) -> Result<u32, &'static str> {
-    match count(text)? {
-        failures @ 1..=CHECK_FAILURES_MAX => Ok(failures),
-        _ => Err("write 1 to 100"),
-    }
+    within(text, 1..=100, "write 1 to 100")
 }
 
-pub(super) fn count(text: &str) -> Result<u32, &'static str> {
-    u32::try_from(whole(text)?).map_err(|_| TOO_LARGE)
-}
-
+/// Parses a number of replicas.
 pub(super) fn replicas(text: &str) -> Result<u32, &'static str> {
-    match count(text)? {
-        copies @ 1..=5 => Ok(copies),
-        _ => Err("a bucket has 1 to 5 replicas"),
-    }
+    within(text, 1..=5, "a bucket has 1 to 5 replicas")
 }
 
+/// Parses the number of a descriptor that the parent process has opened.
 pub(super) fn descriptor(text: &str) -> Result<i32, &'static str> {
-    match i32::try_from(count(text)?) {
-        Ok(number @ 3..) => Ok(number),
-        Ok(_) => Err("is input, output or errors; write 3 or more"),
-        Err(_) => Err(TOO_LARGE),
-    }
-}
-
-/// A health check that may fail for longer than this protects nothing.
-const GRACE_MAX: Duration = Duration::from_secs(3600);
-
-const CHECK_FAILURES_MAX: u32 = 100;
-
-const TOO_LARGE: &str = "is too large";
-
-const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of milliseconds";
-
-const NO_GRACE: &str = "is no time with a unit; write 500ms, 30s or 5m";
-
-const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
-
-/// Parses a whole number of ASCII digits, without a sign.
-fn whole(digits: &str) -> Result<u64, &'static str> {
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("is no whole number of 0 or more");
-    }
-    digits.parse().map_err(|_| TOO_LARGE)
-}
-
-/// Parses a whole number that is a part of a value. `not` is the fault if it is no number.
-fn part(digits: &str, not: &'static str) -> Result<u64, &'static str> {
-    whole(digits).map_err(|why| if why == TOO_LARGE { why } else { not })
+    let number = within(text, 3..=u32::MAX, "is input, output or errors; write 3 or more")?;
+    number.try_into().map_err(|_| TOO_LARGE)
 }
 
 /// Parses `1`, `1%`, `0.05%` as parts per million; more digits are refused.
@@ -105,7 +77,31 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     if parts.len() > 4 {
         return Err("has more than four digits after the point");
     }
-    let ppm = part(parts, NO_RATE)? * 10u64.pow(4 - u32::try_from(parts.len()).unwrap_or(4));
-    let ppm = part(ones, NO_RATE)?.checked_mul(10_000).and_then(|ones| ones.checked_add(ppm));
-    ppm.and_then(|ppm| u32::try_from(ppm).ok()).ok_or(TOO_LARGE)
+    if ones.is_empty() || parts.is_empty() {
+        return Err(NO_RATE);
+    }
+    let ppm = whole(&format!("{ones}{parts:0<4}"), NO_RATE)?;
+    ppm.try_into().map_err(|_| TOO_LARGE)
+}
+
+/// Parses a whole number.
+pub(super) fn count(text: &str) -> Result<u32, &'static str> {
+    whole(text, "is no whole number of 0 or more")?.try_into().map_err(|_| TOO_LARGE)
+}
+
+/// Parses a whole number in a range; `outside` is the fault if it is not in it.
+fn within(
+    text: &str,
+    range: RangeInclusive<u32>,
+    outside: &'static str,
+) -> Result<u32, &'static str> {
+    Some(count(text)?).filter(|number| range.contains(number)).ok_or(outside)
+}
+
+/// Parses a number of ASCII digits, without a sign; `not` is the fault if it is none.
+fn whole(digits: &str, not: &'static str) -> Result<u64, &'static str> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(not);
+    }
+    digits.parse().map_err(|_| TOO_LARGE)
 }

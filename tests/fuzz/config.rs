@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::line::{asked, environment, refused};
-use crate::cli::config::{Config, Entry, LINE_BYTES_MAX, parse_file};
-use crate::cli::table::{FLAGS, Flag};
+use crate::cli::config::{Config, LINE_BYTES_MAX, parse_file};
+use crate::cli::settings::{Origin, Setting};
+use crate::cli::table::Name;
 use crate::cli::{self, Environment, Invocation};
 use crate::nats::file::TrustedFile;
 
@@ -18,13 +19,14 @@ pub fn config(data: &[u8]) -> bool {
     let lines = data.split(|byte| *byte == b'\n').count();
     let mut written = String::new();
     let mut before = 0;
-    for Entry { name, text, line } in &found.entries {
+    for (name, Setting { text, origin }) in found.settings.iter() {
+        let Origin::File { path, line } = origin else { panic!("{origin}") };
+        assert_eq!(path, PATH);
         assert!(before < *line && *line <= lines, "line {line}");
         before = *line;
         assert!(!text.is_empty() && text.trim() == text && text.len() <= LINE_BYTES_MAX);
         assert!(!text.contains(['\n', '\0']));
-        let flag = FLAGS.iter().find(|flag| flag.name == *name);
-        let key = flag.and_then(Flag::key).expect("it has a key");
+        let key = name.flag().key().expect("it has a key");
         written += &format!("{key}={text}\n");
     }
     for fault in &found.faults {
@@ -39,22 +41,18 @@ pub fn config(data: &[u8]) -> bool {
     // A secret that others can read is one fault more, and no other setting.
     let exposed = read(data, true);
     assert_eq!(settings(&exposed), settings(&found));
-    let nats = found.entries.iter().find(|entry| entry.name == NATS);
-    let secret = nats.is_some_and(|nats| nats.text.contains('@'));
+    let secret = found.settings.text(Name::Nats).is_some_and(|nats| nats.contains('@'));
     assert_eq!(exposed.faults.len(), found.faults.len() + usize::from(secret));
     made_of_it(data, &found)
 }
-
-const NATS: cli::table::Name = cli::table::Name::Nats;
 
 fn read(data: &[u8], others_read: bool) -> Config {
     let bytes = data.to_vec();
     parse_file(Path::new(PATH), &TrustedFile { bytes, others_read })
 }
 
-fn settings(config: &Config) -> Vec<(cli::table::Name, &str)> {
-    let entries = config.entries.iter();
-    entries.map(|entry| (entry.name, entry.text.as_str())).collect()
+fn settings(config: &Config) -> Vec<(Name, &str)> {
+    config.settings.iter().map(|(name, setting)| (*name, setting.text.as_str())).collect()
 }
 
 /// Returns whether an agent could run by it.

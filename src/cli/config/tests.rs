@@ -14,8 +14,7 @@ fn file(bytes: &[u8]) -> Config {
 fn value(text: &str, name: Name) -> Option<String> {
     let config = file(text.as_bytes());
     assert_eq!(config.faults, [], "{text:?}");
-    let mut found = config.entries.into_iter().filter(|entry| entry.name == name);
-    found.next().map(|entry| entry.text)
+    config.settings.text(name).map(str::to_owned)
 }
 
 /// Returns the faults of a file, without its path.
@@ -52,7 +51,7 @@ fn a_value_runs_to_the_end_of_its_line() {
 fn comments_and_blank_lines_are_ignored() {
     for text in ["", "\n", "\n\n", "# start = up", " \t# start", " \r\n\t\n", "#\0"] {
         let config = file(text.as_bytes());
-        assert_eq!(config.entries, [], "{text:?}");
+        assert_eq!(config.settings, Settings::default(), "{text:?}");
         assert_eq!(config.faults.len(), usize::from(text.contains('\0')), "{text:?}");
     }
 }
