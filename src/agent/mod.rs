@@ -337,7 +337,8 @@ impl Performer<'_> {
             }
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
-            Effect::Say(level, text) => {
+            Effect::Report(report) => {
+                let (level, text) = (report.level(), report.to_string());
                 say(level, &text);
                 self.service_manager.note(level, &text);
             }

@@ -7,9 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::command::{Outcome, Run};
-use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
+use crate::core::report::Report;
 use crate::core::time::Instant;
 
 /// What happened.
@@ -146,7 +146,7 @@ pub enum Effect {
     /// [`Event::CheckEnded`].
     KillCheck,
     /// Tell the operator.
-    Say(Level, String),
+    Report(Report),
     /// Execute the program anew, with the same arguments. The last effect there is, unless it
     /// fails.
     Upgrade,

@@ -9,6 +9,7 @@
 //! | [`record`] | what stands in the bucket under the key, and what it means |
 //! | [`command`] | the operator's commands, what each is told, how each ended |
 //! | [`level`] | how much a message matters |
+//! | [`report`] | what the pump tells the operator |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
 //! | [`protocol`] | what agent and guard tell each other |
 //! | [`stop`] | the stop procedure |
@@ -23,6 +24,7 @@ pub mod level;
 pub mod protocol;
 pub mod pump;
 pub mod record;
+pub mod report;
 pub mod stop;
 pub mod text;
 pub mod time;

@@ -218,7 +218,7 @@ impl World {
                 runs(&self.settings, &run, self.now);
                 self.checking = true;
             }
-            Effect::Say(_, text) => assert_one_line(&text),
+            Effect::Report(report) => assert_one_line(&report.to_string()),
             Effect::StartGuard(number, words) => {
                 let first = words.first();
                 assert!(matches!(first, Some(ToGuard::Hello(_))), "{first:?}");

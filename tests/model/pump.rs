@@ -10,6 +10,7 @@ use putex::core::protocol::{
 };
 use putex::core::pump::{AgentId, Config, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Lease, Record, Revision};
+use putex::core::report;
 use putex::core::stop::Stake;
 use putex::core::timing::Timing;
 
@@ -301,8 +302,8 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
         Effect::KillCgroup => PumpOutput::KillCgroup,
         Effect::Upgrade => PumpOutput::Upgrade,
         Effect::Exit(_) => PumpOutput::Exit,
-        Effect::Say(_, text) if text.contains("rolled back") => PumpOutput::SayRollback,
-        Effect::Announce | Effect::Say(..) => return,
+        Effect::Report(report::Report::RolledBack(_)) => PumpOutput::SayRollback,
+        Effect::Announce | Effect::Report(_) => return,
         Effect::RunCheck(_) | Effect::ExtendCheck(_) | Effect::KillCheck => {
             unreachable!("there is no health check")
         }

@@ -8,6 +8,7 @@ use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
 use putex::core::protocol::ToGuard;
 use putex::core::pump::{Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
+use putex::core::report::Report;
 use putex::core::stop::Stake;
 
 pub use super::agent_event::{AgentEvent, Thread};
@@ -236,10 +237,10 @@ impl World<'_> {
             Effect::RunCheck(run) => self.run_check(id, &run),
             Effect::ExtendCheck(deadline) => self.arm_check(id, deadline),
             Effect::KillCheck => self.kill_check(id),
-            Effect::Say(_, text) => {
+            Effect::Report(report) => {
                 let site = self.agents[id].site;
-                self.on_say(site, &text);
-                self.note(Some(site), || text);
+                self.on_report(site, &report);
+                self.note(Some(site), || report.to_string());
             }
             Effect::Upgrade => self.upgrade(id),
             Effect::Exit(ending) => self.exit(id, &ending),
@@ -423,5 +424,5 @@ impl World<'_> {
 }
 
 fn says_loss(effect: &Effect) -> bool {
-    matches!(effect, Effect::Say(_, text) if text.starts_with("the store has rolled back"))
+    matches!(effect, Effect::Report(Report::RolledBack(_)))
 }

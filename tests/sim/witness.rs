@@ -3,6 +3,7 @@
 use putex::core::command::{LockContext, Outcome};
 use putex::core::event::{Event, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Record, RecordState, Revision};
+use putex::core::report::{Holder, LockLoss, Reason, Report};
 
 use super::agent::Agent;
 use super::clock::True;
@@ -285,38 +286,47 @@ impl World<'_> {
         }
     }
 
-    /// What an agent says is what happened to it sometimes.
-    pub fn on_say(&mut self, site: usize, text: &str) {
-        if text.starts_with("THE SERVICE MAY STILL RUN") {
-            self.on_late(site);
-        }
-        let told = [
-            ("the store has rolled back", Sometimes::RollbackSeen),
-            ("two live agents", Sometimes::TwinsSeen),
-            ("the lock is held under this agent's own token", Sometimes::OwnTokenSeen),
-            ("the lock could not be released", Sometimes::NotReleased),
-            ("the key was deleted", Sometimes::MarkerSeen),
-            ("taking -> active: adopted", Sometimes::Adoption),
-            ("the lock is held by nobody (blanked, but not by", Sometimes::PlainBlankSeen),
-        ];
-        for (prefix, what) in told {
-            if text.starts_with(prefix) {
-                self.count(what);
+    /// What an agent reports is what happened to it sometimes.
+    pub fn on_report(&mut self, site: usize, report: &Report) {
+        let what = match report {
+            Report::MayStillRun => return self.on_late(site),
+            Report::Moved { why, .. } => return self.on_reason(why),
+            Report::RolledBack(_) => Sometimes::RollbackSeen,
+            Report::DuplicateToken { .. } => Sometimes::TwinsSeen,
+            Report::OwnToken { .. } => Sometimes::OwnTokenSeen,
+            Report::NotReleased => Sometimes::NotReleased,
+            Report::KeyDeleted => Sometimes::MarkerSeen,
+            Report::HeldBy { holder: Holder::Blanked, .. } => Sometimes::PlainBlankSeen,
+            Report::NotCandidate(_) | Report::CheckExcused(..) => Sometimes::UnfitSeen,
+            _ => return,
+        };
+        self.count(what);
+    }
+
+    /// Counts why an agent's state has changed.
+    fn on_reason(&mut self, why: &Reason) {
+        let what = match why {
+            Reason::Adopted(_) => Sometimes::Adoption,
+            Reason::PredecessorOver => Sometimes::AdoptedTooLate,
+            Reason::NotTaken(loss) => {
+                self.count(Sometimes::NotTaken);
+                return self.on_lock_loss(loss);
             }
-        }
-        let parts = [
-            ("no renewal was acknowledged", Sometimes::Expired),
-            ("not taken", Sometimes::NotTaken),
-            ("another's write, revision", Sometimes::ResolvedLost),
-            ("taking: from nobody (released on host", Sometimes::ReleaseHandover),
-            ("health check failed", Sometimes::UnfitSeen),
-            ("the take was not acknowledged", Sometimes::TakeUnanswered),
-            ("the lock of the previous instance has run out", Sometimes::AdoptedTooLate),
-        ];
-        for (part, what) in parts {
-            if text.contains(part) {
-                self.count(what);
-            }
+            Reason::Lost(loss) | Reason::LostUnconfirmed(loss) => return self.on_lock_loss(loss),
+            Reason::Free(Holder::Released(_), _) => Sometimes::ReleaseHandover,
+            Reason::TakeUnanswered(_) => Sometimes::TakeUnanswered,
+            Reason::CheckFailed(_) => Sometimes::UnfitSeen,
+            _ => return,
+        };
+        self.count(what);
+    }
+
+    /// Counts how an agent has lost its lock.
+    fn on_lock_loss(&mut self, loss: &LockLoss) {
+        match loss {
+            LockLoss::NotRenewed(_) => self.count(Sometimes::Expired),
+            LockLoss::Overwritten(..) => self.count(Sometimes::ResolvedLost),
+            _ => {}
         }
     }
 

@@ -134,7 +134,7 @@ impl Host {
             | Effect::KillCgroup
             | Effect::ExtendCheck(_)
             | Effect::KillCheck
-            | Effect::Say(..)
+            | Effect::Report(_)
             | Effect::Upgrade
             | Effect::Exit(_) => {}
         }

@@ -39,7 +39,7 @@ pub(super) fn effect(effect: &Effect) -> String {
         Effect::RunCheck(run) => show_check(run),
         Effect::ExtendCheck(until) => format!("extend healthcheck to {}", at(*until)),
         Effect::KillCheck => "kill healthcheck".to_owned(),
-        Effect::Say(level, text) => say(*level, text),
+        Effect::Report(report) => say(report.level(), &report.to_string()),
         Effect::Upgrade => "execute the program anew".to_owned(),
         Effect::Exit(ending) => format!("exit {ending:?}"),
     }

@@ -10,11 +10,11 @@ use super::stopping::Stopping;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Hold, Next, State};
 use crate::core::command::{Command, Outcome, Role, Run};
-use crate::core::event::{Effect, Ending, Event};
-use crate::core::level::Level;
+use crate::core::event::{Effect, Event};
 use crate::core::protocol::{Grant, ServiceState, ToGuard};
 use crate::core::record::{RecordState, Revision};
-use crate::core::time::{Instant, Ms};
+use crate::core::report::{Excuse, LockLoss, Reason, Report};
+use crate::core::time::Instant;
 
 #[derive(Clone, Debug)]
 pub(super) struct Active {
@@ -95,7 +95,7 @@ impl Active {
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         match event {
             Event::Shutdown(signal) => {
-                return Stopping::hold_to_end(context, self.hold, Ending::Clean, signal, now);
+                return Stopping::hold_to_end(context, self.hold, Reason::Told(signal), now);
             }
             Event::CheckEnded(outcome) => {
                 if let Phase::Checking { began, .. } = self.phase {
@@ -121,8 +121,7 @@ impl Active {
             return Stopping::lost(context, &self.hold, why, now);
         }
         if now >= self.hold.valid_until {
-            let validity = Ms(context.config.timing.validity());
-            let why = format!("no renewal was acknowledged within {validity}");
+            let why = LockLoss::NotRenewed(context.config.timing.validity());
             return Stopping::lost(context, &self.hold, why, now);
         }
         if let Some(why) = self.guard_objects(context) {
@@ -131,7 +130,7 @@ impl Active {
         if let Some(at) = self.check_by(context)
             && now >= at
         {
-            let why = format!("{HUNG} {}", Ms(context.config.timing.validity()));
+            let why = Reason::CheckHangs(context.config.timing.validity());
             return Stopping::and_release(context, self.hold, why, now);
         }
         self.advance(context, now);
@@ -139,16 +138,16 @@ impl Active {
     }
 
     /// Says why the service has to be stopped, when the guard will not let it run.
-    fn guard_objects(&self, context: &Context) -> Option<String> {
+    fn guard_objects(&self, context: &Context) -> Option<Reason> {
         let report = context.guard.report()?;
         self.granted_until?;
         if report.unfit.is_some() {
-            return Some("the guard cannot do what is required of it".to_owned());
+            return Some(Reason::Unfit);
         }
         match &report.service {
             ServiceState::Up(..) => None,
             ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
-                Some("the guard has stopped the service".to_owned())
+                Some(Reason::GuardStopped)
             }
         }
     }
@@ -160,41 +159,40 @@ impl Active {
         outcome: &Outcome,
         began: Instant,
         now: Instant,
-    ) -> Option<String> {
+    ) -> Option<Reason> {
         let why = match outcome {
             Outcome::Succeeded => {
                 self.check_failures = 0;
                 return None;
             }
             Outcome::Overran => {
-                let after = Ms(now.since(began));
-                return Some(format!("{HUNG} {after} and was killed"));
+                return Some(Reason::CheckKilled(now.since(began)));
             }
-            Outcome::Failed(why) => format!("health check failed: {why}"),
+            Outcome::Failed(why) => why.clone(),
         };
         if let Some(excuse) = self.excuse(context, now) {
-            context.say(Level::Warn, format!("{why}; {excuse}"));
+            context.report(Report::CheckExcused(why, excuse));
             return None;
         }
         self.check_failures += 1;
         let most = context.config.check_failures;
         if self.check_failures >= most || self.started == Started::No {
-            return Some(why);
+            return Some(Reason::CheckFailed(why));
         }
-        let count = self.check_failures;
-        context.say(Level::Warn, format!("{why}; failure {count} of {most}"));
+        let excuse = Excuse::Failure(self.check_failures, most);
+        context.report(Report::CheckExcused(why, excuse));
         None
     }
 
     /// Says why a failing check of a service that has only just been started does not count.
-    fn excuse(&self, context: &Context, now: Instant) -> Option<String> {
+    fn excuse(&self, context: &Context, now: Instant) -> Option<Excuse> {
         let grace = context.config.start_grace;
         if let Started::At(first) = self.started
             && now < first.after(grace)
         {
-            return Some(format!("start grace of {}", Ms(grace)));
+            return Some(Excuse::Grace(grace));
         }
-        self.first_start_runs(context).then(|| "start still runs".to_owned())
+        self.first_start_runs(context).then_some(Excuse::StartRuns)
     }
 
     fn first_start_runs(&self, context: &Context) -> bool {
@@ -211,7 +209,7 @@ impl Active {
         context: &mut Context,
         event: &Event,
         now: Instant,
-    ) -> Option<String> {
+    ) -> Option<LockLoss> {
         match self.renewal.as_mut()?.receive(context, event, now) {
             Verdict::Open => None,
             Verdict::Held { revision, sent } => {
@@ -229,7 +227,6 @@ impl Active {
                 None
             }
             Verdict::Lost(why) => Some(why),
-            Verdict::RolledBack => Some("the store has rolled back".to_owned()),
         }
     }
 
@@ -284,8 +281,7 @@ impl Active {
         if let Phase::Checking { began, warned, beside } = self.phase {
             let warn = !warned && now >= began.after(r);
             if warn {
-                let text = format!("the health check takes longer than R = {}", Ms(r));
-                context.say(Level::Warn, text);
+                context.report(Report::CheckSlow(r));
             }
             let renew = !beside && now >= self.beside_at(began, context);
             if renew {
@@ -369,8 +365,6 @@ impl Active {
     }
 }
 
-const HUNG: &str = "the health check did not end within";
-
 impl Hold {
     /// A renewal was acknowledged as this revision; `sent` is when it was sent.
     pub(super) fn renewed(&mut self, context: &Context, revision: Revision, sent: Instant) {
@@ -380,9 +374,9 @@ impl Hold {
 
     /// Says why, when an event shows that the lock is not this agent's any more:
     /// a rollback, or a newer record of somebody else.
-    pub(super) fn contradicted(&self, context: &Context, event: &Event) -> Option<String> {
-        if let Some(loss) = &context.store.rolled_back {
-            return Some(format!("the store has rolled back: {loss}"));
+    pub(super) fn contradicted(&self, context: &Context, event: &Event) -> Option<LockLoss> {
+        if let Some(how) = &context.store.rolled_back {
+            return Some(LockLoss::RolledBack(Some(how.clone())));
         }
         let key_state = match event {
             Event::Opened(opened) => &opened.key_state,
@@ -403,8 +397,8 @@ impl Hold {
             return None;
         }
         let seen = context.store.seen.as_ref();
-        let holder = seen.map_or("", |seen| &seen.takeover.holder);
-        Some(format!("revision {} is another's: {holder}", key_state.revision))
+        let holder = seen.map(|seen| seen.takeover.holder.clone());
+        Some(LockLoss::HeldBy(key_state.revision, holder))
     }
 
     /// A hint wakes, a read decides: asks for one when a hint names a revision

@@ -7,9 +7,9 @@ use super::write::attempt;
 use super::{AgentId, Config, Hold};
 use crate::core::command::{LockContext, Run};
 use crate::core::event::{Effect, Event, Rejection, Written};
-use crate::core::level::Level;
 use crate::core::protocol::{StopOrder, ToGuard};
 use crate::core::record::{Incarnation, Lease, Revision};
+use crate::core::report::Report;
 use crate::core::stop::Stake;
 use crate::core::time::Instant;
 
@@ -72,7 +72,7 @@ impl Context {
             Event::Opened(opened) => self.note_opened(opened, now),
             Event::Closed(why) => {
                 if self.is_open() {
-                    self.say(Level::Warn, format!("store lost: {why}"));
+                    self.report(Report::StoreLost(why.clone()));
                 }
                 self.connection = Connection::Closed;
             }
@@ -80,7 +80,7 @@ impl Context {
                 self.answered();
                 match answer {
                     Ok(key_state) => self.observe(key_state, now),
-                    Err(why) => self.say(Level::Debug, format!("no answer to a read: {why}")),
+                    Err(why) => self.report(Report::ReadUnanswered(why.clone())),
                 }
             }
             Event::Written(written) => {
@@ -100,10 +100,7 @@ impl Context {
             Event::Guard(number, event) => self.note_guard(*number, event, now),
             Event::Rejected(rejection) => {
                 if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
-                    self.say(
-                        Level::Error,
-                        format!("the store will not serve this agent any more: {rejection}"),
-                    );
+                    self.report(Report::StoreRefuses(rejection.to_string()));
                     self.rejection = Some(rejection.clone());
                 }
             }
@@ -134,8 +131,8 @@ impl Context {
         self.nonce
     }
 
-    pub(super) fn say(&mut self, level: Level, text: String) {
-        self.want(Effect::Say(level, text));
+    pub(super) fn report(&mut self, report: Report) {
+        self.want(Effect::Report(report));
     }
 
     pub(super) fn want(&mut self, effect: Effect) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::context::Context;
 use crate::core::event::{Effect, Notice};
-use crate::core::level::Level;
 use crate::core::record::{KeyState, KeyValue, Lease, Record};
+use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
 
@@ -26,17 +26,10 @@ impl Context {
             if !self.guard.has_reported() {
                 return;
             }
-            self.say(
-                Level::Warn,
-                format!(
-                    "the lock is held under this agent's own token {} by another incarnation on \
-                     host {host}: \
-                     this agent's previous instance, or another agent with the same token",
-                    self.id.token
-                ),
-            );
+            let token = self.id.token.clone();
+            self.report(Report::OwnToken { token, host });
         } else if self.duplicate_is_due(now) {
-            self.say_duplicate(&host, &incarnation.to_string());
+            self.say_duplicate(host, incarnation.to_string());
             self.want(Effect::Announce);
         }
     }
@@ -44,7 +37,7 @@ impl Context {
     pub(super) fn note_duplicate_token(&mut self, notice: &Notice, now: Instant) {
         let other = notice.incarnation != self.id.incarnation.to_string();
         if other && notice.token == self.id.token && self.duplicate_is_due(now) {
-            self.say_duplicate(&sanitize_field(&notice.host), &sanitize_field(&notice.incarnation));
+            self.say_duplicate(sanitize_field(&notice.host), sanitize_field(&notice.incarnation));
         }
     }
 
@@ -67,14 +60,8 @@ impl Context {
         due
     }
 
-    fn say_duplicate(&mut self, host: &str, incarnation: &str) {
-        self.say(
-            Level::Error,
-            format!(
-                "two live agents have the same token {}: another runs on host {host}, incarnation \
-                 {incarnation}; give each its own --token",
-                self.id.token
-            ),
-        );
+    fn say_duplicate(&mut self, host: String, incarnation: String) {
+        let token = self.id.token.clone();
+        self.report(Report::DuplicateToken { token, host, incarnation });
     }
 }

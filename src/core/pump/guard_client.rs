@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, GuardEvent};
-use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, ToGuard};
-use crate::core::time::{Instant, Ms};
+use crate::core::report::Report;
+use crate::core::time::Instant;
 
 /// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
 const ANSWER_MIN: Duration = Duration::from_millis(250);
@@ -165,7 +165,7 @@ impl Context {
         if let Some(why) = &report.unfit
             && unfit_before.as_ref() != Some(why)
         {
-            self.say(Level::Error, format!("not a candidate: {why}"));
+            self.report(Report::Unfit(why.clone()));
         }
     }
 
@@ -176,11 +176,8 @@ impl Context {
                 Link::Absent(_) => false,
                 Link::Present(present) => present.report.is_some(),
             };
-            if answered {
-                self.say(Level::Warn, format!("the guard is gone: {why}"));
-            } else {
-                self.say(Level::Error, format!("there is no guard: {why}"));
-            }
+            let why = why.to_owned();
+            self.report(if answered { Report::GuardLost(why) } else { Report::NoGuard(why) });
         }
         self.pause_guard(now);
     }
@@ -222,9 +219,7 @@ impl Context {
             && let Some(since) = present.unanswered_since
             && now >= since.after(self.guard_patience())
         {
-            let patience = Ms(self.guard_patience());
-            let text = format!("the guard did not answer within {patience}: it is killed");
-            self.say(Level::Error, text);
+            self.report(Report::GuardKilled(self.guard_patience()));
             self.want(Effect::KillGuard);
             self.pause_guard(now);
             changed = true;

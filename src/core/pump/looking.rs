@@ -9,6 +9,7 @@ use super::taking::Taking;
 use super::{Next, State, end};
 use crate::core::event::{Ending, Event, Rejection};
 use crate::core::protocol::{Grant, ServiceState};
+use crate::core::report::Reason;
 use crate::core::time::Instant;
 
 /// The state of an agent that has just started.
@@ -36,7 +37,13 @@ impl Looking {
         match event {
             Event::Rejected(rejection) => self.rejection = Some(rejection.clone()),
             Event::Shutdown(signal) => {
-                return Stopping::to_end(context, inherited(context), Ending::Clean, signal, now);
+                return Stopping::to_end(
+                    context,
+                    inherited(context),
+                    Ending::Clean,
+                    Reason::Told(signal),
+                    now,
+                );
             }
             Event::Tick
             | Event::Opened(_)
@@ -58,23 +65,18 @@ impl Looking {
             if context.guard.is_down() {
                 return end(context, ending);
             }
-            let why = "the store is refused";
-            return Stopping::to_end(context, inherited(context), ending, why, now);
+            return Stopping::to_end(context, inherited(context), ending, Reason::Refused, now);
         }
         match inherited(context) {
             Some(grant) if over => {
-                let why = "the lock of the previous instance has run out".to_owned();
-                Stopping::inherited(context, grant, why, now)
+                Stopping::inherited(context, grant, Reason::PredecessorOver, now)
             }
             Some(grant) if context.is_open() => Taking::adopt(context, grant, now),
             None if guard_known && context.is_open() => {
                 let standby = Standby::informed(context, now);
-                Next::Go(State::Standby(standby), "the bucket is open".to_owned())
+                Next::Go(State::Standby(standby), Reason::Open)
             }
-            None if over => Next::Go(
-                State::Standby(Standby::new(now)),
-                "the lock could not be read within R".to_owned(),
-            ),
+            None if over => Next::Go(State::Standby(Standby::new(now)), Reason::NotRead),
             Some(_) | None => Next::Stay(State::Looking(self)),
         }
     }

@@ -72,6 +72,7 @@ use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
 use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
 use crate::core::record::{Incarnation, Revision};
+use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
@@ -193,7 +194,7 @@ enum Next {
     /// Nothing more to do until the next event.
     Stay(State),
     /// Another state, which is given a [`Event::Tick`] at once, and why.
-    Go(State, String),
+    Go(State, Reason),
 }
 
 /// Longest chain of states within one turn; the longest legal one is shorter.
@@ -284,7 +285,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 } else {
                     Level::Info
                 };
-                context.say(level, format!("{old} -> {}: {why}", new.name()));
+                context.report(Report::Moved { from: old, to: new.name(), why, level });
                 state = new;
                 event = &Event::Tick;
             }

@@ -10,16 +10,15 @@ use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
 use super::stopping::Stopping;
 use super::store_view::Seen;
-use super::takeover::Takeover;
 use super::taking::Taking;
 use super::write::{attempt, pause};
 use super::{Next, State};
 use crate::core::command::{Command, Outcome, Role, Run};
 use crate::core::event::{Effect, Ending, Event};
-use crate::core::level::Level;
 use crate::core::protocol::ServiceState;
 use crate::core::record::Revision;
-use crate::core::time::{Instant, Ms};
+use crate::core::report::{Holder, Reason, Report};
+use crate::core::time::Instant;
 
 /// How much longer than the last one a confirming check is expected to take, as
 /// a divisor: a quarter.
@@ -43,7 +42,7 @@ pub(super) struct Standby {
     check_took: Duration,
     healthy: Option<bool>,
     /// The revision whose holder was reported.
-    reported: Option<String>,
+    reported: Option<Holder>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +84,10 @@ impl Standby {
             Event::CheckEnded(outcome) => self.checked(context, outcome, now),
             Event::Rejected(rejection) if context.store.bucket.is_none() => {
                 let ending = Ending::Rejected(rejection.clone());
-                return Stopping::to_end(context, None, ending, "the store is refused", now);
+                return Stopping::to_end(context, None, ending, Reason::Refused, now);
             }
             Event::Shutdown(signal) => {
-                return Stopping::to_end(context, None, Ending::Clean, signal, now);
+                return Stopping::to_end(context, None, Ending::Clean, Reason::Told(signal), now);
             }
             Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(context, now),
             Event::Read(Err(_)) => self.read_at = now.after(pause(context)),
@@ -146,21 +145,11 @@ impl Standby {
         };
         let passed = *outcome == Outcome::Succeeded;
         if self.healthy != Some(passed) {
-            match outcome {
-                Outcome::Succeeded => {
-                    context.say(Level::Info, "health check passed: a candidate".to_owned())
-                }
-                Outcome::Failed(why) => {
-                    context
-                        .say(Level::Warn, format!("health check failed: {why}; not a candidate"));
-                }
-                Outcome::Overran => {
-                    context.say(
-                        Level::Warn,
-                        "health check did not end within T and was killed".to_owned(),
-                    );
-                }
-            }
+            context.report(match outcome {
+                Outcome::Succeeded => Report::Candidate,
+                Outcome::Failed(why) => Report::NotCandidate(why.clone()),
+                Outcome::Overran => Report::CheckKilled,
+            });
             self.healthy = Some(passed);
         }
         self.check_took = now.since(began);
@@ -183,11 +172,10 @@ impl Standby {
         };
         let holder = &seen.takeover.holder;
         if self.reported.as_ref() != Some(holder) {
-            let text =
-                format!("the lock is held by {holder}, revision {}", seen.key_state.revision);
+            let (holder, revision) = (holder.clone(), seen.key_state.revision);
             self.reported = Some(holder.clone());
             let again = context.store.refused.is_some();
-            context.say(if again { Level::Debug } else { Level::Info }, text);
+            context.report(Report::HeldBy { holder, revision, again });
         }
     }
 
@@ -318,12 +306,4 @@ fn must_stop(context: &Context) -> bool {
         Some(ServiceState::Unknown | ServiceState::Up(..)) => true,
         Some(ServiceState::Down | ServiceState::Stopping { .. }) | None => false,
     }
-}
-
-/// Words for a lock that stood still for as long as it had to.
-pub(super) fn stood_still(takeover: &Takeover) -> String {
-    if takeover.wait.is_zero() {
-        return format!("from {}", takeover.holder);
-    }
-    format!("from {}, not renewed for {}", takeover.holder, Ms(takeover.wait))
 }

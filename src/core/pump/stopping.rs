@@ -8,13 +8,12 @@ use super::deadline::{Deadline, Timer, earliest};
 use super::standby::Standby;
 use super::write::{NewWrite, attempt, prepare_write};
 use super::{Hold, Next, State, end};
-use crate::core::command::MAY_STILL_RUN;
 use crate::core::event::{Effect, Ending, Event, Written};
-use crate::core::level::Level;
 use crate::core::protocol::{Grant, ServiceState, StopOrder, ToGuard};
 use crate::core::record::RecordState;
+use crate::core::report::{LockLoss, Reason, Report};
 use crate::core::stop::Stake;
-use crate::core::time::{Instant, Ms};
+use crate::core::time::Instant;
 use crate::core::timing::SLACK;
 
 /// What becomes of the lock when the service is down.
@@ -51,7 +50,7 @@ impl Stopping {
     pub(super) fn and_release(
         context: &mut Context,
         hold: Hold,
-        why: String,
+        why: Reason,
         now: Instant,
     ) -> Next {
         let stopping = Stopping::of_hold(context, hold, now);
@@ -60,7 +59,7 @@ impl Stopping {
 
     /// Stops the service of a lock that was lost. Whoever wrote over this agent's record may
     /// count from before now.
-    pub(super) fn lost(context: &mut Context, hold: &Hold, why: String, now: Instant) -> Next {
+    pub(super) fn lost(context: &mut Context, hold: &Hold, why: LockLoss, now: Instant) -> Next {
         let lost_at = hold.valid_until.min(now);
         let lock = context.lock_context(Some(hold));
         let order = StopOrder {
@@ -69,14 +68,14 @@ impl Stopping {
             context: lock,
         };
         let stopping = Stopping::new(context, Release::No, order, now);
-        Next::Go(State::Stopping(stopping), why)
+        Next::Go(State::Stopping(stopping), Reason::Lost(why))
     }
 
     /// Stops the service that an earlier instance of this agent left running.
     pub(super) fn inherited(
         context: &mut Context,
         grant: Grant,
-        why: String,
+        why: Reason,
         now: Instant,
     ) -> Next {
         let order = inherited_order(context, grant, now);
@@ -88,13 +87,12 @@ impl Stopping {
     pub(super) fn hold_to_end(
         context: &mut Context,
         hold: Hold,
-        ending: Ending,
-        why: &str,
+        why: Reason,
         now: Instant,
     ) -> Next {
         let mut stopping = Stopping::of_hold(context, hold, now);
-        stopping.end_with(ending, context, now);
-        Next::Go(State::Stopping(stopping), format!("{why}: ending"))
+        stopping.end_with(Ending::Clean, context, now);
+        Next::Go(State::Stopping(stopping), why)
     }
 
     /// Stops what an earlier instance left running, if anything, and ends. No lock is held.
@@ -102,12 +100,12 @@ impl Stopping {
         context: &mut Context,
         inherited: Option<Grant>,
         ending: Ending,
-        why: &str,
+        why: Reason,
         now: Instant,
     ) -> Next {
         if context.guard.is_down() {
             context.kill_check();
-            context.say(Level::Info, format!("{why}: ending"));
+            context.report(Report::Ends(why));
             return end(context, ending);
         }
         let order = match inherited {
@@ -120,7 +118,7 @@ impl Stopping {
         };
         let mut stopping = Stopping::new(context, Release::No, order, now);
         stopping.end_with(ending, context, now);
-        Next::Go(State::Stopping(stopping), format!("{why}: ending"))
+        Next::Go(State::Stopping(stopping), why)
     }
 
     fn of_hold(context: &mut Context, hold: Hold, now: Instant) -> Stopping {
@@ -184,12 +182,11 @@ impl Stopping {
     fn written(&mut self, context: &mut Context, written: &Written) {
         match (&mut self.release, written) {
             (Release::Sent(_), Written::Stored(revision)) => {
-                let text = format!("the lock is released, revision {revision}");
-                context.say(Level::Info, text);
+                context.report(Report::Released(*revision));
                 self.release = Release::No;
             }
             (Release::Sent(_), Written::Moved(_)) => {
-                context.say(Level::Info, "the lock is another's already".to_owned());
+                context.report(Report::NothingToRelease);
                 self.release = Release::No;
             }
             (Release::Sent(_), Written::Denied(_) | Written::Unknown(_)) => {
@@ -212,8 +209,7 @@ impl Stopping {
     /// The release, if one is under way, came to nothing.
     fn not_released(&mut self, context: &mut Context) {
         if let Release::Sent(_) = self.release {
-            let text = "the lock could not be released: it is left to expire";
-            context.say(Level::Warn, text.to_owned());
+            context.report(Report::NotReleased);
             self.release = Release::No;
         }
     }
@@ -251,7 +247,7 @@ impl Stopping {
         if !guard_acts {
             context.want(Effect::KillCgroup);
             if self.order.stake == Stake::Lock {
-                context.say(Level::Error, MAY_STILL_RUN.to_owned());
+                context.report(Report::MayStillRun);
             }
         }
     }
@@ -265,10 +261,9 @@ impl Stopping {
             return end(context, ending);
         }
         let why = if now > self.order.dead_by {
-            "down, too late".to_owned()
+            Reason::DownLate
         } else {
-            let left = Ms(self.order.dead_by.since(now));
-            format!("down, {left} before it had to be")
+            Reason::Down(self.order.dead_by.since(now))
         };
         Next::Go(State::Standby(Standby::new(now)), why)
     }

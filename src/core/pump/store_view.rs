@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::context::{Connection, Context};
 use super::holders::Holders;
 use super::takeover::Takeover;
-use crate::core::event::{Effect, Opened};
-use crate::core::level::Level;
+use crate::core::event::Opened;
 use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use crate::core::report::{Report, Rollback};
 use crate::core::text::sanitize_field;
-use crate::core::time::{Instant, Ms};
+use crate::core::time::Instant;
 use crate::core::timing::ELECTION_T_MIN;
 
 /// A revision of the key and when it was first seen.
@@ -43,7 +43,7 @@ pub(super) struct StoreView {
     pub(super) refused: Option<String>,
     /// Set for the event at hand: the store was found to have lost what it had, and how that
     /// shows.
-    pub(super) rolled_back: Option<String>,
+    pub(super) rolled_back: Option<Rollback>,
     /// How long the bucket is known to have existed.
     pub(super) age: Option<Duration>,
     /// Highest revision of the key that was shown since the last loss, 0 for none since
@@ -51,7 +51,7 @@ pub(super) struct StoreView {
     pub(super) max_seen: Option<Revision>,
     pub(super) holders: Holders,
     /// What was said about the bucket when it was last opened.
-    remarks: Vec<(Level, String)>,
+    remarks: Vec<Report>,
 }
 
 impl StoreView {
@@ -74,27 +74,25 @@ impl StoreView {
 impl Context {
     pub(super) fn note_opened(&mut self, opened: &Opened, now: Instant) {
         if self.store.bucket.is_some() {
-            self.say(Level::Info, "store open again".to_owned());
+            self.report(Report::StoreOpenAgain);
         }
         self.connection = Connection::Idle;
         self.rejection = None;
         self.store.age = opened.age;
         self.remark(opened);
         let loss = match &self.store.bucket {
-            Some(known) if *known != opened.bucket => Some(format!(
-                "the bucket was created anew: epoch {} became {}",
+            Some(known) if *known != opened.bucket => Some(Rollback::BucketAnew(
                 sanitize_field(&known.epoch),
-                sanitize_field(&opened.bucket.epoch)
+                sanitize_field(&opened.bucket.epoch),
             )),
-            Some(_) if opened.last < self.store.high_water => Some(format!(
-                "the bucket stands at revision {}, but {} was seen before",
-                opened.last, self.store.high_water
-            )),
+            Some(_) if opened.last < self.store.high_water => {
+                Some(Rollback::BucketBehind(opened.last, self.store.high_water))
+            }
             Some(_) | None => None,
         };
         self.store.bucket = Some(opened.bucket.clone());
         if let Some(loss) = loss {
-            self.roll_back(&loss, now);
+            self.roll_back(loss, now);
         }
         self.store.high_water = self.store.high_water.max(opened.last);
         self.observe(&opened.key_state, now);
@@ -104,8 +102,7 @@ impl Context {
     pub(super) fn note_stored(&mut self, revision: Revision, now: Instant) {
         let highest = self.store.high_water;
         if revision <= highest {
-            let loss = format!("it stored revision {revision}, but {highest} was seen before");
-            self.roll_back(&loss, now);
+            self.roll_back(Rollback::WriteBehind(revision, highest), now);
         }
         self.store.high_water = self.store.high_water.max(revision);
         self.show(revision);
@@ -119,30 +116,24 @@ impl Context {
     /// Says what is to know about the bucket, and did not hold before.
     fn remark(&mut self, opened: &Opened) {
         let mut remarks: Vec<_> =
-            opened.remarks.iter().map(|text| (Level::Info, text.clone())).collect();
-        let (lock, replicas) = (self.config.timing.lock_time(), opened.replicas);
-        if replicas > 1 && lock < ELECTION_T_MIN {
-            let text = format!(
-                "T = {} is shorter than {}: with {replicas} replicas a leader election of NATS \
-                 (4 to 8 s) can cost the lock",
-                Ms(lock),
-                Ms(ELECTION_T_MIN)
-            );
-            remarks.push((Level::Warn, text));
+            opened.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
+        let (lock_time, replicas) = (self.config.timing.lock_time(), opened.replicas);
+        if replicas > 1 && lock_time < ELECTION_T_MIN {
+            remarks.push(Report::ElectionRisk { lock_time, replicas });
         }
         let known = std::mem::replace(&mut self.store.remarks, remarks.clone());
         for remark in remarks {
             if !known.contains(&remark) {
-                self.want(Effect::Say(remark.0, remark.1));
+                self.report(remark);
             }
         }
     }
 
     /// Says loudly that the store lost what it had; nothing that it shows next is
     /// taken for a clean absence.
-    pub(super) fn roll_back(&mut self, loss: &str, now: Instant) {
-        self.say(Level::Error, format!("the store has rolled back: {loss}"));
-        self.store.rolled_back = Some(loss.to_owned());
+    pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
+        self.report(Report::RolledBack(how.clone()));
+        self.store.rolled_back = Some(how);
         self.store.seen = None;
         self.store.holders.assume_slowest(self.config.timing, now);
         self.store.age = None;
@@ -171,8 +162,7 @@ impl Context {
         if let Some(seen) = &self.store.seen
             && key_state.revision == seen.key_state.revision
         {
-            let loss = format!("revision {} was another record before", key_state.revision);
-            self.roll_back(&loss, now);
+            self.roll_back(Rollback::NumberAgain(key_state.revision), now);
         }
         let moved_on = self.store.seen.is_some();
         if moved_on {
@@ -180,7 +170,7 @@ impl Context {
             self.store.refused = None;
         }
         if moved_on && key_state.value == KeyValue::Marker {
-            self.say(Level::Warn, "the key was deleted: its delete marker stands there".to_owned());
+            self.report(Report::KeyDeleted);
         }
         self.store.high_water = self.store.high_water.max(key_state.revision);
         self.watch_for_duplicate_token(key_state, now);

@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::active::Active;
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
-use super::standby::{Standby, stood_still};
+use super::standby::Standby;
 use super::stopping::Stopping;
 use super::store_view::Seen;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Hold, Next, State};
 use crate::core::event::{Ending, Event};
-use crate::core::level::Level;
 use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, Record, RecordState, Revision};
-use crate::core::time::{Instant, Ms};
+use crate::core::report::{LockLoss, Reason, Report};
+use crate::core::time::Instant;
 
 /// The acquiring write is under way.
 #[derive(Clone, Debug)]
@@ -64,7 +64,8 @@ impl Taking {
             adoption: None,
             again: context.store.refused.is_some(),
         };
-        Next::Go(State::Taking(taking), stood_still(takeover))
+        let why = Reason::Free(takeover.holder.clone(), takeover.wait);
+        Next::Go(State::Taking(taking), why)
     }
 
     /// Renews the record of an earlier instance of this agent, if that is what stands under
@@ -72,8 +73,7 @@ impl Taking {
     /// run: a record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
         let Some((revision, term)) = adoptable(context, &grant) else {
-            let why = "the lock is not the previous instance's any more".to_owned();
-            return Stopping::inherited(context, grant, why, now);
+            return Stopping::inherited(context, grant, Reason::NotPredecessors, now);
         };
         let write = NewWrite {
             expected: revision,
@@ -92,8 +92,7 @@ impl Taking {
             adoption: Some(Adoption { term, grant }),
             again: false,
         };
-        let why = format!("from this agent's previous instance, term {term}");
-        Next::Go(State::Taking(taking), why)
+        Next::Go(State::Taking(taking), Reason::Predecessor(term))
     }
 
     /// Whether the one before was refused.
@@ -102,7 +101,7 @@ impl Taking {
     }
 
     /// It came to nothing; what a previous life left running has to go.
-    fn fail(self, context: &mut Context, why: String, now: Instant) -> Next {
+    fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
             Some(adoption) => Stopping::inherited(context, adoption.grant, why, now),
             None => Next::Go(State::Standby(Standby::new(now)), why),
@@ -113,22 +112,19 @@ impl Taking {
         if let Event::Shutdown(signal) = event {
             // What was sent may be stored: left to expire, it wakes nobody early.
             let grant = self.adoption.map(|adoption| adoption.grant);
-            return Stopping::to_end(context, grant, Ending::Clean, signal, now);
+            return Stopping::to_end(context, grant, Ending::Clean, Reason::Told(signal), now);
         }
         match self.pending.receive(context, event, now) {
             Verdict::Open => {}
             Verdict::Held { revision, sent } => return self.held(context, revision, sent, now),
-            Verdict::Lost(why) => return self.fail(context, format!("not taken: {why}"), now),
-            Verdict::RolledBack => return self.fail(context, "not taken".to_owned(), now),
+            Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
         if context.store.rolled_back.is_some() || now >= self.give_up {
-            let r = Ms(context.config.timing.renewal());
+            let r = context.config.timing.renewal();
             let why = match &self.adoption {
-                Some(_) => "the lock of the previous instance has run out".to_owned(),
-                None if context.store.refused.is_some() => {
-                    format!("the take was refused for R = {r}")
-                }
-                None => format!("the take was not acknowledged within R = {r}"),
+                Some(_) => Reason::PredecessorOver,
+                None if context.store.refused.is_some() => Reason::TakeRefused(r),
+                None => Reason::TakeUnanswered(r),
             };
             return self.fail(context, why, now);
         }
@@ -139,8 +135,7 @@ impl Taking {
     fn held(self, context: &mut Context, revision: Revision, sent: Instant, now: Instant) -> Next {
         let valid_until = sent.after(context.config.timing.validity());
         if now >= valid_until {
-            let why = "the take was acknowledged too late to count".to_owned();
-            return self.fail(context, why, now);
+            return self.fail(context, Reason::TakeTooLate, now);
         }
         let adoption = self.adoption.as_ref();
         let adopted = adoption.is_some();
@@ -151,17 +146,14 @@ impl Taking {
             previous: self.previous,
         };
         if adopted {
-            let why = format!("adopted as revision {revision}, the service goes on");
-            return Next::Go(State::Active(Active::adopted(hold, now)), why);
+            let active = Active::adopted(hold, now);
+            return Next::Go(State::Active(active), Reason::Adopted(revision));
         }
         match self.confirm {
-            None => Next::Go(
-                State::Active(Active::taken(hold, now)),
-                format!("taken as revision {revision}, free to start"),
-            ),
+            None => Next::Go(State::Active(Active::taken(hold, now)), Reason::TakenFree(revision)),
             Some(confirm) => Next::Go(
                 State::Confirming(Confirming::new(context, hold, confirm, now)),
-                format!("taken as revision {revision}, start in {}", Ms(confirm)),
+                Reason::Taken(revision, confirm),
             ),
         }
     }
@@ -190,41 +182,35 @@ impl Confirming {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        let drop_to_standby = |context: &mut Context, why: String| {
+        let drop_to_standby = |context: &mut Context, why: LockLoss| {
             context.store.seen = None;
-            Next::Go(State::Standby(Standby::new(now)), why)
+            Next::Go(State::Standby(Standby::new(now)), Reason::LostUnconfirmed(why))
         };
         if let Event::Shutdown(signal) = event {
-            context.say(
-                Level::Info,
-                "the lock is left to expire: its holder before may still be stopping".to_owned(),
-            );
-            return Stopping::to_end(context, None, Ending::Clean, signal, now);
+            context.report(Report::LeftToExpire);
+            return Stopping::to_end(context, None, Ending::Clean, Reason::Told(signal), now);
         }
         if let Some(mut renewal) = self.renewal.take() {
             match renewal.receive(context, event, now) {
                 Verdict::Open => self.renewal = Some(renewal),
                 Verdict::Held { revision, sent } => self.hold.renewed(context, revision, sent),
-                Verdict::Lost(why) => return drop_to_standby(context, format!("lost: {why}")),
-                Verdict::RolledBack => return drop_to_standby(context, "lost".to_owned()),
+                Verdict::Lost(why) => return drop_to_standby(context, why),
             }
         }
         if let Some(why) = self.hold.contradicted(context, event) {
-            return drop_to_standby(context, format!("lost: {why}"));
+            return drop_to_standby(context, why);
         }
         if now >= self.hold.valid_until {
-            return drop_to_standby(
-                context,
-                "lost: no renewal was acknowledged in time".to_owned(),
-            );
+            let why = LockLoss::NotRenewed(context.config.timing.validity());
+            return drop_to_standby(context, why);
         }
         self.advance(context, now)
     }
 
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         if self.renewal.is_none() && now >= self.until {
-            let why = format!("the holder before had {} to stop", Ms(self.grace));
-            return Next::Go(State::Active(Active::confirmed(self.hold, now)), why);
+            let active = Active::confirmed(self.hold, now);
+            return Next::Go(State::Active(active), Reason::Confirmed(self.grace));
         }
         if self.renewal.is_none() && now >= self.renew_at {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);

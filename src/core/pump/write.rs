@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::context::{Connection, Context};
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, Event, Written};
-use crate::core::level::Level;
 use crate::core::record::{KeyValue, Lease, Record, RecordState, Revision};
-use crate::core::time::{Instant, Ms};
+use crate::core::report::{LockLoss, Report, Rollback};
+use crate::core::time::Instant;
 
 /// What differs from write to write.
 pub(super) struct NewWrite {
@@ -89,10 +89,8 @@ pub(super) enum Verdict {
     /// The lock stands at this revision as this agent wrote it; `sent` is when
     /// the earliest copy that may be the stored one was sent.
     Held { revision: Revision, sent: Instant },
-    /// The lock is somebody else's; why.
-    Lost(String),
-    /// The store no longer has what it said was stored; it was said loudly.
-    RolledBack,
+    /// The lock is somebody else's, or the store no longer has what it said was stored.
+    Lost(LockLoss),
 }
 
 impl Pending {
@@ -124,7 +122,8 @@ impl Pending {
         now: Instant,
     ) -> Verdict {
         let verdict = self.judge(context, event, now);
-        if let Verdict::Held { .. } | Verdict::Lost(_) = &verdict {
+        let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack(None));
+        if verdict != Verdict::Open && !rolled_back {
             // Another record stands there than the one that was seen.
             context.store.seen = None;
             context.store.refused = None;
@@ -180,30 +179,24 @@ impl Pending {
 
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
         match written {
-            Written::Stored(_) if context.store.rolled_back.is_some() => Verdict::RolledBack,
+            Written::Stored(_) if context.store.rolled_back.is_some() => {
+                Verdict::Lost(LockLoss::RolledBack(None))
+            }
             Written::Stored(revision) => Verdict::Held { revision: *revision, sent: self.sent },
             Written::Moved(Some(current)) if *current < self.expected => {
-                let loss = format!(
-                    "the key stands at revision {current}, below {} which this agent saw",
-                    self.expected
-                );
-                context.roll_back(&loss, now);
-                Verdict::RolledBack
+                context.roll_back(Rollback::KeyBehind(*current, self.expected), now);
+                Verdict::Lost(LockLoss::RolledBack(None))
             }
             Written::Moved(current) => {
                 if self.outcome_unknown {
                     self.step = Step::Resolve(now);
                     return Verdict::Open;
                 }
-                let at = current.map_or_else(String::new, |at| format!(" {at}"));
-                Verdict::Lost(format!(
-                    "another revision{at} stands where {} was expected",
-                    self.expected
-                ))
+                Verdict::Lost(LockLoss::Moved(*current, self.expected))
             }
             Written::Denied(why) => {
                 if context.store.refused.as_ref() != Some(why) {
-                    context.say(Level::Warn, format!("the lock could not be stored: {why}"));
+                    context.report(Report::NotStored(why.clone()));
                     context.store.refused = Some(why.clone());
                 }
                 self.step = Step::Due(now.after(pause(context)));
@@ -211,8 +204,8 @@ impl Pending {
             }
             Written::Unknown(why) => {
                 context.store.refused = None;
-                let after = Ms(now.since(self.sent));
-                context.say(Level::Debug, format!("no answer to a write after {after}: {why}"));
+                let after = now.since(self.sent);
+                context.report(Report::WriteUnanswered(after, why.clone()));
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
                 Verdict::Open
@@ -225,10 +218,7 @@ impl Pending {
         if self.wrote(found) {
             return Verdict::Held { revision, sent: self.first_sent };
         }
-        Verdict::Lost(format!(
-            "another's write, revision {revision}, stands where {} was expected",
-            self.expected
-        ))
+        Verdict::Lost(LockLoss::Overwritten(revision, self.expected))
     }
 
     /// A bucket opened again shows the key: enough to decide, if it has moved.
