@@ -138,7 +138,7 @@ pub fn lock_within(
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        alarm.wait([], Some(now().after(every)))?;
+        alarm.wait([], Some(now().after(every).min(until)))?;
     }
 }
 

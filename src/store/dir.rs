@@ -36,23 +36,23 @@ pub(crate) mod text;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr};
+use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::inotify::{ReadFlags, Reader};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use self::folder::{EPOCH, Folder, FolderError};
-use self::permissions::check_key;
-use self::text::{Kind, Names};
+use self::folder::{EPOCH, Folder};
+use self::text::Kind;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, Filter, Hint, Listing, ReadFrom, StoreError,
 };
 use crate::core::event::Written;
 use crate::core::time::Instant;
-use crate::sys;
+use crate::sys::{self, Alarm, Want};
 
 /// How long an announcement waits for the lock: it is best effort and has no deadline.
 const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
@@ -82,28 +82,26 @@ pub fn default_base(uid: u32, runtime: Option<&OsStr>, temp: &Path) -> PathBuf {
 pub struct DirStore {
     base: PathBuf,
     bucket: String,
-    folder: Option<Folder>,
+    open: Option<OpenFolder>,
+}
+
+/// The folder since it was opened.
+#[derive(Debug)]
+struct OpenFolder {
+    folder: Folder,
+    alarm: Alarm,
+    /// The queue of inotify events; `None` when the kernel has none left.
+    queue: Option<OwnedFd>,
     filters: Vec<Filter>,
-    /// Keys of events that were read from the kernel and not returned yet.
-    changed: BTreeSet<String>,
-    announced: BTreeSet<String>,
-    /// Why the folder must be opened again.
-    lost: Option<String>,
+    /// Files of events that were read from the kernel and not returned yet.
+    changed: BTreeSet<(Kind, String)>,
 }
 
 impl DirStore {
     /// Returns the store in the folder `base/bucket`, without any access to the disk.
     #[must_use]
     pub fn new(base: PathBuf, bucket: &str) -> DirStore {
-        DirStore {
-            base,
-            bucket: bucket.to_owned(),
-            folder: None,
-            filters: Vec::new(),
-            changed: BTreeSet::new(),
-            announced: BTreeSet::new(),
-            lost: None,
-        }
+        DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
     /// Returns the entry of a key without creating or changing anything. The outer
@@ -113,89 +111,89 @@ impl DirStore {
     ///
     /// Why an agent could not use the bucket.
     pub fn inspect(&self, key: &str) -> Result<Option<Option<Entry>>, StoreError> {
-        check_key(&Names::new(key))?;
-        match Folder::find(&self.base, &self.bucket)? {
-            Some(folder) => Ok(Some(folder.entry(key)?)),
-            None => Ok(None),
-        }
+        let folder = Folder::find(&self.base, &self.bucket)?;
+        folder.map(|folder| folder.entry(key)).transpose()
     }
 
     /// Returns the folder, or that it is not open.
-    fn folder(&self) -> Result<&Folder, FolderError> {
-        let closed = || FolderError::Gone("the folder is not open".to_owned());
-        self.folder.as_ref().ok_or_else(closed)
+    fn folder(&self) -> Result<&Folder, StoreError> {
+        self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
     }
+}
 
-    /// Records the loss of the folder, if that is the error.
-    fn noting_loss<T>(&mut self, result: Result<T, FolderError>) -> Result<T, FolderError> {
-        if let Err(FolderError::Gone(text)) = &result {
-            self.lost = Some(text.clone());
-        }
-        result
-    }
-
+impl OpenFolder {
     /// Returns the next hint of the events that were read from the kernel.
     fn next_hint(&mut self) -> Option<Hint> {
-        if let Some(text) = &self.lost {
-            return Some(Hint::Gone(text.clone()));
+        if let Some(why) = self.folder.lost() {
+            return Some(Hint::Gone(why.clone()));
         }
-        let folder = self.folder.as_ref()?;
-        while let Some(key) = self.announced.pop_first() {
-            let body = folder.file(&Names::new(&key).announcement);
-            let body = body.ok().flatten();
-            if let Some(content) = body.and_then(|body| text::decode_content(&body)) {
+        while let Some((kind, key)) = self.changed.pop_first() {
+            if kind != Kind::Announcement {
+                // Only a record has a new revision: after a removal the key stands at an old one.
+                let record = self.folder.record(&key).ok().flatten();
+                let revision = record.map(|entry| entry.revision);
+                return Some(Hint::Changed { key, revision });
+            }
+            let content = self.folder.parsed(&kind.file_of(&key), text::decode_content);
+            if let Ok(Some(content)) = content {
                 return Some(Hint::Announced { key, content });
             }
         }
-        let key = self.changed.pop_first()?;
-        // Only a record has a new revision: after a removal the key stands at an old one.
-        let record = folder.record(&key).ok().flatten();
-        let revision = record.map(|entry| entry.revision);
-        Some(Hint::Changed { key, revision })
+        None
     }
 
     /// Reads events from the kernel, as many as one read returns.
-    fn read_events(&mut self) -> Result<(), FolderError> {
-        let folder = self.folder()?;
-        let Some(queue) = &folder.inotify else {
+    fn read_events(&mut self) -> Result<(), StoreError> {
+        let OpenFolder { folder, queue: Some(queue), filters, changed, .. } = self else {
             return Ok(());
         };
-        let (mut changed, mut announced) = (BTreeSet::new(), BTreeSet::new());
         let mut verify = false;
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut events = Reader::new(queue, &mut buffer);
         loop {
-            match events.next() {
-                Ok(event) if event.events().intersects(watch_ended()) => {
-                    return Err(folder.watch_ended());
-                }
-                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
-                    changed.extend(self.filters.iter().map(Filter::name).map(str::to_owned));
-                    verify = true;
-                }
-                Ok(event) => {
-                    let name = event.file_name().map_or(&b""[..], CStr::to_bytes);
-                    verify |= name == EPOCH.as_bytes();
-                    let key = str::from_utf8(name).ok().and_then(text::key_of);
-                    let selected = |key: &str| self.filters.iter().any(|one| one.matches(key));
-                    match key.filter(|(key, _)| selected(key)) {
-                        Some((key, Kind::Record)) => drop(changed.insert(key)),
-                        Some((key, Kind::Announcement)) => drop(announced.insert(key)),
-                        Some((_, Kind::First)) | None => {}
-                    }
-                }
+            let event = match events.next() {
+                Ok(event) => event,
                 Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(error) => return Err(folder.failed("watch", "", &error.into())),
+                Err(error) => return Err(folder.failed("watch", "", error)),
+            };
+            if event.events().intersects(watch_ended()) {
+                return Err(folder.gone("was moved, removed or unmounted"));
             }
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                let all = filters.iter().map(|filter| (Kind::Record, filter.name().to_owned()));
+                changed.extend(all);
+                verify = true;
+            }
+            let name = event.file_name().map_or(&b""[..], CStr::to_bytes);
+            verify |= name == EPOCH.as_bytes();
+            let file = str::from_utf8(name).ok().and_then(text::key_of);
+            changed.extend(file.filter(|(kind, key)| {
+                *kind != Kind::First && filters.iter().any(|filter| filter.matches(key))
+            }));
             if events.is_buffer_empty() {
                 break;
             }
         }
-        let verified = if verify { folder.verify() } else { Ok(()) };
-        self.changed.append(&mut changed);
-        self.announced.append(&mut announced);
-        verified
+        if verify { folder.verify() } else { Ok(()) }
     }
+}
+
+fn not_open() -> StoreError {
+    StoreError::Unreachable("the folder is not open".to_owned())
+}
+
+/// Creates a queue of inotify events about the files of a folder.
+fn subscribe(path: &Path) -> io::Result<OwnedFd> {
+    let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let events = WatchFlags::MOVED_TO
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::CREATE
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::ONLYDIR;
+    inotify::add_watch(&queue, path, events)?;
+    Ok(queue)
 }
 
 /// The events after which the kernel sends no more, or events of another folder.
@@ -205,9 +203,19 @@ fn watch_ended() -> ReadFlags {
 
 impl Bucket for DirStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
-        *self = DirStore::new(self.base.clone(), &self.bucket);
-        let (folder, info) = Folder::open(&self.base, &self.bucket, deadline)?;
-        self.folder = Some(folder);
+        self.open = None;
+        let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
+        let no_timer = |error| StoreError::Unreachable(format!("no timer: {error}"));
+        let alarm = Alarm::new().map_err(no_timer)?;
+        // Before any key is read, so that no change after that is missed.
+        let queue = subscribe(folder.path());
+        if let Err(error) = &queue {
+            let path = folder.path().display();
+            info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
+        }
+        folder.verify()?;
+        let (filters, changed) = (Vec::new(), BTreeSet::new());
+        self.open = Some(OpenFolder { folder, alarm, queue: queue.ok(), filters, changed });
         Ok(info)
     }
 
@@ -217,18 +225,13 @@ impl Bucket for DirStore {
         _from: ReadFrom,
         _deadline: Instant,
     ) -> Result<Option<Entry>, StoreError> {
-        check_key(&Names::new(key))?;
-        let entry = self.folder().and_then(|folder| {
-            folder.verify()?;
-            folder.entry(key)
-        });
-        Ok(self.noting_loss(entry)?)
+        let folder = self.folder()?;
+        folder.verify()?;
+        folder.entry(key)
     }
 
     fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
-        let folder = self.folder();
-        let listing = folder.and_then(|folder| folder.list(prefix, deadline));
-        Ok(self.noting_loss(listing)?)
+        self.folder()?.list(prefix, deadline)
     }
 
     fn compare_and_set(
@@ -238,21 +241,19 @@ impl Bucket for DirStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        let checked = check_key(&Names::new(key)).map_err(|error| error.to_string());
-        if let Err(text) = checked.and_then(|()| content.check()) {
+        if let Err(text) = content.check() {
             return Written::Denied(text);
         }
-        let folder = self.folder();
-        let written =
-            folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
-        let written = self.noting_loss(written);
+        let written = self
+            .folder()
+            .and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
     fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError> {
-        self.folder()?;
-        if !self.filters.contains(filter) {
-            self.filters.push(filter.clone());
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        if !open.filters.contains(filter) {
+            open.filters.push(filter.clone());
         }
         Ok(())
     }
@@ -264,31 +265,30 @@ impl Bucket for DirStore {
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
-        let verified = self.folder().and_then(Folder::verify);
+        let Some(open) = &mut self.open else {
+            return Hint::Gone(not_open().to_string());
+        };
         // Another failure than the loss says nothing about hints.
-        let _ = self.noting_loss(verified);
+        let _ = open.folder.verify();
         loop {
-            if let Some(hint) = self.next_hint() {
+            if let Some(hint) = open.next_hint() {
                 return hint;
             }
-            let waited = match self.folder() {
-                Ok(folder) => folder.wait(wake, deadline),
-                Err(error) => return Hint::Gone(error.to_string()),
-            };
-            match waited {
+            // Without a queue, `wake` stands in its place: it is looked at first.
+            let queue = open.queue.as_ref().map_or(wake, AsFd::as_fd);
+            match open.alarm.wait([(wake, Want::Read), (queue, Want::Read)], deadline) {
                 Ok([true, _]) => return Hint::Woken,
                 Ok([false, false]) => return Hint::Elapsed,
                 Ok([false, true]) => {
-                    if let Err(error) = self.read_events() {
-                        self.lost = Some(error.to_string());
+                    if let Err(error) = open.read_events() {
+                        open.folder.lose(error.to_string());
                     }
                 }
                 Err(error) => return Hint::Gone(format!("cannot wait: {error}")),
             }
             // Events of other keys must not extend the deadline.
-            let pending = !self.changed.is_empty() || !self.announced.is_empty();
-            if !pending && self.lost.is_none() && deadline.is_some_and(|at| sys::now() >= at) {
-                return Hint::Elapsed;
+            if deadline.is_some_and(|at| sys::now() >= at) {
+                return open.next_hint().unwrap_or(Hint::Elapsed);
             }
         }
     }

@@ -107,17 +107,13 @@ pub enum Expected<'a> {
     Key(Revision),
     /// The revision of another key.
     OtherKey(&'a str, Revision),
-    /// The highest revision of the keys below a prefix.
-    Below(&'a str, Revision),
 }
 
 impl Expected<'_> {
     /// Returns the revision that must stand.
     #[must_use]
     pub fn revision(&self) -> Revision {
-        let (Expected::Key(revision)
-        | Expected::OtherKey(_, revision)
-        | Expected::Below(_, revision)) = self;
+        let (Expected::Key(revision) | Expected::OtherKey(_, revision)) = self;
         *revision
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -22,11 +21,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     match checks_other_keys {
-        true => {
-            a_condition_on_another_key_decides(make);
-            a_condition_below_a_prefix_decides(make);
-            one_of_eight_is_alone_below_a_prefix(make);
-        }
+        true => a_condition_on_another_key_decides(make),
         false => a_condition_on_other_keys_is_refused(make),
     }
     a_subscription_below_a_prefix_is_for_its_keys(make);
@@ -226,66 +221,15 @@ fn a_condition_on_another_key_decides(make: Make<'_>) {
     stored(&mut *store, "data", held, "by the holder");
 }
 
-fn a_condition_below_a_prefix_decides(make: Make<'_>) {
-    let mut store = open(make, "below");
-    created(&mut *store, "lock");
-    created(&mut *store, "locks.x");
-    let free = Expected::Below("lock", Revision(0));
-    let first = stored(&mut *store, "lock.a.1", free, "first");
-    let again = store.compare_and_set("lock.b", free, &plain(""), soon());
-    assert_moved(&again, first);
-    let second = stored(&mut *store, "lock.b", Expected::Below("lock", first), "b");
-    let stale = Expected::Below("lock", first);
-    assert_moved(&store.compare_and_set("lock.c", stale, &plain(""), soon()), second);
-    let narrow = Expected::Below("lock.a", first);
-    stored(&mut *store, "lock.a.2", narrow, "below a prefix of its own");
-}
-
-fn one_of_eight_is_alone_below_a_prefix(make: Make<'_>) {
-    const RACERS: usize = 8;
-    const ROUNDS: usize = 50;
-    let mut stores: Vec<_> = (0..RACERS).map(|_| open(make, "alone")).collect();
-    let start = Barrier::new(RACERS);
-    let wins: Vec<Vec<bool>> = thread::scope(|scope| {
-        let start = &start;
-        let mut racers = Vec::new();
-        for (racer, store) in stores.iter_mut().enumerate() {
-            racers.push(scope.spawn(move || {
-                let mut wins = Vec::new();
-                for round in 0..ROUNDS {
-                    let prefix = format!("r{round}");
-                    let (key, free) =
-                        (format!("{prefix}.{racer}"), Expected::Below(&prefix, Revision(0)));
-                    start.wait();
-                    let written = store.compare_and_set(&key, free, &plain("me"), soon());
-                    wins.push(matches!(written, Written::Stored(_)));
-                }
-                wins
-            }));
-        }
-        let joined = racers.into_iter().map(|racer| racer.join());
-        joined.collect::<Result<_, _>>().expect("every racer")
-    });
-    for round in 0..ROUNDS {
-        let winners = wins.iter().filter(|of_one| of_one[round]).count();
-        assert_eq!(winners, 1, "round {round}");
-        let prefix = format!("r{round}");
-        let listing = stores[0].list(&prefix, soon()).expect("a listing");
-        assert_eq!(listing.entries.len(), 1, "round {round}");
-    }
-}
-
-/// The servers would ignore the condition or check another.
+/// The servers would ignore the condition.
 fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     let mut store = open(make, "refused");
     created(&mut *store, "lease");
-    for expected in [Expected::OtherKey("lease", Revision(0)), Expected::Below("lock", Revision(0))]
-    {
-        let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
-        let text = denied(&written);
-        assert!(text.contains("older than nats-server 2.11"), "{text}");
-        assert_eq!(get(&mut *store, "lock.a"), None);
-    }
+    let expected = Expected::OtherKey("lease", Revision(0));
+    let written = store.compare_and_set("lock.a", expected, &plain(""), soon());
+    let text = denied(&written);
+    assert!(text.contains("older than nats-server 2.11"), "{text}");
+    assert_eq!(get(&mut *store, "lock.a"), None);
 }
 
 fn a_subscription_below_a_prefix_is_for_its_keys(make: Make<'_>) {

@@ -13,7 +13,7 @@ use crate::core::event::{Notice, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
-use crate::store::dir::text::{self, Kind, Names};
+use crate::store::dir::text::{self, Kind};
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::{Content, Entry, LockKey, StoreError};
 use crate::sys;
@@ -47,7 +47,7 @@ pub fn folder(data: &[u8]) -> bool {
 fn is_known(body: &[u8]) -> bool {
     let mut known = false;
     for name in ["sequence", "first"] {
-        let number = str::from_utf8(body).map(|line| text::parse_number(name, line));
+        let number = str::from_utf8(body).map(|line| text::parse_number::<u64>(name, line));
         if let Ok(Some(number)) = number {
             let plain = format!("{name} {number}");
             assert_eq!(text::parse_number(name, &plain), Some(number));
@@ -101,29 +101,19 @@ fn plain(record: &Record) -> Record {
 
 /// A key can be told from the names of its files, so that no two keys share one.
 fn has_files_of_its_own(key: &str) {
-    let names = Names::new(key);
-    for (name, kind) in [
-        (&names.record, Kind::Record),
-        (&names.first, Kind::First),
-        (&names.announcement, Kind::Announcement),
-    ] {
-        assert!(name.len() <= names.longest().len());
+    for kind in Kind::ALL {
+        let name = kind.file_of(key);
+        assert!(name.len() <= Kind::First.file_of(key).len());
         let visible = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
         assert!(name.bytes().all(visible));
-        assert_eq!(text::key_of(name), Some((key.to_owned(), kind)));
+        assert_eq!(text::key_of(&name), Some((kind, key.to_owned())));
     }
 }
 
 /// The name of a file is that of at most one key.
 fn is_file_of_one_key(name: &str) {
-    if let Some((key, kind)) = text::key_of(name) {
-        let names = Names::new(&key);
-        let again = match kind {
-            Kind::Record => names.record,
-            Kind::First => names.first,
-            Kind::Announcement => names.announcement,
-        };
-        assert_eq!(again, name);
+    if let Some((kind, key)) = text::key_of(name) {
+        assert_eq!(kind.file_of(&key), name);
     }
 }
 

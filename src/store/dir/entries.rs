@@ -1,31 +1,43 @@
 //! The entries of a bucket's folder: reading, listing, and compare-and-set.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use rustix::io::Errno;
 
-use super::folder::{Folder, FolderError, SEQUENCE};
-use super::text::{self, Kind, Names};
+use super::folder::{Folder, SEQUENCE};
+use super::text::{self, Kind};
 use crate::core::event::Written;
 use crate::core::record::Revision;
 use crate::core::time::Instant;
-use crate::store::{Content, Entry, Expected, Listing, OPERATION, is_below};
+use crate::store::{Content, Entry, Expected, Listing, OPERATION, StoreError, is_below};
+
+/// Longest file name of Linux file systems, in bytes; bounds the escaped key.
+const NAME_BYTES_MAX: usize = 255;
 
 impl Folder {
     /// Returns the highest revision of the bucket.
-    pub(super) fn last(&self) -> Result<Revision, FolderError> {
-        let Some(body) = self.text_file(SEQUENCE)? else {
-            return Err(self.damaged(SEQUENCE, "is missing"));
-        };
-        match text::parse_number("sequence", &body) {
-            Some(last) => Ok(Revision(last)),
-            None => Err(self.damaged(SEQUENCE, "does not say what it should")),
-        }
+    pub(super) fn last(&self) -> Result<Revision, StoreError> {
+        let last = self.number(SEQUENCE, "sequence")?;
+        last.map(Revision).ok_or_else(|| self.damaged(SEQUENCE, "is missing"))
     }
 
     /// Returns the entry of a key. A record that was removed by hand is a tombstone.
-    pub(super) fn entry(&self, key: &str) -> Result<Option<Entry>, FolderError> {
-        let entry = self.unchecked_entry(key)?;
+    pub(super) fn entry(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        let first = Kind::First.file_of(key);
+        if first.len() > NAME_BYTES_MAX {
+            return Err(StoreError::Unsafe(format!(
+                "the key is too long: the file name {first} has {} bytes, more than the maximum \
+                 of {NAME_BYTES_MAX}",
+                first.len()
+            )));
+        }
+        // Before the record: a key without a record that had a first one has lost it.
+        let first = self.number::<NonZeroU64>(&first, "first");
+        let entry = match self.record(key)? {
+            Some(entry) => Some(entry),
+            None => first?.map(|first| tombstone(key, Revision(first.get()))),
+        };
         // The sequence last: without the lock it may only be too new.
         let (revision, last) = (revision_of(entry.as_ref()), self.last()?);
         if revision > last {
@@ -35,69 +47,25 @@ impl Folder {
         Ok(entry)
     }
 
-    fn unchecked_entry(&self, key: &str) -> Result<Option<Entry>, FolderError> {
-        if let Some(entry) = self.record(key)? {
-            return Ok(Some(entry));
-        }
-        let first = Names::new(key).first;
-        let Some(body) = self.text_file(&first)? else {
-            return Ok(None);
-        };
-        // The key's first record may have been stored since it was read above.
-        if let Some(entry) = self.record(key)? {
-            return Ok(Some(entry));
-        }
-        match text::parse_number("first", &body) {
-            Some(revision) if revision > 0 => Ok(Some(Entry {
-                key: key.to_owned(),
-                revision: Revision(revision),
-                content: Content {
-                    headers: vec![(OPERATION.to_owned(), "DEL".to_owned())],
-                    payload: Vec::new(),
-                },
-            })),
-            _ => Err(self.damaged(&first, "does not say what it should")),
-        }
-    }
-
     /// Returns the entry in the record's file of a key.
-    pub(super) fn record(&self, key: &str) -> Result<Option<Entry>, FolderError> {
-        let name = Names::new(key).record;
-        let Some(body) = self.file(&name)? else {
+    pub(super) fn record(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        let name = Kind::Record.file_of(key);
+        let Some((revision, content)) = self.parsed(&name, text::decode_record)? else {
             return Ok(None);
         };
-        match text::decode_record(&body) {
-            Some((revision, content)) if revision > Revision(0) => {
-                Ok(Some(Entry { key: key.to_owned(), revision, content }))
-            }
-            _ => Err(self.damaged(&name, "does not say what it should")),
-        }
+        Ok(Some(Entry { key: key.to_owned(), revision, content }))
     }
 
     /// Lists the keys below a prefix, under the lock: a rename can hide its file from a
     /// reader of the folder.
-    pub(super) fn list(&self, prefix: &str, deadline: Instant) -> Result<Listing, FolderError> {
+    pub(super) fn list(&self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
         let _held = self.lock(deadline)?;
         self.verify()?;
-        let entries = self.entries_below(prefix)?;
-        let last = self.last()?;
-        Ok(Listing { entries, last })
-    }
-
-    /// Returns the entries below a prefix. Needs the lock.
-    fn entries_below(&self, prefix: &str) -> Result<Vec<Entry>, FolderError> {
-        let files = self.file_names()?;
-        let keys: BTreeSet<String> = files
-            .iter()
-            .filter_map(|name| text::key_of(name))
-            .filter(|(key, kind)| *kind != Kind::Announcement && is_below(key, prefix))
-            .map(|(key, _)| key)
-            .collect();
-        let mut entries = Vec::new();
-        for key in keys {
-            entries.extend(self.entry(&key)?);
-        }
-        Ok(entries)
+        let files = self.key_files()?.into_iter();
+        let kept = files.filter(|(kind, key)| *kind != Kind::Announcement && is_below(key, prefix));
+        let keys: BTreeSet<String> = kept.map(|(_, key)| key).collect();
+        let entries = keys.iter().filter_map(|key| self.entry(key).transpose());
+        Ok(Listing { entries: entries.collect::<Result<_, _>>()?, last: self.last()? })
     }
 
     /// Stores the content of a key if the condition holds. An error means not stored.
@@ -107,7 +75,7 @@ impl Folder {
         expected: Expected<'_>,
         content: &Content,
         deadline: Instant,
-    ) -> Result<Written, FolderError> {
+    ) -> Result<Written, StoreError> {
         let _held = self.lock(deadline)?;
         self.verify()?;
         // Read in any case: a damaged record is never overwritten.
@@ -115,11 +83,6 @@ impl Folder {
         let stands_at = match expected {
             Expected::Key(_) => revision_of(entry.as_ref()),
             Expected::OtherKey(other, _) => revision_of(self.entry(other)?.as_ref()),
-            Expected::Below(prefix, _) => {
-                let entries = self.entries_below(prefix)?;
-                let revisions = entries.iter().map(|entry| entry.revision);
-                revisions.max().unwrap_or(Revision(0))
-            }
         };
         if stands_at != expected.revision() {
             return Ok(Written::Moved(Some(stands_at)));
@@ -127,21 +90,20 @@ impl Folder {
         let Some(next) = self.last()?.0.checked_add(1) else {
             return Err(self.damaged(SEQUENCE, "has no number left"));
         };
-        let names = Names::new(key);
+        let (record, first) = (Kind::Record.file_of(key), Kind::First.file_of(key));
         self.replace(SEQUENCE, format!("sequence {next}").as_bytes())?;
-        self.prepare(&names.record, &text::encode_record(Revision(next), content))?;
-        match self.publish(&names.record) {
-            Ok(()) => {}
-            // After this error of rename(2) the file may have either content.
-            Err(Errno::IO) => {
-                let error = self.failed("write", &names.record, &Errno::IO.into());
-                return Ok(Written::Unknown(error.to_string()));
-            }
-            Err(error) => return Err(self.failed("write", &names.record, &error.into())),
+        self.prepare(&record, &text::encode_record(Revision(next), content))?;
+        if let Err(error) = self.publish(&record) {
+            let failed = self.failed("write", &record, error);
+            return match error {
+                // After this error of rename(2) the file may have either content.
+                Errno::IO => Ok(Written::Unknown(failed.to_string())),
+                _ => Err(failed),
+            };
         }
         // A failure here does no harm: the next write tries again.
-        if matches!(self.file(&names.first), Ok(None)) {
-            let _ = self.replace(&names.first, format!("first {next}").as_bytes());
+        if matches!(self.file(&first), Ok(None)) {
+            let _ = self.replace(&first, format!("first {next}").as_bytes());
         }
         match self.sync() {
             Ok(()) => Ok(Written::Stored(Revision(next))),
@@ -155,12 +117,17 @@ impl Folder {
         key: &str,
         content: &Content,
         deadline: Instant,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), StoreError> {
         let _held = self.lock(deadline)?;
         self.verify()?;
-        let body = text::encode_content(content);
-        self.replace(&Names::new(key).announcement, &body)
+        self.replace(&Kind::Announcement.file_of(key), &text::encode_content(content))
     }
+}
+
+/// Returns the entry of a key whose record was removed by hand.
+fn tombstone(key: &str, revision: Revision) -> Entry {
+    let headers = vec![(OPERATION.to_owned(), "DEL".to_owned())];
+    Entry { key: key.to_owned(), revision, content: Content { headers, payload: Vec::new() } }
 }
 
 /// Returns the revision at which a key stands, 0 without an entry.

@@ -3,24 +3,23 @@
 //! Every access is relative to one descriptor of the folder, so that a folder that is
 //! moved or replaced meanwhile is never written to by mistake for the other.
 
-use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::cell::OnceCell;
+use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::{find_private, open_private};
+use super::permissions::{create_private, find_private};
 use super::text::{self, Kind};
 use crate::core::record::BucketId;
 use crate::core::time::Instant;
 use crate::store::{BucketInfo, StoreError, name};
-use crate::sys::{self, Alarm, Want};
+use crate::sys;
 
 /// Name of the file with the bucket's random id.
 pub(super) const EPOCH: &str = "epoch";
@@ -35,40 +34,6 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 /// and 10 ms on a disk; a pause below 1 ms only costs processor time.
 const LOCK_POLL: Duration = Duration::from_millis(1);
 
-/// Why an operation on the folder failed. Nothing was stored.
-#[derive(Debug)]
-pub(super) enum FolderError {
-    /// The folder is not the one that was opened, or was removed.
-    Gone(String),
-    /// A file is damaged or missing.
-    Damaged(String),
-    /// Another process held the lock until the deadline.
-    Busy(String),
-    /// A system call failed.
-    Failed(String),
-}
-
-impl fmt::Display for FolderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (FolderError::Gone(text)
-        | FolderError::Damaged(text)
-        | FolderError::Busy(text)
-        | FolderError::Failed(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl From<FolderError> for StoreError {
-    fn from(fault: FolderError) -> StoreError {
-        match fault {
-            FolderError::Damaged(text) => StoreError::Unsafe(text),
-            FolderError::Gone(text) | FolderError::Busy(text) | FolderError::Failed(text) => {
-                StoreError::Unreachable(text)
-            }
-        }
-    }
-}
-
 /// Opening a file follows no link, does not wait for a pipe, and closes the file at exec.
 fn flags() -> OFlags {
     OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC
@@ -80,10 +45,9 @@ pub(super) struct Folder {
     dir: File,
     path: PathBuf,
     /// Body of the epoch file when the folder was opened.
-    epoch: String,
-    /// The queue of inotify events; `None` when the kernel has none left.
-    pub(super) inotify: Option<OwnedFd>,
-    alarm: Alarm,
+    epoch: Vec<u8>,
+    /// Why the folder must be opened again.
+    lost: OnceCell<String>,
 }
 
 /// The lock, until dropped. Dropping unlocks, since closing is not enough: a child between
@@ -98,15 +62,8 @@ impl Drop for LockGuard<'_> {
 }
 
 impl Folder {
-    fn new(dir: File, path: PathBuf) -> Result<Folder, StoreError> {
-        let no_timer = |error| StoreError::Unreachable(format!("no timer: {error}"));
-        Ok(Folder {
-            dir,
-            path,
-            epoch: String::new(),
-            inotify: None,
-            alarm: Alarm::new().map_err(no_timer)?,
-        })
+    fn new(dir: File, path: PathBuf) -> Folder {
+        Folder { dir, path, epoch: Vec::new(), lost: OnceCell::new() }
     }
 
     /// Opens the folder `base/bucket` and creates it when it does not exist.
@@ -121,38 +78,22 @@ impl Folder {
         deadline: Instant,
     ) -> Result<(Folder, BucketInfo), StoreError> {
         let path = path_of(base, bucket)?;
-        let mut folder = Folder::new(open_private(base, &path)?, path)?;
+        let mut folder = Folder::new(create_private(base, &path)?, path);
         let mut remarks = Vec::new();
         let held = folder.lock(deadline)?;
-        let epoch = match folder.text_file(EPOCH)? {
+        let epoch = match folder.file(EPOCH)? {
             Some(body) => body,
             None => {
                 remarks.push(format!("created the bucket {}", folder.path.display()));
                 folder.create()?
             }
         };
-        // Before any key is read, so that no change after that is missed.
-        let inotify = folder.subscribe();
         let last = folder.last()?;
         drop(held);
         folder.epoch = epoch;
-        match inotify {
-            Ok(queue) => folder.inotify = Some(queue),
-            Err(error) => remarks.push(format!(
-                "no hints of changes in {}: inotify: {error}",
-                folder.path.display()
-            )),
-        }
-        folder.verify()?;
-        let (id, created) = folder.epoch_parts()?;
-        let info = BucketInfo {
-            id: BucketId { epoch: id.to_owned(), created: created.to_owned() },
-            last,
-            age: age(created),
-            replicas: 1,
-            remarks,
-        };
-        Ok((folder, info))
+        let id = folder.id()?;
+        let age = age(&id.created);
+        Ok((folder, BucketInfo { id, last, age, replicas: 1, remarks }))
     }
 
     /// Opens the folder `base/bucket` without creating or writing anything; `None` when
@@ -166,19 +107,18 @@ impl Folder {
         let Some(dir) = find_private(base, &path)? else {
             return Ok(None);
         };
-        let mut folder = Folder::new(dir, path)?;
-        let Some(epoch) = folder.text_file(EPOCH)? else {
+        let mut folder = Folder::new(dir, path);
+        let Some(epoch) = folder.file(EPOCH)? else {
             return Ok(None);
         };
         folder.epoch = epoch;
-        folder.epoch_parts()?;
+        folder.id()?;
         Ok(Some(folder))
     }
 
     /// Writes the sequence and then the epoch, which completes the bucket.
-    fn create(&self) -> Result<String, FolderError> {
-        let files = self.file_names()?;
-        if files.iter().any(|name| matches!(text::key_of(name), Some((_, Kind::Record)))) {
+    fn create(&self) -> Result<Vec<u8>, StoreError> {
+        if self.key_files()?.iter().any(|(kind, _)| *kind == Kind::Record) {
             return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
         // A sequence of an interrupted creation, or of a bucket whose other files were
@@ -186,150 +126,128 @@ impl Folder {
         if self.file(SEQUENCE)?.is_none() {
             self.replace(SEQUENCE, b"sequence 0")?;
         }
-        let random = |error: io::Error| FolderError::Failed(format!("no random number: {error}"));
+        let random =
+            |error: io::Error| StoreError::Unreachable(format!("no random number: {error}"));
         let id = sys::random().map_err(random)?;
         let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
         self.replace(EPOCH, body.as_bytes())?;
         self.sync()?;
-        Ok(body)
+        Ok(body.into_bytes())
     }
 
-    /// Returns the names of all files.
-    pub(super) fn file_names(&self) -> Result<Vec<String>, FolderError> {
-        let failed = |error: Errno| self.failed("list", "", &error.into());
-        let mut names = Vec::new();
+    /// Returns the kinds and the keys of the files of keys.
+    pub(super) fn key_files(&self) -> Result<Vec<(Kind, String)>, StoreError> {
+        let failed = |error: Errno| self.failed("list", "", error);
+        let mut files = Vec::new();
         for entry in Dir::read_from(&self.dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            names.extend(entry.file_name().to_str().map(str::to_owned));
+            files.extend(entry.file_name().to_str().ok().and_then(text::key_of));
         }
-        Ok(names)
+        Ok(files)
     }
 
-    /// Returns the random id, and the rest of the epoch file.
-    fn epoch_parts(&self) -> Result<(&str, &str), FolderError> {
-        let parts = self.epoch.strip_prefix("epoch ");
-        parts
-            .and_then(|rest| rest.split_once('\n'))
-            .ok_or_else(|| self.damaged(EPOCH, "does not say what it should"))
+    /// Returns what the epoch file says.
+    fn id(&self) -> Result<BucketId, StoreError> {
+        let parts = str::from_utf8(&self.epoch).ok().and_then(|text| text.split_once('\n'));
+        let parts = parts.and_then(|(id, created)| Some((id.strip_prefix("epoch ")?, created)));
+        let (epoch, created) = parts.ok_or_else(|| self.unexpected(EPOCH))?;
+        Ok(BucketId { epoch: epoch.to_owned(), created: created.to_owned() })
     }
 
-    /// Creates a queue of inotify events about the files.
-    fn subscribe(&self) -> io::Result<OwnedFd> {
-        let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let events = WatchFlags::MOVED_TO
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::DELETE
-            | WatchFlags::CREATE
-            | WatchFlags::MOVE_SELF
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::ONLYDIR;
-        inotify::add_watch(&queue, &self.path, events)?;
-        Ok(queue)
-    }
-
-    /// Waits for `wake`, for a change in the folder, or until `deadline`; returns which
-    /// of the first two happened.
-    pub(super) fn wait(
-        &self,
-        wake: BorrowedFd<'_>,
-        deadline: Option<Instant>,
-    ) -> io::Result<[bool; 2]> {
-        let wake = (wake, Want::Read);
-        match &self.inotify {
-            Some(queue) => self.alarm.wait([wake, (queue.as_fd(), Want::Read)], deadline),
-            None => {
-                let ready = self.alarm.wait([wake], deadline);
-                ready.map(|[woken]| [woken, false])
-            }
-        }
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Waits for the lock of the whole bucket.
-    pub(super) fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, FolderError> {
-        loop {
-            let free = match self.dir.try_lock() {
-                Ok(()) => Some(LockGuard(&self.dir)),
-                Err(TryLockError::WouldBlock) => None,
-                Err(TryLockError::Error(error)) => return Err(self.failed("lock", "", &error)),
-            };
-            let now = sys::now();
-            if now >= deadline {
-                let path = self.path.display();
-                return Err(FolderError::Busy(format!("the lock of {path} was not had in time")));
-            }
-            if let Some(held) = free {
-                return Ok(held);
-            }
-            // Only a pause: the loop reads the clock again.
-            let _ = self.alarm.wait([], Some(deadline.min(now.after(LOCK_POLL))));
-        }
+    pub(super) fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, StoreError> {
+        let how = FlockOperation::NonBlockingLockExclusive;
+        let within = deadline.since(sys::now());
+        let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
+        let locked = locked.map_err(|error| self.failed("lock", "", error))?;
+        let held = locked.then(|| LockGuard(&self.dir)).filter(|_| sys::now() < deadline);
+        let path = self.path.display();
+        let busy = || StoreError::Unreachable(format!("the lock of {path} was not had in time"));
+        held.ok_or_else(busy)
     }
 
     /// Checks that the path still leads here and that the epoch is still the same.
     ///
     /// # Errors
     ///
-    /// [`FolderError::Gone`] when not.
-    pub(super) fn verify(&self) -> Result<(), FolderError> {
-        let gone = |what: &str| Err(FolderError::Gone(format!("{} {what}", self.path.display())));
-        let here = self.dir.metadata().map_err(|e| self.failed("check", "", &e))?;
+    /// When not; the folder is lost then.
+    pub(super) fn verify(&self) -> Result<(), StoreError> {
+        let here = self.dir.metadata().map_err(|error| self.failed("check", "", error))?;
         match fs::symlink_metadata(&self.path) {
             Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => {}
-            Ok(_) => return gone("was replaced"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return gone("was removed"),
-            Err(error) => return Err(self.failed("check", "", &error)),
+            Ok(_) => return Err(self.gone("was replaced")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(self.gone("was removed"));
+            }
+            Err(error) => return Err(self.failed("check", "", error)),
         }
-        match self.text_file(EPOCH) {
+        match self.file(EPOCH) {
             Ok(Some(body)) if body == self.epoch => Ok(()),
-            Ok(Some(_)) => gone("has another epoch"),
-            Ok(None) => gone("has lost its epoch"),
-            Err(FolderError::Damaged(text)) => Err(FolderError::Gone(text)),
+            Ok(Some(_)) => Err(self.gone("has another epoch")),
+            Ok(None) => Err(self.gone("has lost its epoch")),
+            Err(StoreError::Unsafe(text)) => Err(self.lose(text)),
             Err(other) => Err(other),
         }
     }
 
     /// Returns the body of a file, `None` when there is no such file.
-    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, FolderError> {
+    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let fd = match rustix::fs::openat(&self.dir, name, flags(), Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(self.damaged(name, "is a symbolic link")),
-            Err(error) => return Err(self.failed("open", name, &error.into())),
+            Err(error) => return Err(self.failed("open", name, error)),
         };
         let mut content = Vec::new();
         let most = FILE_BYTES_MAX as u64 + 1;
         let read = File::from(fd).take(most).read_to_end(&mut content);
-        read.map_err(|error| self.failed("read", name, &error))?;
+        read.map_err(|error| self.failed("read", name, error))?;
         if content.len() > FILE_BYTES_MAX {
             return Err(self.damaged(name, "is larger than any file of ours"));
         }
-        let body = text::unframe(&content);
-        let body = body.map_err(|what| self.damaged(name, what))?;
+        let body = text::unframe(&content).map_err(|what| self.damaged(name, what))?;
         Ok(Some(body.to_vec()))
     }
 
-    /// Returns the body of a file that is text.
-    pub(super) fn text_file(&self, name: &str) -> Result<Option<String>, FolderError> {
-        let body = self.file(name)?.map(String::from_utf8).transpose();
-        body.map_err(|_| self.damaged(name, "is not text"))
+    /// Returns what `parse` reads in the body of a file, `None` when there is no such file.
+    pub(super) fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(body) = self.file(name)? else {
+            return Ok(None);
+        };
+        parse(&body).map(Some).ok_or_else(|| self.unexpected(name))
+    }
+
+    /// Returns the number in a file with the one line `LABEL N`.
+    pub(super) fn number<N: FromStr>(
+        &self,
+        name: &str,
+        label: &str,
+    ) -> Result<Option<N>, StoreError> {
+        self.parsed(name, |body| text::parse_number(label, str::from_utf8(body).ok()?))
     }
 
     /// Replaces a file by another with this body, atomically. Needs the lock.
-    pub(super) fn replace(&self, name: &str, body: &[u8]) -> Result<(), FolderError> {
+    pub(super) fn replace(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
         self.prepare(name, body)?;
-        let published = self.publish(name);
-        published.map_err(|error| self.failed("write", name, &error.into()))
+        self.publish(name).map_err(|error| self.failed("write", name, error))
     }
 
     /// Writes the next content of `name` to the temporary file. Needs the lock.
-    pub(super) fn prepare(&self, name: &str, body: &[u8]) -> Result<(), FolderError> {
+    pub(super) fn prepare(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
-            let (size, path) = (content.len(), self.path.join(name));
-            return Err(FolderError::Failed(format!(
-                "cannot write {}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}",
-                path.display()
+            let (size, path) = (content.len(), self.file_path(name));
+            return Err(StoreError::Unreachable(format!(
+                "cannot write {path}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}"
             )));
         }
         let write = || -> io::Result<()> {
@@ -342,7 +260,7 @@ impl Folder {
         write().map_err(|error| {
             // Frees the space on a full disk; the next write would truncate the file anyway.
             let _ = rustix::fs::unlinkat(&self.dir, TEMP, AtFlags::empty());
-            self.failed("write", name, &error)
+            self.failed("write", name, error)
         })
     }
 
@@ -353,19 +271,23 @@ impl Folder {
 
     /// Makes the renames survive a power failure. Only the growth of terms depends on it:
     /// no process that could hold the lock survives one.
-    pub(super) fn sync(&self) -> Result<(), FolderError> {
-        let synced = self.dir.sync_all();
-        synced.map_err(|error| self.failed("sync", "", &error))
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        self.dir.sync_all().map_err(|error| self.failed("sync", "", error))
     }
 
     /// Returns the error that operation `what` on the file `name` failed; the folder
     /// itself has a blank name.
-    pub(super) fn failed(&self, what: &str, name: &str, error: &io::Error) -> FolderError {
-        FolderError::Failed(format!("cannot {what} {}: {error}", self.file_path(name)))
+    pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
+        let (path, error) = (self.file_path(name), error.into());
+        StoreError::Unreachable(format!("cannot {what} {path}: {error}"))
     }
 
-    pub(super) fn damaged(&self, name: &str, what: &str) -> FolderError {
-        FolderError::Damaged(format!("{} {what}", self.file_path(name)))
+    pub(super) fn damaged(&self, name: &str, what: &str) -> StoreError {
+        StoreError::Unsafe(format!("{} {what}", self.file_path(name)))
+    }
+
+    fn unexpected(&self, name: &str) -> StoreError {
+        self.damaged(name, "does not say what it should")
     }
 
     fn file_path(&self, name: &str) -> String {
@@ -376,10 +298,19 @@ impl Folder {
         path.display().to_string()
     }
 
-    /// Returns the error for the kernel's event that the folder is gone.
-    pub(super) fn watch_ended(&self) -> FolderError {
-        let path = self.path.display();
-        FolderError::Gone(format!("{path} was moved, removed or unmounted"))
+    /// Notes that the folder is not the one that was opened any more, and returns that error.
+    pub(super) fn gone(&self, what: &str) -> StoreError {
+        self.lose(format!("{} {what}", self.path.display()))
+    }
+
+    /// Notes why the folder must be opened again, and returns that error.
+    pub(super) fn lose(&self, why: String) -> StoreError {
+        StoreError::Unreachable(self.lost.get_or_init(|| why).clone())
+    }
+
+    /// Returns why the folder must be opened again, `None` while that is not needed.
+    pub(super) fn lost(&self) -> Option<&String> {
+        self.lost.get()
     }
 }
 

@@ -1,16 +1,12 @@
 //! The names of the files of a bucket's folder, and their content. Pure.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
+use std::str::FromStr;
 
 use crate::core::record::Revision;
 use crate::store::Content;
 
-/// End of the name of a record's file, and of no other file.
-const RECORD_SUFFIX: &str = ".key";
-/// End of the name of the file that keeps the revision of a key's first record.
-const FIRST_SUFFIX: &str = ".first";
-/// End of the name of the file with the last announcement for a key.
-const ANNOUNCEMENT_SUFFIX: &str = ".twin";
 /// First line of every file.
 const FORMAT: &str = "putex 1\n";
 /// Beginning of the last line, with the line break before it.
@@ -18,60 +14,50 @@ const END: &str = "\nend ";
 /// Length in bytes of [`END`], 16 hexadecimal digits, and a line break.
 const TRAILER_BYTES: usize = END.len() + 16 + 1;
 
-/// The names of the files of one key.
-#[derive(Debug)]
-pub(crate) struct Names {
-    pub(crate) record: String,
-    pub(crate) first: String,
-    pub(crate) announcement: String,
-}
-
-impl Names {
-    /// Returns the names for `key`. Those of two keys differ, none has a slash, and each
-    /// has a dot, unlike the names of the bucket's own files.
-    pub(crate) fn new(key: &str) -> Names {
-        let mut safe = String::new();
-        for byte in key.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-_=.".contains(&byte) {
-                safe.push(char::from(byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(safe, "%{byte:02X}");
-            }
-        }
-        Names {
-            record: format!("{safe}{RECORD_SUFFIX}"),
-            first: format!("{safe}{FIRST_SUFFIX}"),
-            announcement: format!("{safe}{ANNOUNCEMENT_SUFFIX}"),
-        }
-    }
-
-    /// Returns the longest name.
-    pub(crate) fn longest(&self) -> &str {
-        &self.first
-    }
-}
-
 /// The kinds of the files of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The entry of the key.
-    Record,
-    /// The revision of its first record.
-    First,
     /// The last announcement.
     Announcement,
+    /// The revision of its first record. No name of the others is longer.
+    First,
+    /// The entry of the key.
+    Record,
 }
 
-/// Returns the key and the kind of a file, `None` when the file is of no key.
-pub(crate) fn key_of(name: &str) -> Option<(String, Kind)> {
-    let (safe, kind) = [
-        (RECORD_SUFFIX, Kind::Record),
-        (FIRST_SUFFIX, Kind::First),
-        (ANNOUNCEMENT_SUFFIX, Kind::Announcement),
-    ]
-    .into_iter()
-    .find_map(|(suffix, kind)| Some((name.strip_suffix(suffix)?, kind)))?;
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Kind; 3] = [Kind::Announcement, Kind::First, Kind::Record];
+
+    /// Returns the end of the names of these files, and of no others.
+    fn suffix(self) -> &'static str {
+        match self {
+            Kind::Announcement => ".twin",
+            Kind::First => ".first",
+            Kind::Record => ".key",
+        }
+    }
+
+    /// Returns the name of the file of `key`. The names of two keys differ, none has a slash,
+    /// and each has a dot, unlike the names of the bucket's own files.
+    pub(crate) fn file_of(self, key: &str) -> String {
+        let mut name = String::new();
+        for byte in key.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-_=.".contains(&byte) {
+                name.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+        }
+        name + self.suffix()
+    }
+}
+
+/// Returns the kind and the key of a file, `None` when the file is of no key.
+pub(crate) fn key_of(name: &str) -> Option<(Kind, String)> {
+    let mut kinds = Kind::ALL.into_iter();
+    let (kind, safe) = kinds.find_map(|kind| Some((kind, name.strip_suffix(kind.suffix())?)))?;
     let mut parts = safe.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
@@ -81,16 +67,14 @@ pub(crate) fn key_of(name: &str) -> Option<(String, Kind)> {
     }
     let key = String::from_utf8(bytes).ok()?;
     // One name for each file of a key: another escape of the same key is not of this program.
-    let Names { record, first, announcement } = Names::new(&key);
-    let ours = [record, first, announcement].iter().any(|ours| ours == name);
-    ours.then_some((key, kind))
+    (kind.file_of(&key) == name).then_some((kind, key))
 }
 
 /// Returns the content of a file: format line, `body`, checksum.
 pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
     let text = [FORMAT.as_bytes(), body].concat();
-    let end = format!("{END}{:016x}\n", checksum(&text));
-    [&text, end.as_bytes()].concat()
+    let trailer = trailer(&text);
+    [text, trailer].concat()
 }
 
 /// Returns the body of the content of a file.
@@ -99,39 +83,37 @@ pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
 ///
 /// What is wrong with the content, as the end of a sentence about the file.
 pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
-    let at = content.len().checked_sub(TRAILER_BYTES);
-    let (text, trailer) = content.split_at(at.ok_or("is cut off")?);
-    let digits = trailer
-        .strip_prefix(END.as_bytes())
-        .and_then(|rest| rest.strip_suffix(b"\n"))
-        .ok_or("has no end line")?;
-    if digits != format!("{:016x}", checksum(text)).as_bytes() {
+    let parts = content.split_last_chunk::<TRAILER_BYTES>();
+    let (text, end) = parts.ok_or("is cut off")?;
+    if !end.starts_with(END.as_bytes()) {
+        return Err("has no end line");
+    }
+    if end[..] != trailer(text) {
         return Err("does not match its checksum");
     }
-    let body = text.strip_prefix(FORMAT.as_bytes());
-    body.ok_or("is not of the format putex 1")
+    text.strip_prefix(FORMAT.as_bytes()).ok_or("is not of the format putex 1")
 }
 
-/// FNV-1a, 64 bits: finds damage, not forgery; a forger could write the file as well.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+/// Returns the last line of a file, with the line break before it. The checksum is FNV-1a,
+/// 64 bits: it finds damage, not forgery; a forger could write the file as well.
+fn trailer(text: &[u8]) -> Vec<u8> {
+    let sum = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    });
+    format!("{END}{sum:016x}\n").into_bytes()
 }
 
 /// Returns the body of a record's file.
 pub(crate) fn encode_record(revision: Revision, content: &Content) -> Vec<u8> {
-    let mut body = format!("revision {revision}\n").into_bytes();
-    body.extend(encode_content(content));
-    body
+    let line = format!("revision {revision}\n").into_bytes();
+    [line, encode_content(content)].concat()
 }
 
 /// Returns the arguments of [`encode_record`], `None` when it did not write the body.
 pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
-    let end = body.iter().position(|byte| *byte == b'\n')?;
-    let (line, rest) = body.split_at(end);
-    let revision = parse_number("revision", str::from_utf8(line).ok()?)?;
-    Some((Revision(revision), decode_content(&rest[1..])?))
+    let (line, rest) = split_line(body)?;
+    let revision: NonZeroU64 = parse_number("revision", line)?;
+    Some((Revision(revision.get()), decode_content(rest)?))
 }
 
 /// Returns headers, a line each, a blank line, and the payload.
@@ -147,23 +129,26 @@ pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
 
 /// Returns the argument of [`encode_content`], `None` when it did not write the body.
 pub(crate) fn decode_content(body: &[u8]) -> Option<Content> {
-    let (mut headers, mut rest) = (Vec::new(), body);
+    let (mut headers, mut body) = (Vec::new(), body);
     loop {
-        let end = rest.iter().position(|byte| *byte == b'\n')?;
-        let line = str::from_utf8(&rest[..end]).ok()?;
-        rest = &rest[end + 1..];
+        let (line, rest) = split_line(body)?;
         if line.is_empty() {
-            let payload = rest.to_vec();
-            return Some(Content { headers, payload });
+            return Some(Content { headers, payload: rest.to_vec() });
         }
         let (name, value) = line.split_once(": ")?;
         headers.push((name.to_owned(), value.to_owned()));
+        body = rest;
     }
 }
 
-/// Returns N of a line `NAME N`, `None` when the line is another. 0 is the number of an
-/// empty sequence, never of a record.
-pub(crate) fn parse_number(name: &str, line: &str) -> Option<u64> {
+/// Returns the first line and what follows it.
+fn split_line(body: &[u8]) -> Option<(&str, &[u8])> {
+    let end = body.iter().position(|byte| *byte == b'\n')?;
+    Some((str::from_utf8(&body[..end]).ok()?, &body[end + 1..]))
+}
+
+/// Returns N of a line `NAME N`, `None` when the line is another.
+pub(crate) fn parse_number<N: FromStr>(name: &str, line: &str) -> Option<N> {
     line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
 
@@ -175,17 +160,13 @@ mod tests {
     fn keys_that_differ_have_names_that_differ() {
         let keys = ["a/b", "a%2Fb", "a%2fb", "", ".", "..", "a", "a.key", "ä"];
         for (at, key) in keys.iter().enumerate() {
-            let names = Names::new(key);
-            assert!(!names.record.contains('/'), "{key:?} is {}", names.record);
-            for other in &keys[..at] {
-                assert_ne!(Names::new(other).record, names.record, "{other:?} {key:?}");
-            }
-            for (name, kind) in [
-                (&names.record, Kind::Record),
-                (&names.first, Kind::First),
-                (&names.announcement, Kind::Announcement),
-            ] {
-                assert_eq!(key_of(name), Some(((*key).to_owned(), kind)));
+            for kind in Kind::ALL {
+                let name = kind.file_of(key);
+                assert!(!name.contains('/'), "{key:?} is {name}");
+                for other in &keys[..at] {
+                    assert_ne!(kind.file_of(other), name, "{other:?} {key:?}");
+                }
+                assert_eq!(key_of(&name), Some((kind, (*key).to_owned())));
             }
         }
     }

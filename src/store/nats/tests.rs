@@ -14,7 +14,6 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
         for (expected, subject) in [
             (Expected::Key(revision), None),
             (Expected::OtherKey("a.b", revision), Some("$KV.locks.a.b")),
-            (Expected::Below("a.b", revision), Some("$KV.locks.a.b.>")),
         ] {
             let headers = ExpectedHeaders::new(expected, "locks");
             let subject = subject.map(|subject| (SUBJECT, subject));
@@ -97,19 +96,15 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
     let mut store = store_of(Vec::new());
     let key = Expected::Key(Revision(0));
     let other = Expected::OtherKey("lease", Revision(0));
-    let below = Expected::Below("lock", Revision(0));
     let wild = Expected::OtherKey("lock.*", Revision(0));
-    for (level, replicated, expected, reason) in [
-        (0, false, other, "older than nats-server 2.11"),
-        (0, true, below, "older than nats-server 2.11"),
-        (1, true, below, "servers with several copies"),
-        (1, false, wild, "is not allowed in a key"),
-        (0, true, key, "not connected"),
-        (1, true, other, "not connected"),
-        (1, false, below, "not connected"),
+    for (level, expected, reason) in [
+        (0, other, "older than nats-server 2.11"),
+        (1, wild, "is not allowed in a key"),
+        (0, key, "not connected"),
+        (1, other, "not connected"),
     ] {
-        store.bucket =
-            Some(OpenBucket { created: String::new(), allow_direct: true, replicated, level });
+        let created = String::new();
+        store.bucket = Some(OpenBucket { created, allow_direct: true, replicated: true, level });
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {

@@ -25,7 +25,6 @@ impl ExpectedHeaders {
         let subject = match expected {
             Expected::Key(_) => None,
             Expected::OtherKey(key, _) => Some(format!("$KV.{bucket}.{key}")),
-            Expected::Below(prefix, _) => Some(format!("$KV.{bucket}.{prefix}.>")),
         };
         ExpectedHeaders {
             sequence: expected.revision().0.to_string(),
@@ -80,31 +79,18 @@ impl NatsStore {
 
     /// Checks that the servers of this bucket enforce a condition on other keys.
     pub(super) fn check_expected(&self, expected: Expected<'_>) -> Result<(), String> {
-        let (level, replicated) = match &self.bucket {
-            Some(bucket) => (bucket.level, bucket.replicated),
-            None => return Ok(()),
+        let (Some(bucket), Expected::OtherKey(key, _)) = (&self.bucket, expected) else {
+            return Ok(());
         };
-        let other = match expected {
-            Expected::Key(_) => return Ok(()),
-            Expected::OtherKey(key, _) | Expected::Below(key, _) => key,
-        };
-        name::valid_key(other)?;
-        if level < OTHER_SUBJECT_LEVEL {
+        name::valid_key(key)?;
+        if bucket.level < OTHER_SUBJECT_LEVEL {
             return Err(format!(
                 "{}: its server is older than nats-server 2.11 and does not check a condition on \
                  other keys",
                 self.stream
             ));
         }
-        match expected {
-            // Seen on 2.12 and later: acknowledged behind a write of another key in flight.
-            Expected::Below(prefix, _) if replicated => Err(format!(
-                "{}: servers with several copies do not check a condition on all keys below \
-                 {prefix} reliably",
-                self.stream
-            )),
-            Expected::Key(_) | Expected::OtherKey(..) | Expected::Below(..) => Ok(()),
-        }
+        Ok(())
     }
 }
 
