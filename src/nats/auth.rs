@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
 
 use super::nkey::KeyPair;
-use super::{calendar, encoding, file};
+use super::{calendar, file};
 use crate::sys;
 
 /// The credentials of a CONNECT line. A closed enum on purpose: another kind of
@@ -165,7 +166,7 @@ fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn claims(jwt: &str) -> Option<Value> {
     let mut parts = jwt.split('.');
     let (_, claims, _) = (parts.next()?, parts.next()?, parts.next()?);
-    let claims = encoding::from_base64_url(claims)?;
+    let claims = BASE64URL_NOPAD.decode(claims.as_bytes()).ok()?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;
     (parts.next().is_none() && claims.is_object()).then_some(claims)
 }

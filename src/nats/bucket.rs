@@ -72,40 +72,70 @@ impl StreamConfig {
     /// Which field is missing or has an unexpected type: a configuration that is not
     /// understood cannot be trusted.
     pub fn parse(value: &Value) -> Result<StreamConfig, String> {
-        let read = Reader(value);
         if !value.is_object() {
             return Err("config is missing".to_owned());
         }
+        let flag = |name: &str| read(&value[name], name, Some(false), Value::as_bool);
+        let number = |name: &str, absent| read(&value[name], name, absent, Value::as_i64);
+        let text = |name: &str, absent| read(&value[name], name, absent, shown);
+        let texts = |items: &Value| items.as_array()?.iter().map(shown).collect();
+        let level = |level: &Value| level.as_str()?.parse().ok();
+        let (metadata, republish) = (&value["metadata"], &value["republish"]);
+        let republish = match republish.is_null() {
+            true => None,
+            false => Some(Republish {
+                src: read(&republish["src"], "republish.src", Some(">".to_owned()), shown)?,
+                dest: read(&republish["dest"], "republish.dest", None, shown)?,
+            }),
+        };
         Ok(StreamConfig {
-            name: read.text("name", None)?,
-            subjects: read.texts("subjects")?,
-            retention: read.text("retention", None)?,
-            storage: read.text("storage", None)?,
-            discard: read.text("discard", None)?,
-            discard_new_per_subject: read.flag("discard_new_per_subject")?,
-            num_replicas: read.number("num_replicas", None)?,
-            max_age: read.number("max_age", Some(0))?,
-            max_msgs_per_subject: read.number("max_msgs_per_subject", Some(-1))?,
-            max_msgs: read.number("max_msgs", Some(-1))?,
-            max_bytes: read.number("max_bytes", Some(-1))?,
-            max_msg_size: read.number("max_msg_size", Some(-1))?,
-            no_ack: read.flag("no_ack")?,
-            sealed: read.flag("sealed")?,
-            deny_delete: read.flag("deny_delete")?,
-            deny_purge: read.flag("deny_purge")?,
-            allow_rollup_hdrs: read.flag("allow_rollup_hdrs")?,
-            allow_direct: read.flag("allow_direct")?,
-            allow_msg_ttl: read.flag("allow_msg_ttl")?,
-            allow_msg_counter: read.flag("allow_msg_counter")?,
-            subject_delete_marker_ttl: read.number("subject_delete_marker_ttl", Some(0))?,
-            persist_mode: read.text("persist_mode", Some("default"))?,
+            name: text("name", None)?,
+            subjects: read(&value["subjects"], "subjects", Some(Vec::new()), texts)?,
+            retention: text("retention", None)?,
+            storage: text("storage", None)?,
+            discard: text("discard", None)?,
+            discard_new_per_subject: flag("discard_new_per_subject")?,
+            num_replicas: number("num_replicas", None)?,
+            max_age: number("max_age", Some(0))?,
+            max_msgs_per_subject: number("max_msgs_per_subject", Some(-1))?,
+            max_msgs: number("max_msgs", Some(-1))?,
+            max_bytes: number("max_bytes", Some(-1))?,
+            max_msg_size: number("max_msg_size", Some(-1))?,
+            no_ack: flag("no_ack")?,
+            sealed: flag("sealed")?,
+            deny_delete: flag("deny_delete")?,
+            deny_purge: flag("deny_purge")?,
+            allow_rollup_hdrs: flag("allow_rollup_hdrs")?,
+            allow_direct: flag("allow_direct")?,
+            allow_msg_ttl: flag("allow_msg_ttl")?,
+            allow_msg_counter: flag("allow_msg_counter")?,
+            subject_delete_marker_ttl: number("subject_delete_marker_ttl", Some(0))?,
+            persist_mode: text("persist_mode", Some("default".to_owned()))?,
             mirror: !value["mirror"].is_null(),
             sources: !value["sources"].is_null() && value["sources"] != json!([]),
             subject_transform: !value["subject_transform"].is_null(),
-            level: read.level()?,
-            republish: read.republish()?,
+            level: read(&metadata["_nats.level"], "metadata._nats.level", Some(0), level)?,
+            republish,
         })
     }
+}
+
+/// Reads a field that may be absent if `absent` is its value then, and that must not have
+/// another type.
+fn read<T>(
+    field: &Value,
+    name: &str,
+    absent: Option<T>,
+    typed: impl Fn(&Value) -> Option<T>,
+) -> Result<T, String> {
+    let value = if field.is_null() { absent } else { typed(field) };
+    value.ok_or_else(|| format!("config.{name} is missing or of an unexpected kind"))
+}
+
+/// Reads a text as people are shown it: it must not begin lines of its own. No text that it
+/// is compared with has a control character or its replacement.
+fn shown(value: &Value) -> Option<String> {
+    value.as_str().map(sanitize)
 }
 
 /// Returns the body of the request to create `bucket`.
@@ -152,16 +182,17 @@ pub fn check(
     version: &str,
     allow_memory: bool,
 ) -> Result<Vec<String>, String> {
-    let mut faults = origin_faults(bucket, config);
-    faults.extend(keeping_faults(config, allow_memory));
-    faults.extend(writing_faults(config));
-    if let Err(fault) = check_replicas(config.num_replicas, version) {
-        faults.push(fault);
+    let mut faults = Findings(Vec::new());
+    faults.add_origin(bucket, config);
+    faults.add_keeping(config, allow_memory);
+    faults.add_writing(config);
+    let Findings(mut faults) = faults;
+    faults.extend(check_replicas(config.num_replicas, version).err());
+    if !faults.is_empty() {
+        return Err(format!("bucket {bucket}: {}", faults.join("; ")));
     }
-    if faults.is_empty() {
-        return Ok(remarks(bucket, config));
-    }
-    Err(format!("bucket {bucket}: {}", faults.join("; ")))
+    let Findings(remarks) = remarks(bucket, config);
+    Ok(remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect())
 }
 
 /// Checks that compare-and-set has one winner with this number of replicas on a server
@@ -193,234 +224,107 @@ pub fn check_replicas(replicas: i64, version: &str) -> Result<(), String> {
 
 /// Returns major, minor, patch, and whether it is a release.
 fn parse_version(version: &str) -> Option<([u64; 3], bool)> {
-    let version = version.strip_prefix('v').unwrap_or(version);
-    let version = version.split('+').next()?;
-    let (numbers, released) = match version.split_once('-') {
-        Some((numbers, _)) => (numbers, false),
-        None => (version, true),
-    };
-    let mut parts = numbers.split('.').map(|part| part.parse::<u64>().ok());
-    let numbers = [parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then_some((numbers, released))
+    let version = version.strip_prefix('v').unwrap_or(version).split('+').next()?;
+    let numbers = version.split('-').next()?;
+    let parts: Option<Vec<u64>> = numbers.split('.').map(|part| part.parse().ok()).collect();
+    Some((parts?.try_into().ok()?, numbers == version))
 }
 
-/// Returns the options that let keys of the bucket live elsewhere, or come from elsewhere.
-fn origin_faults(bucket: &str, config: &StreamConfig) -> Vec<String> {
-    let mut faults = Vec::new();
-    let home = format!("$KV.{bucket}.>");
-    if config.name != format!("KV_{bucket}") {
-        faults.push(format!("name {}: this is another stream", config.name));
+/// The faults or the shortcomings of a configuration, a text each.
+struct Findings(Vec<String>);
+
+impl Findings {
+    /// Adds the text of an option and of its effect, if the configuration has it.
+    fn add(&mut self, has: bool, option: &str, effect: &str) {
+        self.0.extend(has.then(|| format!("{option}: {effect}")));
     }
-    if config.mirror {
-        faults.push("mirror: it is a late copy of another stream".to_owned());
-    }
-    if config.sources {
-        faults.push("sources: messages come in without compare-and-set".to_owned());
-    }
-    if !config.mirror && config.subjects != [home] {
-        let subjects = match config.subjects.as_slice() {
-            [] => "none".to_owned(),
-            some => some.join(" "),
-        };
-        faults.push(format!(
-            "subjects {subjects}: exactly $KV.{bucket}.> is expected, or its keys are not all here \
-             or not alone"
-        ));
-    }
-    if config.subject_transform {
-        faults.push("subject_transform: a write may land on another key".to_owned());
-    }
-    if let Some(Republish { dest, .. }) = &config.republish {
+
+    /// Adds the options that let keys of the bucket live elsewhere, or come from elsewhere.
+    fn add_origin(&mut self, bucket: &str, config: &StreamConfig) {
+        let StreamConfig { name, mirror, sources, subjects, subject_transform, .. } = config;
+        let other_name = *name != format!("KV_{bucket}");
+        self.add(other_name, &format!("name {name}"), "this is another stream");
+        self.add(*mirror, "mirror", "it is a late copy of another stream");
+        self.add(*sources, "sources", "messages come in without compare-and-set");
+        let home = format!("$KV.{bucket}.>");
+        let other_subjects = !mirror && *subjects != [&*home];
+        let subjects = if subjects.is_empty() { "none".to_owned() } else { subjects.join(" ") };
+        let effect =
+            format!("exactly {home} is expected, or its keys are not all here or not alone");
+        self.add(other_subjects, &format!("subjects {subjects}"), &effect);
+        self.add(*subject_transform, "subject_transform", "a write may land on another key");
+        let dest = config.republish.as_ref().map_or("", |republish| &*republish.dest);
         let first = dest.split('.').next().unwrap_or_default();
-        if ["$KV", "$JS", "*", ">"].contains(&first) {
-            faults.push(format!(
-                "republish to {dest}: what is stored is written again, without compare-and-set"
-            ));
+        let is_loop = ["$KV", "$JS", "*", ">"].contains(&first);
+        let effect = "what is stored is written again, without compare-and-set";
+        self.add(is_loop, &format!("republish to {dest}"), effect);
+    }
+
+    /// Adds the options that can remove a stored record.
+    fn add_keeping(&mut self, config: &StreamConfig, allow_memory: bool) {
+        let StreamConfig { storage, retention, discard, max_age, .. } = config;
+        let is_memory = storage == "memory";
+        let effect =
+            "the lock is forgotten when the server stops (--allow-memory takes it nevertheless)";
+        self.add(is_memory && !allow_memory, "storage memory", effect);
+        let is_unknown = !is_memory && storage != "file";
+        self.add(is_unknown, &format!("storage {storage}"), "not known to keep a record");
+        let by_reading = retention != "limits";
+        self.add(by_reading, &format!("retention {retention}"), "reading removes the record");
+        let age = format!("max_age {} ms", max_age / 1_000_000);
+        self.add(*max_age != 0, &age, "the server drops the lock of a live holder");
+        let effect = "a record may be dropped by its server's clock";
+        self.add(config.allow_msg_ttl, "allow_msg_ttl true", effect);
+        let ttl = config.subject_delete_marker_ttl;
+        let option = format!("subject_delete_marker_ttl {} ms", ttl / 1_000_000);
+        self.add(ttl != 0, &option, "the server removes and writes keys by itself");
+        for (name, limit) in [("max_msgs", config.max_msgs), ("max_bytes", config.max_bytes)] {
+            let drops = limit > 0 && discard != "new";
+            let option = format!("discard {discard} with {name} {limit}");
+            self.add(drops, &option, "a write to any key may drop the lock");
         }
     }
-    faults
-}
 
-/// Returns the options that can remove a stored record.
-fn keeping_faults(config: &StreamConfig, allow_memory: bool) -> Vec<String> {
-    let mut faults = Vec::new();
-    if config.storage == "memory" && !allow_memory {
-        faults.push(
-            "storage memory: the lock is forgotten when the server stops \
-             (--allow-memory takes it nevertheless)"
-                .to_owned(),
-        );
-    } else if config.storage != "memory" && config.storage != "file" {
-        faults.push(format!("storage {}: not known to keep a record", config.storage));
+    /// Adds the options that break writes or their acknowledgements.
+    fn add_writing(&mut self, config: &StreamConfig) {
+        let StreamConfig { persist_mode, no_ack, sealed, max_msg_size, .. } = config;
+        let effect = "writes are acknowledged before they are kept";
+        self.add(persist_mode != "default", &format!("persist_mode {persist_mode}"), effect);
+        self.add(*no_ack, "no_ack true", "writes are not acknowledged");
+        self.add(*sealed, "sealed true", "nothing can be written");
+        let per_subject = config.discard_new_per_subject;
+        self.add(per_subject, "discard_new_per_subject true", "a lock cannot be renewed");
+        self.add(config.allow_msg_counter, "allow_msg_counter true", "it takes numbers only");
+        let is_small = (1..MESSAGE_BYTES_MIN).contains(max_msg_size);
+        let effect = format!("a record does not fit, {MESSAGE_BYTES_MIN} B are needed");
+        self.add(is_small, &format!("max_msg_size {max_msg_size} B"), &effect);
     }
-    if config.retention != "limits" {
-        faults.push(format!("retention {}: reading removes the record", config.retention));
-    }
-    if config.max_age != 0 {
-        faults.push(format!(
-            "max_age {} ms: the server drops the lock of a live holder",
-            config.max_age / 1_000_000
-        ));
-    }
-    if config.allow_msg_ttl {
-        faults.push("allow_msg_ttl true: a record may be dropped by its server's clock".to_owned());
-    }
-    if config.subject_delete_marker_ttl != 0 {
-        faults.push(format!(
-            "subject_delete_marker_ttl {} ms: the server removes and writes keys by itself",
-            config.subject_delete_marker_ttl / 1_000_000
-        ));
-    }
-    for (name, limit) in [("max_msgs", config.max_msgs), ("max_bytes", config.max_bytes)] {
-        if limit > 0 && config.discard != "new" {
-            faults.push(format!(
-                "discard {} with {name} {limit}: a write to any key may drop the lock",
-                config.discard
-            ));
-        }
-    }
-    faults
-}
-
-/// Returns the options that break writes or their acknowledgements.
-fn writing_faults(config: &StreamConfig) -> Vec<String> {
-    let mut faults = Vec::new();
-    if config.persist_mode != "default" {
-        faults.push(format!(
-            "persist_mode {}: writes are acknowledged before they are kept",
-            config.persist_mode
-        ));
-    }
-    if config.no_ack {
-        faults.push("no_ack true: writes are not acknowledged".to_owned());
-    }
-    if config.sealed {
-        faults.push("sealed true: nothing can be written".to_owned());
-    }
-    if config.discard_new_per_subject {
-        faults.push("discard_new_per_subject true: a lock cannot be renewed".to_owned());
-    }
-    if config.allow_msg_counter {
-        faults.push("allow_msg_counter true: it takes numbers only".to_owned());
-    }
-    if (1..MESSAGE_BYTES_MIN).contains(&config.max_msg_size) {
-        faults.push(format!(
-            "max_msg_size {} B: a record does not fit, {MESSAGE_BYTES_MIN} B are needed",
-            config.max_msg_size
-        ));
-    }
-    faults
 }
 
 /// Returns the shortcomings of a safe bucket.
-fn remarks(bucket: &str, config: &StreamConfig) -> Vec<String> {
+fn remarks(bucket: &str, config: &StreamConfig) -> Findings {
+    let mut remarks = Findings(Vec::new());
+    let effect = "the lock is forgotten when the server stops";
+    remarks.add(config.storage == "memory", "storage memory", effect);
+    let effect = "a client that may write one key can wipe the bucket";
+    remarks.add(config.allow_rollup_hdrs, "allow_rollup_hdrs true", effect);
+    let effect = "a client that may purge the stream can drop a held lock";
+    remarks.add(!config.deny_purge, "deny_purge false", effect);
+    let effect = "a client that may delete messages can drop a held lock";
+    remarks.add(!config.deny_delete, "deny_delete false", effect);
     let hint = Republish { src: format!("$KV.{bucket}.>"), dest: format!("putex.hint.{bucket}.>") };
+    let option = format!("no republish to {}", hint.dest);
+    let effect = "changes are noticed by reading every R only";
+    remarks.add(config.republish.as_ref() != Some(&hint), &option, effect);
+    let effect = "every read goes to the stream's leader";
+    remarks.add(!config.allow_direct, "allow_direct false", effect);
     let history = config.max_msgs_per_subject;
-    let history = if history > 0 { history.to_string() } else { "without limit".to_owned() };
-    [
-        (
-            config.storage == "memory",
-            "storage memory: the lock is forgotten when the server stops".to_owned(),
-        ),
-        (
-            config.allow_rollup_hdrs,
-            "allow_rollup_hdrs true: a client that may write one key can wipe the bucket"
-                .to_owned(),
-        ),
-        (
-            !config.deny_purge,
-            "deny_purge false: a client that may purge the stream can drop a held lock".to_owned(),
-        ),
-        (
-            !config.deny_delete,
-            "deny_delete false: a client that may delete messages can drop a held lock".to_owned(),
-        ),
-        (
-            config.republish.as_ref() != Some(&hint),
-            format!(
-                "no republish to putex.hint.{bucket}.>: changes are noticed by reading every R only"
-            ),
-        ),
-        (
-            !config.allow_direct,
-            "allow_direct false: every read goes to the stream's leader".to_owned(),
-        ),
-        (
-            config.max_msgs_per_subject != 1,
-            format!("max_msgs_per_subject {history}: old records are kept for nothing"),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(lacks, text)| lacks.then(|| format!("bucket {bucket}: {text}")))
-    .collect()
-}
-
-/// Reads fields that may be absent but must not have another type. Texts are shown to
-/// people and must not begin lines of their own; no text that they are compared with
-/// has a control character or its replacement.
-struct Reader<'a>(&'a Value);
-
-impl Reader<'_> {
-    fn flag(&self, name: &str) -> Result<bool, String> {
-        match (&self.0[name], self.0[name].as_bool()) {
-            (Value::Null, _) => Ok(false),
-            (_, Some(flag)) => Ok(flag),
-            (_, None) => Err(unexpected(name)),
-        }
-    }
-
-    fn number(&self, name: &str, absent: Option<i64>) -> Result<i64, String> {
-        match (&self.0[name], absent) {
-            (Value::Null, Some(absent)) => Ok(absent),
-            (value, _) => value.as_i64().ok_or_else(|| unexpected(name)),
-        }
-    }
-
-    fn text(&self, name: &str, absent: Option<&str>) -> Result<String, String> {
-        match (&self.0[name], absent) {
-            (Value::Null, Some(absent)) => Ok(absent.to_owned()),
-            (value, _) => shown(value).ok_or_else(|| unexpected(name)),
-        }
-    }
-
-    fn texts(&self, name: &str) -> Result<Vec<String>, String> {
-        if self.0[name].is_null() {
-            return Ok(Vec::new());
-        }
-        let items = self.0[name].as_array().ok_or_else(|| unexpected(name))?;
-        let text = |item: &Value| shown(item).ok_or_else(|| unexpected(name));
-        items.iter().map(text).collect()
-    }
-
-    /// Reads the level that the server adds to the metadata.
-    fn level(&self) -> Result<u64, String> {
-        let level = &self.0["metadata"]["_nats.level"];
-        match (level, level.as_str().map(str::parse)) {
-            (Value::Null, _) => Ok(0),
-            (_, Some(Ok(level))) => Ok(level),
-            (_, Some(Err(_)) | None) => Err(unexpected("metadata._nats.level")),
-        }
-    }
-
-    fn republish(&self) -> Result<Option<Republish>, String> {
-        let value = &self.0["republish"];
-        if value.is_null() {
-            return Ok(None);
-        }
-        let inner = Reader(value);
-        Ok(Some(Republish {
-            src: inner.text("src", Some(">")).map_err(|_| unexpected("republish.src"))?,
-            dest: inner.text("dest", None).map_err(|_| unexpected("republish.dest"))?,
-        }))
-    }
-}
-
-fn shown(value: &Value) -> Option<String> {
-    value.as_str().map(sanitize)
-}
-
-fn unexpected(name: &str) -> String {
-    format!("config.{name} is missing or of an unexpected kind")
+    let option = match history {
+        1.. => format!("max_msgs_per_subject {history}"),
+        _ => "max_msgs_per_subject without limit".to_owned(),
+    };
+    remarks.add(history != 1, &option, "old records are kept for nothing");
+    remarks
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@
 
 use std::fmt;
 
+use data_encoding::BASE64;
 use serde_json::Value;
 
 use super::bucket::StreamConfig;
-use super::encoding;
 use crate::core::text::sanitize;
 
 /// The `err_code`s that this program distinguishes.
@@ -233,9 +233,14 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         Some(seq) if seq > 0 => seq,
         _ => return Err(malformed("message without a sequence")),
     };
+    // The library reads two texts with padding, one behind the other, as one.
+    let decode = |coded: &str| {
+        let bytes = BASE64.decode(coded.as_bytes()).ok();
+        bytes.filter(|bytes| BASE64.encode(bytes) == coded)
+    };
     let bytes = |name: &str| match (&message[name], message[name].as_str()) {
         (Value::Null, _) => Ok(Vec::new()),
-        (_, Some(coded)) => encoding::from_base64(coded).ok_or_else(|| malformed("damaged base64")),
+        (_, Some(coded)) => decode(coded).ok_or_else(|| malformed("damaged base64")),
         (_, None) => Err(malformed("message body is not text")),
     };
     Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")? }))

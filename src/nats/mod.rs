@@ -24,7 +24,6 @@
 //! | [`auth`] | credentials, and the files that they are read from |
 //! | [`nkey`] | NKeys: Ed25519 keys in base32 |
 //! | [`mod@file`] | files with secrets and certificates: owner, mode, size |
-//! | `encoding` | base64, base64url, base32 |
 //! | `calendar` | dates in messages |
 //!
 //! # Invariants
@@ -44,7 +43,6 @@ pub mod client;
 pub(crate) mod decode;
 mod dial;
 pub(crate) mod encode;
-mod encoding;
 pub mod file;
 pub mod headers;
 mod info;

@@ -5,9 +5,8 @@
 
 use std::fmt;
 
+use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
-
-use super::encoding;
 
 /// Marks a seed, in the upper five bits of the first byte.
 const SEED: u8 = 18 << 3;
@@ -32,13 +31,9 @@ impl KeyPair {
         if !text.is_empty() && !text.starts_with('S') {
             return Err("it is not a seed, which begins with SU");
         }
-        let bytes = encoding::from_base32(text).ok_or("it is not in base32")?;
-        let [first, second, key @ ..] = bytes.as_slice() else {
-            return Err("it is too short");
-        };
-        let Some((key, crc)) = key.split_at_checked(32) else {
-            return Err("it is too short");
-        };
+        let bytes = BASE32_NOPAD.decode(text.as_bytes()).map_err(|_| "it is not in base32")?;
+        let ([first, second, key @ ..], crc) =
+            bytes.split_first_chunk::<34>().ok_or("it is too short")?;
         if crc != crc16(&bytes[..34]).to_le_bytes() {
             return Err("its checksum is wrong: a character was changed or lost");
         }
@@ -48,11 +43,11 @@ impl KeyPair {
         if (first & 7) << 5 | second >> 3 != USER {
             return Err("it is the seed of an account, an operator or a server, not of a user");
         }
-        let seed: [u8; 32] = key.try_into().map_err(|_| "it is too short")?;
-        let pair =
-            Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| "it is no Ed25519 key")?;
-        let public = to_text(USER, pair.public_key().as_ref());
-        Ok(KeyPair { seed, public })
+        let mut pair = KeyPair { seed: *key, public: String::new() };
+        let public = [&[USER], pair.ed25519()?.public_key().as_ref()].concat();
+        let checked = [&*public, &crc16(&public).to_le_bytes()].concat();
+        pair.public = BASE32_NOPAD.encode(&checked);
+        Ok(pair)
     }
 
     /// Returns the public key as text, which begins with U.
@@ -63,10 +58,12 @@ impl KeyPair {
 
     /// Signs the nonce of a server; returns the signature in base64url.
     pub(super) fn sign(&self, nonce: &str) -> Result<String, &'static str> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&self.seed);
-        let pair = pair.map_err(|_| "it is no Ed25519 key")?;
-        let signature = pair.sign(nonce.as_bytes());
-        Ok(encoding::to_base64_url(signature.as_ref()))
+        let signature = self.ed25519()?.sign(nonce.as_bytes());
+        Ok(BASE64URL_NOPAD.encode(signature.as_ref()))
+    }
+
+    fn ed25519(&self) -> Result<Ed25519KeyPair, &'static str> {
+        Ed25519KeyPair::from_seed_unchecked(&self.seed).map_err(|_| "it is no Ed25519 key")
     }
 }
 
@@ -76,27 +73,12 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-fn to_text(kind: u8, key: &[u8]) -> String {
-    let mut bytes = vec![kind];
-    bytes.extend_from_slice(key);
-    bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
-    encoding::to_base32(&bytes)
-}
-
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
-    let mut crc = 0u16;
-    for byte in bytes {
-        crc ^= u16::from(*byte) << 8;
-        for _ in 0..8 {
-            let carry = crc & 0x8000 != 0;
-            crc <<= 1;
-            if carry {
-                crc ^= 0x1021;
-            }
-        }
-    }
-    crc
+    bytes.iter().fold(0, |crc, byte| {
+        let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| shift(crc))
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +95,7 @@ mod tests {
         let mut bytes = vec![SEED | kind >> 5, kind << 3];
         bytes.extend_from_slice(&[7; 32]);
         bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
-        encoding::to_base32(&bytes)
+        BASE32_NOPAD.encode(&bytes)
     }
 
     #[test]
@@ -127,8 +109,8 @@ mod tests {
     fn a_signature_can_be_verified() {
         let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
         let signature = pair.sign("riH__bqO4wOcMYQ").expect("signed");
-        let signature = encoding::from_base64_url(&signature).expect("base64url");
-        let public = encoding::from_base32(pair.public()).expect("base32");
+        let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).expect("base64url");
+        let public = BASE32_NOPAD.decode(pair.public().as_bytes()).expect("base32");
         let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);
         assert!(public.verify(b"riH__bqO4wOcMYQ", &signature).is_ok());
         assert!(public.verify(b"riH__bqO4wOcMYq", &signature).is_err());
@@ -142,6 +124,9 @@ mod tests {
             (PUBLIC_TEXT, "not a seed"),
             (&SEED_TEXT[..50], "too short"),
             ("SU1", "base32"),
+            ("SU======", "base32"),
+            (&SEED_TEXT.to_lowercase().replace('s', "S"), "base32"),
+            ("SUB", "base32"),
             ("", "too short"),
             (&seed_of(0), "not of a user"),
         ] {

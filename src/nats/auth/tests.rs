@@ -29,7 +29,7 @@ impl Drop for File {
 }
 
 fn jwt(claims: &str) -> String {
-    format!("eyJ0eXAiOiJKV1QifQ.{}.c2ln", encoding::to_base64_url(claims.as_bytes()))
+    format!("eyJ0eXAiOiJKV1QifQ.{}.c2ln", BASE64URL_NOPAD.encode(claims.as_bytes()))
 }
 
 fn creds(jwt: &str, seed: &str) -> String {
@@ -122,4 +122,13 @@ fn no_secret_is_shown() {
     let pair = KeyPair::from_seed(SEED).expect("a seed");
     let jwt = Credentials::Jwt { jwt: "secret".to_owned(), pair };
     assert!(!format!("{jwt:?}{}", jwt.refusal_hint()).contains("secret"));
+}
+
+#[test]
+fn the_claims_of_a_jwt_have_one_spelling() {
+    let claims_of = |coded: &str| claims(&format!("a.{coded}.b"));
+    assert_eq!(claims_of("e30"), Some(Value::Object(Map::new())));
+    for damaged in ["e31", "e30=", "e3", "e", "e3 0", "e30\u{e9}"] {
+        assert_eq!(claims_of(damaged), None, "{damaged}");
+    }
 }

@@ -149,3 +149,25 @@ fn an_error_text_cannot_break_a_log_line() {
     let payload = br#"{"error":{"err_code":10077,"description":"full\nputex: all is well"}}"#;
     assert!(!ack(payload).expect_err("error").to_string().contains('\n'));
 }
+
+#[test]
+fn base64_is_read_strictly() {
+    let read = |coded: &str| {
+        let message = json!({"subject": "$KV.locks.web", "seq": 1, "data": coded});
+        let answer = json!({ "message": message }).to_string();
+        stored(answer.as_bytes(), "$KV.locks.web").map(|stored| stored.expect("there").data)
+    };
+    for (coded, plain) in
+        [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg==", "foob")]
+    {
+        assert_eq!(read(coded).as_deref(), Ok(plain.as_bytes()), "{coded}");
+    }
+    assert_eq!(read("+/+/"), Ok(vec![0xfb, 0xff, 0xbf]));
+    for damaged in [
+        "Zg", "Zg=", "Z===", "====", "=", "Zh==", "Zm9", "Z g=", "Zm 9v", "Zg==Zg==", "Zm9\n",
+        "-_8=",
+    ] {
+        let refused = Err(malformed("damaged base64"));
+        assert_eq!(read(damaged), refused, "{damaged}");
+    }
+}
