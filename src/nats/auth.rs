@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64URL_NOPAD;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::nkey::KeyPair;
 use super::{calendar, file};
@@ -106,21 +106,11 @@ impl Login {
             Login::Creds(path) => format!("creds {:?}", sys::absolute(path)),
         }
     }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Login::None => "None",
-            Login::User { .. } => "User(..)",
-            Login::Token(_) => "Token(..)",
-            Login::Nkey(_) => "Nkey(..)",
-            Login::Creds(_) => "Creds(..)",
-        }
-    }
 }
 
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
+        f.write_str("Login(..)")
     }
 }
 
@@ -128,29 +118,24 @@ impl fmt::Debug for Login {
 /// the marks of a creds file, are skipped.
 fn nkey_file(path: &Path) -> Result<KeyPair, String> {
     let text = file::read_secret(path)?;
-    let mut lines = text.lines().map(str::trim);
-    let seed = lines.find(|line| line.starts_with('S')).unwrap_or_default();
-    let shown = path.display();
-    if seed.is_empty() {
-        return Err(format!("{shown}: no line of it is the seed of an nkey"));
-    }
-    KeyPair::from_seed(seed).map_err(|why| format!("{shown}: not the seed of an nkey: {why}"))
+    let seed = text.lines().map(str::trim).find(|line| line.starts_with('S'));
+    let refuse = |why: &str| format!("{}: {why}", path.display());
+    let seed = seed.ok_or_else(|| refuse("no line of it is the seed of an nkey"))?;
+    KeyPair::from_seed(seed).map_err(|why| refuse(&format!("not the seed of an nkey: {why}")))
 }
 
 /// Reads the two marked sections of a creds file: the JWT and the seed.
 fn creds_file(path: &Path) -> Result<Credentials, String> {
     let text = file::read_secret(path)?;
     let refuse = |why: &str| format!("{}: not a creds file: {why}", path.display());
-    let jwt = between(&text, "NATS USER JWT").ok_or_else(|| refuse("it has no NATS USER JWT"))?;
-    let seed =
-        between(&text, "USER NKEY SEED").ok_or_else(|| refuse("it has no USER NKEY SEED"))?;
+    let section = |name| between(&text, name).ok_or_else(|| refuse(&format!("it has no {name}")));
+    let (jwt, seed) = (section("NATS USER JWT")?, section("USER NKEY SEED")?);
     let pair = KeyPair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;
     let claims = claims(jwt).ok_or_else(|| refuse("its JWT is damaged"))?;
     if claims["sub"].as_str() != Some(pair.public()) {
         return Err(refuse("its JWT is for another nkey than its seed"));
     }
-    let jwt = jwt.to_owned();
-    Ok(Credentials::Jwt { jwt, pair })
+    Ok(Credentials::Jwt { jwt: jwt.to_owned(), pair })
 }
 
 /// Returns the first line that is not blank after the mark BEGIN `name`.
@@ -164,15 +149,14 @@ fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns the claims of a JWT. The server verifies its signature.
 fn claims(jwt: &str) -> Option<Value> {
-    let mut parts = jwt.split('.');
-    let (_, claims, _) = (parts.next()?, parts.next()?, parts.next()?);
+    let parts: Vec<_> = jwt.splitn(4, '.').collect();
+    let [_, claims, _] = parts[..] else { return None };
     let claims = BASE64URL_NOPAD.decode(claims.as_bytes()).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    (parts.next().is_none() && claims.is_object()).then_some(claims)
+    serde_json::from_slice(&claims).ok().filter(Value::is_object)
 }
 
 impl Credentials {
-    /// Adds the credentials to the fields of CONNECT. `nonce` is the text that the server
+    /// Adds the credentials to CONNECT, a JSON object. `nonce` is the text that the server
     /// wants signed.
     ///
     /// # Errors
@@ -180,27 +164,24 @@ impl Credentials {
     /// When there is a key and no nonce.
     pub(super) fn add_to(
         &self,
-        connect: &mut Map<String, Value>,
+        connect: &mut Value,
         nonce: Option<&str>,
     ) -> Result<(), &'static str> {
-        let mut add = |name: &str, value: &str| {
-            connect.insert(name.to_owned(), Value::String(value.to_owned()));
-        };
-        let nonce = nonce.ok_or("it knows neither nkeys nor JWTs");
+        let sign = |pair: &KeyPair| pair.sign(nonce.ok_or("it knows neither nkeys nor JWTs")?);
         match self {
             Credentials::None => {}
             Credentials::User { user, password } => {
-                add("user", user);
-                add("pass", password);
+                connect["user"] = json!(user);
+                connect["pass"] = json!(password);
             }
-            Credentials::Token(token) => add("auth_token", token),
+            Credentials::Token(token) => connect["auth_token"] = json!(token),
             Credentials::Nkey(pair) => {
-                add("nkey", pair.public());
-                add("sig", &pair.sign(nonce?)?);
+                connect["nkey"] = json!(pair.public());
+                connect["sig"] = json!(sign(pair)?);
             }
             Credentials::Jwt { jwt, pair } => {
-                add("jwt", jwt);
-                add("sig", &pair.sign(nonce?)?);
+                connect["jwt"] = json!(jwt);
+                connect["sig"] = json!(sign(pair)?);
             }
         }
         Ok(())
@@ -215,13 +196,12 @@ impl Credentials {
             Credentials::Nkey(pair) => format!(" (nkey {})", pair.public()),
             Credentials::Jwt { jwt, pair } => {
                 let user = pair.public();
-                let claims = claims(jwt).unwrap_or_default();
-                match (claims["exp"].as_u64(), sys::wall_clock()) {
-                    (Some(end), Some(now)) if 0 < end && end <= now => {
-                        let end = calendar::utc(end);
-                        format!(" (the JWT of user {user} expired at {end})")
+                let end = claims(jwt).and_then(|claims| claims["exp"].as_u64());
+                match end.zip(sys::wall_clock()) {
+                    Some((end @ 1.., now)) if end <= now => {
+                        format!(" (the JWT of user {user} expired at {})", calendar::utc(end))
                     }
-                    _ => {
+                    Some(_) | None => {
                         format!(" (JWT of user {user}: revoked, or not of this server's accounts)")
                     }
                 }
@@ -232,13 +212,7 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Credentials::None => "None",
-            Credentials::User { .. } => "User(..)",
-            Credentials::Token(_) => "Token(..)",
-            Credentials::Nkey(_) => "Nkey(..)",
-            Credentials::Jwt { .. } => "Jwt(..)",
-        })
+        f.write_str("Credentials(..)")
     }
 }
 

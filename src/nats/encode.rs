@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::auth::Credentials;
 
@@ -58,24 +58,22 @@ pub(crate) fn connect(
     credentials: &Credentials,
     nonce: Option<&str>,
 ) -> Result<(), &'static str> {
-    let options = [
-        ("verbose", json!(false)),
-        ("pedantic", json!(false)),
-        ("lang", json!("rust")),
-        ("version", json!(env!("CARGO_PKG_VERSION"))),
-        ("protocol", json!(1)),
-        ("headers", json!(true)),
-        ("no_responders", json!(true)),
-        ("echo", json!(true)),
-        ("name", json!(name)),
-        ("tls_required", json!(tls)),
-    ];
-    let mut map: Map<String, Value> =
-        options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    credentials.add_to(&mut map, nonce)?;
+    let mut options = json!({
+        "verbose": false,
+        "pedantic": false,
+        "lang": "rust",
+        "version": env!("CARGO_PKG_VERSION"),
+        "protocol": 1,
+        "headers": true,
+        "no_responders": true,
+        "echo": true,
+        "name": name,
+        "tls_required": tls,
+    });
+    credentials.add_to(&mut options, nonce)?;
     out.extend_from_slice(b"CONNECT ");
     // JSON escapes every control character, so the line ends where it should.
-    out.extend_from_slice(Value::Object(map).to_string().as_bytes());
+    out.extend_from_slice(options.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
     Ok(())
 }
@@ -92,7 +90,7 @@ pub(super) fn pong(out: &mut Vec<u8>) {
 
 /// `SUB <subject> <sid>\r\n`
 pub(crate) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), EncodeError> {
-    check_subject(subject, Wildcards::Allowed)?;
+    check_subject(subject, true)?;
     line(out, format!("SUB {subject} {sid}"))
 }
 
@@ -107,10 +105,10 @@ pub(crate) fn publish(
     headers: &[(&str, &str)],
     payload: &[u8],
 ) -> Result<usize, EncodeError> {
-    check_subject(subject, Wildcards::Refused)?;
+    check_subject(subject, false)?;
     let mut target = subject.to_owned();
     if let Some(reply) = reply {
-        check_subject(reply, Wildcards::Refused)?;
+        check_subject(reply, false)?;
         target.push(' ');
         target.push_str(reply);
     }
@@ -147,28 +145,20 @@ fn header_block(headers: &[(&str, &str)]) -> Result<String, EncodeError> {
     Ok(block)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wildcards {
-    Allowed,
-    Refused,
-}
-
 /// The server swallows a publish to a bad subject silently, so it is refused here.
-fn check_subject(subject: &str, wildcards: Wildcards) -> Result<(), EncodeError> {
-    let refused = || EncodeError::Subject(subject.escape_debug().to_string());
+fn check_subject(subject: &str, may_be_wild: bool) -> Result<(), EncodeError> {
     let bad = |c: char| c.is_whitespace() || c.is_control();
-    if subject.chars().any(bad) {
-        return Err(refused());
+    let mut tokens = subject.split('.').rev().enumerate();
+    let valid = tokens.all(|(behind, token)| match token {
+        "" => false,
+        ">" => may_be_wild && behind == 0,
+        "*" => may_be_wild,
+        _ => true,
+    });
+    match valid && !subject.contains(bad) {
+        true => Ok(()),
+        false => Err(EncodeError::Subject(subject.escape_debug().to_string())),
     }
-    let mut tokens = subject.split('.').peekable();
-    while let Some(token) = tokens.next() {
-        let wild = token == "*" || token == ">";
-        let misplaced = token == ">" && tokens.peek().is_some();
-        if token.is_empty() || misplaced || (wild && wildcards == Wildcards::Refused) {
-            return Err(refused());
-        }
-    }
-    Ok(())
 }
 
 fn line(out: &mut Vec<u8>, text: String) -> Result<(), EncodeError> {
@@ -182,6 +172,8 @@ fn line(out: &mut Vec<u8>, text: String) -> Result<(), EncodeError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn text<T>(

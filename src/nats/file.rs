@@ -59,10 +59,8 @@ pub fn read_public(path: &Path) -> Result<String, String> {
 /// Which file, and why it cannot be used.
 pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let shown = path.display();
-    let (file, stat) = match open(path) {
-        Ok(both) => both,
-        Err(FileError::Missing(_)) => return Ok(None),
-        Err(FileError::Unfit(why)) => return Err(why),
+    let Some((file, stat)) = open(path)? else {
+        return Ok(None);
     };
     let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
     if owner != 0 && owner != sys::user_id() {
@@ -81,47 +79,37 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     Ok(Some(TrustedFile { bytes, others_read }))
 }
 
-/// Why a file was not opened.
-enum FileError {
-    /// The file does not exist.
-    Missing(String),
-    /// The file cannot be used.
-    Unfit(String),
-}
-
-fn open(path: &Path) -> Result<(File, Stat), FileError> {
-    let shown = path.display();
+/// Opens a file; `None` when it does not exist.
+fn open(path: &Path) -> Result<Option<(File, Stat)>, String> {
+    let failed = |errno: Errno| format!("{}: {}", path.display(), why(&errno.into()));
     // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let describe = |errno: Errno| format!("{shown}: {}", why(&errno.into()));
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => FileError::Missing(describe(errno)),
-        _ => FileError::Unfit(describe(errno)),
-    })?;
-    let stat = rustix::fs::fstat(&file).map_err(|errno| FileError::Unfit(describe(errno)))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        let text = format!("{shown}: is not a regular file");
-        return Err(FileError::Unfit(text));
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    match FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+        true => Ok(Some((File::from(file), stat))),
+        false => Err(format!("{}: is not a regular file", path.display())),
     }
-    Ok((File::from(file), stat))
 }
 
 fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let mut bytes = Vec::new();
-    match file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes) {
-        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes"))
-        }
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(format!("{shown}: {}", why(&error))),
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("{shown}: {}", why(&error)))?;
+    match bytes.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes")),
+        false => Ok(bytes),
     }
 }
 
 fn read(path: &Path, secret: bool) -> Result<String, String> {
     let shown = path.display();
-    let opened = open(path);
-    let (file, stat) = opened.map_err(|(FileError::Missing(why) | FileError::Unfit(why))| why)?;
+    let (file, stat) =
+        open(path)?.ok_or_else(|| format!("{shown}: {}", why(&Errno::NOENT.into())))?;
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
         return Err(format!(

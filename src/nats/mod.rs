@@ -65,7 +65,7 @@ pub use dial::unresolved_names;
 pub use headers::Headers;
 pub use info::ServerInfo;
 pub use tls::Tls;
-pub use url::{Server, UrlError};
+pub use url::Server;
 
 /// Formats an I/O error as the end of a message: lower case, no error number.
 fn why(error: &std::io::Error) -> String {

@@ -5,34 +5,25 @@
 pub(super) enum ServerError {
     /// The credentials are refused, or have expired, or were revoked.
     Credentials,
-    /// The server waited too long for CONNECT.
-    AuthenticationTimeout,
-    /// The server received no PONG for too long.
-    Stale,
-    /// The server or the account is at its limit of connections.
-    Full,
     /// A publish was not permitted. The text names its subject.
     PublishDenied,
     /// A subscription was not permitted. The text names its subject.
     SubscribeDenied,
     /// Another operation was refused, and the connection stays open.
     Refused,
-    /// Any other text. The connection counts as closed.
-    Unknown,
+    /// Any other text, such as a stale connection or a full server. The connection counts as
+    /// closed.
+    Closing,
 }
 
 /// The beginning of each text and its kind. The texts of 2.9 and of 2.15 are the same.
-const KINDS: [(&str, ServerError); 16] = [
+const KINDS: [(&str, ServerError); 12] = [
     ("authorization violation", ServerError::Credentials),
     ("user authentication expired", ServerError::Credentials),
     ("user authentication revoked", ServerError::Credentials),
     ("account authentication expired", ServerError::Credentials),
-    ("authentication timeout", ServerError::AuthenticationTimeout),
     ("authentication expired", ServerError::Credentials),
     ("authentication revoked", ServerError::Credentials),
-    ("stale connection", ServerError::Stale),
-    ("maximum connections exceeded", ServerError::Full),
-    ("maximum account active connections exceeded", ServerError::Full),
     ("permissions violation for publish", ServerError::PublishDenied),
     ("permissions violation for subscription", ServerError::SubscribeDenied),
     ("permissions violation", ServerError::Refused),
@@ -46,21 +37,12 @@ impl ServerError {
     pub(super) fn of(text: &str) -> ServerError {
         let text = text.to_ascii_lowercase();
         let kind = KINDS.iter().find(|(prefix, _)| text.starts_with(prefix));
-        kind.map_or(ServerError::Unknown, |&(_, kind)| kind)
+        kind.map_or(ServerError::Closing, |&(_, kind)| kind)
     }
 
     /// Returns whether the server closes the connection after it.
     pub(super) fn closes(self) -> bool {
-        match self {
-            ServerError::Credentials
-            | ServerError::AuthenticationTimeout
-            | ServerError::Stale
-            | ServerError::Full
-            | ServerError::Unknown => true,
-            ServerError::PublishDenied | ServerError::SubscribeDenied | ServerError::Refused => {
-                false
-            }
-        }
+        matches!(self, ServerError::Credentials | ServerError::Closing)
     }
 }
 
@@ -75,12 +57,12 @@ mod tests {
             ("User Authentication Expired", ServerError::Credentials, true),
             ("Account Authentication Expired", ServerError::Credentials, true),
             ("User Authentication Revoked", ServerError::Credentials, true),
-            ("Authentication Timeout", ServerError::AuthenticationTimeout, true),
-            ("Stale Connection", ServerError::Stale, true),
-            ("maximum connections exceeded", ServerError::Full, true),
-            ("Maximum Payload Violation", ServerError::Unknown, true),
-            ("Unknown Protocol Operation", ServerError::Unknown, true),
-            ("", ServerError::Unknown, true),
+            ("Authentication Timeout", ServerError::Closing, true),
+            ("Stale Connection", ServerError::Closing, true),
+            ("maximum connections exceeded", ServerError::Closing, true),
+            ("Maximum Payload Violation", ServerError::Closing, true),
+            ("Unknown Protocol Operation", ServerError::Closing, true),
+            ("", ServerError::Closing, true),
             ("Invalid Subject", ServerError::Refused, false),
             ("maximum subscriptions exceeded", ServerError::Refused, false),
             ("Permissions Violation for Publish to \"bad.x\"", ServerError::PublishDenied, false),

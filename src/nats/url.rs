@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+
 use super::auth::{Login, Secret};
 
 /// Port of a server that is named without one.
@@ -26,16 +28,6 @@ pub struct Server {
     pub tls_name: String,
 }
 
-/// Why a list of servers is refused. The text contains no part that may be secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlError(String);
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl Server {
     /// Reads `nats://[user:password@|token@]host[:port]`, the same with `tls://`, or
     /// `host[:port]`, several of them with commas between. User, password and token are
@@ -43,22 +35,22 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When an entry is not the address of a server.
-    pub fn parse_list(list: &str) -> Result<Vec<Server>, UrlError> {
+    /// Which entry is not the address of a server, and why. The text contains no part that
+    /// may be secret.
+    pub fn parse_list(list: &str) -> Result<Vec<Server>, String> {
         // A comma or an @ in the wrong place can put a part of a password where the
         // host belongs, so the error then names the entry by its number alone.
         let secret = list.contains('@');
-        let entries: Vec<&str> = list.split(',').map(str::trim).collect();
-        let one = |(index, entry): (usize, &&str)| {
+        let one = |(number, entry): (usize, &str)| {
             parse(entry).map_err(|reason| {
-                let shown = match (secret, entry.is_empty()) {
-                    (false, false) => format!("'{}'", without_port(entry).escape_debug()),
-                    (true, _) | (_, true) => format!("entry {} of the list", index + 1),
+                let shown = match secret || entry.is_empty() {
+                    false => format!("'{}'", without_port(entry).escape_debug()),
+                    true => format!("entry {number} of the list"),
                 };
-                UrlError(format!("{shown} is not a server address: {reason}"))
+                format!("{shown} is not a server address: {reason}")
             })
         };
-        entries.iter().enumerate().map(one).collect()
+        (1..).zip(list.split(',').map(str::trim)).map(one).collect()
     }
 
     /// Reads an entry of `connect_urls` of this server, `host:port`; `None` when it is
@@ -95,12 +87,11 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.is_empty() {
         return Err("it is empty");
     }
-    let (tls, rest) = match entry.split_once("://") {
-        None => (false, entry),
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("nats") => (false, rest),
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("tls") => (true, rest),
-        Some(_) => return Err("only nats:// and tls:// are supported"),
-    };
+    let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
+    let tls = scheme.eq_ignore_ascii_case("tls");
+    if !tls && !scheme.eq_ignore_ascii_case("nats") {
+        return Err("only nats:// and tls:// are supported");
+    }
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (login, place) = match rest.rsplit_once('@') {
         Some((user_info, place)) => (parse_user_info(user_info)?, place),
@@ -127,21 +118,12 @@ fn parse_user_info(text: &str) -> Result<Login, &'static str> {
 
 fn percent_decode(text: &str) -> Result<String, &'static str> {
     let bad = "a % before the @ is not followed by two hexadecimal digits";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || {
-            let digit = char::from(rest.next()?).to_digit(16)?;
-            u8::try_from(digit).ok()
-        };
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(bad);
-        };
-        bytes.push(high << 4 | low);
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.as_bytes().split_at_checked(2).ok_or(bad)?;
+        bytes.extend(HEXLOWER_PERMISSIVE.decode(digits).map_err(|_| bad)?);
+        bytes.extend(rest);
     }
     String::from_utf8(bytes).map_err(|_| "what stands before the @ is not UTF-8")
 }
@@ -173,7 +155,7 @@ fn parse_host_port(place: &str) -> Result<(String, u16), &'static str> {
 }
 
 fn parse_port(text: &str) -> Result<u16, &'static str> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|&port| digits && port != 0);
     port.ok_or("the port is not a number from 1 to 65535")
 }

@@ -42,9 +42,9 @@ fn creds(jwt: &str, seed: &str) -> String {
 }
 
 fn connect(credentials: &Credentials, nonce: Option<&str>) -> Result<Value, &'static str> {
-    let mut map = Map::new();
-    credentials.add_to(&mut map, nonce)?;
-    Ok(Value::Object(map))
+    let mut connect = json!({});
+    credentials.add_to(&mut connect, nonce)?;
+    Ok(connect)
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn no_secret_is_shown() {
 #[test]
 fn the_claims_of_a_jwt_have_one_spelling() {
     let claims_of = |coded: &str| claims(&format!("a.{coded}.b"));
-    assert_eq!(claims_of("e30"), Some(Value::Object(Map::new())));
+    assert_eq!(claims_of("e30"), Some(json!({})));
     for damaged in ["e31", "e30=", "e3", "e", "e3 0", "e30\u{e9}"] {
         assert_eq!(claims_of(damaged), None, "{damaged}");
     }

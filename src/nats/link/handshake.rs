@@ -222,11 +222,8 @@ fn refusal(text: String, credentials: &Credentials) -> HandshakeError {
             HandshakeError::Credentials(reason + &credentials.refusal_hint())
         }
         ServerError::SubscribeDenied => HandshakeError::Credentials(reason),
-        ServerError::AuthenticationTimeout
-        | ServerError::Stale
-        | ServerError::Full
-        | ServerError::PublishDenied
-        | ServerError::Refused
-        | ServerError::Unknown => HandshakeError::Unfit(reason),
+        ServerError::PublishDenied | ServerError::Refused | ServerError::Closing => {
+            HandshakeError::Unfit(reason)
+        }
     }
 }
