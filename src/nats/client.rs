@@ -402,7 +402,7 @@ impl Client {
         let inbox = Inbox::new(&self.options.inbox, sid);
         let inbox = inbox.map_err(|error| unreachable(super::why(&error)))?;
         let mut first = Vec::new();
-        inbox.subscribe(&mut first).map_err(|error| unreachable(error.to_string()))?;
+        inbox.subscribe(&mut first).map_err(unreachable)?;
         let options = Handshake {
             credentials: &credentials,
             tls: &self.options.tls,

@@ -5,8 +5,6 @@
 //! allocates memory. After the first error it refuses all further bytes: they cannot
 //! be trusted to begin where an operation begins.
 
-use std::fmt;
-
 use super::headers::Headers;
 use crate::core::text::sanitize;
 
@@ -65,19 +63,13 @@ impl Message {
 pub(crate) enum ServerOp {
     /// `INFO <json>[ ]\r\n`, the first operation, and again at any time.
     Info(String),
-    /// `MSG <subject> <sid> [reply-to] <#bytes>\r\n[payload]\r\n`
+    /// `MSG <subject> <sid> [reply-to] <#bytes>\r\n[payload]\r\n`, or with headers
+    /// `HMSG <subject> <sid> [reply-to] <#header bytes> <#total bytes>\r\n`
+    /// `[headers]\r\n\r\n[payload]\r\n`
     Msg {
         /// The subscription; it alone identifies the receiver of a delivery.
         sid: u64,
-        /// The message, without headers.
-        message: Message,
-    },
-    /// `HMSG <subject> <sid> [reply-to] <#header bytes> <#total bytes>\r\n`
-    /// `[headers]\r\n\r\n[payload]\r\n`
-    Hmsg {
-        /// The subscription.
-        sid: u64,
-        /// The message, with headers.
+        /// The message.
         message: Message,
     },
     /// `PING\r\n`
@@ -90,35 +82,19 @@ pub(crate) enum ServerOp {
     Err(String),
 }
 
-/// The server violated the NATS protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProtocolError {
-    /// When a line begins with an unknown word. Holds its beginning, made printable.
-    UnknownVerb(String),
-    /// When a line is longer than its limit.
-    LineTooLong,
-    /// When a message is longer than [`MESSAGE_BYTES_MAX`].
-    MessageTooLarge,
-    /// When an operation breaks its grammar. Holds the reason.
-    Malformed(&'static str),
-    /// When more bytes are fed than [`READ_BYTES_MAX`] permits: a bug in putex.
-    Overflow,
+/// How the server violated the NATS protocol, in one printable line.
+pub(crate) type ProtocolError = String;
+
+/// The error for more bytes than [`READ_BYTES_MAX`] permits: a bug in putex.
+pub(crate) const OVERFLOW: &str = "bytes were read faster than decoded";
+
+/// Returns the error for an operation that breaks its grammar.
+pub(super) fn malformed(what: &str) -> ProtocolError {
+    format!("not the NATS protocol: {what}")
 }
 
-impl fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProtocolError::UnknownVerb(start) => {
-                write!(f, "not the NATS protocol: a line begins with '{start}'")
-            }
-            ProtocolError::LineTooLong => f.write_str("not the NATS protocol: a line has no end"),
-            ProtocolError::MessageTooLarge => {
-                write!(f, "a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes")
-            }
-            ProtocolError::Malformed(what) => write!(f, "not the NATS protocol: {what}"),
-            ProtocolError::Overflow => f.write_str("bytes were read faster than decoded"),
-        }
-    }
+fn line_too_long() -> ProtocolError {
+    malformed("a line has no end")
 }
 
 /// Collects bytes and returns operations.
@@ -140,8 +116,8 @@ struct Body {
     sid: u64,
     subject: String,
     reply: Option<String>,
-    /// `None` for a MSG.
-    header_bytes: Option<usize>,
+    /// 0 for a MSG.
+    header_bytes: usize,
     total_bytes: usize,
 }
 
@@ -166,7 +142,7 @@ impl Decoder {
         }
         let needed = self.buffer.len().saturating_add(bytes.len());
         if needed > BUFFER_BYTES_MAX {
-            return Err(self.die(ProtocolError::Overflow));
+            return Err(self.die(OVERFLOW.to_owned()));
         }
         if needed > self.buffer.capacity() {
             let room = needed.max(2 * self.buffer.capacity()).min(BUFFER_BYTES_MAX);
@@ -209,19 +185,18 @@ impl Decoder {
     }
 
     fn step(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
-        if let Some(body) = self.body.take() {
-            return self.finish(body);
+        if self.body.is_none() {
+            let Some((end, after)) = self.find_line()? else {
+                return Ok(None);
+            };
+            let line = parse_line(&self.buffer[self.start..end])?;
+            (self.start, self.searched) = (after, after);
+            match line {
+                Line::Whole(op) => return Ok(Some(op)),
+                Line::Head(body) => self.body = Some(body),
+            }
         }
-        let Some((end, after)) = self.find_line()? else {
-            return Ok(None);
-        };
-        let line = parse_line(&self.buffer[self.start..end])?;
-        self.start = after;
-        self.searched = after;
-        match line {
-            Line::Whole(op) => Ok(Some(op)),
-            Line::Head(body) => self.finish(body),
-        }
+        self.finish()
     }
 
     /// Returns the end of the first line, without and with its line end.
@@ -238,44 +213,37 @@ impl Decoder {
             self.searched = self.buffer.len();
             // One more byte may be the carriage return of a line of the largest length.
             if unread.len() > limit + 1 {
-                return Err(ProtocolError::LineTooLong);
+                return Err(line_too_long());
             }
             return Ok(None);
         };
         let line = &self.buffer[self.start..newline];
         let length = line.strip_suffix(b"\r").unwrap_or(line).len();
         if length > limit {
-            return Err(ProtocolError::LineTooLong);
+            return Err(line_too_long());
         }
         Ok(Some((self.start + length, newline + 1)))
     }
 
-    /// Returns the message once all of its bytes are here, else keeps `body`.
-    fn finish(&mut self, body: Body) -> Result<Option<ServerOp>, ProtocolError> {
+    /// Returns the message once all of its bytes are here.
+    fn finish(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
         let unread = &self.buffer[self.start..];
-        if unread.len() < body.total_bytes + 2 {
-            self.body = Some(body);
+        let Some(body) = self.body.take_if(|body| unread.len() >= body.total_bytes + 2) else {
             return Ok(None);
-        }
+        };
         let (content, rest) = unread.split_at(body.total_bytes);
         if !rest.starts_with(b"\r\n") {
-            return Err(ProtocolError::Malformed("a payload does not end where it should"));
+            return Err(malformed("a payload does not end where it should"));
         }
         // `parse_message` has checked that the headers are within the content.
-        let (block, payload) = content.split_at(body.header_bytes.unwrap_or(0));
-        let message = Message {
-            subject: body.subject,
-            reply: body.reply,
-            headers: Headers::parse(block),
-            payload: payload.to_vec(),
-        };
+        let (block, payload) = content.split_at(body.header_bytes);
+        let headers = Headers::parse(block);
+        let payload = payload.to_vec();
+        let Body { sid, subject, reply, .. } = body;
         self.start += body.total_bytes + 2;
         self.searched = self.start;
-        let sid = body.sid;
-        Ok(Some(match body.header_bytes {
-            None => ServerOp::Msg { sid, message },
-            Some(_) => ServerOp::Hmsg { sid, message },
-        }))
+        let message = Message { subject, reply, headers, payload };
+        Ok(Some(ServerOp::Msg { sid, message }))
     }
 }
 
@@ -283,57 +251,44 @@ fn parse_line(line: &[u8]) -> Result<Line, ProtocolError> {
     let blank = line.iter().position(|&byte| byte == b' ' || byte == b'\t');
     let (verb, rest) = line.split_at(blank.unwrap_or(line.len()));
     let rest = rest.trim_ascii();
-    let is = |name: &str| verb.eq_ignore_ascii_case(name.as_bytes());
-    if is("MSG") {
-        return parse_message(rest, false).map(Line::Head);
-    }
-    if is("HMSG") {
-        return parse_message(rest, true).map(Line::Head);
-    }
-    if is("INFO") {
-        let json =
-            str::from_utf8(rest).map_err(|_| ProtocolError::Malformed("INFO is not text"))?;
-        return Ok(Line::Whole(ServerOp::Info(json.to_owned())));
-    }
-    if is("-ERR") {
-        let text = String::from_utf8_lossy(rest);
-        let text = sanitize(text.trim_matches('\''));
-        return Ok(Line::Whole(ServerOp::Err(text)));
-    }
-    for (name, op) in [("PING", ServerOp::Ping), ("PONG", ServerOp::Pong), ("+OK", ServerOp::Ok)] {
-        if is(name) {
-            return Ok(Line::Whole(op));
+    let op = match &*verb.to_ascii_uppercase() {
+        b"MSG" => return parse_message(rest, false).map(Line::Head),
+        b"HMSG" => return parse_message(rest, true).map(Line::Head),
+        b"INFO" => {
+            let json = str::from_utf8(rest).map_err(|_| malformed("INFO is not text"))?;
+            ServerOp::Info(json.to_owned())
         }
-    }
-    let start = &line[..line.len().min(16)];
-    Err(ProtocolError::UnknownVerb(start.escape_ascii().to_string()))
+        b"-ERR" => ServerOp::Err(sanitize(String::from_utf8_lossy(rest).trim_matches('\''))),
+        b"PING" => ServerOp::Ping,
+        b"PONG" => ServerOp::Pong,
+        b"+OK" => ServerOp::Ok,
+        _ => {
+            let start = line[..line.len().min(16)].escape_ascii();
+            return Err(malformed(&format!("a line begins with '{start}'")));
+        }
+    };
+    Ok(Line::Whole(op))
 }
 
 fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> {
-    let mut fields: Vec<&[u8]> = rest
-        .split(|&byte| byte == b' ' || byte == b'\t')
-        .filter(|field| !field.is_empty())
-        .take(6)
-        .collect();
-    let bad_size = ProtocolError::Malformed("a message without a size");
-    let size = |field: Option<&[u8]>| field.and_then(number).ok_or(bad_size.clone());
-    let total = size(fields.pop())?;
-    let header = if has_headers { Some(size(fields.pop())?) } else { None };
+    let fields = rest.split(|&byte| byte == b' ' || byte == b'\t');
+    let mut fields: Vec<&[u8]> = fields.filter(|field| !field.is_empty()).take(6).collect();
+    let mut size = || fields.pop().and_then(number).ok_or(malformed("a message without a size"));
+    let total = size()?;
+    let header = if has_headers { size()? } else { 0 };
     let (subject, sid, reply) = match fields[..] {
         [subject, sid] => (subject, sid, None),
         [subject, sid, reply] => (subject, sid, Some(reply)),
-        _ => {
-            return Err(ProtocolError::Malformed("a message with a wrong number of fields"));
-        }
+        _ => return Err(malformed("a message with a wrong number of fields")),
     };
-    let sid = number(sid).ok_or(ProtocolError::Malformed("a message without a subscription"))?;
-    if header.is_some_and(|header| header > total) {
-        return Err(ProtocolError::Malformed("headers longer than their message"));
+    let sid = number(sid).ok_or(malformed("a message without a subscription"))?;
+    if header > total {
+        return Err(malformed("headers longer than their message"));
     }
-    let fits = |bytes: u64| usize::try_from(bytes).ok().filter(|&bytes| bytes <= MESSAGE_BYTES_MAX);
-    let total_bytes = fits(total).ok_or(ProtocolError::MessageTooLarge)?;
-    // Not larger than the total, which fits.
-    let header_bytes = header.map(|header| fits(header).unwrap_or(0));
+    if total > MESSAGE_BYTES_MAX as u64 {
+        return Err(format!("a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes"));
+    }
+    let (header_bytes, total_bytes) = (header as usize, total as usize);
     // With a wildcard subscription other clients choose the subject: a subject that
     // is not text must not end the connection.
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
@@ -342,13 +297,8 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
 
 /// Reads decimal digits and nothing else.
 fn number(field: &[u8]) -> Option<u64> {
-    if field.is_empty() {
-        return None;
-    }
-    field.iter().try_fold(0u64, |sum, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })
+    let is_decimal = field.iter().all(u8::is_ascii_digit);
+    str::from_utf8(field).ok().filter(|_| is_decimal)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::decode::{Decoder, Message, ProtocolError, READ_BYTES_MAX, ServerOp};
+use super::decode::{self, Decoder, Message, ProtocolError, READ_BYTES_MAX, ServerOp};
 use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
@@ -156,7 +156,7 @@ impl Link {
             match self.step(wake, Some(until))? {
                 Step::Woken => return Ok(Received::Woken),
                 Step::Elapsed => self.check_alive(deadline)?,
-                Step::Op(ServerOp::Msg { sid, message } | ServerOp::Hmsg { sid, message }) => {
+                Step::Op(ServerOp::Msg { sid, message }) => {
                     return Ok(Received::Message(sid, message));
                 }
                 Step::Op(ServerOp::Info(json)) => {
@@ -276,7 +276,7 @@ impl Link {
 
     fn take_info(&mut self, json: &str) -> Result<(), Lost> {
         let info = ServerInfo::parse(json, &self.info.address);
-        self.info = info.map_err(|what| not_nats(ProtocolError::Malformed(what)))?;
+        self.info = info.map_err(|what| not_nats(decode::malformed(what)))?;
         Ok(())
     }
 }
@@ -287,5 +287,5 @@ pub(super) fn server_says(text: &str) -> String {
 }
 
 fn not_nats(error: ProtocolError) -> Lost {
-    Lost::because(error.to_string())
+    Lost::because(error)
 }

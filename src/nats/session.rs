@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::decode::Message;
-use super::encode::{self, EncodeError};
+use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::link::{Link, Lost, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::server_error::ServerError;
@@ -118,7 +118,7 @@ impl Inbox {
     }
 
     /// Writes the SUB of the inbox.
-    pub(super) fn subscribe(&self, frame: &mut Vec<u8>) -> Result<(), EncodeError> {
+    pub(super) fn subscribe(&self, frame: &mut Vec<u8>) -> Result<(), String> {
         encode::sub(frame, &format!("{}*", self.prefix), self.sid)
     }
 
@@ -221,7 +221,7 @@ impl Session {
     pub(super) fn subscribe(&mut self, subject: &str, sid: Sid) -> Result<(), RequestError> {
         self.frame.clear();
         let written = encode::sub(&mut self.frame, subject, sid.0);
-        written.map_err(|error| RequestError::NotSent(error.to_string()))?;
+        written.map_err(RequestError::NotSent)?;
         self.send(sys::now().after(WRITE_WAIT_MAX))
     }
 
@@ -277,7 +277,7 @@ impl Session {
     ) -> Result<(), RequestError> {
         self.frame.clear();
         let size = encode::publish(&mut self.frame, subject, reply, headers, payload);
-        let size = size.map_err(|error| RequestError::NotSent(error.to_string()))?;
+        let size = size.map_err(RequestError::NotSent)?;
         let limit = self.link.info().max_payload;
         if size > limit {
             let text = format!("{size} bytes are more than the server's limit of {limit}");

@@ -101,7 +101,7 @@ fn read_back(record: &Record) -> Record {
     let delivered = [b"HMSG $KV.locks.web 1 ", &out[b"HPUB $KV.locks.web ".len()..]].concat();
     let mut decoder = Decoder::default();
     decoder.feed(&delivered).expect("it fits");
-    let Ok(Some(ServerOp::Hmsg { message, .. })) = decoder.next() else {
+    let Ok(Some(ServerOp::Msg { message, .. })) = decoder.next() else {
         panic!("{record:?} is no message");
     };
     let entry = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);

@@ -198,7 +198,7 @@ impl Link {
                 Step::Op(ServerOp::Err(text)) => return Err(refusal(text, credentials)),
                 Step::Op(ServerOp::Info(json)) => self.take_info(&json).map_err(unfit)?,
                 Step::Op(ServerOp::Ping) => self.pong(Some(deadline)).map_err(unfit)?,
-                Step::Op(ServerOp::Ok | ServerOp::Msg { .. } | ServerOp::Hmsg { .. }) => {}
+                Step::Op(ServerOp::Ok | ServerOp::Msg { .. }) => {}
                 Step::Elapsed | Step::Woken => {}
             }
             if sys::now() >= deadline {
