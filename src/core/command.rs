@@ -1,10 +1,9 @@
 //! The operator's commands: which there are, what each is told, how each ended.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::core::record::Revision;
-use crate::core::time::{Instant, Ms};
+use crate::core::time::Instant;
 
 /// One of the operator's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,22 +74,7 @@ impl Outcome {
             Outcome::Overran => "it did not end in time and was killed",
         }
     }
-
-    /// Returns why a stop that took so long does not count, in words. One that succeeded began
-    /// beside a start; and one is `cut_short` when that start has ended.
-    #[must_use]
-    pub fn why_not_down(&self, cut_short: bool, took: Duration) -> String {
-        match self {
-            Outcome::Succeeded => BESIDE_START.to_owned(),
-            Outcome::Overran if cut_short => BESIDE_START.to_owned(),
-            Outcome::Overran => format!("it did not end within {} and was killed", Ms(took)),
-            Outcome::Failed(why) => why.clone(),
-        }
-    }
 }
-
-/// Why a stop or a last resort does not count: start could still do its work after it.
-pub const BESIDE_START: &str = "start had not ended when it began";
 
 /// What agent and guard say when a service is not known to be down in time.
 pub const MAY_STILL_RUN: &str = "THE SERVICE MAY STILL RUN although its lock has run out: another \

@@ -12,6 +12,7 @@
 //! | [`report`] | what the pump tells the operator |
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
 //! | [`protocol`] | what agent and guard tell each other |
+//! | [`service_report`] | what the guard tells the operator |
 //! | [`stop`] | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
@@ -25,6 +26,7 @@ pub mod protocol;
 pub mod pump;
 pub mod record;
 pub mod report;
+pub mod service_report;
 pub mod stop;
 pub mod text;
 pub mod time;

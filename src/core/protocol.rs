@@ -11,7 +11,6 @@
 
 use crate::core::command::LockContext;
 use crate::core::record::Incarnation;
-use crate::core::stop::Stake;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
@@ -26,6 +25,15 @@ pub struct Grant {
     pub valid_until: Instant,
     /// When the service must be down: another host may start it from then on.
     pub dead_by: Instant,
+}
+
+/// What is at stake when the service is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stake {
+    /// The service was started under a lock: another host starts it after `dead_by`.
+    Lock,
+    /// Stop is run to make sure that the service is down.
+    Assurance,
 }
 
 /// An order to stop the service.

@@ -27,9 +27,10 @@
 //!    hold stop up.
 //! 7. The procedure ends in `Down` and nowhere else.
 
-use crate::core::command::{BESIDE_START, Command, MAY_STILL_RUN, Outcome};
-use crate::core::level::Level;
-use crate::core::time::{Instant, Ms};
+use crate::core::command::{Command, Outcome};
+pub use crate::core::protocol::Stake;
+use crate::core::service_report::ServiceReport;
+use crate::core::time::Instant;
 use crate::core::timing::{SLACK, Timing};
 
 /// What the procedure wants done. Actions are performed in their order.
@@ -47,17 +48,8 @@ pub enum ServiceAction {
     /// Kill all processes in the control group of start, say so if there are any, and tell
     /// when it is empty.
     EmptyCgroup,
-    /// Log a line.
-    Say(Level, String),
-}
-
-/// What is at stake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stake {
-    /// The service was started under a lock: another host starts it after `dead_by`.
-    Lock,
-    /// Stop is run to make sure that the service is down.
-    Assurance,
+    /// Tell the operator.
+    Report(ServiceReport),
 }
 
 /// Whether the last resort may be run.
@@ -264,15 +256,14 @@ impl StopProcedure {
         now: Instant,
     ) {
         let start_has_ended = running.beside_start && !start_alive;
-        let took = now.since(running.began);
-        let why = outcome.why_not_down(start_has_ended, took);
         if self.said.as_ref() != Some(outcome) {
             self.said = Some(outcome.clone());
-            let text = match self.stake {
-                Stake::Lock => format!("stop failed: {why}; the lock is not released"),
-                Stake::Assurance => format!("stop failed: {why}; it is run until it succeeds"),
-            };
-            self.say(Level::Error, text);
+            self.report(ServiceReport::StopFailed {
+                outcome: outcome.clone(),
+                cut_short: start_has_ended,
+                took: now.since(running.began),
+                stake: Some(self.stake),
+            });
         }
         if self.last_resort == LastResort::Failed {
             self.last_resort = LastResort::Next;
@@ -290,14 +281,7 @@ impl StopProcedure {
 
     fn last_resort_ended(&mut self, outcome: &Outcome, counts: bool) {
         self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
-        let (level, how) = match outcome {
-            Outcome::Succeeded if counts => (Level::Warn, "succeeded".to_owned()),
-            Outcome::Succeeded => (Level::Error, format!("does not count: {BESIDE_START}")),
-            Outcome::Failed(_) | Outcome::Overran => {
-                (Level::Error, format!("failed: {}", outcome.why()))
-            }
-        };
-        self.say(level, format!("the last resort {how}"));
+        self.report(ServiceReport::LastResortEnded { outcome: outcome.clone(), counts });
     }
 
     /// The control group of start is empty.
@@ -307,17 +291,9 @@ impl StopProcedure {
         }
         self.phase = Phase::Down;
         match self.stake {
-            Stake::Lock if self.overdue => {
-                self.say(Level::Warn, "the service is down, too late".to_owned());
-            }
-            Stake::Lock => {
-                let left = Ms(self.dead_by.since(now));
-                let text = format!("the service is down, {left} before it had to be");
-                self.say(Level::Info, text);
-            }
-            Stake::Assurance if self.said.is_some() => {
-                self.say(Level::Info, "the service is down".to_owned());
-            }
+            Stake::Lock if self.overdue => self.report(ServiceReport::DownLate),
+            Stake::Lock => self.report(ServiceReport::DownInTime(self.dead_by.since(now))),
+            Stake::Assurance if self.said.is_some() => self.report(ServiceReport::Down),
             Stake::Assurance => {}
         }
     }
@@ -366,14 +342,18 @@ impl StopProcedure {
                 let took = now.since(running.began);
                 if self.last_resort_is_next() {
                     // Its end is not waited for.
-                    let why = Outcome::Overran.why_not_down(false, took);
-                    self.say(Level::Error, format!("stop failed: {why}"));
+                    self.report(ServiceReport::StopFailed {
+                        outcome: Outcome::Overran,
+                        cut_short: false,
+                        took,
+                        stake: None,
+                    });
                 }
             }
         }
         self.act(ServiceAction::KillCgroup);
         if self.stake == Stake::Lock {
-            self.say(Level::Error, MAY_STILL_RUN.to_owned());
+            self.report(ServiceReport::MayStillRun);
         }
         if self.last_resort_is_next() {
             self.run_last_resort(start_alive, now);
@@ -403,7 +383,7 @@ impl StopProcedure {
     }
 
     fn run_last_resort(&mut self, start_alive: bool, now: Instant) {
-        self.say(Level::Error, "running the last resort".to_owned());
+        self.report(ServiceReport::LastResort);
         self.last_resort_alive = true;
         let until = now.after(self.late_time());
         self.run(Command::LastResort, until, start_alive, now);
@@ -425,8 +405,8 @@ impl StopProcedure {
         self.act(ServiceAction::Run(command, until));
     }
 
-    fn say(&mut self, level: Level, text: String) {
-        self.act(ServiceAction::Say(level, text));
+    fn report(&mut self, report: ServiceReport) {
+        self.act(ServiceAction::Report(report));
     }
 
     fn act(&mut self, action: ServiceAction) {

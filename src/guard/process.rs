@@ -421,7 +421,8 @@ impl GuardProcess {
                 self.emptying = true;
                 self.look_at_cgroup();
             }
-            ServiceAction::Say(level, text) => {
+            ServiceAction::Report(report) => {
+                let (level, text) = (report.level(), report.to_string());
                 self.parts.log.say(level, &text);
                 if let Some(agent) = &self.agent {
                     // Best effort: it stands in the log.

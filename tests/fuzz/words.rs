@@ -303,7 +303,7 @@ impl House {
             }
             ServiceAction::KillCgroup => self.killed = true,
             ServiceAction::EmptyCgroup => self.emptying = true,
-            ServiceAction::Say(_, text) => assert_one_line(text),
+            ServiceAction::Report(report) => assert_one_line(&report.to_string()),
         }
     }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::level::Level;
 use putex::core::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, StopOrder, ToGuard,
 };
 use putex::core::record::{Incarnation, Revision};
+use putex::core::service_report::ServiceReport;
 use putex::core::stop::{ServiceAction, Stake};
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
@@ -47,6 +47,11 @@ pub(crate) fn order(dead_by: Instant, stake: Stake) -> StopOrder {
     StopOrder { dead_by, stake, context: context(9) }
 }
 
+/// That a stop failed after so long which is run again.
+pub(crate) fn stop_failed(outcome: Outcome, took: Duration, stake: Stake) -> ServiceReport {
+    ServiceReport::StopFailed { outcome, cut_short: false, took, stake: Some(stake) }
+}
+
 pub(crate) fn failed() -> Outcome {
     Outcome::Failed("exit status 1".to_owned())
 }
@@ -72,7 +77,7 @@ pub(crate) fn ran(deeds: &[GuardAction]) -> Option<Command> {
             | ServiceAction::Kill(_)
             | ServiceAction::KillCgroup
             | ServiceAction::EmptyCgroup
-            | ServiceAction::Say(..),
+            | ServiceAction::Report(_),
         )
         | GuardAction::Report(_)
         | GuardAction::TryDevice
@@ -95,7 +100,7 @@ pub(crate) fn late_time() -> Duration {
 pub(crate) struct Bench {
     pub(crate) guard: Guard,
     /// What it said since this was emptied.
-    pub(crate) said: Vec<(Level, String)>,
+    pub(crate) said: Vec<ServiceReport>,
     /// What it reported since this was emptied.
     pub(crate) reports: Vec<GuardReport>,
 }
@@ -157,9 +162,7 @@ impl Bench {
         let mut deeds = Vec::new();
         for action in self.guard.handle(input, now) {
             match action {
-                GuardAction::Service(ServiceAction::Say(level, text)) => {
-                    self.said.push((level, text));
-                }
+                GuardAction::Service(ServiceAction::Report(report)) => self.said.push(report),
                 GuardAction::Report(report) => self.reports.push(report),
                 GuardAction::Service(
                     ServiceAction::Run(..)
@@ -243,9 +246,14 @@ impl Bench {
         &self.reports.last().expect("it has reported").service
     }
 
-    /// Returns whether it has said something that contains this text, and forgets all.
-    pub(crate) fn has_said(&mut self, text: &str) -> bool {
-        let said = std::mem::take(&mut self.said);
-        said.iter().any(|(_, line)| line.contains(text))
+    /// Returns whether it has said this, and forgets all.
+    pub(crate) fn has_said(&mut self, report: &ServiceReport) -> bool {
+        std::mem::take(&mut self.said).contains(report)
+    }
+
+    /// Returns the runs of stop that it has said to have failed, and forgets all.
+    pub(crate) fn failed_stops(&mut self) -> Vec<ServiceReport> {
+        let said = std::mem::take(&mut self.said).into_iter();
+        said.filter(|report| matches!(report, ServiceReport::StopFailed { .. })).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::protocol::ToGuard;
+use putex::core::service_report::ServiceReport;
 use putex::core::stop::Stake;
 
 use super::bench::{
@@ -15,7 +16,7 @@ fn the_last_resort_is_run_when_the_service_must_be_down_and_stop_is_killed_first
     let (mut bench, deeds) = Bench::overdue(with_last_resort());
     let last_resort = run(Command::LastResort, dead_by().after(late_time()));
     assert_eq!(deeds, [kill(Command::Stop), KILL_CGROUP, last_resort]);
-    assert!(bench.has_said("running the last resort"));
+    assert!(bench.has_said(&ServiceReport::LastResort));
     let begins = bench.spawned(Command::LastResort, ms(1957));
     assert_eq!(begins, [release(Command::LastResort)]);
 }
@@ -23,7 +24,13 @@ fn the_last_resort_is_run_when_the_service_must_be_down_and_stop_is_killed_first
 #[test]
 fn a_stop_that_is_killed_for_it_is_named_with_how_long_it_ran() {
     let (mut bench, _) = Bench::overdue(with_last_resort());
-    assert!(bench.has_said("stop failed: it did not end within 470 ms and was killed"));
+    let said = ServiceReport::StopFailed {
+        outcome: Outcome::Overran,
+        cut_short: false,
+        took: dead_by().since(v()),
+        stake: None,
+    };
+    assert!(bench.has_said(&said));
 }
 
 #[test]
@@ -64,7 +71,7 @@ fn it_is_run_in_every_phase_of_the_procedure() {
         let deeds = bench.tick(dead_by());
         assert!(deeds.contains(&KILL_CGROUP), "{phase}: {deeds:?}");
         assert_eq!(ran(&deeds), Some(Command::LastResort), "{phase}");
-        assert!(bench.has_said("MAY STILL RUN"), "{phase}");
+        assert!(bench.has_said(&ServiceReport::MayStillRun), "{phase}");
         let late = dead_by().after(late_time());
         bench.ended(Command::Stop, Outcome::Overran, late);
         let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, late);
@@ -79,7 +86,8 @@ fn only_stop_tells_that_the_service_is_down() {
     let now = ms(2000);
     let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, now);
     assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
-    assert!(bench.has_said("the last resort succeeded"));
+    let said = ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: true };
+    assert!(bench.has_said(&said));
     assert!(!bench.guard.is_down());
     assert_eq!(bench.stop_counts(ms(2100)), []);
     assert!(bench.guard.is_down());
@@ -123,7 +131,8 @@ fn a_last_resort_beside_a_dying_start_does_not_count() {
     assert_eq!(deeds.first(), Some(&kill(Command::Start)));
     assert_eq!(ran(&deeds), Some(Command::LastResort));
     let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
-    assert!(bench.has_said("the last resort does not count: start had not ended"));
+    let said = ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: false };
+    assert!(bench.has_said(&said));
     assert_eq!(ran(&deeds), Some(Command::Stop));
     let deeds = bench.ended(Command::Start, Outcome::Overran, woken);
     assert_eq!(deeds, [kill(Command::Stop)]);
@@ -233,6 +242,6 @@ fn a_service_that_is_down_in_time_needs_no_last_resort() {
     assert_eq!(bench.stop_counts(dead_by().before(super::TICK)), []);
     assert_eq!(bench.guard.deadline(), None);
     assert_eq!(bench.pass(ms(60_000)), []);
-    assert!(!bench.has_said("last resort"));
+    assert!(!bench.said.contains(&ServiceReport::LastResort));
     assert!(v() < dead_by());
 }

@@ -3,6 +3,8 @@
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
 use putex::core::protocol::{Grant, ServiceState, StartState, ToGuard};
+use putex::core::record::Revision;
+use putex::core::service_report::ServiceReport;
 use putex::core::stop::Stake;
 
 use super::bench::{Bench, config, context, failed, grant, order, with_last_resort};
@@ -139,9 +141,11 @@ fn how_start_ended_is_said_once_for_a_row_of_equal_ends() {
         bench.ended(Command::Start, outcome, ms(now + 1));
         std::mem::take(&mut bench.said)
     };
-    assert_eq!(said(failed(), 10).len(), 1);
-    assert_eq!(said(failed(), 20).len(), 0);
-    assert_eq!(said(Outcome::Succeeded, 30).len(), 1);
-    assert_eq!(said(Outcome::Succeeded, 40).len(), 0);
-    assert_eq!(said(failed(), 50).len(), 1);
+    let start_failed = [ServiceReport::StartFailed(failed())];
+    let started = [ServiceReport::Started(Revision(8))];
+    assert_eq!(said(failed(), 10), start_failed);
+    assert_eq!(said(failed(), 20), []);
+    assert_eq!(said(Outcome::Succeeded, 30), started);
+    assert_eq!(said(Outcome::Succeeded, 40), []);
+    assert_eq!(said(failed(), 50), start_failed);
 }

@@ -169,7 +169,7 @@ fn output(
         GuardAction::Service(ServiceAction::Kill(command)) => GuardOutput::Kill(job(*command)),
         GuardAction::Service(ServiceAction::KillCgroup) => GuardOutput::KillCgroup,
         GuardAction::Service(ServiceAction::EmptyCgroup) => GuardOutput::EmptyCgroup,
-        GuardAction::Service(ServiceAction::Say(..)) => return None,
+        GuardAction::Service(ServiceAction::Report(_)) => return None,
         GuardAction::Report(report) => {
             let uncounted = received.cast_signed() - report.heard.cast_signed();
             GuardOutput::Report {

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
-use putex::core::command::{Command, MAY_STILL_RUN};
+use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardReport, ServiceState, StopOrder, ToGuard};
+use putex::core::service_report::ServiceReport;
 use putex::core::stop::{ServiceAction, Stake};
 
 use super::clock::{MS, True};
@@ -355,14 +356,14 @@ impl World<'_> {
                 self.judge_end(id);
                 self.empty_cgroup(id);
             }
-            ServiceAction::Say(_, text) => {
-                if text == MAY_STILL_RUN {
+            ServiceAction::Report(report) => {
+                if report == ServiceReport::MayStillRun {
                     self.on_late(site);
                     // A last resort that has not ended for so long keeps the next one back.
                     let hangs = self.guards[id].tasks[Command::LastResort as usize].is_some();
                     self.sites[site].excuse.unaided |= hangs && self.may_run(site);
                 }
-                self.note(Some(site), || format!("guard {id}: {text}"));
+                self.note(Some(site), || format!("guard {id}: {report}"));
             }
         }
     }

@@ -248,7 +248,7 @@ impl Host {
                 ServiceAction::Run(..)
                 | ServiceAction::Kill(_)
                 | ServiceAction::KillCgroup
-                | ServiceAction::Say(..),
+                | ServiceAction::Report(_),
             )
             | GuardAction::TryDevice
             | GuardAction::OpenDevice
@@ -291,7 +291,7 @@ impl Host {
                 | ServiceAction::Kill(_)
                 | ServiceAction::KillCgroup
                 | ServiceAction::EmptyCgroup
-                | ServiceAction::Say(..),
+                | ServiceAction::Report(_),
             )
             | GuardAction::KickDevice => {}
         }

@@ -58,7 +58,9 @@ pub(super) fn action(action: &GuardAction, context: &LockContext) -> String {
         GuardAction::Service(ServiceAction::Kill(command)) => format!("kill {}", command.name()),
         GuardAction::Service(ServiceAction::KillCgroup) => "kill the control group".to_owned(),
         GuardAction::Service(ServiceAction::EmptyCgroup) => "empty the control group".to_owned(),
-        GuardAction::Service(ServiceAction::Say(level, text)) => say(*level, text),
+        GuardAction::Service(ServiceAction::Report(report)) => {
+            say(report.level(), &report.to_string())
+        }
         GuardAction::Report(report) => format!("report {}", service(report)),
         GuardAction::TryDevice => "try the device".to_owned(),
         GuardAction::OpenDevice => "open the device".to_owned(),

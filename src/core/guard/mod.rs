@@ -23,12 +23,13 @@ mod device;
 
 use self::device::{Device, KickUntil};
 use crate::core::command::{Command, LockContext, Outcome};
-use crate::core::level::Level;
 use crate::core::protocol::{
-    Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
+    Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
-use crate::core::stop::{ServiceAction, Stake, StopProcedure};
-use crate::core::time::{Instant, Ms};
+use crate::core::record::Revision;
+use crate::core::service_report::ServiceReport;
+use crate::core::stop::{ServiceAction, StopProcedure};
+use crate::core::time::Instant;
 use crate::core::watchdog_timeout::wanted_timeout;
 
 /// What happened to the guard.
@@ -233,12 +234,7 @@ impl Guard {
                     stake: Stake::Lock,
                     context: grant.context.clone(),
                 };
-                let text = if self.heard.is_some() {
-                    "the lock has run out: the guard stops the service"
-                } else {
-                    "the lock has run out and the agent is gone: the guard stops the service"
-                };
-                self.say(Level::Error, text.to_owned());
+                self.say(ServiceReport::LockOver { agent_gone: self.heard.is_none() });
                 self.stop(order, now);
             }
             State::Unknown | State::Down | State::Up(_) | State::Stopping(_) => {}
@@ -349,11 +345,7 @@ impl Guard {
         if let State::Up(grant) = &self.state
             && now < grant.valid_until
         {
-            let left = Ms(grant.valid_until.since(now));
-            let text = format!(
-                "the agent is gone; unless it is back within {left}, the guard stops the service"
-            );
-            self.say(Level::Warn, text);
+            self.say(ServiceReport::AgentGone(grant.valid_until.since(now)));
         }
     }
 
@@ -399,17 +391,10 @@ impl Guard {
         if self.start_outcome.replace(outcome.clone()).as_ref() == Some(outcome) {
             return;
         }
-        match outcome {
-            Outcome::Succeeded => {
-                let term = self.context.term.map_or(0, |term| term.0);
-                self.say(Level::Info, format!("the service runs here, term {term}"));
-            }
-            Outcome::Failed(_) | Outcome::Overran => {
-                let why = outcome.why();
-                let text = format!("start failed: {why}; asserted again in every stroke");
-                self.say(Level::Warn, text);
-            }
-        }
+        self.say(match outcome {
+            Outcome::Succeeded => ServiceReport::Started(self.context.term.unwrap_or(Revision(0))),
+            Outcome::Failed(_) | Outcome::Overran => ServiceReport::StartFailed(outcome.clone()),
+        });
     }
 
     /// Does what the stop procedure wants, and notes its end.
@@ -475,8 +460,8 @@ impl Guard {
         }
     }
 
-    fn say(&mut self, level: Level, text: String) {
-        self.act(GuardAction::Service(ServiceAction::Say(level, text)));
+    fn say(&mut self, report: ServiceReport) {
+        self.act(GuardAction::Service(ServiceAction::Report(report)));
     }
 
     fn act(&mut self, action: GuardAction) {

@@ -1,0 +1,208 @@
+//! What the guard tells the operator. Only people read the texts: code and tests match on the
+//! variants.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::command::{MAY_STILL_RUN, Outcome};
+use crate::core::level::Level::{self, Error, Info, Warn};
+use crate::core::protocol::Stake;
+use crate::core::record::Revision;
+use crate::core::time::Ms;
+
+/// Why a stop or a last resort does not count: start could still do its work after it.
+const BESIDE_START: &str = "start had not ended when it began";
+
+/// A line of the guard's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceReport {
+    /// The agent has gone; the lock is valid for so long.
+    AgentGone(Duration),
+    /// The lock has run out.
+    LockOver {
+        /// The agent has gone.
+        agent_gone: bool,
+    },
+    /// Start has succeeded, in this term.
+    Started(Revision),
+    /// Start has failed; how it ended.
+    StartFailed(Outcome),
+    /// A run of stop does not count.
+    StopFailed {
+        /// How it ended.
+        outcome: Outcome,
+        /// It was killed because the start has ended that was alive when it began.
+        cut_short: bool,
+        /// How long it took.
+        took: Duration,
+        /// What is at stake while stop is run again; `None` when the last resort is run.
+        stake: Option<Stake>,
+    },
+    /// The last resort is run.
+    LastResort,
+    /// The last resort has ended.
+    LastResortEnded {
+        /// How it ended.
+        outcome: Outcome,
+        /// No start was alive when it began.
+        counts: bool,
+    },
+    /// The lock has run out, and the service is not known to be down.
+    MayStillRun,
+    /// The service is down, so long before it had to be.
+    DownInTime(Duration),
+    /// The service is down, and had to be before.
+    DownLate,
+    /// The service is down at last; no lock was at stake.
+    Down,
+}
+
+impl ServiceReport {
+    /// Returns how much it matters.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self {
+            ServiceReport::Started(_) | ServiceReport::DownInTime(_) | ServiceReport::Down => Info,
+            ServiceReport::AgentGone(_)
+            | ServiceReport::StartFailed(_)
+            | ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: true }
+            | ServiceReport::DownLate => Warn,
+            ServiceReport::LockOver { .. }
+            | ServiceReport::StopFailed { .. }
+            | ServiceReport::LastResort
+            | ServiceReport::LastResortEnded { .. }
+            | ServiceReport::MayStillRun => Error,
+        }
+    }
+}
+
+impl fmt::Display for ServiceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServiceReport::AgentGone(left) => write!(
+                f,
+                "the agent is gone; unless it is back within {}, the guard stops the service",
+                Ms(*left)
+            ),
+            ServiceReport::LockOver { agent_gone } => {
+                let gone = if *agent_gone { " and the agent is gone" } else { "" };
+                write!(f, "the lock has run out{gone}: the guard stops the service")
+            }
+            ServiceReport::Started(term) => write!(f, "the service runs here, term {term}"),
+            ServiceReport::StartFailed(outcome) => {
+                write!(f, "start failed: {}; asserted again in every stroke", outcome.why())
+            }
+            ServiceReport::StopFailed { outcome, cut_short, took, stake } => {
+                f.write_str("stop failed: ")?;
+                match outcome {
+                    Outcome::Succeeded => f.write_str(BESIDE_START)?,
+                    Outcome::Overran if *cut_short => f.write_str(BESIDE_START)?,
+                    Outcome::Overran => {
+                        write!(f, "it did not end within {} and was killed", Ms(*took))?;
+                    }
+                    Outcome::Failed(why) => f.write_str(why)?,
+                }
+                f.write_str(match stake {
+                    Some(Stake::Lock) => "; the lock is not released",
+                    Some(Stake::Assurance) => "; it is run until it succeeds",
+                    None => "",
+                })
+            }
+            ServiceReport::LastResort => f.write_str("running the last resort"),
+            ServiceReport::LastResortEnded { outcome, counts } => match outcome {
+                Outcome::Succeeded if *counts => f.write_str("the last resort succeeded"),
+                Outcome::Succeeded => write!(f, "the last resort does not count: {BESIDE_START}"),
+                Outcome::Failed(_) | Outcome::Overran => {
+                    write!(f, "the last resort failed: {}", outcome.why())
+                }
+            },
+            ServiceReport::MayStillRun => f.write_str(MAY_STILL_RUN),
+            ServiceReport::DownInTime(left) => {
+                write!(f, "the service is down, {} before it had to be", Ms(*left))
+            }
+            ServiceReport::DownLate => f.write_str("the service is down, too late"),
+            ServiceReport::Down => f.write_str("the service is down"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_report_has_its_level_and_its_text() {
+        let ms = Duration::from_millis;
+        let failed = || Outcome::Failed("exit status 1".to_owned());
+        let stop = |outcome, cut_short, stake| ServiceReport::StopFailed {
+            outcome,
+            cut_short,
+            took: ms(470),
+            stake,
+        };
+        let resort = |outcome, counts| ServiceReport::LastResortEnded { outcome, counts };
+        let (lock, sure) = (Some(Stake::Lock), Some(Stake::Assurance));
+        for (report, level, text) in [
+            (
+                ServiceReport::AgentGone(ms(1385)),
+                Warn,
+                "the agent is gone; unless it is back within 1.385 s, the guard stops the service",
+            ),
+            (
+                ServiceReport::LockOver { agent_gone: false },
+                Error,
+                "the lock has run out: the guard stops the service",
+            ),
+            (
+                ServiceReport::LockOver { agent_gone: true },
+                Error,
+                "the lock has run out and the agent is gone: the guard stops the service",
+            ),
+            (ServiceReport::Started(Revision(8)), Info, "the service runs here, term 8"),
+            (
+                ServiceReport::StartFailed(Outcome::Overran),
+                Warn,
+                "start failed: it did not end in time and was killed; asserted again in every \
+                 stroke",
+            ),
+            (
+                stop(failed(), false, lock),
+                Error,
+                "stop failed: exit status 1; the lock is not released",
+            ),
+            (
+                stop(Outcome::Succeeded, false, sure),
+                Error,
+                "stop failed: start had not ended when it began; it is run until it succeeds",
+            ),
+            (
+                stop(Outcome::Overran, true, None),
+                Error,
+                "stop failed: start had not ended when it began",
+            ),
+            (
+                stop(Outcome::Overran, false, None),
+                Error,
+                "stop failed: it did not end within 470 ms and was killed",
+            ),
+            (ServiceReport::LastResort, Error, "running the last resort"),
+            (resort(Outcome::Succeeded, true), Warn, "the last resort succeeded"),
+            (
+                resort(Outcome::Succeeded, false),
+                Error,
+                "the last resort does not count: start had not ended when it began",
+            ),
+            (resort(failed(), true), Error, "the last resort failed: exit status 1"),
+            (ServiceReport::MayStillRun, Error, MAY_STILL_RUN),
+            (
+                ServiceReport::DownInTime(ms(355)),
+                Info,
+                "the service is down, 355 ms before it had to be",
+            ),
+            (ServiceReport::DownLate, Warn, "the service is down, too late"),
+            (ServiceReport::Down, Info, "the service is down"),
+        ] {
+            assert_eq!((report.level(), report.to_string().as_str()), (level, text));
+        }
+    }
+}
