@@ -130,79 +130,74 @@ impl fmt::Display for ServiceReport {
 mod tests {
     use super::*;
 
+    fn assert_texts(reports: &[(ServiceReport, Level, &str)]) {
+        for (report, level, text) in reports {
+            assert_eq!((report.level(), report.to_string().as_str()), (*level, *text));
+        }
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed("exit status 1".to_owned())
+    }
+
     #[test]
-    fn each_report_has_its_level_and_its_text() {
+    fn level_and_text_of_what_becomes_of_grant_start_and_service() {
         let ms = Duration::from_millis;
-        let failed = || Outcome::Failed("exit status 1".to_owned());
-        let stop = |outcome, cut_short, stake| ServiceReport::StopFailed {
-            outcome,
-            cut_short,
-            took: ms(470),
-            stake,
-        };
-        let resort = |outcome, counts| ServiceReport::LastResortEnded { outcome, counts };
-        let (lock, sure) = (Some(Stake::Lock), Some(Stake::Assurance));
-        for (report, level, text) in [
+        let over = |agent_gone| ServiceReport::LockOver { agent_gone };
+        let gone = "the agent is gone; unless it is back within 1.385 s, the guard stops the \
+                    service";
+        let start_failed = "start failed: it did not end in time and was killed; asserted again \
+                            in every stroke";
+        let in_time = "the service is down, 355 ms before it had to be";
+        assert_texts(&[
+            (ServiceReport::AgentGone(ms(1385)), Warn, gone),
+            (over(false), Error, "the lock has run out: the guard stops the service"),
             (
-                ServiceReport::AgentGone(ms(1385)),
-                Warn,
-                "the agent is gone; unless it is back within 1.385 s, the guard stops the service",
-            ),
-            (
-                ServiceReport::LockOver { agent_gone: false },
-                Error,
-                "the lock has run out: the guard stops the service",
-            ),
-            (
-                ServiceReport::LockOver { agent_gone: true },
+                over(true),
                 Error,
                 "the lock has run out and the agent is gone: the guard stops the service",
             ),
             (ServiceReport::Started(Revision(8)), Info, "the service runs here, term 8"),
-            (
-                ServiceReport::StartFailed(Outcome::Overran),
-                Warn,
-                "start failed: it did not end in time and was killed; asserted again in every \
-                 stroke",
-            ),
-            (
-                stop(failed(), false, lock),
-                Error,
+            (ServiceReport::StartFailed(Outcome::Overran), Warn, start_failed),
+            (ServiceReport::MayStillRun, Error, MAY_STILL_RUN),
+            (ServiceReport::DownInTime(ms(355)), Info, in_time),
+            (ServiceReport::DownLate, Warn, "the service is down, too late"),
+            (ServiceReport::Down, Info, "the service is down"),
+        ]);
+    }
+
+    #[test]
+    fn level_and_text_of_stops_and_last_resorts_that_ended() {
+        let stop = |outcome, cut_short, stake, text| {
+            let took = Duration::from_millis(470);
+            (ServiceReport::StopFailed { outcome, cut_short, took, stake }, Error, text)
+        };
+        let resort = |outcome, counts| ServiceReport::LastResortEnded { outcome, counts };
+        let beside = "the last resort does not count: start had not ended when it began";
+        assert_texts(&[
+            stop(
+                failed(),
+                false,
+                Some(Stake::Lock),
                 "stop failed: exit status 1; the lock is not released",
             ),
-            (
-                stop(Outcome::Succeeded, false, sure),
-                Error,
+            stop(
+                Outcome::Succeeded,
+                false,
+                Some(Stake::Assurance),
                 "stop failed: start had not ended when it began; it is run until it succeeds",
             ),
-            (
-                stop(Outcome::Overran, true, None),
-                Error,
-                "stop failed: start had not ended when it began",
-            ),
-            (
-                stop(Outcome::Overran, false, None),
-                Error,
+            stop(Outcome::Overran, true, None, "stop failed: start had not ended when it began"),
+            stop(
+                Outcome::Overran,
+                false,
+                None,
                 "stop failed: it did not end within 470 ms and was killed",
             ),
             (ServiceReport::LastResort, Error, "running the last resort"),
             (resort(Outcome::Succeeded, true), Warn, "the last resort succeeded"),
-            (
-                resort(Outcome::Succeeded, false),
-                Error,
-                "the last resort does not count: start had not ended when it began",
-            ),
+            (resort(Outcome::Succeeded, false), Error, beside),
             (resort(failed(), true), Error, "the last resort failed: exit status 1"),
-            (ServiceReport::MayStillRun, Error, MAY_STILL_RUN),
-            (
-                ServiceReport::DownInTime(ms(355)),
-                Info,
-                "the service is down, 355 ms before it had to be",
-            ),
-            (ServiceReport::DownLate, Warn, "the service is down, too late"),
-            (ServiceReport::Down, Info, "the service is down"),
-        ] {
-            assert_eq!((report.level(), report.to_string().as_str()), (level, text));
-        }
+        ]);
     }
 }
