@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
 
+use serde::{Deserialize, Serialize};
+
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::command::{Command, Outcome, Run};
@@ -74,9 +76,10 @@ impl Prepared {
 }
 
 /// The operator's commands and what all of them are told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commands {
     /// Health check, if there is one.
+    #[serde(skip)]
     pub check: Option<String>,
     /// Start command.
     pub start: String,

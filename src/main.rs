@@ -111,7 +111,6 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
     let setup = Setup {
         config,
         id,
-        check: health_check(&args),
         guard: guard_settings(&args),
         realtime: args.realtime,
         log: &log_queue,
@@ -127,21 +126,19 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
     ended.map_err(|error| lacking("cannot start", error))
 }
 
-/// Returns the command that the agent runs itself.
-fn health_check(args: &AgentArgs) -> Commands {
-    Commands { check: args.check.clone(), ..guard_settings(args).commands() }
-}
-
-/// Returns what the guard has to know, but for its directory.
+/// Returns what agent and guard have to know, but for their directory.
 fn guard_settings(args: &AgentArgs) -> Settings {
     Settings {
         dir: String::new(),
         timing: args.timing,
-        key: args.key.clone(),
-        token: args.token.clone(),
-        start: args.start.clone(),
-        stop: args.stop.clone(),
-        last_resort: args.last_resort.clone(),
+        commands: Commands {
+            check: args.check.clone(),
+            start: args.start.clone(),
+            stop: args.stop.clone(),
+            last_resort: args.last_resort.clone(),
+            key: args.key.clone(),
+            token: args.token.clone(),
+        },
         device: args.device.clone(),
         realtime: args.realtime,
         level: args.level as u64,

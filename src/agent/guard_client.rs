@@ -23,7 +23,7 @@ use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ServiceState, StopOrder, ToGuard};
 use crate::core::stop::Stake;
 use crate::core::time::Instant;
-use crate::guard::protocol::{Settings, VERSION, decode_line, decode_report, encode};
+use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
 use crate::guard::{InstanceDir, receive, send};
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, Waker, Want};
@@ -35,7 +35,7 @@ const ORDERS_MAX: usize = 64;
 const LINES_MAX: usize = 16;
 
 /// Largest report.
-const REPORT_MAX: usize = 4096;
+const REPORT_MAX: usize = 8192;
 
 /// How long a guard that has closed its socket may take to end.
 const CLOSING_WITHIN: Duration = Duration::from_millis(500);
@@ -253,7 +253,7 @@ impl GuardThread {
         }
         // This very program, also when its file has been replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
-        command.arg0("putex").arg("guard").arg(&self.settings.key);
+        command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_secrets(&mut command);
         remove_agents_own(&mut command);
         command.stdin(theirs).stdout(Stdio::null());
@@ -292,14 +292,24 @@ impl GuardThread {
             let received = receive(link.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
             match received {
                 Ok((count, file)) if count > 0 => {
-                    if let Some(file) = file {
-                        *self.kill_file.lock().unwrap_or_else(PoisonError::into_inner) =
-                            Some(File::from(file));
-                    } else if let Some(report) = decode_report(&self.buffer[..count]) {
-                        self.report(number, report)?;
-                    } else if let Some(line) = decode_line(&self.buffer[..count]) {
-                        // The guard has logged it; here it is only shown.
-                        let _ = self.lines.try_send(line);
+                    match GuardPacket::decode(&self.buffer[..count]) {
+                        Some(GuardPacket::Report(VERSION, report)) => {
+                            self.post.tell(Event::Guard(number, GuardEvent::Report(report)))?;
+                        }
+                        Some(GuardPacket::Report(_, report)) => {
+                            self.replace_outdated(number, report)?;
+                        }
+                        Some(GuardPacket::Line(level, text)) => {
+                            // The guard has logged it; here it is only shown.
+                            let _ = self.lines.try_send((level, text));
+                        }
+                        Some(GuardPacket::KillFile) => {
+                            let known = self.kill_file.lock();
+                            let mut known = known.unwrap_or_else(PoisonError::into_inner);
+                            *known = file.map(File::from).or(known.take());
+                        }
+                        // It is of another version.
+                        None => {}
                     }
                 }
                 Err(Errno::AGAIN) => return Some(()),
@@ -308,13 +318,6 @@ impl GuardThread {
             }
         }
         Some(())
-    }
-
-    fn report(&mut self, number: u64, (report, version): (GuardReport, u64)) -> Option<()> {
-        if version != VERSION {
-            return self.replace_outdated(number, report);
-        }
-        self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 
     /// A guard of another version is told to stop the service, and killed when that is down.

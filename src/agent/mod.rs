@@ -38,7 +38,6 @@ use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
 use self::upgrade::Program;
 use self::watchdog::Watchdog;
-use crate::command::Commands;
 use crate::core::command::Outcome;
 use crate::core::event::{Effect, Ending, Event, GuardEvent, Notice, Rejection, Written};
 use crate::core::level::Level;
@@ -67,9 +66,7 @@ pub struct Setup<'a> {
     pub config: Config,
     /// Who this agent is.
     pub id: AgentId,
-    /// The health check; the other commands are the guard's.
-    pub check: Commands,
-    /// What the guard has to know; the directory is filled in by [`run`].
+    /// The commands, and what else the guard has to know; the directory is filled in by [`run`].
     pub guard: Settings,
     /// Run with real-time priority, and locked in memory.
     pub realtime: bool,
@@ -107,7 +104,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     find_needed()?;
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
-    FatalLog::prepare(setup.destination, &setup.guard.key)?;
+    FatalLog::prepare(setup.destination, &setup.guard.commands.key)?;
     let threads = Threads { realtime: setup.realtime };
     let (post, inbox) = inbox()?;
     let notify_socket = setup.service_manager.socket();
@@ -130,7 +127,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     }
     setup.guard.dir = dir.path().display().to_string();
     let watchdog = Watchdog::start(threads)?;
-    let check = CheckHandle::start(setup.check, Arc::clone(&watchdog), post.clone(), threads)?;
+    let commands = setup.guard.commands.clone();
+    let check = CheckHandle::start(commands, Arc::clone(&watchdog), post.clone(), threads)?;
     let guard = GuardHandle::start(dir, setup.guard, post.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;
     let store = StoreHandle::start(setup.store, pause, post, threads)?;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::record::Revision;
 use crate::core::time::Instant;
 
@@ -96,7 +98,7 @@ pub struct Run {
 }
 
 /// What a command is told of the lock that it runs under.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockContext {
     /// Fencing token: revision of the acquiring write, while the lock is held.
     pub term: Option<Revision>,

@@ -1,7 +1,9 @@
 //! How much a message matters.
 
+use serde::{Deserialize, Serialize};
+
 /// How much a message matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// The promise is in danger, or something must be mended by a person.
     Error,

@@ -9,13 +9,15 @@
 //! killed, paused, cut off or upgraded needs no rule of its own: its grant runs out, or
 //! is extended in time.
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::command::LockContext;
 use crate::core::record::Incarnation;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
 /// Permission to run the service until the lock runs out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The instance of the agent that holds the lock.
     pub holder: Incarnation,
@@ -28,7 +30,7 @@ pub struct Grant {
 }
 
 /// What is at stake when the service is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stake {
     /// The service was started under a lock: another host starts it after `dead_by`.
     Lock,
@@ -37,7 +39,7 @@ pub enum Stake {
 }
 
 /// An order to stop the service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopOrder {
     /// When the service must be down.
     pub dead_by: Instant,
@@ -48,9 +50,10 @@ pub struct StopOrder {
 }
 
 /// What an agent tells its guard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
-    /// How the guard is set up. The first word on every connection.
+    /// How the guard is set up. The first word on every connection. It is sent with more.
+    #[serde(skip)]
     Hello(GuardConfig),
     /// The service may run; extends an earlier grant.
     Grant(Grant),
@@ -83,7 +86,7 @@ pub struct GuardConfig {
 }
 
 /// What a guard tells its agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardReport {
     /// Number of words that the guard has received on this connection. The report answers
     /// all of them.
@@ -95,7 +98,7 @@ pub struct GuardReport {
 }
 
 /// What a guard knows of the service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
     /// The guard of an earlier instance may have left the service running.
     Unknown,
@@ -111,7 +114,7 @@ pub enum ServiceState {
 }
 
 /// What became of the start commands of a term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartState {
     /// Start was not run under this grant.
     NotRun,

@@ -7,9 +7,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The store's number for one write. Later writes have larger ones; 0 means that
 /// the key has no record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
 impl fmt::Display for Revision {
@@ -19,7 +21,7 @@ impl fmt::Display for Revision {
 }
 
 /// One life of one agent: a random number chosen when the process started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
 impl fmt::Display for Incarnation {

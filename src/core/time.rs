@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// An instant on this host's clock that counts suspend, as the time since boot.
 ///
 /// Not `std::time::Instant`, which stands still while a Linux host is suspended.
 /// Instants of two hosts, or of two boots, mean nothing to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Instant(Duration);
 
 impl Instant {

@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
 use super::parts::Parts;
-use super::protocol::{AgentPacket, Settings, decode, encode_line, encode_report};
+use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
 use super::socket::{receive, send};
 use crate::command::Commands;
@@ -95,7 +95,7 @@ impl GuardProcess {
     pub(super) fn new(guard: Guard, parts: Parts, settings: &Settings) -> io::Result<GuardProcess> {
         Ok(GuardProcess {
             guard,
-            commands: Arc::new(settings.commands()),
+            commands: Arc::new(settings.commands.clone()),
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
             noted_up: !parts.down,
@@ -320,10 +320,10 @@ impl GuardProcess {
     fn configure(&mut self, settings: &Settings) {
         let closed = self.device.configure(&settings.device, settings.timing);
         closed.into_iter().for_each(|closed| self.handle(closed));
-        self.commands = Arc::new(settings.commands());
+        self.commands = Arc::new(settings.commands.clone());
         let destination = self.stderr.or_syslog(settings.syslog);
         let log = &mut self.parts.log;
-        log.configure(destination, &settings.key, settings.level);
+        log.configure(destination, &settings.commands.key, settings.level);
         let hello = ToGuard::Hello(settings.config());
         self.handle(GuardInput::Received(hello));
         self.send_kill_file();
@@ -335,8 +335,7 @@ impl GuardProcess {
             return;
         };
         if let Ok(file) = cgroup.kill_file() {
-            // A packet without text is no report.
-            let _ = send(agent.as_fd(), b"k", Some(file.as_fd()));
+            let _ = send(agent.as_fd(), &GuardPacket::KillFile.encode(), Some(file.as_fd()));
         }
     }
 
@@ -426,7 +425,7 @@ impl GuardProcess {
                 self.parts.log.say(level, &text);
                 if let Some(agent) = &self.agent {
                     // Best effort: it stands in the log.
-                    let _ = send(agent.as_fd(), &encode_line(level, &text), None);
+                    let _ = send(agent.as_fd(), &GuardPacket::Line(level, text).encode(), None);
                 }
             }
         }
@@ -474,7 +473,8 @@ impl GuardProcess {
         }
         if let Some(agent) = &self.agent {
             // An agent that is gone is noticed where it is read from.
-            let _ = send(agent.as_fd(), &encode_report(report), None);
+            let packet = GuardPacket::Report(VERSION, report.clone());
+            let _ = send(agent.as_fd(), &packet.encode(), None);
         }
     }
 }

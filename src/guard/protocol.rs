@@ -1,21 +1,19 @@
-//! What agent and guard tell each other, as the bytes of one packet each.
+//! What agent and guard tell each other: one packet of JSON a word.
 //!
-//! Numbers are little-endian; a text has its length before it. Both ends are the same program
-//! as a rule, but not after an upgrade: [`VERSION`] stands in the first word of an agent and in
-//! every report. The words `Stop` and `Report` of version 1 stay for ever: an agent tells a
-//! guard of another version to stop the service, and waits until it is down.
+//! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
+//! first word of an agent and in every report. The word `Stop` and the reports of version 1
+//! stay for ever: an agent tells a guard of another version to stop the service, and waits
+//! until it is down. The names of the variants and fields are what is sent, those of
+//! [`crate::core::protocol`] too.
 
 use std::time::Duration;
 
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
+
 use crate::command::Commands;
-use crate::core::command::LockContext;
 use crate::core::level::Level;
-use crate::core::protocol::{
-    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
-};
-use crate::core::record::{Incarnation, Revision};
-use crate::core::stop::Stake;
-use crate::core::time::Instant;
+use crate::core::protocol::{DeviceUse, GuardConfig, GuardReport, ToGuard};
 use crate::core::timing::Timing;
 
 /// Version of the words. A guard of another version is only told to stop.
@@ -26,22 +24,15 @@ pub const VERSION: u64 = 1;
 pub const PACKET_MAX: usize = 192 * 1024;
 
 /// How an agent was set up, as far as its guard has to know: the first word.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The private directory of this agent and its guard.
     pub dir: String,
     /// R, F, C and drift.
+    #[serde(serialize_with = "write_timing", deserialize_with = "read_timing")]
     pub timing: Timing,
-    /// The key.
-    pub key: String,
-    /// The agent's token.
-    pub token: String,
-    /// The start command.
-    pub start: String,
-    /// The stop command.
-    pub stop: String,
-    /// The last resort, if there is one.
-    pub last_resort: Option<String>,
+    /// The commands; the guard does not run the health check.
+    pub commands: Commands,
     /// The watchdog device, if there is one, and whether it is required.
     pub device: Option<(String, bool)>,
     /// Run with real-time priority.
@@ -63,133 +54,60 @@ pub enum AgentPacket {
     Word(ToGuard),
 }
 
+/// The JSON of [`AgentPacket`]. Settings of another version are not read.
+#[derive(Serialize, Deserialize)]
+enum AgentJson<S, W> {
+    Hello(u64, S),
+    Word(W),
+}
+
+/// A packet of a guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuardPacket {
+    /// Version of the guard, and its report.
+    Report(u64, GuardReport),
+    /// A line that the guard has logged; the agent shows the last one to the service manager.
+    Line(Level, String),
+    /// Comes with the descriptor of `cgroup.kill`, for where there is no guard that could use
+    /// it.
+    KillFile,
+}
+
 /// Returns a word as a packet; the first word carries the settings.
 #[must_use]
 pub fn encode(word: &ToGuard, settings: &Settings) -> Vec<u8> {
-    let mut out = Writer(Vec::with_capacity(128));
-    match word {
-        ToGuard::Hello(_) => {
-            out.number(0);
-            settings.write(&mut out);
-        }
-        ToGuard::Stop(order) => {
-            out.number(1);
-            out.instant(order.dead_by);
-            out.number(u64::from(order.stake == Stake::Lock));
-            out.lock_context(&order.context);
-        }
-        ToGuard::Grant(grant) => {
-            out.number(2);
-            out.grant(grant);
-        }
-        ToGuard::AssertStart => out.number(3),
-    }
-    out.0
+    let packet = match word {
+        ToGuard::Hello(_) => AgentJson::Hello(VERSION, settings),
+        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Word(word),
+    };
+    // Everything in a packet has a form in JSON.
+    serde_json::to_vec(&packet).unwrap_or_default()
 }
 
 /// Returns the word of a packet; `None` when it is none.
 #[must_use]
 pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
-    let mut input = Reader(packet);
-    let word = match input.number()? {
-        0 if input.number()? != VERSION => return Some(AgentPacket::OtherVersion),
-        0 => {
-            return Settings::read(&mut input).map(Box::new).map(AgentPacket::Hello);
+    Some(match serde_json::from_slice(packet).ok()? {
+        AgentJson::Hello(VERSION, settings) => {
+            AgentPacket::Hello(serde_json::from_value(settings).ok()?)
         }
-        1 => ToGuard::Stop(StopOrder {
-            dead_by: input.instant()?,
-            stake: match input.number()? {
-                1 => Stake::Lock,
-                _ => Stake::Assurance,
-            },
-            context: input.lock_context()?,
-        }),
-        2 => ToGuard::Grant(input.grant()?),
-        3 => ToGuard::AssertStart,
-        _ => return None,
-    };
-    Some(AgentPacket::Word(word))
+        AgentJson::Hello(_, _) => AgentPacket::OtherVersion,
+        AgentJson::Word(word) => AgentPacket::Word(word),
+    })
 }
 
-/// Begins a packet that is a line of the guard's log, where a report has the version.
-const LINE: u64 = 0;
-
-/// Returns a line that the guard has logged as a packet; the agent shows the last one to the
-/// service manager.
-#[must_use]
-pub fn encode_line(level: Level, text: &str) -> Vec<u8> {
-    let mut out = Writer(Vec::with_capacity(16 + text.len()));
-    out.number(LINE);
-    out.number(level as u64);
-    out.0.extend_from_slice(text.as_bytes());
-    out.0
-}
-
-/// Returns the line of a packet; `None` when it is none.
-#[must_use]
-pub fn decode_line(packet: &[u8]) -> Option<(Level, String)> {
-    let mut input = Reader(packet);
-    if input.number()? != LINE {
-        return None;
+impl GuardPacket {
+    /// Returns it as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
     }
-    let level = input.number()?;
-    let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug];
-    let level = levels.into_iter().find(|known| *known as u64 == level)?;
-    Some((level, String::from_utf8(input.0.to_vec()).ok()?))
-}
 
-/// Returns a report as a packet.
-#[must_use]
-pub fn encode_report(report: &GuardReport) -> Vec<u8> {
-    let mut out = Writer(Vec::with_capacity(128));
-    out.number(VERSION);
-    out.number(report.heard);
-    match &report.service {
-        ServiceState::Unknown => out.number(0),
-        ServiceState::Down => out.number(1),
-        ServiceState::Up(grant, start) => {
-            out.number(2);
-            out.grant(grant);
-            out.number(match start {
-                StartState::NotRun => 0,
-                StartState::FirstRuns => 1,
-                StartState::Ended => 2,
-            });
-        }
-        ServiceState::Stopping { overdue } => {
-            out.number(3);
-            out.number(u64::from(*overdue));
-        }
+    /// Reads it; `None` when the bytes are none.
+    #[must_use]
+    pub fn decode(packet: &[u8]) -> Option<GuardPacket> {
+        serde_json::from_slice(packet).ok()
     }
-    out.optional(report.unfit.as_deref());
-    out.0
-}
-
-/// Returns the report of a packet and the version of the guard; `None` when it is none.
-#[must_use]
-pub fn decode_report(packet: &[u8]) -> Option<(GuardReport, u64)> {
-    let mut input = Reader(packet);
-    let version = input.number().filter(|version| *version != LINE)?;
-    let heard = input.number()?;
-    let service = match input.number()? {
-        0 => ServiceState::Unknown,
-        1 => ServiceState::Down,
-        2 => {
-            let grant = input.grant()?;
-            let start = match input.number()? {
-                0 => StartState::NotRun,
-                1 => StartState::FirstRuns,
-                2 => StartState::Ended,
-                _ => return None,
-            };
-            ServiceState::Up(grant, start)
-        }
-        3 => ServiceState::Stopping { overdue: input.number()? == 1 },
-        _ => return None,
-    };
-    let unfit = input.optional()?;
-    let report = GuardReport { heard, service, unfit };
-    Some((report, version))
 }
 
 impl Settings {
@@ -198,67 +116,21 @@ impl Settings {
     pub fn config(&self) -> GuardConfig {
         GuardConfig {
             timing: self.timing,
-            last_resort: self.last_resort.is_some(),
+            last_resort: self.commands.last_resort.is_some(),
             device: device_use(self.device.as_ref()),
         }
     }
+}
 
-    /// Returns the commands that the guard runs.
-    #[must_use]
-    pub fn commands(&self) -> Commands {
-        Commands {
-            check: None,
-            start: self.start.clone(),
-            stop: self.stop.clone(),
-            last_resort: self.last_resort.clone(),
-            key: self.key.clone(),
-            token: self.token.clone(),
-        }
-    }
+fn write_timing<S: Serializer>(timing: &Timing, out: S) -> Result<S::Ok, S::Error> {
+    let (failures, confirmations) = (timing.failures(), timing.confirmations());
+    (timing.renewal(), failures, confirmations, timing.drift_ppm()).serialize(out)
+}
 
-    fn write(&self, out: &mut Writer) {
-        out.number(VERSION);
-        let timing = self.timing;
-        out.duration(timing.renewal());
-        out.number(u64::from(timing.failures()));
-        out.number(u64::from(timing.confirmations()));
-        out.number(u64::from(timing.drift_ppm()));
-        for text in [&self.dir, &self.key, &self.token, &self.start, &self.stop] {
-            out.text(text);
-        }
-        out.optional(self.last_resort.as_deref());
-        let device = self.device.as_ref();
-        out.optional(device.map(|(path, _)| path.as_str()));
-        out.number(u64::from(device.is_some_and(|(_, required)| *required)));
-        out.number(u64::from(self.realtime));
-        out.number(self.level);
-        out.number(u64::from(self.syslog));
-    }
-
-    /// The version was read before.
-    fn read(input: &mut Reader<'_>) -> Option<Settings> {
-        let renewal = input.duration()?;
-        let mut count = || u32::try_from(input.number()?).ok();
-        let (failures, confirmations, drift_ppm) = (count()?, count()?, count()?);
-        let timing = Timing::new(renewal, failures, confirmations, drift_ppm).ok()?;
-        let (dir, key, token) = (input.text()?, input.text()?, input.text()?);
-        let (start, stop) = (input.text()?, input.text()?);
-        let last_resort = input.optional()?;
-        let (device, required) = (input.optional()?, input.number()? == 1);
-        Some(Settings {
-            dir,
-            timing,
-            key,
-            token,
-            start,
-            stop,
-            last_resort,
-            device: device.map(|path| (path, required)),
-            realtime: input.number()? == 1,
-            level: input.number()?,
-            syslog: input.number()? == 1,
-        })
-    }
+fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> {
+    let (renewal, failures, confirmations, drift): (Duration, u32, u32, u32) =
+        Deserialize::deserialize(input)?;
+    Timing::new(renewal, failures, confirmations, drift).map_err(D::Error::custom)
 }
 
 /// Returns how a watchdog device is used.
@@ -271,109 +143,28 @@ pub fn device_use(device: Option<&(String, bool)>) -> DeviceUse {
     }
 }
 
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn duration(&mut self, duration: Duration) {
-        self.number(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    fn instant(&mut self, at: Instant) {
-        self.duration(at.since_boot());
-    }
-
-    fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.0.extend_from_slice(text.as_bytes());
-    }
-
-    fn optional(&mut self, text: Option<&str>) {
-        self.number(u64::from(text.is_some()));
-        self.text(text.unwrap_or_default());
-    }
-
-    fn lock_context(&mut self, context: &LockContext) {
-        self.number(context.term.map_or(0, |term| term.0));
-        self.optional(context.epoch.as_deref());
-        self.optional(context.previous.as_deref());
-    }
-
-    fn grant(&mut self, grant: &Grant) {
-        self.0.extend_from_slice(&grant.holder.0.to_le_bytes());
-        self.lock_context(&grant.context);
-        self.instant(grant.valid_until);
-        self.instant(grant.dead_by);
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*number))
-    }
-
-    fn duration(&mut self) -> Option<Duration> {
-        self.number().map(Duration::from_nanos)
-    }
-
-    fn instant(&mut self) -> Option<Instant> {
-        self.duration().map(Instant::from_boot)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        String::from_utf8(text.to_vec()).ok()
-    }
-
-    fn optional(&mut self) -> Option<Option<String>> {
-        let there = self.number()? == 1;
-        let text = self.text()?;
-        Some(there.then_some(text))
-    }
-
-    fn lock_context(&mut self) -> Option<LockContext> {
-        Some(LockContext {
-            term: Some(self.number()?).filter(|term| *term > 0).map(Revision),
-            epoch: self.optional()?,
-            previous: self.optional()?,
-        })
-    }
-
-    fn grant(&mut self) -> Option<Grant> {
-        let (holder, rest) = self.0.split_first_chunk::<16>()?;
-        self.0 = rest;
-        Some(Grant {
-            holder: Incarnation(u128::from_le_bytes(*holder)),
-            context: self.lock_context()?,
-            valid_until: self.instant()?,
-            dead_by: self.instant()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::command::LockContext;
+    use crate::core::protocol::{Grant, ServiceState, StartState, StopOrder};
+    use crate::core::record::{Incarnation, Revision};
+    use crate::core::stop::Stake;
+    use crate::core::time::Instant;
 
     fn settings() -> Settings {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         Settings {
             dir: "/run/putex/.agents/web-1".to_owned(),
             timing,
-            key: "web".to_owned(),
-            token: "alpha".to_owned(),
-            start: "svc start".to_owned(),
-            stop: "svc stop".to_owned(),
-            last_resort: Some("reboot -f".to_owned()),
+            commands: Commands {
+                check: None,
+                start: "svc start".to_owned(),
+                stop: "svc stop".to_owned(),
+                last_resort: Some("reboot -f".to_owned()),
+                key: "web".to_owned(),
+                token: "alpha".to_owned(),
+            },
             device: Some(("/dev/watchdog".to_owned(), true)),
             realtime: true,
             level: 3,
@@ -434,24 +225,60 @@ mod tests {
         for service in services {
             for unfit in [None, Some("no device".to_owned())] {
                 let report = GuardReport { heard: 7, service: service.clone(), unfit };
-                let packet = encode_report(&report);
-                assert_eq!(decode_report(&packet), Some((report, VERSION)));
+                let said = GuardPacket::Report(VERSION, report);
+                let packet = said.encode();
+                assert_eq!(GuardPacket::decode(&packet), Some(said));
                 for length in 0..packet.len() {
-                    assert_eq!(decode_report(&packet[..length]), None, "{length}");
+                    assert_eq!(GuardPacket::decode(&packet[..length]), None, "{length}");
                 }
             }
         }
     }
 
+    /// What agents and guards of version 1 say to those of every later one.
     #[test]
-    fn a_line_of_the_log_is_no_report() {
-        for level in [Level::Error, Level::Warn, Level::Info, Level::Debug] {
-            let packet = encode_line(level, "stop failed");
-            assert_eq!(decode_line(&packet), Some((level, "stop failed".to_owned())));
-            assert_eq!(decode_report(&packet), None);
+    fn words_that_stay_for_ever_are_sent_and_read_as_they_were() {
+        let context = r#"{"term":8,"epoch":"e1","previous":null}"#;
+        let dead_by = r#"{"secs":1,"nanos":970000000}"#;
+        for (stake, name) in [(Stake::Lock, "Lock"), (Stake::Assurance, "Assurance")] {
+            let Grant { dead_by: at, context: under, .. } = grant();
+            let word = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
+            let text = format!(
+                r#"{{"Word":{{"Stop":{{"dead_by":{dead_by},"stake":"{name}","context":{context}}}}}}}"#
+            );
+            assert_eq!(String::from_utf8(encode(&word, &settings())), Ok(text.clone()));
+            assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Word(word)));
         }
-        let report = GuardReport { heard: 0, service: ServiceState::Down, unfit: None };
-        assert_eq!(decode_line(&encode_report(&report)), None);
+        let valid_until = r#"{"secs":1,"nanos":500000000}"#;
+        let grant_text = format!(
+            r#"{{"holder":340282366920938463463374607431768211448,"context":{context},"valid_until":{valid_until},"dead_by":{dead_by}}}"#
+        );
+        for (service, name) in [
+            (ServiceState::Unknown, r#""Unknown""#.to_owned()),
+            (ServiceState::Down, r#""Down""#.to_owned()),
+            (
+                ServiceState::Up(grant(), StartState::NotRun),
+                format!(r#"{{"Up":[{grant_text},"NotRun"]}}"#),
+            ),
+            (
+                ServiceState::Up(grant(), StartState::FirstRuns),
+                format!(r#"{{"Up":[{grant_text},"FirstRuns"]}}"#),
+            ),
+            (
+                ServiceState::Up(grant(), StartState::Ended),
+                format!(r#"{{"Up":[{grant_text},"Ended"]}}"#),
+            ),
+            (
+                ServiceState::Stopping { overdue: true },
+                r#"{"Stopping":{"overdue":true}}"#.to_owned(),
+            ),
+        ] {
+            let report = GuardReport { heard: 7, service, unfit: Some("why".to_owned()) };
+            let packet = GuardPacket::Report(1, report);
+            let text = format!(r#"{{"Report":[1,{{"heard":7,"service":{name},"unfit":"why"}}]}}"#);
+            assert_eq!(String::from_utf8(packet.encode()), Ok(text.clone()));
+            assert_eq!(GuardPacket::decode(text.as_bytes()), Some(packet));
+        }
     }
 
     #[test]
@@ -466,8 +293,7 @@ mod tests {
 
     #[test]
     fn an_agent_of_another_version_is_known_as_one() {
-        let mut packet = encode(&words()[0], &settings());
-        packet[8] = 9;
-        assert_eq!(decode(&packet), Some(AgentPacket::OtherVersion));
+        let packet = br#"{"Hello":[9,{"what":["nobody","knows"]}]}"#;
+        assert_eq!(decode(packet), Some(AgentPacket::OtherVersion));
     }
 }

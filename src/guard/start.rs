@@ -50,7 +50,8 @@ pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
     let dir = InstanceDir::at(PathBuf::from(&settings.dir))
         .map_err(lacks("the directory of the agent"))?;
     let destination = stderr.or_syslog(settings.syslog);
-    let log = DirectLog::new(destination, &settings.key, settings.level).with_writer_process();
+    let log =
+        DirectLog::new(destination, &settings.commands.key, settings.level).with_writer_process();
     let lock = lock(&dir, LOCK_WITHIN).map_err(lacks("the lock"))?;
     let lock = lock.ok_or_else(|| {
         let text = "guard: another guard of this agent, or putex finish, runs".to_owned();

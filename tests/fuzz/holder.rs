@@ -76,11 +76,14 @@ impl World {
             settings: Settings {
                 dir: "/run/putex/.agents/web".to_owned(),
                 timing,
-                key: "web".to_owned(),
-                token: "alpha".to_owned(),
-                start: "true".to_owned(),
-                stop: "true".to_owned(),
-                last_resort: Some("true".to_owned()),
+                commands: Commands {
+                    check: None,
+                    start: "true".to_owned(),
+                    stop: "true".to_owned(),
+                    last_resort: Some("true".to_owned()),
+                    key: "web".to_owned(),
+                    token: "alpha".to_owned(),
+                },
                 device: None,
                 realtime: false,
                 level: 3,
@@ -282,7 +285,7 @@ impl World {
 
 /// Checks that the kernel would take the environment of a command.
 fn runs(settings: &Settings, run: &Run, now: Instant) {
-    let commands: Commands = settings.commands();
+    let commands = &settings.commands;
     let prepared = commands.prepare(run, None, now);
     for (name, value) in prepared.variables() {
         let value = value.map(std::ffi::OsStr::as_encoded_bytes);

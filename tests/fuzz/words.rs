@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use super::assert_one_line;
+use crate::command::Commands;
 use crate::core::command::{Command, Outcome};
 use crate::core::guard::{Guard, GuardAction, GuardInput};
 use crate::core::protocol::{DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use crate::core::stop::ServiceAction;
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
-use crate::guard::protocol::{
-    AgentPacket, PACKET_MAX, Settings, decode, decode_report, encode, encode_report,
-};
+use crate::guard::protocol::{AgentPacket, GuardPacket, PACKET_MAX, Settings, decode, encode};
+
+/// How much longer a packet may be when it is sent again: with the names of its fields, which
+/// may be left out where it is read.
+const GROWTH_MAX: usize = 4;
 
 /// Most actions that one input leads to.
 const ACTIONS_MAX: usize = 16;
@@ -340,8 +343,8 @@ impl House {
         self.answered = report.heard;
         assert!(self.connected, "a report to nobody");
         assert_eq!(report.heard, self.heard);
-        let packet = encode_report(report);
-        assert_eq!(decode_report(&packet).map(|(same, _)| same).as_ref(), Some(report));
+        let packet = GuardPacket::Report(1, report.clone());
+        assert_eq!(GuardPacket::decode(&packet.encode()), Some(packet));
         let known = self.grant.take();
         match &report.service {
             ServiceState::Unknown => assert!(!self.busy && !self.down),
@@ -376,7 +379,7 @@ fn understood(packet: &[u8]) -> Option<ToGuard> {
         AgentPacket::OtherVersion => return None,
     };
     let plain = encode(&word, &settings);
-    assert!(plain.len() <= packet.len(), "it grew");
+    assert!(plain.len() <= packet.len() * GROWTH_MAX, "it grew");
     assert_eq!(decode(&plain).as_ref(), Some(&decoded));
     for length in 0..plain.len() {
         assert_eq!(decode(&plain[..length]), None, "{word:?} at {length}");
@@ -388,11 +391,14 @@ fn some_settings() -> Settings {
     Settings {
         dir: "/".to_owned(),
         timing: Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe"),
-        key: "web".to_owned(),
-        token: "alpha".to_owned(),
-        start: "true".to_owned(),
-        stop: "true".to_owned(),
-        last_resort: None,
+        commands: Commands {
+            check: None,
+            start: "true".to_owned(),
+            stop: "true".to_owned(),
+            last_resort: None,
+            key: "web".to_owned(),
+            token: "alpha".to_owned(),
+        },
         device: None,
         realtime: false,
         level: 3,
@@ -404,21 +410,21 @@ fn checked(settings: &Settings) {
     let t = settings.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again.ok(), Some(t));
-    let texts = [&settings.dir, &settings.key, &settings.token, &settings.stop];
+    let commands = &settings.commands;
+    let texts = [&settings.dir, &commands.key, &commands.token, &commands.stop];
     assert!(texts.iter().map(|text| text.len()).sum::<usize>() <= PACKET_MAX);
 }
 
-/// Reads a packet as a report of a guard; returns whether it is one.
+/// Reads a packet of a guard; returns whether it is one.
 fn report(packet: &[u8]) -> bool {
-    let Some((report, version)) = decode_report(packet) else {
+    let Some(decoded) = GuardPacket::decode(packet) else {
         return false;
     };
-    let plain = encode_report(&report);
-    assert!(plain.len() <= packet.len(), "it grew");
-    let again = decode_report(&plain);
-    assert_eq!(again.map(|(again, _)| again).as_ref(), Some(&report), "version {version}");
+    let plain = decoded.encode();
+    assert!(plain.len() <= packet.len() * GROWTH_MAX, "it grew");
+    assert_eq!(GuardPacket::decode(&plain).as_ref(), Some(&decoded));
     for length in 0..plain.len() {
-        assert_eq!(decode_report(&plain[..length]), None, "{report:?} at {length}");
+        assert_eq!(GuardPacket::decode(&plain[..length]), None, "{decoded:?} at {length}");
     }
     true
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use putex::core::command::LockContext;
 use putex::core::protocol::{Grant, GuardReport, ServiceState, StartState, ToGuard};
 use putex::core::record::Incarnation;
-use putex::guard::protocol::{AgentPacket, PACKET_MAX, decode, encode_report};
+use putex::guard::protocol::{AgentPacket, GuardPacket, PACKET_MAX, decode};
 use putex::guard::{receive, send};
 use putex::sys;
 use rustix::net::{
@@ -95,7 +95,6 @@ fn as_a_guard() {
 
 fn report(agent: &OwnedFd, heard: u64, service: &ServiceState) {
     let report = GuardReport { heard, service: service.clone(), unfit: None };
-    let mut packet = encode_report(&report);
-    packet[..8].copy_from_slice(&VERSION.to_le_bytes());
-    send(agent.as_fd(), &packet, None).expect("it listens");
+    let packet = GuardPacket::Report(VERSION, report);
+    send(agent.as_fd(), &packet.encode(), None).expect("it listens");
 }
