@@ -243,35 +243,22 @@ mod tests {
         for (stake, name) in [(Stake::Lock, "Lock"), (Stake::Assurance, "Assurance")] {
             let Grant { dead_by: at, context: under, .. } = grant();
             let word = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
-            let text = format!(
-                r#"{{"Word":{{"Stop":{{"dead_by":{dead_by},"stake":"{name}","context":{context}}}}}}}"#
-            );
+            let order = format!(r#""dead_by":{dead_by},"stake":"{name}","context":{context}"#);
+            let text = format!(r#"{{"Word":{{"Stop":{{{order}}}}}}}"#);
             assert_eq!(String::from_utf8(encode(&word, &settings())), Ok(text.clone()));
             assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Word(word)));
         }
-        let valid_until = r#"{"secs":1,"nanos":500000000}"#;
-        let grant_text = format!(
-            r#"{{"holder":340282366920938463463374607431768211448,"context":{context},"valid_until":{valid_until},"dead_by":{dead_by}}}"#
-        );
+        let holder = "340282366920938463463374607431768211448";
+        let times = format!(r#""valid_until":{{"secs":1,"nanos":500000000}},"dead_by":{dead_by}"#);
+        let granted = format!(r#"{{"holder":{holder},"context":{context},{times}}}"#);
+        let up = |start: &str| format!(r#"{{"Up":[{granted},"{start}"]}}"#);
         for (service, name) in [
             (ServiceState::Unknown, r#""Unknown""#.to_owned()),
             (ServiceState::Down, r#""Down""#.to_owned()),
-            (
-                ServiceState::Up(grant(), StartState::NotRun),
-                format!(r#"{{"Up":[{grant_text},"NotRun"]}}"#),
-            ),
-            (
-                ServiceState::Up(grant(), StartState::FirstRuns),
-                format!(r#"{{"Up":[{grant_text},"FirstRuns"]}}"#),
-            ),
-            (
-                ServiceState::Up(grant(), StartState::Ended),
-                format!(r#"{{"Up":[{grant_text},"Ended"]}}"#),
-            ),
-            (
-                ServiceState::Stopping { overdue: true },
-                r#"{"Stopping":{"overdue":true}}"#.to_owned(),
-            ),
+            (ServiceState::Up(grant(), StartState::NotRun), up("NotRun")),
+            (ServiceState::Up(grant(), StartState::FirstRuns), up("FirstRuns")),
+            (ServiceState::Up(grant(), StartState::Ended), up("Ended")),
+            (ServiceState::Stopping { overdue: true }, r#"{"Stopping":{"overdue":true}}"#.into()),
         ] {
             let report = GuardReport { heard: 7, service, unfit: Some("why".to_owned()) };
             let packet = GuardPacket::Report(1, report);
