@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! 1. Every write carries the revision that it expects: `write::ExpectedHeaders` is the
-//!    only way to a subject under `$KV`, and the revision cannot be empty.
+//! 1. Every write carries the revision that it expects: `NatsStore::publish_expected` is
+//!    the only way to a subject under `$KV`, and the revision cannot be empty.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.
@@ -32,7 +32,7 @@ use std::time::Duration;
 use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, Message, RequestError, Sid};
+use crate::nats::{Client, ClientEvent, Message, RequestError};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, Filter, Hint, Listing, ReadFrom, StoreError, name,
 };
@@ -49,6 +49,9 @@ const FOLLOW_UP_MAX: Duration = Duration::from_millis(500);
 /// hiccup, shorter than a leader election (4 to 8 s), during which a change of the server
 /// costs a few milliseconds and gains nothing.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
+
+/// Why no request may be made before the bucket was opened.
+const NOT_OPEN: &str = "the store is not open";
 
 /// The default prefix of JetStream's API.
 const API: &str = "$JS.API";
@@ -75,22 +78,13 @@ pub struct NatsStore {
     /// `$JS.API`, or the prefix of another domain or account.
     api: String,
     /// The subscriptions of the present connection.
-    subscriptions: Vec<Subscription>,
-    /// Properties of the bucket since it was opened.
-    bucket: Option<OpenBucket>,
-    /// Why the bucket must be opened again.
-    gone: Option<String>,
+    filters: Vec<Filter>,
+    /// Properties of the bucket since it was opened; else why no request may be made.
+    bucket: Result<OpenBucket, String>,
     /// Warnings that were logged: which reads are denied to this user.
     warned: Vec<String>,
     /// Since when the server has not answered.
     unanswered_since: Option<Instant>,
-}
-
-/// The two subscriptions of a filter.
-struct Subscription {
-    filter: Filter,
-    hints: Sid,
-    announcements: Sid,
 }
 
 /// Properties that must not change while a bucket is open.
@@ -111,9 +105,8 @@ impl NatsStore {
             api: settings.api.clone().unwrap_or_else(|| API.to_owned()),
             client,
             settings,
-            subscriptions: Vec::new(),
-            bucket: None,
-            gone: None,
+            filters: Vec::new(),
+            bucket: Err(NOT_OPEN.to_owned()),
             warned: Vec::new(),
             unanswered_since: None,
         }
@@ -129,26 +122,30 @@ impl NatsStore {
         format!("$KV.{}.{key}", self.settings.bucket)
     }
 
-    fn info(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, StoreError> {
+    /// Returns the state of the bucket, `None` when it does not exist.
+    fn info(&mut self, deadline: Instant) -> Result<Option<StreamInfo>, StoreError> {
         let answer = self.api_request("STREAM.INFO", "", deadline)?;
-        Ok(jetstream::stream_info(&answer))
-    }
-
-    /// Makes one request of the API about the stream.
-    fn api_request(&mut self, what: &str, body: &str, by: Instant) -> Result<Vec<u8>, StoreError> {
-        let subject = format!("{}.{what}.{}", self.api, self.stream);
-        match self.client.request(&subject, &[], body.as_bytes(), by) {
-            Ok(reply) => Ok(reply.payload),
-            Err(error) => Err(self.request_error(&subject, &error)),
+        match jetstream::stream_info(&answer) {
+            Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => Ok(None),
+            info => info.map(Some).map_err(|failure| self.api_error("bucket", &failure)),
         }
     }
 
+    /// Makes one request of the API about the stream; returns the body of its answer.
+    fn api_request(&mut self, what: &str, body: &str, by: Instant) -> Result<Vec<u8>, StoreError> {
+        let subject = format!("{}.{what}.{}", self.api, self.stream);
+        let reply = self.client.request(&subject, &[], body.as_bytes(), by);
+        let reply = reply.map_err(|error| self.request_error(&subject, &error))?;
+        Ok(reply.payload)
+    }
+
     fn request_error(&self, subject: &str, error: &RequestError) -> StoreError {
+        let text = format!("{subject}: {error}");
         match error {
-            RequestError::Forbidden(_) => StoreError::Credentials(format!("{subject}: {error}")),
+            RequestError::Forbidden(_) => StoreError::Credentials(text),
             RequestError::NoResponders => StoreError::Unreachable(self.no_jetstream()),
             RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
-                StoreError::Unreachable(format!("{subject}: {error}"))
+                StoreError::Unreachable(text)
             }
         }
     }
@@ -193,27 +190,21 @@ impl NatsStore {
             return;
         }
         let deadline = deadline.min(sys::now().after(FOLLOW_UP_MAX));
-        let Some(bucket) = &self.bucket else { return };
-        let created = bucket.created.clone();
+        let Ok(OpenBucket { created, .. }) = &self.bucket else { return };
+        let created = created.clone();
         let gone = match self.info(deadline) {
-            Ok(Err(failure)) if failure.err_code() == code::STREAM_NOT_FOUND => {
-                "does not exist any more"
-            }
-            Ok(Ok(info)) if info.is_made() && info.created != created => {
+            Ok(None) => "does not exist any more",
+            Ok(Some(info)) if info.is_made() && info.created != created => {
                 "was deleted and made anew"
             }
-            Ok(_) | Err(_) => return,
+            Ok(Some(_)) | Err(_) => return,
         };
-        self.gone = Some(format!("the bucket {} {gone}", self.stream));
+        self.bucket = Err(format!("the bucket {} {gone}", self.stream));
     }
 
-    /// Returns why no request may be made.
-    fn why_closed(&self) -> Option<String> {
-        match (&self.gone, &self.bucket) {
-            (Some(gone), _) => Some(gone.clone()),
-            (None, None) => Some("the store is not open".to_owned()),
-            (None, Some(_)) => None,
-        }
+    /// Returns the properties of the bucket, or why no request may be made.
+    fn open_bucket(&self) -> Result<&OpenBucket, StoreError> {
+        self.bucket.as_ref().map_err(|why| StoreError::Unreachable(why.clone()))
     }
 
     /// Finishes a read: a failure may mean that the bucket is gone, or that the server is
@@ -227,10 +218,7 @@ impl NatsStore {
             self.follow_up(deadline);
         }
         self.note_answer(read.is_ok());
-        read.map_err(|error| match &self.gone {
-            Some(gone) => StoreError::Unreachable(gone.clone()),
-            None => error,
-        })
+        read.map_err(|error| self.open_bucket().err().unwrap_or(error))
     }
 
     /// Notes whether the server answered. A server that is cut off from its cluster keeps
@@ -246,27 +234,21 @@ impl NatsStore {
     }
 
     /// Returns the hint that a message carries, `None` when it carries none.
-    fn interpret(&self, sid: Sid, message: &Message) -> Option<Hint> {
-        let of = |one: &&Subscription| one.hints == sid || one.announcements == sid;
-        let Subscription { filter, hints, .. } = self.subscriptions.iter().find(of)?;
+    fn interpret(&self, message: &Message) -> Option<Hint> {
         let bucket = &self.settings.bucket;
-        if sid == *hints {
-            let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
-            let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
-            let revision = Some(revision);
-            return filter.matches(&key).then_some(Hint::Changed { key, revision });
+        if let Some(key) = message.subject.strip_prefix(&format!("putex.twin.{bucket}.")) {
+            let content = answer::content(&message.headers, &message.payload);
+            return Some(Hint::Announced { key: key.to_owned(), content });
         }
-        let key = message.subject.strip_prefix(&format!("putex.twin.{bucket}."))?;
-        let content = answer::content(&message.headers, &message.payload);
-        let key = key.to_owned();
-        Some(Hint::Announced { key, content })
+        let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
+        let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
+        let selected = self.filters.iter().any(|filter| filter.matches(&key));
+        selected.then_some(Hint::Changed { key, revision: Some(revision) })
     }
 }
 
 impl Bucket for NatsStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
-        self.gone = None;
-        self.bucket = None;
         let old_link = self.client.is_connected();
         let mut opened = self.open_now(deadline);
         if opened.is_err() && old_link && !self.client.is_connected() {
@@ -274,7 +256,7 @@ impl Bucket for NatsStore {
             opened = self.open_now(deadline);
         }
         if opened.is_err() {
-            self.bucket = None;
+            self.bucket = Err(NOT_OPEN.to_owned());
         }
         self.note_answer(!matches!(opened, Err(StoreError::Unreachable(_))));
         opened
@@ -286,9 +268,7 @@ impl Bucket for NatsStore {
         from: ReadFrom,
         deadline: Instant,
     ) -> Result<Option<Entry>, StoreError> {
-        if let Some(text) = self.why_closed() {
-            return Err(StoreError::Unreachable(text));
-        }
+        self.open_bucket()?;
         let subject = self.subject(key)?;
         let entry = match from {
             ReadFrom::Leader => self.read_leader(&subject, deadline),
@@ -298,9 +278,7 @@ impl Bucket for NatsStore {
     }
 
     fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
-        if let Some(text) = self.why_closed() {
-            return Err(StoreError::Unreachable(text));
-        }
+        self.open_bucket()?;
         let filter = format!("{}.>", self.subject(prefix)?);
         let listing = self.list_now(&filter, deadline);
         self.finish_read(listing, deadline)
@@ -313,23 +291,24 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        if let Some(text) = self.why_closed() {
-            return Written::Unknown(format!("nothing sent: {text}"));
-        }
+        let bucket = match &self.bucket {
+            Ok(bucket) => bucket,
+            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
+        };
         let checked = name::valid_key(key)
             .and_then(|()| content.check())
-            .and_then(|()| self.check_expected(expected));
+            .and_then(|()| self.check_expected(bucket, expected));
         if let Err(text) = checked {
             return Written::Denied(format!("nothing sent: {text}"));
         }
         let subject = self.raw_subject(key);
         let sent = self.publish_expected(&subject, expected, content, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let written = self.write_outcome(&subject, sent);
+        let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
         self.note_answer(!matches!(written, Written::Unknown(_)));
         if no_stream {
             self.follow_up(deadline);
-            if let Some(gone) = &self.gone {
+            if let Err(gone) = &self.bucket {
                 return Written::Unknown(format!("nothing stored: {gone}"));
             }
         }
@@ -337,23 +316,20 @@ impl Bucket for NatsStore {
     }
 
     fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError> {
-        if self.subscriptions.iter().any(|one| one.filter == *filter) {
+        if self.filters.contains(filter) {
             return Ok(());
         }
-        let bucket = &self.settings.bucket;
-        let (key, end) = match filter {
-            Filter::Key(key) => (key, ""),
-            Filter::Below(prefix) => (prefix, ".>"),
+        name::valid_key(filter.name()).map_err(StoreError::Unsafe)?;
+        let keys = match filter {
+            Filter::Key(key) => key.clone(),
+            Filter::Below(prefix) => format!("{prefix}.>"),
         };
-        name::valid_key(key).map_err(StoreError::Unsafe)?;
-        let lost = |error| StoreError::Unreachable(format!("subscribe: {error}"));
-        let hints = format!("putex.hint.{bucket}.{key}{end}");
-        let announcements = format!("putex.twin.{bucket}.{key}{end}");
-        self.subscriptions.push(Subscription {
-            filter: filter.clone(),
-            hints: self.client.subscribe(&hints).map_err(lost)?,
-            announcements: self.client.subscribe(&announcements).map_err(lost)?,
-        });
+        for kind in ["hint", "twin"] {
+            let subject = format!("putex.{kind}.{}.{keys}", self.settings.bucket);
+            let subscribed = self.client.subscribe(&subject);
+            subscribed.map_err(|error| StoreError::Unreachable(format!("subscribe: {error}")))?;
+        }
+        self.filters.push(filter.clone());
         Ok(())
     }
 
@@ -365,13 +341,13 @@ impl Bucket for NatsStore {
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
-        if let Some(text) = self.why_closed() {
-            return Hint::Gone(text);
+        if let Err(why) = &self.bucket {
+            return Hint::Gone(why.clone());
         }
         loop {
             match self.client.wait(wake, deadline) {
-                ClientEvent::Message { sid, message } => {
-                    if let Some(hint) = self.interpret(sid, &message) {
+                ClientEvent::Message { message, .. } => {
+                    if let Some(hint) = self.interpret(&message) {
                         return hint;
                     }
                 }

@@ -3,13 +3,11 @@
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
 use crate::core::time::Instant;
-use crate::nats::RequestError;
-use crate::nats::jetstream::code;
 use crate::store::{Bucket as _, Filter, StoreError, holder_in_words, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
-const INVALID_REQUEST: &[u8] = b"?";
+const INVALID_REQUEST: &str = "?";
 
 /// The result of an inspection.
 #[derive(Debug, Default)]
@@ -39,23 +37,23 @@ impl NatsStore {
         self.subscribe(&Filter::Key(key.to_owned()))?;
         let NatsSettings { bucket, replicas, .. } = self.settings.clone();
         match self.info(deadline)? {
-            Ok(info) => {
+            Some(info) => {
                 found.warnings.extend(self.accept_bucket(&info)?);
                 let fit = format!("bucket {bucket}: exists and is fit for a lock");
                 found.remarks.push(fit);
                 found.remarks.push(self.read_all(key, deadline)?);
             }
-            Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => {
+            None => {
                 self.may_be_made()?;
                 // The server would refuse the agent's request for them.
                 self.has_servers_enough()?;
-                self.is_permitted_to_make(deadline)?;
+                // An error about the request is an answer too: the request was permitted.
+                self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
                 found.remarks.push(format!(
                     "bucket {bucket}: does not exist; an agent would make it, with replicas: \
                      {replicas}"
                 ));
             }
-            Err(failure) => return Err(self.api_error("bucket", &failure)),
         }
         // The subscriptions were sent before the answered requests, so their refusals are here.
         for text in self.client.server_errors() {
@@ -63,7 +61,7 @@ impl NatsStore {
             found.warnings.push(format!("the server says: {text}"));
         }
         found.warnings.append(&mut self.warned);
-        found.created = self.bucket.as_ref().map(|bucket| bucket.created.clone());
+        found.created = self.bucket.as_ref().ok().map(|bucket| bucket.created.clone());
         Ok(found)
     }
 
@@ -75,15 +73,5 @@ impl NatsStore {
         let epoch = self.raw_subject(name::EPOCH_KEY);
         self.read_leader(&epoch, deadline)?;
         Ok(holder_in_words(key, entry))
-    }
-
-    fn is_permitted_to_make(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        let subject = format!("{}.STREAM.CREATE.{}", self.api, self.stream);
-        match self.client.request(&subject, &[], INVALID_REQUEST, deadline) {
-            // The answer is an error about the request: the request was permitted.
-            Ok(_) => Ok(()),
-            Err(error @ RequestError::Forbidden(_)) => Err(self.request_error(&subject, &error)),
-            Err(error) => Err(StoreError::Unreachable(format!("{subject}: {error}"))),
-        }
     }
 }

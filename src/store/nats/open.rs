@@ -6,7 +6,7 @@ use super::{NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::event::Written;
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
-use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
 use crate::store::{BucketInfo, Content, Expected, StoreError, name};
 use crate::sys::{self, Alarm};
@@ -24,7 +24,7 @@ impl NatsStore {
     pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
         if !self.client.is_connected() {
-            self.subscriptions.clear();
+            self.filters.clear();
         }
         self.client.connect(deadline)?;
         let (info, made) = self.find_or_make(deadline)?;
@@ -60,7 +60,7 @@ impl NatsStore {
                  it is"
             ));
         }
-        self.bucket = Some(OpenBucket {
+        self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
             allow_direct: config.allow_direct,
             replicated: config.num_replicas > 1,
@@ -79,26 +79,26 @@ impl NatsStore {
         &mut self,
         deadline: Instant,
     ) -> Result<(StreamInfo, bool), StoreError> {
-        if let Ok(info) = self.find(deadline)? {
+        if let Some(info) = self.find(deadline)? {
             return Ok((info, false));
         }
-        let made = self.make(deadline)?;
-        match (self.find(deadline)?, made) {
-            (Ok(info), made) => Ok((info, made.is_ok())),
-            (Err(_), Err(failure)) => Err(self.api_error("creating the bucket", &failure)),
-            (Err(failure), Ok(())) => Err(self.api_error("bucket", &failure)),
+        let refused = self.make(deadline)?;
+        match (self.find(deadline)?, refused) {
+            (Some(info), refused) => Ok((info, refused.is_none())),
+            (None, Some(refused)) => Err(refused),
+            (None, None) => {
+                let text = format!("bucket: {} was created and is gone", self.stream);
+                Err(StoreError::Unreachable(text))
+            }
         }
     }
 
-    /// Returns the bucket once its creation is complete, or the answer that there is none.
-    fn find(&mut self, deadline: Instant) -> Result<Result<StreamInfo, Failure>, StoreError> {
+    /// Returns the bucket once its creation is complete, `None` when there is none.
+    fn find(&mut self, deadline: Instant) -> Result<Option<StreamInfo>, StoreError> {
         loop {
             match self.info(deadline)? {
                 // Another client is creating it: the time of creation is set last.
-                Ok(info) if !info.is_made() => self.pause(deadline)?,
-                Err(failure) if failure.err_code() != code::STREAM_NOT_FOUND => {
-                    return Err(self.api_error("bucket", &failure));
-                }
+                Some(info) if !info.is_made() => self.pause(deadline)?,
                 found => return Ok(found),
             }
         }
@@ -141,18 +141,19 @@ impl NatsStore {
 
     /// Requests the creation of the bucket; returns the server's refusal when another
     /// client may have created it first.
-    fn make(&mut self, deadline: Instant) -> Result<Result<(), Failure>, StoreError> {
+    fn make(&mut self, deadline: Instant) -> Result<Option<StoreError>, StoreError> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.may_be_made()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
-        match jetstream::stream_info(&answer) {
-            Ok(_) => Ok(Ok(())),
-            Err(failure) => match failure.err_code() {
-                // nats-server 2.9 answers the second while it creates that very stream.
-                code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Err(failure)),
-                _ => Err(self.api_error("creating the bucket", &failure)),
-            },
+        let Err(failure) = jetstream::stream_info(&answer) else {
+            return Ok(None);
+        };
+        let refused = self.api_error("creating the bucket", &failure);
+        match failure.err_code() {
+            // nats-server 2.9 answers the second while it creates that very stream.
+            code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Some(refused)),
+            _ => Err(refused),
         }
     }
 
@@ -173,24 +174,15 @@ impl NatsStore {
             let id = format!("{id:032x}");
             let content = Content { headers: Vec::new(), payload: id.clone().into_bytes() };
             let expected = Expected::Key(stands_at);
-            let sent = self.publish_expected(&subject, expected, &content, deadline);
-            match &sent {
-                // A stream that is being created has no subscription yet.
-                Err(RequestError::NoResponders) => {
-                    self.pause(deadline)?;
-                    continue;
-                }
-                Err(error @ RequestError::Forbidden(_)) => {
-                    return Err(self.request_error(&subject, error));
-                }
-                Ok(_) | Err(_) => {}
-            }
-            match self.write_outcome(&subject, sent) {
-                Written::Stored(revision) => return Ok((id, revision)),
-                Written::Moved(_) => lost += 1,
-                Written::Denied(text) | Written::Unknown(text) => {
+            match self.publish_expected(&subject, expected, &content, deadline) {
+                Ok(Written::Stored(revision)) => return Ok((id, revision)),
+                Ok(Written::Moved(_)) => lost += 1,
+                Ok(Written::Denied(text) | Written::Unknown(text)) => {
                     return Err(StoreError::Unreachable(format!("epoch of the bucket: {text}")));
                 }
+                // A stream that is being created has no subscription yet.
+                Err(RequestError::NoResponders) => self.pause(deadline)?,
+                Err(error) => return Err(self.request_error(&subject, &error)),
             }
         }
         Err(StoreError::Unreachable(format!(

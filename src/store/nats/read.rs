@@ -3,18 +3,9 @@
 use super::{NatsStore, answer};
 use crate::core::record::Revision;
 use crate::core::time::Instant;
-use crate::nats::RequestError;
 use crate::nats::jetstream::{self, Subjects};
 use crate::store::{Entry, Listing, StoreError};
 use crate::sys;
-
-/// Why a direct read has no result.
-enum DirectReadError {
-    /// There was no answer.
-    Request(RequestError),
-    /// The answer has no entry in it.
-    Answer(String),
-}
 
 impl NatsStore {
     /// Reads a key from the stream's leader; from any replica when this user may
@@ -27,11 +18,7 @@ impl NatsStore {
         match self.read_leader_only(subject, deadline) {
             Err(StoreError::Credentials(text)) if self.may_read_directly() => {
                 self.warn_once(format!("{text}; any replica is read instead"));
-                let entry = self.read_replica(subject, deadline);
-                entry.map_err(|error| match error {
-                    DirectReadError::Request(error) => self.request_error(subject, &error),
-                    DirectReadError::Answer(text) => StoreError::Unreachable(text),
-                })
+                self.read_replica(subject, deadline)
             }
             entry => entry,
         }
@@ -51,7 +38,7 @@ impl NatsStore {
     }
 
     fn may_read_directly(&self) -> bool {
-        self.bucket.as_ref().is_some_and(|bucket| bucket.allow_direct)
+        self.bucket.as_ref().is_ok_and(|bucket| bucket.allow_direct)
     }
 
     /// Reads a key from any replica.
@@ -59,15 +46,15 @@ impl NatsStore {
         &mut self,
         subject: &str,
         deadline: Instant,
-    ) -> Result<Option<Entry>, DirectReadError> {
+    ) -> Result<Option<Entry>, StoreError> {
         let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
-        let reply =
-            self.client.request(&api, &[], b"", deadline).map_err(DirectReadError::Request)?;
+        let reply = self.client.request(&api, &[], b"", deadline);
+        let reply = reply.map_err(|error| self.request_error(subject, &error))?;
         answer::direct(&reply.headers, &reply.payload, &self.stream, subject)
-            .map_err(DirectReadError::Answer)
+            .map_err(StoreError::Unreachable)
     }
 
-    /// Reads a key from any replica, and from the leader when the replica does not answer.
+    /// Reads a key from any replica, and from the leader when the replica has no answer.
     pub(super) fn read_any(
         &mut self,
         subject: &str,
@@ -78,18 +65,14 @@ impl NatsStore {
             // 2.9 does not answer for a stream that is gone, and a hung replica never.
             let half = now.after(deadline.since(now) / 2);
             match self.read_replica(subject, half) {
-                Ok(entry) => return Ok(entry),
-                Err(DirectReadError::Request(RequestError::TimedOut)) => {}
-                Err(DirectReadError::Request(error @ RequestError::Forbidden(_))) => {
-                    self.warn_once(format!("{subject}: {error}; the leader is read instead"));
-                    if let Some(bucket) = &mut self.bucket {
+                Err(StoreError::Credentials(text)) => {
+                    self.warn_once(format!("{text}; the leader is read instead"));
+                    if let Ok(bucket) = &mut self.bucket {
                         bucket.allow_direct = false;
                     }
                 }
-                Err(DirectReadError::Request(error)) => {
-                    return Err(StoreError::Unreachable(format!("{subject}: {error}")));
-                }
-                Err(DirectReadError::Answer(text)) => return Err(StoreError::Unreachable(text)),
+                Err(_) if self.client.is_connected() => {}
+                read => return read,
             }
         }
         self.read_leader(subject, deadline)
@@ -104,7 +87,11 @@ impl NatsStore {
         deadline: Instant,
     ) -> Result<Listing, StoreError> {
         loop {
-            let Subjects { names, last_seq, has_leader } = self.subjects(filter, deadline)?;
+            let body = jetstream::subjects_filter(filter);
+            let answer = self.api_request("STREAM.INFO", &body, deadline)?;
+            let subjects = jetstream::subjects(&answer);
+            let Subjects { names, last_seq, has_leader } =
+                subjects.map_err(|failure| self.api_error(filter, &failure))?;
             if !has_leader {
                 return Err(StoreError::Unreachable(format!(
                     "{filter}: {} has no leader",
@@ -122,11 +109,5 @@ impl NatsStore {
             // A key was removed meanwhile, or another server was asked for its entry.
             self.pause(deadline)?;
         }
-    }
-
-    fn subjects(&mut self, filter: &str, deadline: Instant) -> Result<Subjects, StoreError> {
-        let body = jetstream::subjects_filter(filter);
-        let answer = self.api_request("STREAM.INFO", &body, deadline)?;
-        jetstream::subjects(&answer).map_err(|failure| self.api_error(filter, &failure))
     }
 }

@@ -1,4 +1,4 @@
-use super::write::ExpectedHeaders;
+use super::write::expected_headers;
 use super::*;
 use crate::core::record::Revision;
 use crate::nats::fake::FakeServer;
@@ -15,10 +15,11 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
             (Expected::Key(revision), None),
             (Expected::OtherKey("a.b", revision), Some("$KV.locks.a.b")),
         ] {
-            let headers = ExpectedHeaders::new(expected, "locks");
+            let headers = expected_headers(expected, "locks");
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
             let subject = subject.map(|subject| (SUBJECT, subject));
             let all = [(SEQUENCE, text), STREAM].into_iter().chain(subject);
-            assert_eq!(headers.headers(), all.collect::<Vec<_>>());
+            assert_eq!(headers, all.collect::<Vec<_>>());
         }
     }
 }
@@ -104,7 +105,7 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
         (1, other, "not connected"),
     ] {
         let created = String::new();
-        store.bucket = Some(OpenBucket { created, allow_direct: true, replicated: true, level });
+        store.bucket = Ok(OpenBucket { created, allow_direct: true, replicated: true, level });
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {

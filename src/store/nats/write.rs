@@ -1,6 +1,6 @@
 //! Writing: the headers of compare-and-set, and the conditions that the servers enforce.
 
-use super::{NatsStore, answer};
+use super::{NatsStore, OpenBucket, answer};
 use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::nats::RequestError;
@@ -10,76 +10,53 @@ use crate::store::{Content, Expected, name};
 /// Older servers ignore that header and check the written subject instead.
 const OTHER_SUBJECT_LEVEL: u64 = 1;
 
-/// The headers that make a write a compare-and-set.
-pub(super) struct ExpectedHeaders {
-    sequence: String,
-    /// The subject of the expected sequence; `None` for the written one.
-    subject: Option<String>,
-    stream: String,
-}
-
-impl ExpectedHeaders {
-    /// A decimal number is never empty. With an empty value, or with the name in other
-    /// letters, the server would store unconditionally.
-    pub(super) fn new(expected: Expected<'_>, bucket: &str) -> ExpectedHeaders {
-        let subject = match expected {
-            Expected::Key(_) => None,
-            Expected::OtherKey(key, _) => Some(format!("$KV.{bucket}.{key}")),
-        };
-        ExpectedHeaders {
-            sequence: expected.revision().0.to_string(),
-            subject,
-            stream: format!("KV_{bucket}"),
-        }
+/// Returns the headers that make a write a compare-and-set. A decimal number is never
+/// empty. With an empty value, or with the name in other letters, the server would store
+/// unconditionally.
+pub(super) fn expected_headers(
+    expected: Expected<'_>,
+    bucket: &str,
+) -> Vec<(&'static str, String)> {
+    let mut headers = vec![
+        ("Nats-Expected-Last-Subject-Sequence", expected.revision().to_string()),
+        ("Nats-Expected-Stream", format!("KV_{bucket}")),
+    ];
+    if let Expected::OtherKey(key, _) = expected {
+        let subject = format!("$KV.{bucket}.{key}");
+        headers.push(("Nats-Expected-Last-Subject-Sequence-Subject", subject));
     }
-
-    pub(super) fn headers(&self) -> Vec<(&str, &str)> {
-        let mut headers = vec![
-            ("Nats-Expected-Last-Subject-Sequence", &*self.sequence),
-            ("Nats-Expected-Stream", &*self.stream),
-        ];
-        let subject = self.subject.as_deref();
-        headers.extend(subject.map(|of| ("Nats-Expected-Last-Subject-Sequence-Subject", of)));
-        headers
-    }
+    headers
 }
 
 impl NatsStore {
-    /// Sends a compare-and-set and returns the answer. Headers with a blank value are left
-    /// out: the server takes an empty header of compare-and-set for none.
+    /// Sends a compare-and-set and returns what its answer means.
     pub(super) fn publish_expected(
         &mut self,
         subject: &str,
         expected: Expected<'_>,
         content: &Content,
         deadline: Instant,
-    ) -> Result<Vec<u8>, RequestError> {
-        let expected = ExpectedHeaders::new(expected, &self.settings.bucket);
-        let headers = [expected.headers(), sendable(content)].concat();
+    ) -> Result<Written, RequestError> {
+        let expected = expected_headers(expected, &self.settings.bucket);
+        let expected = expected.iter().map(|(name, value)| (*name, &**value));
+        let headers: Vec<_> = expected.chain(sendable(content)).collect();
         // Through the other API to the bucket, when there is one.
         let target = match self.settings.api {
             None => subject.to_owned(),
             Some(_) => format!("{}.{subject}", self.api),
         };
         let reply = self.client.request(&target, &headers, &content.payload, deadline)?;
-        Ok(reply.payload)
+        let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
+        Ok(answer::written(&self.stream, replicated, &reply.payload))
     }
 
-    pub(super) fn write_outcome(
+    /// Checks that the servers of this bucket enforce a condition on another key.
+    pub(super) fn check_expected(
         &self,
-        subject: &str,
-        sent: Result<Vec<u8>, RequestError>,
-    ) -> Written {
-        let replicated = self.bucket.as_ref().is_none_or(|bucket| bucket.replicated);
-        match sent {
-            Ok(answer) => answer::written(&self.stream, replicated, &answer),
-            Err(error) => answer::unanswered(subject, &error),
-        }
-    }
-
-    /// Checks that the servers of this bucket enforce a condition on other keys.
-    pub(super) fn check_expected(&self, expected: Expected<'_>) -> Result<(), String> {
-        let (Some(bucket), Expected::OtherKey(key, _)) = (&self.bucket, expected) else {
+        bucket: &OpenBucket,
+        expected: Expected<'_>,
+    ) -> Result<(), String> {
+        let Expected::OtherKey(key, _) = expected else {
             return Ok(());
         };
         name::valid_key(key)?;
@@ -95,7 +72,8 @@ impl NatsStore {
 }
 
 /// Returns the headers that a message can carry: outer blanks are removed, and headers
-/// without a value are left out.
+/// without a value are left out, since the server takes an empty header of compare-and-set
+/// for none.
 pub(crate) fn sendable(content: &Content) -> Vec<(&str, &str)> {
     let headers = content.headers.iter();
     let trimmed = headers.map(|(name, value)| (name.as_str(), value.trim()));
