@@ -12,6 +12,7 @@ use crate::cli::{AgentArgs, CheckArgs, Lookup, Refusal};
 use crate::exit::Exit;
 use crate::guard::inspect_device;
 use crate::nats::{Server, unresolved_names};
+use crate::store::dir::DirStore;
 use crate::store::{StoreError, holder_in_words};
 use crate::sys;
 
@@ -33,20 +34,27 @@ pub struct Findings {
     pub problems: Vec<Refusal>,
 }
 
+impl Findings {
+    fn problem(&mut self, exit: Exit, text: impl Into<String>) {
+        self.problems.push(Refusal::new(exit, text));
+    }
+}
+
 /// Checks the settings of an agent.
 #[must_use]
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
-    let resolved = &args.resolved;
+    let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
-    let location = resolved.location.as_ref();
-    let (endpoint, faults) = match location {
-        Some((location, access)) => connect::endpoint(location, access, var),
-        None => (None, Vec::new()),
-    };
-    findings.problems.extend(faults);
-    findings
-        .warnings
-        .extend(location.and_then(|(location, _)| connect::default_dir_warning(location)));
+    let endpoint = resolved.location.as_ref().map(|location| {
+        findings.warnings.extend(connect::default_dir_warning(location));
+        let endpoint = Endpoint::new(location, var)?;
+        findings.problems.extend(endpoint.faults());
+        Ok(endpoint)
+    });
+    let endpoint = endpoint.transpose().unwrap_or_else(|fault| {
+        findings.problems.push(fault);
+        None
+    });
     findings.shown = show::settings(args, endpoint.as_ref(), host);
     check_device(resolved.device.as_ref(), &mut findings);
     if let Some(Endpoint::Nats(servers)) = &endpoint {
@@ -55,16 +63,12 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
             Err(error) => findings.warnings.push(format!("no names: {error}")),
         }
     }
-    let endpoint = endpoint.filter(|_| findings.problems.is_empty());
-    if let (Some(agent), Some(endpoint)) = (&resolved.args, endpoint) {
-        let connect = args.settings.is_on(Name::Connect);
-        check_store(agent, endpoint, connect, &mut findings);
+    if let (Some(agent), Some(endpoint), []) = (&resolved.args, endpoint, &findings.problems[..]) {
+        check_store(agent, endpoint, settings.is_on(Name::Connect), &mut findings);
     }
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
-        let right = format!("{}: the options are right\n", agent.key);
-        findings.shown.push_str(&right);
+        findings.shown.push_str(&format!("{}: the options are right\n", agent.key));
     }
-    let settings = &args.settings;
     // `quiet` in a file is meant for the log of the agent.
     if settings.is_on(Name::Quiet)
         && settings.precedence(Name::Quiet) == Some(Precedence::CommandLine)
@@ -75,16 +79,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
 }
 
 fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
-    let Some((path, required)) = device else {
-        return;
-    };
-    match (inspect_device(path), required) {
-        (Ok(()), _) => {}
-        (Err(text), false) => findings.warnings.push(text),
-        (Err(text), true) => {
-            let exit = Exit::Unsafe;
-            findings.problems.push(Refusal { text, exit });
-        }
+    match device.map(|(path, required)| (inspect_device(path), required)) {
+        None | Some((Ok(()), _)) => {}
+        Some((Err(text), false)) => findings.warnings.push(text),
+        Some((Err(text), true)) => findings.problem(Exit::Unsafe, text),
     }
 }
 
@@ -141,9 +139,10 @@ fn inspect_servers(
 
 /// Inspects the bucket: in a directory always, on servers only with `--connect`.
 fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
-    let outcome = match endpoint {
+    let remarks = match endpoint {
         Endpoint::Dir(base) => {
-            connect::dir_store(agent, base).inspect(&agent.key).map(|entry| match entry {
+            let entry = DirStore::new(base, &agent.bucket).inspect(&agent.key);
+            entry.map(|entry| match entry {
                 Some(entry) => vec![holder_in_words(&agent.key, entry)],
                 None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
             })
@@ -151,20 +150,12 @@ fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &
         Endpoint::Nats(servers) if connect => inspect_servers(agent, &servers, findings),
         Endpoint::Nats(_) => return,
     };
-    match outcome {
+    match remarks {
         Ok(remarks) => {
-            for remark in remarks {
-                findings.shown.push_str(&format!("{remark}\n"));
-            }
+            remarks.iter().for_each(|line| findings.shown.push_str(&format!("{line}\n")))
         }
-        Err(error) => {
-            let exit = match &error {
-                StoreError::Unreachable(_) => Exit::Unreachable,
-                StoreError::Credentials(_) => Exit::Credentials,
-                StoreError::Unsafe(_) => Exit::Unsafe,
-            };
-            let text = error.to_string();
-            findings.problems.push(Refusal { text, exit });
-        }
+        Err(StoreError::Unreachable(text)) => findings.problem(Exit::Unreachable, text),
+        Err(StoreError::Credentials(text)) => findings.problem(Exit::Credentials, text),
+        Err(StoreError::Unsafe(text)) => findings.problem(Exit::Unsafe, text),
     }
 }

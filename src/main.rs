@@ -148,7 +148,7 @@ fn guard_settings(args: &AgentArgs) -> Settings {
 
 fn identity(args: &AgentArgs) -> Identity {
     Identity {
-        location: connect::location_id(&args.location, &args.access, &variable),
+        location: connect::location_id(&args.location, &variable),
         bucket: args.bucket.clone(),
         key: args.key.clone(),
         token: args.token.clone(),

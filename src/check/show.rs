@@ -1,24 +1,18 @@
 //! The settings in force, each with its value and its origin. Possible secrets are hidden.
 
-use std::fmt::Write as _;
+use std::path::Path;
 
-use crate::cli::connect::{Endpoint, Servers};
+use crate::cli::access::Access;
+use crate::cli::connect::Endpoint;
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Location};
 use crate::core::text::sanitize;
 use crate::core::time::Ms;
-use crate::nats::{self, Login, Secret, Server};
+use crate::nats::{Login, Secret, Server};
 
 /// Shown instead of a secret.
 const HIDDEN: &str = "(hidden)";
-
-/// A line of the output.
-struct Row {
-    name: &'static str,
-    value: String,
-    origin: String,
-}
 
 /// The material of the output.
 struct View<'a> {
@@ -31,108 +25,78 @@ struct View<'a> {
 
 /// Returns all settings, a line each.
 pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str) -> String {
-    let view = View {
-        settings: &args.settings,
-        location: args.resolved.location.as_ref().map(|(location, _)| location),
-        endpoint,
-        host,
-    };
-    let mut text = String::new();
-    let file = args.config.as_ref().map(|path| Row {
-        name: "config",
-        value: path.clone(),
-        origin: view.origin(Name::Config, "default"),
-    });
-    let rows = FLAGS.iter().flat_map(|flag| view.rows(flag));
-    for row in file.into_iter().chain(rows).chain(calculated(args)) {
-        let Row { name, value, origin } = row;
-        let value = sanitize(&value);
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "{name:<16} {value}  [{origin}]");
+    let CheckArgs { settings, config, resolved } = args;
+    let view = View { settings, location: resolved.location.as_ref(), endpoint, host };
+    let mut lines = Vec::new();
+    if let Some(path) = config {
+        lines.push(line("config", path, &view.origin(Name::Config, "default")));
     }
-    text
+    for flag in FLAGS {
+        lines.extend(view.setting(flag));
+        lines.extend(view.secret(flag.name));
+    }
+    if let Some(timing) = resolved.args.as_ref().map(|args| args.timing) {
+        let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
+        for (name, value) in [("(stop budget)", timing.stop_budget()), ("(failover)", failover)] {
+            lines.push(line(name, &Ms(value).to_string(), "from R, F, C and drift"));
+        }
+    }
+    lines.concat()
 }
 
-/// Returns the times that follow from R, F, C and drift.
-fn calculated(args: &CheckArgs) -> Vec<Row> {
-    let Some(timing) = args.resolved.args.as_ref().map(|args| args.timing) else {
-        return Vec::new();
-    };
-    let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
-    [("(stop budget)", timing.stop_budget()), ("(failover)", failover)]
-        .into_iter()
-        .map(|(name, value)| Row {
-            name,
-            value: Ms(value).to_string(),
-            origin: "from R, F, C and drift".to_owned(),
-        })
-        .collect()
+fn line(name: &str, value: &str, origin: &str) -> String {
+    format!("{name:<16} {}  [{origin}]\n", sanitize(value))
 }
 
 impl View<'_> {
-    fn rows(&self, flag: &Flag) -> Vec<Row> {
-        let Some(name) = flag.key() else {
-            return Vec::new();
+    /// Returns the line of a setting; `None` if it is not in force.
+    fn setting(&self, flag: &Flag) -> Option<String> {
+        let (key, name) = (flag.key()?, flag.name);
+        let is_in_force = match self.location {
+            None => true,
+            Some(Location::Nats(_)) => name != Name::Dir,
+            Some(Location::Dir(_) | Location::DefaultDir) => !is_for_servers(name),
         };
-        let row = |(value, origin)| Row { name, value, origin };
-        let secret = self.secret(flag.name);
-        self.value(flag).map(row).into_iter().chain(secret).collect()
-    }
-
-    /// Returns the value of a setting and its origin; `None` if it is not in force.
-    fn value(&self, flag: &Flag) -> Option<(String, String)> {
-        let name = flag.name;
-        let given = self.settings.get(name).map(|given| given.text.clone());
-        let origin = |other: &str| self.origin(name, other);
-        match (self.location, name) {
-            (Some(Location::Nats(_)) | None, Name::Nats) => {
-                Some((servers(&given?), origin("default")))
-            }
-            (Some(Location::Dir(dir)), Name::Dir) => {
-                Some((dir.display().to_string(), origin("default")))
-            }
-            (Some(Location::DefaultDir), Name::Dir) => match self.endpoint? {
-                Endpoint::Dir(base) => Some((base.display().to_string(), "default".to_owned())),
-                Endpoint::Nats(_) => None,
-            },
-            (Some(Location::Context), Name::Nats) => {
-                let url = self.servers()?.context.url.as_deref()?;
-                Some((servers(url), self.context()))
-            }
-            (Some(_), Name::Nats | Name::Dir) => None,
-            (Some(Location::Dir(_) | Location::DefaultDir), name) if is_for_servers(name) => None,
+        let access = self.access();
+        if !is_in_force || name == Name::JsApiPrefix && access.is_some() && self.has_domain() {
+            return None;
+        }
+        let given = || self.settings.text(name).map(str::to_owned);
+        let value = match (name, access) {
+            (Name::Nats, Some(access)) => access.url.as_deref().map(servers),
+            (Name::Nats, None) => self.settings.text(name).map(servers),
             // Only the one with the higher precedence is in force.
-            (_, Name::Verbose | Name::Quiet) if self.settings.is_overridden(name) => {
-                Some(("no".to_owned(), "default".to_owned()))
-            }
-            (_, Name::Token) if given.is_none() => {
-                Some((self.host.to_owned(), "default".to_owned()))
-            }
-            (Some(_), name) if self.servers().is_some() && name.is_of_access() => {
-                self.of_access(flag)
-            }
-            _ => {
-                let other = match (flag.value, flag.default) {
-                    ("", _) => Some("no".to_owned()),
-                    (_, "") => None,
-                    (_, default) => Some(default.to_owned()),
-                };
-                Some((given.or(other)?, origin("default")))
-            }
+            (Name::Verbose | Name::Quiet, _) if self.settings.is_overridden(name) => None,
+            (name, Some(access)) if name.is_of_access() => self.of_access(name, access),
+            _ => given(),
+        };
+        match value {
+            Some(value) => Some(line(key, &value, &self.origin(name, &self.context()))),
+            None => Some(line(key, &self.default(flag)?, "default")),
         }
     }
 
-    fn servers(&self) -> Option<&Servers> {
+    /// Returns the value of a setting that is not set.
+    fn default(&self, flag: &Flag) -> Option<String> {
+        match (flag.name, self.endpoint) {
+            (Name::Dir, Some(Endpoint::Dir(base))) => Some(base.display().to_string()),
+            (Name::Token, _) => Some(self.host.to_owned()),
+            _ if flag.value.is_empty() => Some("no".to_owned()),
+            _ => Some(flag.default.to_owned()).filter(|default| !default.is_empty()),
+        }
+    }
+
+    /// Returns the settings for a connection, those of a context included.
+    fn access(&self) -> Option<&Access> {
         match self.endpoint? {
-            Endpoint::Nats(servers) => Some(servers),
+            Endpoint::Nats(servers) => Some(&servers.access),
             Endpoint::Dir(_) => None,
         }
     }
 
     /// Returns the origin of a setting, or `other` if it is not set.
     fn origin(&self, name: Name, other: &str) -> String {
-        let given = self.settings.get(name);
-        given.map_or_else(|| other.to_owned(), |given| given.origin.to_string())
+        self.settings.origin(name).map_or_else(|| other.to_owned(), ToString::to_string)
     }
 
     fn context(&self) -> String {
@@ -140,40 +104,30 @@ impl View<'_> {
         format!("context {name}")
     }
 
-    /// Returns the value of an option for servers, from the settings or from a context, and
-    /// its origin.
-    fn of_access(&self, flag: &Flag) -> Option<(String, String)> {
-        let nats::ConnectOptions { login, tls, inbox } = &self.servers()?.access;
-        let path = |path: &std::path::Path| path.display().to_string();
+    /// Returns the value of an option of login, TLS or subjects.
+    fn of_access(&self, name: Name, access: &Access) -> Option<String> {
+        let Access { login, tls, inbox, api, .. } = access;
+        let path = |path: &Path| path.display().to_string();
         let file = |secret: &Secret| match secret {
             Secret::File(file) => Some(path(file)),
             Secret::Given(_) => None,
         };
-        let value = match (flag.name, login) {
-            (Name::User, Login::User { name, .. }) => Some(name.clone()),
-            (Name::PasswordFile, Login::User { password, .. }) => file(password),
-            (Name::AuthTokenFile, Login::Token(token)) => file(token),
-            (Name::Nkey, Login::Nkey(file)) | (Name::Creds, Login::Creds(file)) => Some(path(file)),
+        match (name, login) {
+            (Name::User, Some(Login::User { name, .. })) => Some(name.clone()),
+            (Name::PasswordFile, Some(Login::User { password, .. })) => file(password),
+            (Name::AuthTokenFile, Some(Login::Token(token))) => file(token),
+            (Name::Nkey, Some(Login::Nkey(file))) => Some(path(file)),
+            (Name::Creds, Some(Login::Creds(file))) => Some(path(file)),
             (Name::TlsCa, _) => tls.ca.as_deref().map(path),
             (Name::TlsCert, _) => tls.certificate.as_ref().map(|(file, _)| path(file)),
             (Name::TlsKey, _) => tls.certificate.as_ref().map(|(_, file)| path(file)),
             (Name::TlsFirst, _) => tls.first.then(|| "yes".to_owned()),
-            (Name::InboxPrefix, _) => Some(inbox.clone()).filter(|inbox| inbox != flag.default),
+            (Name::InboxPrefix, _) => inbox.clone(),
             (Name::JsDomain, _) if self.has_domain() => {
                 self.settings.text(Name::JsDomain).map(str::to_owned)
             }
-            (Name::JsApiPrefix, _) if !self.has_domain() => self.servers()?.api.clone(),
+            (Name::JsApiPrefix, _) => api.clone(),
             _ => None,
-        };
-        match value {
-            Some(value) => Some((value, self.origin(flag.name, &self.context()))),
-            None if flag.name == Name::TlsFirst => Some(("no".to_owned(), "default".to_owned())),
-            None if flag.default.is_empty()
-                || flag.name == Name::JsApiPrefix && self.has_domain() =>
-            {
-                None
-            }
-            None => Some((flag.default.to_owned(), self.origin(flag.name, "default"))),
         }
     }
 
@@ -182,27 +136,27 @@ impl View<'_> {
     }
 
     /// Returns a line about a secret that is not in a file.
-    fn secret(&self, name: Name) -> Option<Row> {
-        let login = &self.servers()?.access.login;
-        let (name, variable) = match (name, login) {
+    fn secret(&self, name: Name) -> Option<String> {
+        let (name, variable) = match (name, self.access()?.login.as_ref()?) {
             (Name::User, Login::User { password: Secret::Given(word), .. }) if !word.is_empty() => {
                 ("(password)", "NATS_PASSWORD")
             }
             (Name::AuthTokenFile, Login::Token(Secret::Given(_))) => ("(auth token)", "NATS_TOKEN"),
             _ => return None,
         };
-        let origin = match self.servers()?.context.access.login.as_ref() == Some(login) {
-            true => self.context(),
-            false => variable.to_owned(),
-        };
-        let value = HIDDEN.to_owned();
-        Some(Row { name, value, origin })
+        match self.location? {
+            Location::Nats(own) if own.login.is_none() => Some(line(name, HIDDEN, &self.context())),
+            Location::Nats(_) | Location::Dir(_) | Location::DefaultDir => {
+                Some(line(name, HIDDEN, variable))
+            }
+        }
     }
 }
 
 /// Returns whether a setting makes sense with a server only.
 fn is_for_servers(name: Name) -> bool {
-    name.is_of_access() || matches!(name, Name::Context | Name::Replicas | Name::AllowMemory)
+    name.is_of_access()
+        || matches!(name, Name::Nats | Name::Context | Name::Replicas | Name::AllowMemory)
 }
 
 /// Returns a list of servers without the part before the @ of a URL.

@@ -2,25 +2,20 @@
 //! configuration file, then a context. A command line holds only names and paths; secrets
 //! are in files or in the environment.
 
-use std::path::PathBuf;
-
 use super::Lookup;
-use super::context::Context;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
-use crate::nats::{self, Login, Secret, Tls};
+use crate::nats::{ConnectOptions, Login, Secret, Server, Tls};
 
-/// The settings for a connection. `None`: not set.
+/// The servers and the settings for a connection. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
+    /// The servers as the user wrote them, secrets included.
+    pub url: Option<String>,
     /// How to log in.
     pub login: Option<Login>,
-    /// The CA certificates that a server's certificate is checked against.
-    pub tls_ca: Option<PathBuf>,
-    /// The client certificate and its key.
-    pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether the TLS handshake comes before the first line of the protocol.
-    pub tls_first: bool,
+    /// The TLS options.
+    pub tls: Tls,
     /// The prefix of subjects for replies.
     pub inbox: Option<String>,
     /// The subject prefix of the JetStream API.
@@ -29,32 +24,37 @@ pub struct Access {
     pub context: Option<String>,
 }
 
-/// The settings for a connection, those of a context included.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ServerAccess {
-    /// Login, TLS and the prefix for replies.
-    pub access: nats::ConnectOptions,
-    /// The subject prefix of the JetStream API, if it is not the default.
-    pub api: Option<String>,
-}
-
 impl Access {
     /// Takes the settings that are missing here from a context.
     #[must_use]
-    pub fn complete(self, context: Context) -> ServerAccess {
-        let Context { access: from, .. } = context;
-        let login = self.login.or(from.login).unwrap_or_default();
-        let mut access = nats::ConnectOptions::from(login);
-        access.tls = Tls {
-            ca: self.tls_ca.or(from.tls_ca),
-            certificate: self.tls_certificate.or(from.tls_certificate),
-            first: self.tls_first || from.tls_first,
-        };
-        if let Some(inbox) = self.inbox.or(from.inbox) {
-            access.inbox = inbox;
+    pub fn complete(self, from: Access) -> Access {
+        Access {
+            url: self.url.or(from.url),
+            login: self.login.or(from.login),
+            tls: Tls {
+                ca: self.tls.ca.or(from.tls.ca),
+                certificate: self.tls.certificate.or(from.tls.certificate),
+                first: self.tls.first || from.tls.first,
+            },
+            inbox: self.inbox.or(from.inbox),
+            api: self.api.or(from.api),
+            context: self.context,
         }
-        let api = self.api.or(from.api).filter(|api| api != "$JS.API");
-        ServerAccess { access, api }
+    }
+
+    /// Returns login, TLS and the prefix for replies.
+    #[must_use]
+    pub fn connect_options(&self) -> ConnectOptions {
+        let mut options = ConnectOptions::from(self.login.clone().unwrap_or_default());
+        options.tls = self.tls.clone();
+        options.inbox = self.inbox.clone().unwrap_or(options.inbox);
+        options
+    }
+
+    /// Returns the subject prefix of the JetStream API, if it is not the default.
+    #[must_use]
+    pub fn other_api(&self) -> Option<String> {
+        self.api.clone().filter(|api| api != "$JS.API")
     }
 }
 
@@ -66,7 +66,7 @@ const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, N
 /// server, and must not get a lock that covers one host only. Options of a lower
 /// precedence than that of the directory are overridden instead, and the environment may
 /// be meant for other programs.
-pub(super) fn for_dir(faults: &mut Faults<'_>) -> Option<Access> {
+pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
     let settings = faults.settings;
     let dir = settings.precedence(Name::Dir);
     let is_meant = |flag: &&Flag| {
@@ -77,7 +77,7 @@ pub(super) fn for_dir(faults: &mut Faults<'_>) -> Option<Access> {
     };
     let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
     match FLAGS.iter().filter(is_for_servers).find(is_meant) {
-        None => Some(Access::default()),
+        None => Some(()),
         Some(flag) => {
             let why = "is for a server, and the lock would be kept in a directory; see --nats";
             faults.usage(flag.name, why)
@@ -85,15 +85,20 @@ pub(super) fn for_dir(faults: &mut Faults<'_>) -> Option<Access> {
     }
 }
 
-/// Returns the settings for a connection.
+/// Returns the servers and the settings for a connection.
 pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
-    let before = faults.found.len();
     let settings = faults.settings;
+    let url = settings.text(Name::Nats);
+    if let Some(url) = url {
+        let servers = Server::parse_list(url).map_err(|error| error.to_string());
+        faults.collect(Name::Nats, servers)?;
+    }
+    let before = faults.found.len();
     let login = match login(settings, var) {
         Ok(login) => login,
         Err((name, why)) => faults.usage(name, &why),
     };
-    let tls_certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
+    let certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
         (Some(cert), Some(key)) => Some((cert.into(), key.into())),
         (Some(_), None) if settings.get(Name::TlsKey).is_none() => {
             faults.usage(Name::TlsCert, "needs --tlskey")
@@ -103,11 +108,11 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         }
         (None, None) | (Some(_), None) | (None, Some(_)) => None,
     };
+    let ca = faults.text(Name::TlsCa).map(Into::into);
     let access = Access {
+        url: url.map(str::to_owned),
         login,
-        tls_ca: faults.text(Name::TlsCa).map(PathBuf::from),
-        tls_certificate,
-        tls_first: settings.is_on(Name::TlsFirst),
+        tls: Tls { ca, certificate, first: settings.is_on(Name::TlsFirst) },
         inbox: subject(faults, Name::InboxPrefix),
         api: api(faults),
         context: faults.text(Name::Context),

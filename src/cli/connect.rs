@@ -3,15 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::access::{Access, ServerAccess};
-use super::context::{self, Context};
-use super::{AgentArgs, Location, Lookup, Refusal};
+use super::access::Access;
+use super::{AgentArgs, Location, Lookup, Refusal, context};
 use crate::core::text::sanitize;
 use crate::exit::Exit;
-use crate::nats::{self, Client, Login, Server};
-use crate::store::LockKey;
+use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsSettings, NatsStore};
+use crate::store::{Bucket, LockKey};
 use crate::sys;
 
 /// The store that a location stands for.
@@ -28,12 +27,47 @@ pub enum Endpoint {
 pub struct Servers {
     /// Their addresses.
     pub servers: Vec<Server>,
-    /// Login and TLS.
-    pub access: nats::ConnectOptions,
-    /// The subject prefix of the JetStream API, if it is not the default.
-    pub api: Option<String>,
-    /// The context that gave a part of these settings.
-    pub context: Context,
+    /// The settings for a connection, those of a context included.
+    pub access: Access,
+}
+
+impl Endpoint {
+    /// Resolves a location; opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// The context cannot be used, or names no valid servers when no others are named.
+    pub fn new(location: &Location, var: Lookup<'_>) -> Result<Endpoint, Refusal> {
+        let access = match location {
+            Location::Nats(access) => access,
+            Location::Dir(dir) => return Ok(Endpoint::Dir(dir.clone())),
+            Location::DefaultDir => return Ok(Endpoint::Dir(runtime_base())),
+        };
+        let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
+        let context = context.map_err(|text| Refusal::new(Exit::Unsafe, text))?;
+        let origin = if access.url.is_some() { "--nats" } else { "--context" };
+        let access = Access::clone(access).complete(context.unwrap_or_default());
+        let Some(url) = &access.url else {
+            return Err(Refusal::new(Exit::Usage, "--context: it names no server; see --nats"));
+        };
+        let servers = Server::parse_list(url)
+            .map_err(|error| Refusal::new(Exit::Usage, format!("{origin}: {error}")))?;
+        Ok(Endpoint::Nats(Box::new(Servers { servers, access })))
+    }
+
+    /// Returns the faults of the files with secrets and certificates. A file that cannot be
+    /// read is better reported before anything runs.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Refusal> {
+        let Endpoint::Nats(nats) = self else {
+            return Vec::new();
+        };
+        let Servers { servers, access: Access { login, tls, .. } } = &**nats;
+        let login = login.as_ref().and_then(|login| login.read().err());
+        let wants_tls = tls.is_wanted() || servers.iter().any(|server| server.tls);
+        let tls = wants_tls.then(|| tls.check().err()).flatten();
+        login.into_iter().chain(tls).map(|text| Refusal::new(Exit::Unsafe, text)).collect()
+    }
 }
 
 /// Returns the directory for files of this user's putex that do not outlive a boot.
@@ -43,86 +77,39 @@ pub fn runtime_base() -> PathBuf {
     default_base(sys::user_id(), runtime_dir.as_deref(), &std::env::temp_dir())
 }
 
-/// Resolves a location; opens nothing. Returns the endpoint, `None` if it cannot be known,
-/// and all faults of its settings.
-#[must_use]
-pub fn endpoint(
-    location: &Location,
-    access: &Access,
-    var: Lookup<'_>,
-) -> (Option<Endpoint>, Vec<Refusal>) {
-    let urls = match location {
-        Location::Nats(urls) => Some(urls),
-        Location::Context => None,
-        Location::Dir(dir) => return (Some(Endpoint::Dir(dir.clone())), Vec::new()),
-        Location::DefaultDir => return (Some(Endpoint::Dir(runtime_base())), Vec::new()),
-    };
-    let context = match &access.context {
-        Some(name) => context::load(name, var),
-        None => Ok(Context::default()),
-    };
-    let context = match context {
-        Ok(context) => context,
-        Err(text) => return (None, vec![refusal(text, Exit::Unsafe)]),
-    };
-    let (urls, origin) = match (urls, &context.url) {
-        (Some(urls), _) => (urls, "--nats"),
-        (None, Some(urls)) => (urls, "--context"),
-        (None, None) => {
-            let text = "--context: it names no server; see --nats".to_owned();
-            return (None, vec![refusal(text, Exit::Usage)]);
-        }
-    };
-    let servers = match Server::parse_list(urls) {
-        Ok(servers) => servers,
-        Err(error) => {
-            let refused = refusal(format!("{origin}: {error}"), Exit::Usage);
-            return (None, vec![refused]);
-        }
-    };
-    let ServerAccess { access, api } = access.clone().complete(context.clone());
-    // A file that cannot be read is better reported before anything runs.
-    let login = access.login.read().err();
-    let wanted = access.tls.is_wanted() || servers.iter().any(|server| server.tls);
-    let tls = wanted.then(|| access.tls.check().err()).flatten();
-    let faults = [login, tls].into_iter().flatten();
-    let faults = faults.map(|text| refusal(text, Exit::Unsafe)).collect();
-    let servers = Servers { servers, access, api, context };
-    (Some(Endpoint::Nats(Box::new(servers))), faults)
-}
-
 /// Returns a digest of a location: of the servers and the login, or of the directory. Agents
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
 #[must_use]
-pub fn location_id(location: &Location, access: &Access, var: Lookup<'_>) -> String {
+pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
     let dir = |dir: &Path| format!("{:?}", sys::absolute(dir));
     let text = match location {
         Location::Dir(path) => dir(path),
         Location::DefaultDir => dir(&runtime_base()),
-        Location::Nats(urls) => {
-            let servers = Server::parse_list(urls).unwrap_or_default();
-            let named = |server: &Server| format!("{server} {}", server.login.owner());
-            let mut servers: Vec<_> = servers.iter().map(named).collect();
-            servers.sort();
-            servers.dedup();
-            format!("{servers:?} {}", access_text(access, var))
-        }
-        Location::Context => access_text(access, var),
+        Location::Nats(access) => access_text(access, var),
     };
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let bytes = digest.as_ref().iter().take(LOCATION_ID_BYTES);
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the login and the JetStream API as a text without secrets.
+/// Returns the servers, the login and the JetStream API as a text without secrets.
 fn access_text(access: &Access, var: Lookup<'_>) -> String {
-    let Access { login, tls_certificate, context, api, .. } = access;
+    let Access { url, login, tls, context, api, .. } = access;
     let owner = login.as_ref().map(Login::owner);
-    let certificate = tls_certificate.as_ref().map(|(certificate, _)| sys::absolute(certificate));
+    let certificate = tls.certificate.as_ref().map(|(certificate, _)| sys::absolute(certificate));
     let path = |name: &String| context::path_of(name, var).map(|path| sys::absolute(&path));
     let context = context.as_ref().map(path);
-    format!("{owner:?} {certificate:?} {context:?} {api:?}")
+    let text = format!("{owner:?} {certificate:?} {context:?} {api:?}");
+    let Some(url) = url else {
+        return text;
+    };
+    let servers = Server::parse_list(url).unwrap_or_default();
+    let named = |server: &Server| format!("{server} {}", server.login.owner());
+    let mut servers: Vec<_> = servers.iter().map(named).collect();
+    servers.sort();
+    servers.dedup();
+    format!("{servers:?} {text}")
 }
 
 /// Long enough that no two locations of a host ever have the same.
@@ -142,34 +129,21 @@ pub fn default_dir_warning(location: &Location) -> Option<String> {
     })
 }
 
-fn refusal(text: String, exit: Exit) -> Refusal {
-    Refusal { text, exit }
-}
-
 /// Returns the store for an agent, not yet opened.
 ///
 /// # Errors
 ///
 /// The first fault.
 pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
-    let (endpoint, faults) = endpoint(&args.location, &args.access, var);
-    if let Some(fault) = faults.into_iter().next() {
+    let endpoint = Endpoint::new(&args.location, var)?;
+    if let Some(fault) = endpoint.faults().into_iter().next() {
         return Err(fault);
     }
-    match endpoint {
-        Some(Endpoint::Nats(servers)) => {
-            let store = nats_store(args, *servers);
-            Ok(LockKey::new(Box::new(store), &args.key))
-        }
-        Some(Endpoint::Dir(base)) => Ok(LockKey::new(Box::new(dir_store(args, base)), &args.key)),
-        None => Err(refusal("there is no way to the lock".to_owned(), Exit::Usage)),
-    }
-}
-
-/// Returns a store in a directory, not yet opened.
-#[must_use]
-pub fn dir_store(args: &AgentArgs, base: PathBuf) -> DirStore {
-    DirStore::new(base, &args.bucket)
+    let store: Box<dyn Bucket> = match endpoint {
+        Endpoint::Nats(servers) => Box::new(nats_store(args, *servers)),
+        Endpoint::Dir(base) => Box::new(DirStore::new(base, &args.bucket)),
+    };
+    Ok(LockKey::new(store, &args.key))
 }
 
 /// Returns a store in NATS, not yet opened.
@@ -178,12 +152,13 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     let name = format!("putex {} {}", args.key, args.token);
     // A connection that is used every R needs no pings before R is over.
     let quiet = args.timing.renewal() + args.timing.renewal() / 4;
-    let client = Client::new(servers.servers, servers.access, name, quiet);
+    let Servers { servers, access } = servers;
+    let client = Client::new(servers, access.connect_options(), name, quiet);
     let settings = NatsSettings {
         bucket: args.bucket.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
-        api: servers.api,
+        api: access.other_api(),
     };
     NatsStore::new(client, settings)
 }
@@ -193,15 +168,19 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::nats::Secret;
+    use crate::nats::{Secret, Tls};
 
     fn home(name: &str) -> Option<OsString> {
         (name == "HOME").then(|| "/home".into())
     }
 
+    fn id_of_access(access: Access, var: Lookup<'_>) -> String {
+        location_id(&Location::Nats(Box::new(access)), var)
+    }
+
     fn id_of(urls: &str, login: Option<Login>) -> String {
-        let access = Access { login, ..Access::default() };
-        location_id(&Location::Nats(urls.to_owned()), &access, &home)
+        let url = Some(urls.to_owned());
+        id_of_access(Access { url, login, ..Access::default() }, &home)
     }
 
     #[test]
@@ -210,7 +189,7 @@ mod tests {
         assert_eq!(one, id_of("b:4222, a,nats://b", None));
         assert_eq!(id_of("u:old@a", None), id_of("u:new@a", None));
         let here = std::env::current_dir().expect("there is one");
-        let dir = |dir: PathBuf| location_id(&Location::Dir(dir), &Access::default(), &home);
+        let dir = |dir: PathBuf| location_id(&Location::Dir(dir), &home);
         assert_eq!(dir(here.join("x")), dir(PathBuf::from("x")));
         assert_eq!(one.len(), 2 * LOCATION_ID_BYTES);
         let creds = |path: PathBuf| id_of("a", Some(Login::Creds(path)));
@@ -224,15 +203,15 @@ mod tests {
             Some(Login::User { name, password })
         };
         let creds = |path: &str| Some(Login::Creds(path.into()));
-        let in_context = |location: Location, name: &str, var: Lookup<'_>| {
-            let context = Some(name.to_owned());
-            let access = Access { context, ..Access::default() };
-            location_id(&location, &access, var)
+        let in_context = |url: Option<&str>, name: &str, var: Lookup<'_>| {
+            let (url, context) = (url.map(str::to_owned), Some(name.to_owned()));
+            id_of_access(Access { url, context, ..Access::default() }, var)
         };
         let other = |_: &str| Some("/other".into());
-        let certificate =
-            Access { tls_certificate: Some(("/cert".into(), "/key".into())), ..Access::default() };
-        let plain = |location: Location| location_id(&location, &Access::default(), &home);
+        let certificate = Some(("/cert".into(), "/key".into()));
+        let tls = Tls { certificate, ..Tls::default() };
+        let certificate = Access { url: Some("a".to_owned()), tls, ..Access::default() };
+        let plain = |location: Location| location_id(&location, &home);
         let ids = [
             id_of("a", None),
             id_of("b", None),
@@ -243,11 +222,11 @@ mod tests {
             id_of("a", user("two")),
             id_of("a", creds("/one")),
             id_of("a", creds("/two")),
-            location_id(&Location::Nats("a".to_owned()), &certificate, &home),
-            in_context(Location::Context, "one", &home),
-            in_context(Location::Context, "one", &other),
-            in_context(Location::Context, "./one", &home),
-            in_context(Location::Nats("a".to_owned()), "one", &home),
+            id_of_access(certificate, &home),
+            in_context(None, "one", &home),
+            in_context(None, "one", &other),
+            in_context(None, "./one", &home),
+            in_context(Some("a"), "one", &home),
             plain(Location::Dir("/one".into())),
             plain(Location::Dir("/two".into())),
             plain(Location::DefaultDir),

@@ -1,31 +1,23 @@
 //! Contexts of the nats command: files with the servers, the login and TLS.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::Lookup;
 use super::access::{Access, api_of, valid_subject};
-use crate::nats::{Login, Secret, file};
+use crate::nats::{Login, Secret, Tls, file};
 
 /// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
-
-/// The content of a context.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Context {
-    /// The servers.
-    pub url: Option<String>,
-    /// All other settings.
-    pub access: Access,
-}
 
 /// Reads a context: one of this user's by its name, or any by a path. A path has a slash.
 ///
 /// # Errors
 ///
 /// The file cannot be used. The message holds nothing of its content.
-pub fn load(name: &str, var: Lookup<'_>) -> Result<Context, String> {
+pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let path = path_of(name, var)?;
     let shown = path.display();
     let text = file::read_public(&path)?;
@@ -54,45 +46,44 @@ pub fn path_of(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     Ok(base.join("nats/context").join(format!("{name}.json")))
 }
 
-fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Context, String> {
+fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> {
     for name in NOT_SUPPORTED {
         if field(fields, name)?.is_some() {
             return Err(format!("{name} is not supported"));
         }
     }
-    let file = |name: &str| match field(fields, name)? {
-        None => Ok(None),
-        Some(text) => expand(&text, var)
-            .map(|path| Some(PathBuf::from(path)))
-            .map_err(|why| format!("{name}: {why}")),
-    };
-    let subject = |name: &str| match field(fields, name)? {
-        None => Ok(None),
-        Some(text) => {
-            valid_subject(&text).map(|()| Some(text)).map_err(|why| format!("{name}: {why}"))
-        }
-    };
-    let tls_certificate = match (file("cert")?, file("key")?) {
+    let file = |name: &str| parsed(fields, name, |text| expand(text, var).map(PathBuf::from));
+    let subject =
+        |name: &str| parsed(fields, name, |text| valid_subject(text).map(|()| text.to_owned()));
+    let certificate = match (file("cert")?, file("key")?) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         (Some(_), None) => return Err("cert: needs key".to_owned()),
         (None, Some(_)) => return Err("key: needs cert".to_owned()),
     };
-    let domain = field(fields, "jetstream_domain")?;
-    let domain = domain.map(|domain| api_of(&domain)).transpose();
-    let domain = domain.map_err(|why| format!("jetstream_domain: {why}"))?;
-    Ok(Context {
+    let domain = parsed(fields, "jetstream_domain", api_of)?;
+    Ok(Access {
         url: field(fields, "url")?,
-        access: Access {
-            login: login(fields, &file)?,
-            tls_ca: file("ca")?,
-            tls_certificate,
-            tls_first: fields.get("tls_first").and_then(Value::as_bool) == Some(true),
-            inbox: subject("inbox_prefix")?,
-            api: subject("jetstream_api_prefix")?.or(domain),
-            context: None,
+        login: login(fields, &file)?,
+        tls: Tls {
+            ca: file("ca")?,
+            certificate,
+            first: fields.get("tls_first").and_then(Value::as_bool) == Some(true),
         },
+        inbox: subject("inbox_prefix")?,
+        api: subject("jetstream_api_prefix")?.or(domain),
+        context: None,
     })
+}
+
+/// Returns the value of a field, parsed; `None` if it is missing, null or blank.
+fn parsed<T, E: fmt::Display>(
+    fields: &Map<String, Value>,
+    name: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, String> {
+    let text = field(fields, name)?;
+    text.map(|text| parse(&text).map_err(|why| format!("{name}: {why}"))).transpose()
 }
 
 /// Returns the login. If there are several, that which the nats command takes.
@@ -100,13 +91,9 @@ fn login(
     fields: &Map<String, Value>,
     file: &dyn Fn(&str) -> Result<Option<PathBuf>, String>,
 ) -> Result<Option<Login>, String> {
-    let secret = |name: &str| -> Result<Option<Secret>, String> {
-        field(fields, name)?
-            .map(|text| match is_uri(&text) {
-                true => file(name).map(|path| Secret::File(path.unwrap_or_default())),
-                false => Ok(Secret::Given(text)),
-            })
-            .transpose()
+    let secret = |name: &str| match field(fields, name)? {
+        Some(text) if !is_uri(&text) => Ok(Some(Secret::Given(text))),
+        Some(_) | None => file(name).map(|path| path.map(Secret::File)),
     };
     if let Some(name) = field(fields, "user")? {
         let password = secret("password")?.unwrap_or_else(|| Secret::Given(String::new()));
@@ -121,14 +108,14 @@ fn login(
     Ok(secret("token")?.map(Login::Token))
 }
 
-fn holds_secret(context: &Context) -> bool {
-    let url = context.url.as_deref().unwrap_or_default();
-    let given = match &context.access.login {
-        Some(Login::User { password, .. }) => matches!(password, Secret::Given(_)),
-        Some(Login::Token(token)) => matches!(token, Secret::Given(_)),
+fn holds_secret(context: &Access) -> bool {
+    let given = match &context.login {
+        Some(Login::User { password: secret, .. } | Login::Token(secret)) => {
+            matches!(secret, Secret::Given(_))
+        }
         Some(Login::None | Login::Nkey(_) | Login::Creds(_)) | None => false,
     };
-    given || url.contains('@')
+    given || context.url.as_ref().is_some_and(|url| url.contains('@'))
 }
 
 /// Returns the text of a field; `None` if it is missing, null or blank.

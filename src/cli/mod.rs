@@ -72,8 +72,6 @@ pub struct CheckArgs {
 pub struct AgentArgs {
     /// Where the lock is kept.
     pub location: Location,
-    /// Login, TLS and subjects for the servers.
-    pub access: Access,
     /// The bucket.
     pub bucket: String,
     /// The key.
@@ -114,10 +112,8 @@ pub struct AgentArgs {
 /// Where the lock is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In NATS JetStream. The servers as the user wrote them, secrets included.
-    Nats(String),
-    /// In NATS JetStream. The context names the servers.
-    Context,
+    /// In NATS JetStream.
+    Nats(Box<Access>),
     /// In this directory.
     Dir(PathBuf),
     /// In the default directory of this user.
@@ -133,9 +129,17 @@ pub struct Refusal {
     pub exit: Exit,
 }
 
+impl Refusal {
+    /// Returns a refusal with a text of one line.
+    #[must_use]
+    pub fn new(exit: Exit, text: impl Into<String>) -> Refusal {
+        let text = text.into();
+        Refusal { text, exit }
+    }
+}
+
 fn usage(text: String) -> Refusal {
-    let (text, exit) = (clean(&text), Exit::Usage);
-    Refusal { text, exit }
+    Refusal::new(Exit::Usage, clean(&text))
 }
 
 /// Returns a text in one line, with the part of a URL that may hold a secret left out.

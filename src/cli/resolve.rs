@@ -1,21 +1,18 @@
 //! Resolves settings to the values that an agent runs with: parses them, fills in the
 //! defaults, and lists every fault.
 
-use std::path::PathBuf;
-
 use log::LevelFilter;
 
-use super::access::{self, Access};
+use super::access;
 use super::settings::{Faults, Settings};
 use super::table::Name;
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
-use super::{AgentArgs, Environment, Location, Refusal};
+use super::{AgentArgs, Environment, Location, Lookup, Refusal};
 use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::wanted_timeout;
 use crate::exit::Exit;
-use crate::nats::Server;
 use crate::store::name::{valid_bucket, valid_key};
 
 /// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
@@ -28,8 +25,8 @@ pub struct Resolved {
     /// The arguments of an agent, if none of the settings that they need is faulty. An
     /// agent runs with them only if there are no faults at all.
     pub args: Option<AgentArgs>,
-    /// The location of the lock and the access to it, if both are without faults.
-    pub location: Option<(Location, Access)>,
+    /// The location of the lock, if its settings are without faults.
+    pub location: Option<Location>,
     /// The watchdog device, and whether it is required.
     pub device: Option<(String, bool)>,
     /// All faults.
@@ -43,12 +40,7 @@ pub(super) fn resolve(
     found: Vec<Refusal>,
 ) -> Resolved {
     let mut faults = Faults { settings, found };
-    let location = location(&mut faults);
-    let access = location.as_ref().and_then(|location| match location {
-        Location::Nats(_) | Location::Context => access::for_servers(&mut faults, environment.var),
-        Location::Dir(_) | Location::DefaultDir => access::for_dir(&mut faults),
-    });
-    let location = location.zip(access);
+    let location = location(&mut faults, environment.var);
     let bucket = settings.text_or_default(Name::Bucket);
     let bucket = bucket.and_then(|bucket| faults.valid(Name::Bucket, bucket, valid_bucket));
     let key = required(&mut faults, Name::Key);
@@ -70,12 +62,10 @@ pub(super) fn resolve(
     let replicas = faults.parse(Name::Replicas, replicas);
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
-        let (location, access) = location.clone()?;
         // `putex finish` needs the arguments even if a setting that stop does not need is
         // faulty.
         Some(AgentArgs {
-            location,
-            access,
+            location: location.clone()?,
             bucket: bucket?,
             key: key?,
             token: token?,
@@ -102,7 +92,7 @@ pub(super) fn resolve(
 
 /// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
 /// highest precedence. A context beside a server only adds to it.
-fn location(faults: &mut Faults<'_>) -> Option<Location> {
+fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
     let settings = faults.settings;
     let [nats, dir, context] =
         [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
@@ -110,16 +100,13 @@ fn location(faults: &mut Faults<'_>) -> Option<Location> {
         return faults.usage(Name::Dir, "the lock is kept in --nats or in --dir, not in both");
     }
     if dir > nats && dir >= context {
-        return faults.text(Name::Dir).map(|dir| Location::Dir(PathBuf::from(dir)));
+        let dir = faults.text(Name::Dir)?;
+        return access::refuse_beside_dir(faults).map(|()| Location::Dir(dir.into()));
     }
-    match settings.text(Name::Nats) {
-        Some(urls) => {
-            let servers = Server::parse_list(urls).map_err(|error| error.to_string());
-            faults.collect(Name::Nats, servers.map(|_| Location::Nats(urls.to_owned())))
-        }
-        None if context.is_some() => Some(Location::Context),
-        None => Some(Location::DefaultDir),
+    if nats.is_none() && context.is_none() {
+        return access::refuse_beside_dir(faults).map(|()| Location::DefaultDir);
     }
+    access::for_servers(faults, var).map(|access| Location::Nats(Box::new(access)))
 }
 
 fn required(faults: &mut Faults<'_>, name: Name) -> Option<String> {

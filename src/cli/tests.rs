@@ -39,17 +39,22 @@ fn a_variable_that_is_not_utf8_is_refused() {
 #[test]
 fn a_blank_variable_counts_as_unset() {
     let var = |_: &str| Some(OsString::from(" "));
-    for (line, place) in [("", Location::DefaultDir), (" --nats h", Location::Nats("h".to_owned()))]
-    {
+    for (line, place) in [("", Location::DefaultDir), (" --nats h", nats("h"))] {
         let line = format!("{BASE}{line}");
         let words = line.split(' ').map(OsString::from);
         match parse(words, &environment(&var, "alpha")) {
             Ok(Invocation::Agent(args)) => {
-                assert_eq!((args.location, args.access.login), (place, None))
+                assert_eq!(args.location, place)
             }
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Returns the location of servers without any other setting.
+pub(super) fn nats(url: &str) -> Location {
+    let url = Some(url.to_owned());
+    Location::Nats(Box::new(Access { url, ..Access::default() }))
 }
 
 fn agent(line: &str) -> AgentArgs {
@@ -84,7 +89,7 @@ fn the_flags_of_0_2_0_need_no_command() {
         "--nats nats://h:4222 --bucket locks --key web --token t --healthcheck ok --start up \
          --stop down -r 500 -f 4 -c 1 -v",
     );
-    assert_eq!(args.location, Location::Nats("nats://h:4222".to_owned()));
+    assert_eq!(args.location, nats("nats://h:4222"));
     assert_eq!(
         (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
         ("locks", "web", "t")
@@ -101,7 +106,7 @@ fn the_flags_of_0_2_0_need_no_command() {
 #[test]
 fn the_four_arguments_stand_for_four_flags() {
     let args = agent("agent nats://h locks web t --start up --stop down");
-    assert_eq!(args.location, Location::Nats("nats://h".to_owned()));
+    assert_eq!(args.location, nats("nats://h"));
     assert_eq!(
         (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
         ("locks", "web", "t")
@@ -129,11 +134,8 @@ fn the_environment_names_servers_unless_a_directory_is_asked_for() {
         Ok(Invocation::Agent(args)) => args.location,
         other => panic!("{other:?}"),
     };
-    assert_eq!(place(BASE), Location::Nats("nats://env".to_owned()));
-    assert_eq!(
-        place(&format!("{BASE} --nats nats://flag")),
-        Location::Nats("nats://flag".to_owned())
-    );
+    assert_eq!(place(BASE), nats("nats://env"));
+    assert_eq!(place(&format!("{BASE} --nats nats://flag")), nats("nats://flag"));
     assert_eq!(place(&format!("{BASE} --dir /d")), Location::Dir(PathBuf::from("/d")));
 }
 

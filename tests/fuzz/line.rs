@@ -129,7 +129,9 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         ("--syslog", args.syslog),
     ];
     words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
-    words.extend(access_written_out(&args.access));
+    if let Location::Nats(access) = &args.location {
+        words.extend(access_written_out(access));
+    }
     let level = match args.level {
         LevelFilter::Off | LevelFilter::Error => Some("-qq"),
         LevelFilter::Warn => Some("-q"),
@@ -138,24 +140,22 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     };
     words.extend(level.map(str::to_owned));
     let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-    let place = match &args.location {
-        Location::Nats(urls) => [OsString::from("--nats"), urls.into()],
-        Location::Dir(dir) => [OsString::from("--dir"), dir.into()],
-        Location::Context | Location::DefaultDir => return words,
-    };
-    words.extend(place);
+    if let Location::Dir(dir) = &args.location {
+        words.extend([OsString::from("--dir"), dir.into()]);
+    }
     words
 }
 
 fn access_written_out(access: &Access) -> Vec<String> {
     let path = |path: &PathBuf| path.display().to_string();
     let mut pairs = vec![
-        ("tlsca", access.tls_ca.as_ref().map(path)),
+        ("nats", access.url.clone()),
+        ("tlsca", access.tls.ca.as_ref().map(path)),
         ("inbox-prefix", access.inbox.clone()),
         ("js-api-prefix", access.api.clone()),
         ("context", access.context.clone()),
     ];
-    if let Some((certificate, key)) = &access.tls_certificate {
+    if let Some((certificate, key)) = &access.tls.certificate {
         pairs.push(("tlscert", Some(path(certificate))));
         pairs.push(("tlskey", Some(path(key))));
     }
@@ -171,7 +171,7 @@ fn access_written_out(access: &Access) -> Vec<String> {
     }
     let given = pairs.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let mut words: Vec<String> = given.map(|(name, value)| format!("--{name}={value}")).collect();
-    words.extend(access.tls_first.then(|| "--tlsfirst".to_owned()));
+    words.extend(access.tls.first.then(|| "--tlsfirst".to_owned()));
     words
 }
 

@@ -5,7 +5,7 @@ use crate::cli::{Invocation, Location, parse};
 const BASE: &str = "--key web --start up --stop down";
 
 /// Parses with these variables, `NAME=value`.
-fn args(line: &str, variables: &[&str]) -> Result<(Location, Access), String> {
+fn location(line: &str, variables: &[&str]) -> Result<Location, String> {
     let words = format!("{BASE} {line}");
     let words = words.split_whitespace().map(|word| word.replace("''", "").into());
     let var = |name: &str| {
@@ -14,14 +14,17 @@ fn args(line: &str, variables: &[&str]) -> Result<(Location, Access), String> {
         found.next().map(|(_, value)| value.into())
     };
     match parse(words, &environment(&var, "alpha")) {
-        Ok(Invocation::Agent(args)) => Ok((args.location, args.access)),
+        Ok(Invocation::Agent(args)) => Ok(args.location),
         Ok(other) => panic!("{line}: {other:?}"),
         Err(refusal) => Err(refusal.text),
     }
 }
 
 fn access(line: &str, variables: &[&str]) -> Access {
-    args(line, variables).expect(line).1
+    match location(line, variables).expect(line) {
+        Location::Nats(access) => *access,
+        other @ (Location::Dir(_) | Location::DefaultDir) => panic!("{line}: {other:?}"),
+    }
 }
 
 fn login(line: &str, variables: &[&str]) -> Option<Login> {
@@ -52,7 +55,7 @@ fn one_login_is_selected() {
         ("--password-file p", "--password-file: needs --user"),
         ("--password-file p --creds c", "--password-file: needs --user"),
     ] {
-        assert_eq!(args(&format!("--nats h {line}"), &[]).expect_err(line), says);
+        assert_eq!(location(&format!("--nats h {line}"), &[]).expect_err(line), says);
     }
 }
 
@@ -67,15 +70,15 @@ fn options_come_before_the_environment() {
     assert_eq!(login("--nkey f", &all), Some(Login::Nkey("f".into())));
     let env = ["NATS_CA=a", "NATS_CERT=b", "NATS_KEY=c"];
     let found = access("--nats h --tlsca x --tlsfirst", &env);
-    assert_eq!(found.tls_ca, Some("x".into()));
-    assert_eq!(found.tls_certificate, Some(("b".into(), "c".into())));
-    assert!(found.tls_first);
+    assert_eq!(found.tls.ca, Some("x".into()));
+    assert_eq!(found.tls.certificate, Some(("b".into(), "c".into())));
+    assert!(found.tls.first);
     for (line, says) in [
         ("--tlscert c", "--tlscert: needs --tlskey"),
         ("--tlskey c", "--tlskey: needs --tlscert"),
         ("--tlsca ''", "--tlsca: is empty"),
     ] {
-        assert_eq!(args(&format!("--nats h {line}"), &[]).expect_err(line), says);
+        assert_eq!(location(&format!("--nats h {line}"), &[]).expect_err(line), says);
     }
 }
 
@@ -85,9 +88,8 @@ fn subjects_are_checked() {
     assert_eq!(found.api.as_deref(), Some("$JS.hub.API"));
     assert_eq!(found.inbox.as_deref(), Some("_INBOX.web"));
     let found = access("--nats h --js-api-prefix js.acme", &[]);
-    assert_eq!(found.api.as_deref(), Some("js.acme"));
-    let usual = access("--nats h --js-api-prefix $JS.API", &[]);
-    assert_eq!(usual.complete(Context::default()).api, None);
+    assert_eq!(found.other_api().as_deref(), Some("js.acme"));
+    assert_eq!(access("--nats h --js-api-prefix $JS.API", &[]).other_api(), None);
     for line in [
         "--js-domain a.b",
         "--js-domain >",
@@ -97,7 +99,7 @@ fn subjects_are_checked() {
         "--inbox-prefix a.>",
         "--js-domain d --js-api-prefix p",
     ] {
-        let refusal = args(&format!("--nats h {line}"), &[]).expect_err(line);
+        let refusal = location(&format!("--nats h {line}"), &[]).expect_err(line);
         assert!(refusal.starts_with("--"), "{refusal}");
     }
 }
@@ -105,17 +107,17 @@ fn subjects_are_checked() {
 #[test]
 fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
     for line in ["--creds c", "--dir d --tlsca c", "--js-domain d"] {
-        let refusal = args(line, &[]).expect_err(line);
+        let refusal = location(line, &[]).expect_err(line);
         assert!(refusal.ends_with("see --nats"), "{refusal}");
     }
-    let refusal = args("--dir d --context c", &[]).expect_err("both");
+    let refusal = location("--dir d --context c", &[]).expect_err("both");
     assert!(refusal.starts_with("--context: is for a server"), "{refusal}");
-    let (place, found) = args("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]).expect("fine");
-    assert_eq!((place, found), (Location::Dir("d".into()), Access::default()));
-    let (place, _) = args("--context c", &[]).expect("fine");
-    assert_eq!(place, Location::Context);
-    let (place, found) = args("", &["NATS_CONTEXT=c"]).expect("fine");
-    assert_eq!((place, found.context.as_deref()), (Location::Context, Some("c")));
-    let (place, _) = args("--context c", &["NATS_URL=h"]).expect("fine");
-    assert_eq!(place, Location::Nats("h".to_owned()));
+    let dir = location("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]);
+    assert_eq!(dir, Ok(Location::Dir("d".into())));
+    let context = Some("c".to_owned());
+    let by_context = Access { context, ..Access::default() };
+    assert_eq!(access("--context c", &[]), by_context);
+    assert_eq!(access("", &["NATS_CONTEXT=c"]), by_context);
+    let url = Some("h".to_owned());
+    assert_eq!(access("--context c", &["NATS_URL=h"]), Access { url, ..by_context });
 }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::cli::tests::environment;
-use crate::cli::{AgentArgs, Environment, Invocation, parse};
+use crate::cli::tests::{environment, nats};
+use crate::cli::{AgentArgs, Environment, Invocation, Location, parse};
 
 const PATH: &str = "/etc/putex/db.conf";
 
@@ -156,13 +156,12 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     let text = format!("{WHOLE}nats = file\nbucket = b\nrenewal = 4s\nquiet = yes\nrealtime = yes");
     let place =
         |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).location;
-    let nats = |name: &str| crate::cli::Location::Nats(name.to_owned());
     assert_eq!(place("", &[]), nats("file"));
     assert_eq!(place("", &["NATS_URL=env"]), nats("env"));
     assert_eq!(place("", &["NATS_URL="]), nats("file"));
     assert_eq!(place("--nats flag", &["NATS_URL=env"]), nats("flag"));
     assert_eq!(place("agent argument b2 k t", &[]), nats("argument"));
-    assert_eq!(place("--dir /d", &[]), crate::cli::Location::Dir("/d".into()));
+    assert_eq!(place("--dir /d", &[]), Location::Dir("/d".into()));
     let args = beside(&text, "-v -r 500", &[]).expect("fine");
     assert_eq!(args.timing.renewal().as_millis(), 500);
     assert_eq!(args.level, log::LevelFilter::Debug);
@@ -180,7 +179,11 @@ fn a_login_is_taken_whole_from_one_origin() {
     use crate::nats::{Login, Secret};
     let text = format!("{WHOLE}nats = h\nuser = u\npassword-file = p");
     let login =
-        |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).access.login;
+        |line: &str, variables: &[&str]| match beside(&text, line, variables).expect(line).location
+        {
+            Location::Nats(access) => access.login,
+            other @ (Location::Dir(_) | Location::DefaultDir) => panic!("{line}: {other:?}"),
+        };
     let user = |name: &str, password| {
         let name = name.to_owned();
         Some(Login::User { name, password })

@@ -15,7 +15,7 @@ fn home(name: &str) -> Option<OsString> {
     }
 }
 
-fn parsed(json: &Value) -> Result<Context, String> {
+fn parsed(json: &Value) -> Result<Access, String> {
     read(json.as_object().expect("an object"), &home)
 }
 
@@ -30,12 +30,11 @@ fn the_fields_that_the_nats_command_writes() {
     }));
     let context = context.expect("a context");
     assert_eq!(context.url.as_deref(), Some("tls://n1,tls://n2"));
-    let Access { login, tls_ca, tls_certificate, tls_first, inbox, api, context: another } =
-        context.access;
+    let Access { url: _, login, tls, inbox, api, context: another } = context;
     assert_eq!(login, Some(Login::Creds("/home/a/web.creds".into())));
-    assert_eq!(tls_ca, Some("/etc/ca.pem".into()));
-    assert_eq!(tls_certificate, Some(("/keys/c.pem".into(), "/keys/k.pem".into())));
-    assert!(tls_first && another.is_none());
+    assert_eq!(tls.ca, Some("/etc/ca.pem".into()));
+    assert_eq!(tls.certificate, Some(("/keys/c.pem".into(), "/keys/k.pem".into())));
+    assert!(tls.first && another.is_none());
     assert_eq!(inbox.as_deref(), Some("_INBOX.web"));
     assert_eq!(api.as_deref(), Some("$JS.hub.API"));
 }
@@ -46,7 +45,7 @@ fn the_order_of_ways_to_log_in() {
     let without = |names: &[&str]| {
         let mut fields = all.as_object().expect("an object").clone();
         names.iter().for_each(|name| drop(fields.remove(*name)));
-        read(&fields, &home).expect("a context").access.login
+        read(&fields, &home).expect("a context").login
     };
     let word = |text: &str| Secret::Given(text.to_owned());
     let user = |password| {
@@ -59,7 +58,7 @@ fn the_order_of_ways_to_log_in() {
     assert_eq!(without(&["user", "creds"]), Some(Login::Nkey("n".into())));
     assert_eq!(without(&["user", "creds", "nkey"]), Some(Login::Token(word("t"))));
     let file = parsed(&json!({"user": "u", "password": "file://~/p"})).expect("a context");
-    assert_eq!(file.access.login, user(Secret::File("/home/a/p".into())));
+    assert_eq!(file.login, user(Secret::File("/home/a/p".into())));
 }
 
 #[test]
