@@ -19,7 +19,7 @@ use putex::core::time::Ms;
 use putex::exit::Exit;
 use putex::guard::protocol::Settings;
 use putex::guard::{self, Identity};
-use putex::log::{Destination, DirectLog, LogQueue};
+use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::sys;
 
@@ -91,7 +91,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
     let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
     let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
     let incarnation = Incarnation(number);
-    let log_queue = LogQueue::start(&args.key, args.level, destination)
+    let log_queue = LogQueue::start(&args.key, args.level as u64, destination)
         .map_err(|error| lacking("no log thread", error))?;
     let greeting = introduce(&args);
     let id = AgentId {
@@ -122,7 +122,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String,
         greeting,
     };
     let ended = agent::run(setup);
-    log_queue.end();
+    drop(log_queue);
     ended.map_err(|error| lacking("cannot start", error))
 }
 
@@ -157,7 +157,7 @@ fn identity(args: &AgentArgs) -> Identity {
 
 /// Sees that an agent which has ended left no service behind.
 fn finish(args: AgentArgs, destination: Destination) -> io::Result<Exit> {
-    let log = DirectLog::new(destination, &args.key, args.level as u64);
+    let log = LogQueue::start(&args.key, args.level as u64, destination)?;
     let base = connect::runtime_base();
     guard::finish(&guard_settings(&args), &base, &identity(&args), log)
 }

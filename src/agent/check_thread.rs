@@ -13,7 +13,7 @@ use super::watchdog::Watchdog;
 use crate::command::{Commands, OutputPipe, Process};
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::Event;
-use crate::log::panic_if_asked;
+use crate::log::{command_output, panic_if_asked};
 use crate::sys::{self, Alarm, Waker};
 
 /// The pump has one health check under way; twice that is room enough.
@@ -84,12 +84,12 @@ impl CheckThread {
         }
         panic_if_asked("putex-check");
         self.waker.clear();
-        self.output.pass_on(&mut log_line);
+        self.output.pass_on(&mut command_output);
         if let Some(process) = self.process.take_if(|process| process.has_ended()) {
             // Not reaped yet, so the group's number is still its own.
             let killed = self.watchdog.ended(process.group().as_raw_nonzero().get());
             let outcome = process.reap(killed);
-            self.output.flush(&mut log_line);
+            self.output.flush(&mut command_output);
             self.post.tell(Event::CheckEnded(outcome))?;
         }
         while let Ok(run) = self.queue.try_recv() {
@@ -127,9 +127,4 @@ impl CheckThread {
             }
         }
     }
-}
-
-fn log_line(command: Command, line: &[u8]) {
-    let line = String::from_utf8_lossy(line);
-    log::info!(target: command.name(), "{}", line.trim_end_matches('\r'));
 }

@@ -40,14 +40,13 @@ use self::upgrade::Program;
 use self::watchdog::Watchdog;
 use crate::core::command::Outcome;
 use crate::core::event::{Effect, Ending, Event, GuardEvent, Notice, Rejection, Written};
-use crate::core::level::Level;
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::time::Ms;
 use crate::core::timing::{SLACK, Timing};
 use crate::exit::Exit;
 use crate::guard::protocol::Settings;
 use crate::guard::{Identity, InstanceDir, try_lock};
-use crate::log::{Destination, FatalLog, LogQueue, panic_if_asked};
+use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
 use crate::sys::{self, raw};
 
@@ -104,7 +103,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     find_needed()?;
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
-    FatalLog::prepare(setup.destination, &setup.guard.commands.key)?;
+    end_on_panic(setup.destination, &setup.guard.commands.key);
     let threads = Threads { realtime: setup.realtime };
     let (post, inbox) = inbox()?;
     let notify_socket = setup.service_manager.socket();
@@ -376,15 +375,6 @@ impl Performer<'_> {
 }
 
 const STORE_QUEUE_FULL: &str = "the store thread does not keep up";
-
-fn say(level: Level, text: &str) {
-    match level {
-        Level::Error => log::error!("{text}"),
-        Level::Warn => log::warn!("{text}"),
-        Level::Info => log::info!("{text}"),
-        Level::Debug => log::debug!("{text}"),
-    }
-}
 
 fn ended(ending: &Ending, destination: Destination) -> Exit {
     match ending {

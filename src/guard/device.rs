@@ -15,7 +15,7 @@ use crate::core::level::Level;
 use crate::core::time::Ms;
 use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::{bites_in_time, too_slow, wanted_timeout};
-use crate::log::DirectLog;
+use crate::log::say;
 use crate::sys::raw;
 
 /// A device that runs.
@@ -119,8 +119,8 @@ impl WatchdogDevice {
     }
 
     /// Opens the device and closes it again, to know whether it can be used.
-    pub(super) fn try_out(&mut self, log: &mut DirectLog) -> Option<GuardInput> {
-        let answer = self.open(log)?;
+    pub(super) fn try_out(&mut self) -> Option<GuardInput> {
+        let answer = self.open()?;
         let (Some(device), Some((path, _))) = (&self.open, &self.setting) else {
             return Some(answer);
         };
@@ -129,16 +129,16 @@ impl WatchdogDevice {
                 "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
                  putex has ended"
             );
-            log.say(Level::Warn, &text);
+            say(Level::Warn, &text);
             return Some(answer);
         }
         let text = format!("watchdog {path}: timeout {}", Ms(device.timeout()));
-        log.say(Level::Info, &text);
+        say(Level::Info, &text);
         self.close()
     }
 
     /// Opens the device.
-    pub(super) fn open(&mut self, log: &mut DirectLog) -> Option<GuardInput> {
+    pub(super) fn open(&mut self) -> Option<GuardInput> {
         let (path, required) = self.setting.as_ref()?;
         Some(match Device::open(path, self.timing) {
             Ok(device) => {
@@ -148,7 +148,7 @@ impl WatchdogDevice {
             }
             Err(why) => {
                 if !required {
-                    log.say(Level::Warn, &format!("{why}; going on without it"));
+                    say(Level::Warn, &format!("{why}; going on without it"));
                 }
                 GuardInput::DeviceFailed(why)
             }
@@ -156,10 +156,10 @@ impl WatchdogDevice {
     }
 
     /// Kicks the device, if it is open.
-    pub(super) fn kick(&mut self, log: &mut DirectLog) {
+    pub(super) fn kick(&mut self) {
         if let Some(Err(error)) = self.open.as_mut().map(Device::kick) {
             let text = format!("the watchdog device cannot be kicked: {error}");
-            log.say(Level::Error, &text);
+            say(Level::Error, &text);
         }
     }
 

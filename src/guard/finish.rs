@@ -12,7 +12,7 @@ use super::protocol::Settings;
 use crate::core::guard::Guard;
 use crate::core::level::Level;
 use crate::exit::Exit;
-use crate::log::DirectLog;
+use crate::log::{LogQueue, say};
 use crate::sys;
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
@@ -30,15 +30,15 @@ pub fn finish(
     settings: &Settings,
     base: &Path,
     identity: &Identity,
-    mut log: DirectLog,
+    log: LogQueue,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
     if !lock_file(&dir.agent_lock()?, LOCK_WITHIN)? {
-        log.say(Level::Info, "finish: the agent lives: nothing to do");
+        say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
     let Some(lock) = lock(&dir, LOCK_WITHIN)? else {
-        log.say(Level::Info, "finish: the guard sees to the service");
+        say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
     let parts = Parts::prepare(&dir, lock, log)?;
@@ -51,10 +51,10 @@ pub fn finish(
     while !process.over {
         process.turn();
         if !process.guard().is_down() && sys::now() >= give_up_at {
-            process.log().say(Level::Error, "finish: the service could not be stopped");
+            say(Level::Error, "finish: the service could not be stopped");
             return Ok(Exit::NotStopped);
         }
     }
-    process.log().say(Level::Info, "finish: stop succeeded");
+    say(Level::Info, "finish: stop succeeded");
     Ok(Exit::Success)
 }

@@ -13,7 +13,7 @@ use super::note::{Note, PredecessorStart};
 use super::runner::Runner;
 use crate::core::command::Command;
 use crate::core::level::Level;
-use crate::log::DirectLog;
+use crate::log::{LogQueue, say};
 use crate::sys::{self, Waker};
 
 /// How often the lock is tried.
@@ -43,7 +43,6 @@ pub(super) fn lock_file(file: &File, within: Duration) -> io::Result<bool> {
 
 /// What a guard has before it decides anything.
 pub(super) struct Parts {
-    pub(super) log: DirectLog,
     pub(super) runners: [Runner; 3],
     pub(super) waker: Arc<Waker>,
     /// The control group of this guard first, then one that a guard before has used.
@@ -55,6 +54,8 @@ pub(super) struct Parts {
     pub(super) note: Note,
     /// Keeps the lock.
     _lock: File,
+    /// Dropped last: it may wait for its reader.
+    pub(super) log: LogQueue,
 }
 
 impl Parts {
@@ -65,7 +66,7 @@ impl Parts {
     /// # Errors
     ///
     /// When the system lacks something.
-    pub(super) fn prepare(dir: &InstanceDir, lock: File, mut log: DirectLog) -> io::Result<Parts> {
+    pub(super) fn prepare(dir: &InstanceDir, lock: File, log: LogQueue) -> io::Result<Parts> {
         let named = |error: io::Error| {
             let path = dir.path().join("lock");
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -81,10 +82,10 @@ impl Parts {
                 let noted = note.cgroup(own.dir()).map_err(named);
                 cgroups.push(own);
                 if let Err(why) = noted {
-                    log.say(Level::Warn, &format!("the control group is not noted: {why}"));
+                    say(Level::Warn, &format!("the control group is not noted: {why}"));
                 }
             }
-            Err(why) => log.say(Level::Debug, &format!("no control group: {why}")),
+            Err(why) => say(Level::Debug, &format!("no control group: {why}")),
         }
         let elsewhere = before
             .cgroup
@@ -97,6 +98,6 @@ impl Parts {
         let runner = |command| Runner::start(command, note.try_clone()?, Arc::clone(&waker));
         let runners =
             [runner(Command::Start)?, runner(Command::Stop)?, runner(Command::LastResort)?];
-        Ok(Parts { log, runners, waker, cgroups, predecessor_start, down, note, _lock: lock })
+        Ok(Parts { runners, waker, cgroups, predecessor_start, down, note, _lock: lock, log })
     }
 }

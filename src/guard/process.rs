@@ -24,7 +24,7 @@ use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::stop::ServiceAction;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
-use crate::log::{Destination, DirectLog};
+use crate::log::{Destination, command_output, count_left_out, say};
 use crate::sys::{self, Alarm, raw};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -65,7 +65,6 @@ impl Ready {
 /// All that the guard has.
 pub(super) struct GuardProcess {
     guard: Guard,
-    parts: Parts,
     commands: Arc<Commands>,
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, which is told.
@@ -84,6 +83,8 @@ pub(super) struct GuardProcess {
     /// A process without an agent gives up then.
     give_up_at: Option<Instant>,
     pub(super) over: bool,
+    /// Dropped last, with the log: nobody waits for this process by a socket meanwhile.
+    parts: Parts,
 }
 
 impl GuardProcess {
@@ -137,11 +138,6 @@ impl GuardProcess {
         &self.guard
     }
 
-    /// Returns the log.
-    pub(super) fn log(&mut self) -> &mut DirectLog {
-        &mut self.parts.log
-    }
-
     /// Does what can be done beforehand. Best effort, each: not everybody may.
     pub(super) fn settle(&mut self, realtime: bool) {
         let _ = fs::write(OOM_SCORE, "-1000");
@@ -162,7 +158,7 @@ impl GuardProcess {
         let ready = self.wait(until).unwrap_or_else(|error| {
             // Nothing but the deadlines is left then.
             let text = format!("the guard cannot wait: {error}");
-            self.parts.log.say(Level::Error, &text);
+            say(Level::Error, &text);
             Ready::all()
         });
         self.look_at_commands(&ready);
@@ -179,7 +175,7 @@ impl GuardProcess {
             let late = now.since(at);
             if late > SLACK {
                 let text = format!("the guard woke {} late", Ms(late));
-                self.parts.log.say(Level::Warn, &text);
+                say(Level::Warn, &text);
             }
             // What was said until this instant is taken in before it counts.
             self.receive_words();
@@ -245,18 +241,16 @@ impl GuardProcess {
                 }
             }
         }
-        let now = sys::now();
         for at in 0..self.parts.runners.len() {
-            let (runner, log) = (&mut self.parts.runners[at], &mut self.parts.log);
-            let line = &mut |command, line: &[u8]| log.command_output(command, line, now);
+            let runner = &mut self.parts.runners[at];
             if ready.output[at] {
-                runner.pass_on(line);
+                runner.pass_on(&mut command_output);
             }
             if ready.exit[at]
-                && let Some(outcome) = runner.reap(line)
+                && let Some(outcome) = runner.reap(&mut command_output)
             {
                 let command = runner.command();
-                log.count_left_out(now);
+                count_left_out();
                 self.command_ended(command, outcome);
             }
         }
@@ -322,8 +316,7 @@ impl GuardProcess {
         closed.into_iter().for_each(|closed| self.handle(closed));
         self.commands = Arc::new(settings.commands.clone());
         let destination = self.stderr.or_syslog(settings.syslog);
-        let log = &mut self.parts.log;
-        log.configure(destination, &settings.commands.key, settings.level);
+        self.parts.log.configure(&settings.commands.key, settings.level, destination);
         let hello = ToGuard::Hello(settings.config());
         self.handle(GuardInput::Received(hello));
         self.send_kill_file();
@@ -378,14 +371,14 @@ impl GuardProcess {
             GuardAction::Service(action) => self.perform_on_service(action),
             GuardAction::Report(report) => self.report(&report),
             GuardAction::TryDevice => {
-                let answer = self.device.try_out(&mut self.parts.log);
+                let answer = self.device.try_out();
                 answer.into_iter().for_each(|answer| self.handle(answer));
             }
             GuardAction::OpenDevice => {
-                let answer = self.device.open(&mut self.parts.log);
+                let answer = self.device.open();
                 answer.into_iter().for_each(|answer| self.handle(answer));
             }
-            GuardAction::KickDevice => self.device.kick(&mut self.parts.log),
+            GuardAction::KickDevice => self.device.kick(),
             GuardAction::CloseDevice => {
                 let answer = self.device.close();
                 answer.into_iter().for_each(|answer| self.handle(answer));
@@ -414,7 +407,7 @@ impl GuardProcess {
                 let mut cgroups = self.parts.cgroups.iter();
                 if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
                     let text = "stop has left processes of the service behind: they are killed";
-                    self.parts.log.say(Level::Warn, text);
+                    say(Level::Warn, text);
                     self.kill_cgroup();
                 }
                 self.emptying = true;
@@ -422,7 +415,7 @@ impl GuardProcess {
             }
             ServiceAction::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
-                self.parts.log.say(level, &text);
+                say(level, &text);
                 if let Some(agent) = &self.agent {
                     // Best effort: it stands in the log.
                     let _ = send(agent.as_fd(), &GuardPacket::Line(level, text).encode(), None);

@@ -16,7 +16,7 @@ use super::socket::receive;
 use crate::core::guard::{Guard, GuardInput};
 use crate::core::protocol::ToGuard;
 use crate::exit::Exit;
-use crate::log::{Destination, DirectLog};
+use crate::log::{Destination, LogQueue};
 use crate::sys::signals;
 
 /// How long a guard waits for the end of the guard before it.
@@ -50,8 +50,8 @@ pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
     let dir = InstanceDir::at(PathBuf::from(&settings.dir))
         .map_err(lacks("the directory of the agent"))?;
     let destination = stderr.or_syslog(settings.syslog);
-    let log =
-        DirectLog::new(destination, &settings.commands.key, settings.level).with_writer_process();
+    let log = LogQueue::start_killable(&settings.commands.key, settings.level, destination)
+        .map_err(lacks("no log thread"))?;
     let lock = lock(&dir, LOCK_WITHIN).map_err(lacks("the lock"))?;
     let lock = lock.ok_or_else(|| {
         let text = "guard: another guard of this agent, or putex finish, runs".to_owned();

@@ -1,69 +1,40 @@
 //! The last line of an agent that ends at once, because it is better without.
 
-use std::io;
 use std::panic;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::direct::DirectLog;
+use ::log::Level;
+use crossbeam_channel::bounded;
+
 use super::format::Destination;
-use crate::core::level::Level;
-use crate::sys::{self, Alarm};
 
 /// How long a fatal exit waits for its last log line.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 
-/// Writes why the agent ends at once: without the log thread, which may have panicked itself,
-/// or wait for its reader.
-#[derive(Debug)]
-pub(crate) struct FatalLog {
-    /// Both are made beforehand: there may be no descriptor left.
-    log: Mutex<DirectLog>,
-    alarm: Mutex<Alarm>,
-}
-
-impl FatalLog {
-    /// Prepares it. From now on a thread that panics writes the panic here and ends the agent,
-    /// in debug builds too: an agent that has lost a thread is worse than none, and the guard
-    /// stops the service without it.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no descriptor to give.
-    pub(crate) fn prepare(destination: Destination, key: &str) -> io::Result<Arc<FatalLog>> {
-        let fatal = Arc::new(FatalLog {
-            log: Mutex::new(DirectLog::new(destination, key, 1)),
-            alarm: Mutex::new(Alarm::new()?),
-        });
-        let of_hook = Arc::clone(&fatal);
-        panic::set_hook(Box::new(move |panicked| {
-            of_hook.end(&format!("a bug in putex: {panicked}"), || process::abort());
-        }));
-        Ok(fatal)
-    }
-
-    fn end(self: &Arc<FatalLog>, why: &str, end: fn() -> !) -> ! {
-        let (fatal, own) = (Arc::clone(self), why.to_owned());
-        let say = move || {
-            fatal.say(&own);
-            end()
+/// From now on a thread that panics writes the panic and ends the agent, in debug builds too:
+/// an agent that has lost a thread is worse than none, and the guard stops the service without
+/// it. The line is written without the log thread, which may have panicked itself, or wait for
+/// its reader.
+pub(crate) fn end_on_panic(destination: Destination, subject: &str) {
+    let subject = subject.to_owned();
+    panic::set_hook(Box::new(move |panicked| {
+        let text = format!("a bug in putex: {panicked}");
+        let line = destination.line(&subject, Level::Error, None, &text);
+        let (done, written) = bounded::<()>(0);
+        let own = line.clone();
+        // The disk of a file may stall.
+        let write = move || {
+            destination.write_now(&own);
+            drop(done);
         };
-        if thread::Builder::new().spawn(say).is_err() {
-            self.say(why);
-            end();
+        match thread::Builder::new().spawn(write) {
+            Ok(_) => drop(written.recv_timeout(WRITTEN_WITHIN)),
+            Err(_) => destination.write_now(&line),
         }
-        let alarm = self.alarm.lock().unwrap_or_else(PoisonError::into_inner);
-        // A wait that fails is a short wait.
-        let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));
-        end()
-    }
-
-    fn say(&self, why: &str) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.say(Level::Error, why);
-    }
+        process::abort();
+    }));
 }
 
 /// Panics in a debug build that a test has asked to: in the thread of that name, once the

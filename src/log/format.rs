@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use ::log::Level;
 
-use super::syslog::SyslogSocket;
+use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
 use crate::core::level;
 use crate::core::text::sanitize;
@@ -98,16 +98,15 @@ impl Destination {
 
     /// Writes a warning to stderr.
     pub fn warn(self, text: &str) {
-        let stderr = self.on_stderr();
-        stderr.to_stderr(Level::Warn, &format!("warning: {text}"));
+        write_to_stderr(&self.on_stderr().frame(Level::Warn, &format!("warning: {text}")));
     }
 
-    /// Writes a line to stderr, unless stderr has no room: where nobody reads it, the exit
-    /// status still tells, and a process that ends does not wait.
-    fn to_stderr(self, level: Level, text: &str) {
-        let mut stderr = io::stderr();
-        if sys::has_room(&stderr) {
-            let _ = stderr.write_all(&self.frame(level, text));
+    /// Writes a whole line at once. A line that syslog does not take goes to stderr.
+    pub(super) fn write_now(self, line: &[u8]) {
+        if self != Destination::Syslog {
+            write_to_stderr(line);
+        } else if !SyslogSocket::default().send(line) {
+            write_to_stderr(&without_priority(line));
         }
     }
 
@@ -124,12 +123,20 @@ impl Destination {
     /// Writes why the process ends at once, and returns the exit status. The line is written
     /// to stderr wherever the log goes, for the user who started the process there.
     pub fn refuse(self, text: &str, exit: Exit) -> Exit {
-        let stderr = self.on_stderr();
-        stderr.to_stderr(Level::Error, text);
+        write_to_stderr(&self.on_stderr().frame(Level::Error, text));
         if self == Destination::Syslog {
             SyslogSocket::default().send(&self.frame(Level::Error, text));
         }
         exit
+    }
+}
+
+/// Writes a line to stderr, unless stderr has no room: where nobody reads it, the exit status
+/// still tells, and a process that ends does not wait.
+fn write_to_stderr(line: &[u8]) {
+    let mut stderr = io::stderr();
+    if sys::has_room(&stderr) {
+        let _ = stderr.write_all(line);
     }
 }
 
@@ -159,7 +166,6 @@ impl From<level::Level> for Level {
 
 #[cfg(test)]
 mod tests {
-    use super::super::syslog::without_priority;
     use super::*;
 
     const ALL: [Destination; 4] =

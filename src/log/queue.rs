@@ -1,10 +1,10 @@
-//! The agent's log: a queue of lines, and the thread that writes them. Nobody waits for the
-//! queue: a reader that stops reading costs lines, which are counted, and nothing else.
+//! The log of a process: a queue of lines, and the thread that writes them. Nobody waits for
+//! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,10 +15,12 @@ use super::fatal::panic_if_asked;
 use super::format::Destination;
 use super::limit::{self, OutputLimit};
 use super::lost::LostLines;
+use super::stderr;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
+use crate::core::level;
 use crate::core::time::Instant;
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys;
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -26,206 +28,282 @@ const LINES_MAX: usize = 1024;
 /// Lines of these that are not of commands: they have room however much commands write.
 const OWN_LINES: usize = 256;
 
-/// How long an ending agent waits for its last lines to be written.
+/// How long an ending process waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the queue is empty.
-const FLUSH_LOOK: Duration = Duration::from_millis(2);
+/// Memory for the stack of the thread, which the guard keeps locked.
+const STACK_BYTES: usize = 64 * 1024;
 
-/// The log of a process, which ends with it.
-pub struct LogQueue {
-    logger: Arc<Logger>,
-    ending: Arc<Ending>,
-    alarm: Alarm,
+/// Logs a line of the program's own.
+pub(crate) fn say(level: level::Level, text: &str) {
+    ::log::log!(Level::from(level), "{text}");
 }
 
-/// The state of the log thread and an ending process.
-struct Ending {
-    /// Nothing more will be logged.
-    begun: AtomicBool,
-    /// All lines are written.
-    written: Waker,
+/// Logs a line of a command's output, unless the command writes too much.
+pub(crate) fn command_output(command: Command, line: &[u8]) {
+    ::log::info!(target: command.name(), "{}", String::from_utf8_lossy(line));
 }
+
+/// Counts the output that was left out more than a second ago. To be called when a command
+/// has ended.
+pub(crate) fn count_left_out() {
+    ::log::logger().flush();
+}
+
+/// The log of a process. When it is dropped, it waits for its last lines as
+/// [`LogQueue::flush`] does.
+#[derive(Debug)]
+pub struct LogQueue(Arc<Logger>);
 
 /// Puts lines into the queue.
+#[derive(Debug)]
 struct Logger {
+    queue: Sender<Queued>,
+    /// Lines for which the queue had no room.
+    unread: AtomicU64,
+    form: Mutex<Form>,
+}
+
+/// How lines are written, and which.
+#[derive(Debug)]
+struct Form {
     destination: Destination,
     /// The key, which stands in every line.
     subject: String,
-    level: LevelFilter,
-    lines: Sender<Vec<u8>>,
-    /// Lines for which the queue had no room.
-    unread: AtomicU64,
-    limit: Mutex<OutputLimit>,
+    limit: OutputLimit,
+}
+
+/// What the log thread takes from the queue.
+enum Queued {
+    Line(Destination, Vec<u8>),
+    /// Nothing to write; dropped when all lines before are written.
+    Flush(Sender<()>),
 }
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= self.level
+        metadata.level() <= ::log::max_level()
     }
 
     /// Logs a line; it is one of a command's output if its target is the command's name.
     fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
         let text = record.args().to_string();
         let mut commands = Command::ALL.into_iter();
         match commands.find(|command| command.name() == record.target()) {
             Some(command) => self.command_output(command, &text, sys::now()),
-            None => self.queue(record.level(), None, &text),
+            None => self.line(&self.form(), record.level(), None, &text),
         }
     }
 
     /// Counts the lines of commands that were left out more than a second ago.
     fn flush(&self) {
-        self.count_left_out(sys::now(), false);
+        self.count_left_out(&mut self.form(), sys::now(), false);
     }
 }
 
 impl Logger {
+    fn new(subject: &str, destination: Destination) -> (Arc<Logger>, Receiver<Queued>) {
+        let (queue, queued) = bounded(LINES_MAX);
+        let subject = subject.to_owned();
+        let form = Form { destination, subject, limit: OutputLimit::new() };
+        let unread = AtomicU64::new(0);
+        (Arc::new(Logger { queue, unread, form: Mutex::new(form) }), queued)
+    }
+
+    fn form(&self) -> MutexGuard<'_, Form> {
+        self.form.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn command_output(&self, command: Command, text: &str, now: Instant) {
-        self.count_left_out(now, false);
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if limit.admits(command, text.len(), now) {
-            drop(limit);
-            self.queue(Level::Info, Some(command), text);
+        let mut form = self.form();
+        self.count_left_out(&mut form, now, false);
+        if form.limit.admits(command, text.len(), now) {
+            self.line(&form, Level::Info, Some(command), text);
         }
     }
 
-    fn count_left_out(&self, now: Instant, at_once: bool) {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((command, count)) = limit.left_out(now, at_once) {
-            self.queue(Level::Warn, Some(command), &limit::text(count));
+    fn count_left_out(&self, form: &mut Form, now: Instant, at_once: bool) {
+        while let Some((command, count)) = form.limit.left_out(now, at_once) {
+            self.line(form, Level::Warn, Some(command), &limit::text(count));
         }
     }
 
-    fn queue(&self, level: Level, from: Option<Command>, text: &str) {
+    fn line(&self, form: &Form, level: Level, from: Option<Command>, text: &str) {
         let kept = if from.is_some() { OWN_LINES } else { 0 };
-        let line = self.destination.line(&self.subject, level, from, text);
-        if self.lines.len() + kept >= LINES_MAX || self.lines.try_send(line).is_err() {
+        let line = form.destination.line(&form.subject, level, from, text);
+        let queued = Queued::Line(form.destination, line);
+        if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(queued).is_err() {
             self.unread.fetch_add(1, Relaxed);
         }
     }
 }
 
 impl LogQueue {
-    /// Takes the process's log over. `subject` stands in every line: the key.
+    /// Takes the process's log over. `subject` stands in every line: the key. No line below the
+    /// lowest level is written: 1 errors, 2 warnings, and so on.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give, or the process has a log.
-    pub fn start(
-        subject: &str,
-        level: LevelFilter,
-        destination: Destination,
-    ) -> io::Result<LogQueue> {
-        let (lines, queued) = bounded(LINES_MAX);
-        let ending = Arc::new(Ending { begun: AtomicBool::new(false), written: Waker::new()? });
-        let alarm = Alarm::new()?;
-        let logger = Arc::new(Logger {
-            destination,
-            subject: subject.to_owned(),
-            level,
-            lines,
-            unread: AtomicU64::new(0),
-            limit: Mutex::new(OutputLimit::new()),
-        });
-        let (writer, its_ending) = (Arc::clone(&logger), Arc::clone(&ending));
-        thread::Builder::new().name("putex-log".to_owned()).spawn(move || {
-            writer.write_lines(&queued, &its_ending.begun);
-            its_ending.written.wake();
-        })?;
-        ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
-        ::log::set_max_level(level);
-        Ok(LogQueue { logger, ending, alarm })
+    pub fn start(subject: &str, lowest: u64, destination: Destination) -> io::Result<LogQueue> {
+        LogQueue::start_with(stderr::open()?, subject, lowest, destination)
     }
 
-    /// Waits until the queue is empty, for half a second at the longest. The last line may
-    /// still be on its way.
-    pub fn flush(&self) {
-        let deadline = sys::now().after(FLUSH_WITHIN);
-        loop {
-            let now = sys::now();
-            let last_look = self.logger.lines.is_empty() || now >= deadline;
-            // A wait that fails is a short wait.
-            let _ = self.alarm.wait([], Some(now.after(FLUSH_LOOK)));
-            if last_look {
-                return;
-            }
-        }
+    /// As [`LogQueue::start`], for a process that must be able to end although the disk of its
+    /// log stalls.
+    ///
+    /// # Errors
+    ///
+    /// As [`LogQueue::start`].
+    pub fn start_killable(
+        subject: &str,
+        lowest: u64,
+        destination: Destination,
+    ) -> io::Result<LogQueue> {
+        LogQueue::start_with(stderr::open_killable()?, subject, lowest, destination)
+    }
+
+    fn start_with(
+        stderr: File,
+        subject: &str,
+        lowest: u64,
+        destination: Destination,
+    ) -> io::Result<LogQueue> {
+        let (logger, queued) = Logger::new(subject, destination);
+        let syslog = SyslogSocket::default();
+        let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
+        thread::Builder::new()
+            .name("putex-log".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || thread.work())?;
+        ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
+        ::log::set_max_level(filter(lowest));
+        Ok(LogQueue(logger))
+    }
+
+    /// Changes all that [`LogQueue::start`] was given.
+    pub fn configure(&self, subject: &str, lowest: u64, destination: Destination) {
+        let mut form = self.0.form();
+        form.destination = destination;
+        subject.clone_into(&mut form.subject);
+        ::log::set_max_level(filter(lowest));
     }
 
     /// Waits until all lines are written, for half a second at the longest.
-    pub fn end(self) {
-        let now = sys::now();
-        self.logger.count_left_out(now, true);
-        self.ending.begun.store(true, Relaxed);
-        // An empty line is the end; the logger keeps its own sender for ever. Where
-        // there is no room for it, the thread need not be woken and looks by itself.
-        let _ = self.logger.lines.try_send(Vec::new());
-        let fds = [(self.ending.written.as_fd(), Want::Read)];
-        // The process ends even if the wait fails.
-        let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
-    }
-}
-
-impl Logger {
-    /// The log thread.
-    fn write_lines(&self, queued: &Receiver<Vec<u8>>, ending: &AtomicBool) {
-        let mut syslog = (self.destination == Destination::Syslog).then(SyslogSocket::default);
-        let mut lost = LostLines::default();
-        while let Ok(line) = queued.recv() {
-            panic_if_asked("putex-log");
-            if let Err(error) = write(&line, syslog.as_mut()) {
-                lost.add(&error);
-            }
-            lost.add_unread(self.unread.swap(0, Relaxed));
-            let end = line.is_empty() || ending.load(Relaxed) && queued.is_empty();
-            let now = sys::now();
-            if let Some(text) = lost.text(now, end) {
-                let line = self.destination.line(&self.subject, Level::Warn, None, &text);
-                if write(&line, syslog.as_mut()).is_ok() {
-                    lost.counted(now);
-                }
-            }
-            if end {
-                return;
-            }
+    pub fn flush(&self) {
+        self.0.count_left_out(&mut self.0.form(), sys::now(), true);
+        // No deadline of the lock hangs on it: it may stand still while the host is suspended.
+        let until = std::time::Instant::now() + FLUSH_WITHIN;
+        let (done, written) = bounded(0);
+        if self.0.queue.send_deadline(Queued::Flush(done), until).is_ok() {
+            let _ = written.recv_deadline(until);
         }
     }
 }
 
-/// Writes a line and waits for its reader. A line that syslog does not take goes to stderr.
-fn write(line: &[u8], syslog: Option<&mut SyslogSocket>) -> io::Result<()> {
-    let Some(syslog) = syslog else {
-        return io::stderr().write_all(line);
-    };
-    let taken = line.is_empty() || syslog.send(line) || {
-        syslog.wait_for_room();
-        syslog.send(line)
-    };
-    if taken {
-        return Ok(());
+impl Drop for LogQueue {
+    fn drop(&mut self) {
+        self.flush();
     }
-    io::stderr().write_all(&without_priority(line))
+}
+
+/// Returns the levels down to the lowest.
+fn filter(lowest: u64) -> LevelFilter {
+    let mut filters = LevelFilter::iter();
+    filters.find(|filter| *filter as u64 == lowest).unwrap_or(LevelFilter::Trace)
+}
+
+/// Writes the lines, and waits for their reader.
+struct LogThread {
+    logger: Arc<Logger>,
+    queued: Receiver<Queued>,
+    syslog: SyslogSocket,
+    stderr: File,
+}
+
+impl LogThread {
+    fn work(mut self) {
+        let mut lost = LostLines::default();
+        while let Ok(queued) = self.queued.recv() {
+            panic_if_asked("putex-log");
+            let flush = match queued {
+                Queued::Line(destination, line) => {
+                    if let Err(error) = self.write(destination, &line) {
+                        lost.add(&error);
+                    }
+                    None
+                }
+                Queued::Flush(done) => Some(done),
+            };
+            lost.add_unread(self.logger.unread.swap(0, Relaxed));
+            let now = sys::now();
+            if let Some(text) = lost.text(now, flush.is_some()) {
+                let form = self.logger.form();
+                let (destination, subject) = (form.destination, form.subject.clone());
+                drop(form);
+                let line = destination.line(&subject, Level::Warn, None, &text);
+                if self.write(destination, &line).is_ok() {
+                    lost.counted(now);
+                }
+            }
+        }
+    }
+
+    /// A line that syslog does not take goes to stderr.
+    fn write(&mut self, destination: Destination, line: &[u8]) -> io::Result<()> {
+        if destination != Destination::Syslog {
+            return self.stderr.write_all(line);
+        }
+        let taken = self.syslog.send(line) || {
+            self.syslog.wait_for_room();
+            self.syslog.send(line)
+        };
+        if taken { Ok(()) } else { self.stderr.write_all(&without_priority(line)) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, PipeReader};
+    use std::os::fd::OwnedFd;
+
     use super::*;
+
+    /// A log that writes into a pipe.
+    fn log_into_pipe() -> (LogQueue, PipeReader) {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let (logger, queued) = Logger::new("web", Destination::Pipe);
+        let stderr = File::from(OwnedFd::from(writer));
+        let syslog = SyslogSocket::default();
+        let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
+        thread::spawn(move || thread.work());
+        (LogQueue(logger), reader)
+    }
+
+    fn say(log: &LogQueue, text: &str) {
+        log.0.line(&log.0.form(), Level::Info, None, text);
+    }
+
+    /// Ends the log and returns all that it has written.
+    fn end(log: LogQueue, reader: PipeReader) -> String {
+        let reading = thread::spawn(move || {
+            let mut text = String::new();
+            let mut reader = BufReader::new(reader);
+            while !text.ends_with(": end\n") {
+                reader.read_line(&mut text).expect("it is text");
+            }
+            text
+        });
+        // The queue may be full until it is read.
+        log.flush();
+        say(&log, "end");
+        drop(log);
+        reading.join().expect("it reads").replace("putex: web: end\n", "")
+    }
 
     #[test]
     fn commands_leave_room_for_lines_of_putex() {
-        let (lines, queued) = bounded(LINES_MAX);
-        let logger = Logger {
-            destination: Destination::Pipe,
-            subject: "web".to_owned(),
-            level: LevelFilter::Info,
-            lines,
-            unread: AtomicU64::new(0),
-            limit: Mutex::new(OutputLimit::new()),
-        };
+        let (logger, queued) = Logger::new("web", Destination::Pipe);
         let flood = |seconds: u64| {
             let now = Instant::from_boot(Duration::from_secs(seconds));
             for _ in 0..LINES_MAX {
@@ -236,18 +314,71 @@ mod tests {
         assert_eq!(queued.len(), LINES_MAX - OWN_LINES);
         assert_ne!(logger.unread.swap(0, Relaxed), 0);
         for _ in 0..OWN_LINES {
-            logger.queue(Level::Info, None, "standby -> taking");
+            logger.line(&logger.form(), Level::Info, None, "standby -> taking");
         }
         assert_eq!(logger.unread.load(Relaxed), 0);
         assert_eq!(queued.len(), LINES_MAX);
         // 100 at once, then 20 a second, with a count before the next.
-        let said: Vec<_> = queued.try_iter().take(122).collect();
-        let part = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        assert_eq!(part(&said[99]), "putex: web: start: start writes much\n");
+        let said: Vec<_> = queued.try_iter().take(122).map(text).collect();
+        assert_eq!(said[99], "putex: web: start: start writes much\n");
         let count = "putex: web: warning: start: 924 lines of output were left out: more than \
                      20 lines or 8 KiB a second\n";
-        assert_eq!(part(&said[100]), count);
-        assert_eq!(part(&said[101]), "putex: web: start: start writes much\n");
-        assert!(part(&said[121]).contains("1004 lines"), "{}", part(&said[121]));
+        assert_eq!(said[100], count);
+        assert_eq!(said[101], "putex: web: start: start writes much\n");
+        assert!(said[121].contains("1004 lines"), "{}", said[121]);
+    }
+
+    fn text(queued: Queued) -> String {
+        match queued {
+            Queued::Line(_, line) => String::from_utf8(line).expect("it is text"),
+            Queued::Flush(_) => panic!("nobody flushes"),
+        }
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_drops_lines_and_holds_nobody_up() {
+        let (log, reader) = log_into_pipe();
+        let long = "x".repeat(1000);
+        while log.0.unread.load(Relaxed) == 0 {
+            say(&log, &long);
+        }
+        let since = sys::now();
+        log.flush();
+        let waited = sys::now().since(since);
+        assert!(waited >= FLUSH_WITHIN && waited < FLUSH_WITHIN * 3, "{waited:?}");
+        let text = end(log, reader);
+        let counts = text.matches("putex: web: warning: 1 log lines were dropped: the log was");
+        assert_eq!(counts.count(), 1, "{text}");
+    }
+
+    #[test]
+    fn output_that_was_left_out_is_counted_by_the_second_and_at_the_end() {
+        let (log, reader) = log_into_pipe();
+        let at = |ms| Instant::from_boot(Duration::from_millis(ms));
+        for number in 0..150 {
+            log.0.command_output(Command::Start, "line\r", at(number));
+        }
+        log.0.count_left_out(&mut log.0.form(), at(999), false);
+        say(&log, "not counted yet");
+        log.0.count_left_out(&mut log.0.form(), at(1000), false);
+        for _ in 0..21 {
+            log.0.command_output(Command::Start, "x\x1b[2J", at(1001));
+        }
+        let count = |lines| {
+            format!(
+                "putex: web: warning: start: {lines} lines of output were left out: more than \
+                 20 lines or 8 KiB a second\n"
+            )
+        };
+        let first = "putex: web: start: line\n".repeat(100) + "putex: web: not counted yet\n";
+        let rest = "putex: web: start: x?[2J\n".repeat(20) + &count(1);
+        assert_eq!(end(log, reader), first + &count(50) + &rest);
+    }
+
+    #[test]
+    fn levels_have_their_numbers() {
+        assert_eq!(filter(1), LevelFilter::Error);
+        assert_eq!(filter(4), LevelFilter::Debug);
+        assert_eq!(filter(u64::MAX), LevelFilter::Trace);
     }
 }

@@ -12,9 +12,6 @@ use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 const SET_TIMEOUT: rustix::ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
 const GET_TIMEOUT: rustix::ioctl::Opcode = opcode::read::<i32>(b'W', 7);
 
-/// SIOCOUTQ of linux/sockios.h.
-const UNSENT: rustix::ioctl::Opcode = libc::TIOCOUTQ as rustix::ioctl::Opcode;
-
 /// Asks a watchdog device for a timeout of whole seconds. It may choose another.
 ///
 /// # Errors
@@ -38,19 +35,6 @@ pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
     // SAFETY: linux/watchdog.h: WDIOC_GETTIMEOUT writes one int.
     let seconds = unsafe { ioctl(device, Getter::<GET_TIMEOUT, i32>::new()) }?;
     Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
-}
-
-/// Returns how many bytes that were sent to a socket wait for its reader, with what the kernel
-/// adds to each message.
-///
-/// # Errors
-///
-/// When it is not a socket.
-#[expect(unsafe_code, reason = "an ioctl")]
-pub fn unsent(socket: impl AsFd) -> io::Result<usize> {
-    // SAFETY: unix(7), SIOCOUTQ, which is TIOCOUTQ: writes one int.
-    let bytes = unsafe { ioctl(socket, Getter::<UNSENT, i32>::new()) }?;
-    Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
 /// Lets the calling thread run before all that have no real-time priority. What it
