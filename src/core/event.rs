@@ -85,6 +85,27 @@ impl fmt::Display for Rejection {
     }
 }
 
+/// Why a store did not open or did not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// When the store was not reached or did not answer: another attempt may help.
+    Unreachable(String),
+    /// When every server refused the credentials, or this user lacks a permission.
+    Credentials(String),
+    /// When the bucket, or its configuration, is not safe for a lock; when no server proved
+    /// its identity, or a local file that a safe connection needs cannot be used.
+    Unsafe(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (StoreError::Unreachable(text)
+        | StoreError::Credentials(text)
+        | StoreError::Unsafe(text)) = self;
+        f.write_str(text)
+    }
+}
+
 /// What a compare-and-set came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {

@@ -3,7 +3,6 @@
 //! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
 //! when to call [`Client::connect`] again, and subscribes again.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use super::link::{Handshake, HandshakeError, Link};
 use super::session::{Ended, Inbox, Session};
 use super::tls::Tls;
 use super::url::Server;
+use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
 
@@ -39,18 +39,6 @@ const FAILURES_SHOWN_MAX: usize = 4;
 /// The default prefix of reply subjects.
 const INBOX: &str = "_INBOX";
 
-/// Why there is no connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConnectError {
-    /// When no server was reached, or none that answered properly, by the deadline.
-    Unreachable(String),
-    /// When every server that was reached refused the credentials.
-    Credentials(String),
-    /// When every server that was reached failed to prove its identity, or a local file
-    /// that a safe connection needs is missing or unusable.
-    Unsafe(String),
-}
-
 /// Login, TLS and inbox of all connections of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
@@ -65,15 +53,6 @@ pub struct ConnectOptions {
 impl From<Login> for ConnectOptions {
     fn from(login: Login) -> ConnectOptions {
         ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned() }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ConnectError::Unreachable(text)
-        | ConnectError::Credentials(text)
-        | ConnectError::Unsafe(text)) = self;
-        f.write_str(text)
     }
 }
 
@@ -153,19 +132,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`]. An error that another attempt cannot change is returned after
+    /// See [`StoreError`]. An error that another attempt cannot change is returned after
     /// the first round, before the deadline.
-    pub fn connect(&mut self, deadline: Instant) -> Result<(), ConnectError> {
+    pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
         if self.session.is_some() {
             return Ok(());
         }
         loop {
             match self.backoff.pass(deadline) {
                 Ok(true) => {}
-                Ok(false) => return Err(ConnectError::Unreachable(self.reason.clone())),
+                Ok(false) => return Err(StoreError::Unreachable(self.reason.clone())),
                 Err(error) => {
                     let text = format!("no timer: {}", super::why(&error));
-                    return Err(ConnectError::Unreachable(text));
+                    return Err(StoreError::Unreachable(text));
                 }
             }
             let Err(round) = self.try_all(deadline) else {
@@ -173,7 +152,7 @@ impl Client {
             };
             self.reason = round.text();
             if !round.complete {
-                return Err(ConnectError::Unreachable(self.reason.clone()));
+                return Err(StoreError::Unreachable(self.reason.clone()));
             }
             self.backoff.failed(sys::now(), &mut self.rng);
             if let Some(error) = round.verdict() {
@@ -186,8 +165,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`].
-    pub fn connect_once(&mut self, deadline: Instant) -> Result<(), ConnectError> {
+    /// See [`StoreError`].
+    pub fn connect_once(&mut self, deadline: Instant) -> Result<(), StoreError> {
         if self.session.is_some() {
             return Ok(());
         }
@@ -195,7 +174,7 @@ impl Client {
             return Ok(());
         };
         self.reason = round.text();
-        let unreachable = ConnectError::Unreachable(self.reason.clone());
+        let unreachable = StoreError::Unreachable(self.reason.clone());
         Err(round.verdict().unwrap_or(unreachable))
     }
 
@@ -441,11 +420,11 @@ impl Round {
     }
 
     /// Returns the error that another attempt would not change, if there is one.
-    fn verdict(&self) -> Option<ConnectError> {
+    fn verdict(&self) -> Option<StoreError> {
         match self {
             Round { complete: false, .. } | Round { unfit: 1.., .. } => None,
-            Round { refusals: 1.., .. } => Some(ConnectError::Credentials(self.text())),
-            Round { unproven: 1.., .. } => Some(ConnectError::Unsafe(self.text())),
+            Round { refusals: 1.., .. } => Some(StoreError::Credentials(self.text())),
+            Round { unproven: 1.., .. } => Some(StoreError::Unsafe(self.text())),
             Round { .. } => None,
         }
     }

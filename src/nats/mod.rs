@@ -59,7 +59,7 @@ pub mod url;
 pub(crate) mod fake;
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Client, ClientEvent, ConnectError, ConnectOptions, RequestError, Sid};
+pub use client::{Client, ClientEvent, ConnectOptions, RequestError, Sid};
 pub use decode::Message;
 pub use dial::unresolved_names;
 pub use headers::Headers;

@@ -115,10 +115,9 @@ impl LockKey {
                     }
                 }
                 Hint::Announced { content, .. } => {
+                    let own = self.announced.as_ref();
                     let notice = notice_from_content(&content);
-                    let own =
-                        |notice: &Notice| self.announced.as_ref() == Some(&notice.incarnation);
-                    if let Some(notice) = notice.filter(|notice| !own(notice)) {
+                    if let Some(notice) = notice.filter(|it| own != Some(&it.incarnation)) {
                         return Watched::DuplicateToken(notice);
                     }
                 }
@@ -136,11 +135,7 @@ impl LockKey {
 
 /// Returns the entry that stands for `record`.
 pub(crate) fn to_content(record: &Record) -> Content {
-    let headers = record.lease.iter().flat_map(to_headers);
-    Content {
-        headers: headers.map(|(name, value)| (name.to_owned(), value)).collect(),
-        payload: record.token.clone().into_bytes(),
-    }
+    Content::new(record.lease.iter().flat_map(to_headers), record.token.as_bytes())
 }
 
 /// Returns the record that an entry stands for.
@@ -160,14 +155,9 @@ pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
 
 /// Returns the message that stands for a notice.
 pub(crate) fn notice_to_content(notice: &Notice) -> Content {
-    let header = |name: &str, value: &str| (name.to_owned(), sanitize(value));
-    Content {
-        headers: vec![
-            header(NOTICE_INCARNATION, &notice.incarnation),
-            header(NOTICE_HOST, &notice.host),
-        ],
-        payload: notice.token.clone().into_bytes(),
-    }
+    let (incarnation, host) = (sanitize(&notice.incarnation), sanitize(&notice.host));
+    let headers = [(NOTICE_INCARNATION, incarnation), (NOTICE_HOST, host)];
+    Content::new(headers, notice.token.as_bytes())
 }
 
 /// Returns the notice that a message stands for, `None` when it stands for none.

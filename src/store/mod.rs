@@ -22,7 +22,6 @@ pub mod lock_key;
 pub mod name;
 pub mod nats;
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use crate::core::event::Written;
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
 
+pub use crate::core::event::StoreError;
 pub use lock_key::{LockKey, Watched, holder_in_words};
 
 /// The content of an entry: headers, and a payload of any bytes.
@@ -49,6 +49,15 @@ const MARKER_REASON: &str = "Nats-Marker-Reason";
 const OPERATION: &str = "KV-Operation";
 
 impl Content {
+    /// Returns the content with these headers.
+    pub(crate) fn new<'a>(
+        headers: impl IntoIterator<Item = (&'a str, String)>,
+        payload: &[u8],
+    ) -> Content {
+        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value));
+        Content { headers: headers.collect(), payload: payload.to_vec() }
+    }
+
     /// Returns the value of the first header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -209,26 +218,6 @@ pub enum Hint {
     Elapsed,
     /// The store is lost and must be opened again; why.
     Gone(String),
-}
-
-/// Why a store did not open or did not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreError {
-    /// When the store was not reached or did not answer: another attempt may help.
-    Unreachable(String),
-    /// When the server refused the credentials, or this user lacks a permission.
-    Credentials(String),
-    /// When the bucket, or its configuration, is not safe for a lock.
-    Unsafe(String),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (StoreError::Unreachable(text)
-        | StoreError::Credentials(text)
-        | StoreError::Unsafe(text)) = self;
-        f.write_str(text)
-    }
 }
 
 /// A bucket of keys, whose entries are numbered with growing revisions.

@@ -20,14 +20,7 @@ pub const NAME_BYTES_MAX: usize = 200;
 ///
 /// The rule that the name breaks, with the name.
 pub fn valid_bucket(name: &str) -> Result<(), String> {
-    common("bucket", name)?;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    match name.chars().find(|c| !allowed(*c)) {
-        Some(c) => Err(format!(
-            "bucket {name:?}: {c:?} is not allowed in a bucket name, which is of a-z A-Z 0-9 _ -"
-        )),
-        None => Ok(()),
-    }
+    check("bucket", name, "_-", "a bucket name, which is of a-z A-Z 0-9 _ -")
 }
 
 /// Checks the name of a key: `[-/_=.a-zA-Z0-9]+`, no dot at either end, no two
@@ -37,13 +30,7 @@ pub fn valid_bucket(name: &str) -> Result<(), String> {
 ///
 /// The rule that the name breaks, with the name.
 pub fn valid_key(name: &str) -> Result<(), String> {
-    common("key", name)?;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-/_=.".contains(c);
-    if let Some(c) = name.chars().find(|c| !allowed(*c)) {
-        return Err(format!(
-            "key {name:?}: {c:?} is not allowed in a key, which is of a-z A-Z 0-9 - / _ = ."
-        ));
-    }
+    check("key", name, "-/_=.", "a key, which is of a-z A-Z 0-9 - / _ = .")?;
     if name.starts_with('.') || name.ends_with('.') {
         return Err(format!("key {name:?}: a key must not begin or end with a dot"));
     }
@@ -56,17 +43,21 @@ pub fn valid_key(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn common(what: &str, name: &str) -> Result<(), String> {
+/// Checks the length and the characters, which are letters, digits and `others`.
+fn check(what: &str, name: &str, others: &str, rule: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("{what}: the name is empty"));
     }
-    if name.len() > NAME_BYTES_MAX {
+    let bytes = name.len();
+    if bytes > NAME_BYTES_MAX {
         return Err(format!(
-            "{what}: the name has {} bytes, more than the maximum of {NAME_BYTES_MAX}",
-            name.len()
+            "{what}: the name has {bytes} bytes, more than the maximum of {NAME_BYTES_MAX}"
         ));
     }
-    Ok(())
+    match name.chars().find(|c| !c.is_ascii_alphanumeric() && !others.contains(*c)) {
+        Some(c) => Err(format!("{what} {name:?}: {c:?} is not allowed in {rule}")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -126,8 +126,8 @@ impl Folder {
 
 /// Returns the entry of a key whose record was removed by hand.
 fn tombstone(key: &str, revision: Revision) -> Entry {
-    let headers = vec![(OPERATION.to_owned(), "DEL".to_owned())];
-    Entry { key: key.to_owned(), revision, content: Content { headers, payload: Vec::new() } }
+    let content = Content::new([(OPERATION, "DEL".to_owned())], b"");
+    Entry { key: key.to_owned(), revision, content }
 }
 
 /// Returns the revision at which a key stands, 0 without an entry.

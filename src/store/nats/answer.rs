@@ -98,10 +98,7 @@ pub(crate) fn hint<'a>(headers: &'a Headers, stream: &str) -> Option<(&'a str, R
 pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
     let ours = |(name, _): &(&str, &str)| !is_protocol_header(name) || *name == MARKER_REASON;
     let headers = headers.iter().filter(ours);
-    Content {
-        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        payload: payload.to_vec(),
-    }
+    Content::new(headers.map(|(name, value)| (name, value.to_owned())), payload)
 }
 
 /// Makes a text of a server fit for a message.

@@ -7,7 +7,7 @@ use crate::core::event::Written;
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, StreamInfo, code};
-use crate::nats::{ConnectError, RequestError, ServerInfo, bucket};
+use crate::nats::{RequestError, ServerInfo, bucket};
 use crate::store::{BucketInfo, Content, Expected, StoreError, name};
 use crate::sys::{self, Alarm};
 
@@ -172,7 +172,7 @@ impl NatsStore {
             let id = sys::random()
                 .map_err(|error| StoreError::Unreachable(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let content = Content { headers: Vec::new(), payload: id.clone().into_bytes() };
+            let content = Content::new([], id.as_bytes());
             let expected = Expected::Key(stands_at);
             match self.publish_expected(&subject, expected, &content, deadline) {
                 Ok(Written::Stored(revision)) => return Ok((id, revision)),
@@ -188,16 +188,6 @@ impl NatsStore {
         Err(StoreError::Unreachable(format!(
             "{subject}: written and removed by others all the time"
         )))
-    }
-}
-
-impl From<ConnectError> for StoreError {
-    fn from(error: ConnectError) -> StoreError {
-        match error {
-            ConnectError::Unreachable(text) => StoreError::Unreachable(text),
-            ConnectError::Credentials(text) => StoreError::Credentials(text),
-            ConnectError::Unsafe(text) => StoreError::Unsafe(text),
-        }
     }
 }
 
