@@ -103,7 +103,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     find_needed()?;
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
-    end_on_panic(setup.destination, &setup.guard.commands.key);
+    end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let threads = Threads { realtime: setup.realtime };
     let (post, inbox) = inbox()?;
     let notify_socket = setup.service_manager.socket();

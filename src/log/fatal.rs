@@ -1,14 +1,16 @@
 //! The last line of an agent that ends at once, because it is better without.
 
+use std::io;
 use std::panic;
 use std::process;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use ::log::Level;
-use crossbeam_channel::bounded;
 
 use super::format::Destination;
+use crate::sys::{self, Alarm};
 
 /// How long a fatal exit waits for its last log line.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
@@ -17,24 +19,33 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// an agent that has lost a thread is worse than none, and the guard stops the service without
 /// it. The line is written without the log thread, which may have panicked itself, or wait for
 /// its reader.
-pub(crate) fn end_on_panic(destination: Destination, subject: &str) {
+///
+/// # Errors
+///
+/// When the process has no descriptor left.
+pub(crate) fn end_on_panic(destination: Destination, subject: &str) -> io::Result<()> {
     let subject = subject.to_owned();
+    // Made beforehand: there may be no descriptor left.
+    let alarm = Mutex::new(Alarm::new()?);
     panic::set_hook(Box::new(move |panicked| {
         let text = format!("a bug in putex: {panicked}");
         let line = destination.line(&subject, Level::Error, None, &text);
-        let (done, written) = bounded::<()>(0);
         let own = line.clone();
         // The disk of a file may stall.
         let write = move || {
             destination.write_now(&own);
-            drop(done);
+            process::abort();
         };
-        match thread::Builder::new().spawn(write) {
-            Ok(_) => drop(written.recv_timeout(WRITTEN_WITHIN)),
-            Err(_) => destination.write_now(&line),
+        if thread::Builder::new().spawn(write).is_err() {
+            destination.write_now(&line);
+            process::abort();
         }
+        let alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
+        // A wait that fails is a short wait.
+        let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));
         process::abort();
     }));
+    Ok(())
 }
 
 /// Panics in a debug build that a test has asked to: in the thread of that name, once the

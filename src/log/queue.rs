@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
 use crate::core::level;
 use crate::core::time::Instant;
-use crate::sys;
+use crate::sys::{self, Alarm, Waker, Want};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -53,7 +54,10 @@ pub(crate) fn count_left_out() {
 /// The log of a process. When it is dropped, it waits for its last lines as
 /// [`LogQueue::flush`] does.
 #[derive(Debug)]
-pub struct LogQueue(Arc<Logger>);
+pub struct LogQueue {
+    logger: Arc<Logger>,
+    alarm: Alarm,
+}
 
 /// Puts lines into the queue.
 #[derive(Debug)]
@@ -61,8 +65,15 @@ struct Logger {
     queue: Sender<Queued>,
     /// Lines for which the queue had no room.
     unread: AtomicU64,
+    /// Somebody waits until the queue is empty.
+    flushing: AtomicBool,
+    /// All lines are written.
+    written: Waker,
     form: Mutex<Form>,
 }
+
+/// A line, and where it goes.
+type Queued = (Destination, Vec<u8>);
 
 /// How lines are written, and which.
 #[derive(Debug)]
@@ -71,13 +82,6 @@ struct Form {
     /// The key, which stands in every line.
     subject: String,
     limit: OutputLimit,
-}
-
-/// What the log thread takes from the queue.
-enum Queued {
-    Line(Destination, Vec<u8>),
-    /// Nothing to write; dropped when all lines before are written.
-    Flush(Sender<()>),
 }
 
 impl Log for Logger {
@@ -102,12 +106,17 @@ impl Log for Logger {
 }
 
 impl Logger {
-    fn new(subject: &str, destination: Destination) -> (Arc<Logger>, Receiver<Queued>) {
+    fn new(subject: &str, destination: Destination) -> io::Result<(Arc<Logger>, Receiver<Queued>)> {
         let (queue, queued) = bounded(LINES_MAX);
         let subject = subject.to_owned();
-        let form = Form { destination, subject, limit: OutputLimit::new() };
-        let unread = AtomicU64::new(0);
-        (Arc::new(Logger { queue, unread, form: Mutex::new(form) }), queued)
+        let logger = Logger {
+            queue,
+            unread: AtomicU64::new(0),
+            flushing: AtomicBool::new(false),
+            written: Waker::new()?,
+            form: Mutex::new(Form { destination, subject, limit: OutputLimit::new() }),
+        };
+        Ok((Arc::new(logger), queued))
     }
 
     fn form(&self) -> MutexGuard<'_, Form> {
@@ -131,7 +140,7 @@ impl Logger {
     fn line(&self, form: &Form, level: Level, from: Option<Command>, text: &str) {
         let kept = if from.is_some() { OWN_LINES } else { 0 };
         let line = form.destination.line(&form.subject, level, from, text);
-        let queued = Queued::Line(form.destination, line);
+        let queued = (form.destination, line);
         if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(queued).is_err() {
             self.unread.fetch_add(1, Relaxed);
         }
@@ -169,7 +178,8 @@ impl LogQueue {
         lowest: u64,
         destination: Destination,
     ) -> io::Result<LogQueue> {
-        let (logger, queued) = Logger::new(subject, destination);
+        let (logger, queued) = Logger::new(subject, destination)?;
+        let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
         thread::Builder::new()
@@ -178,12 +188,12 @@ impl LogQueue {
             .spawn(move || thread.work())?;
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(filter(lowest));
-        Ok(LogQueue(logger))
+        Ok(LogQueue { logger, alarm })
     }
 
     /// Changes all that [`LogQueue::start`] was given.
     pub fn configure(&self, subject: &str, lowest: u64, destination: Destination) {
-        let mut form = self.0.form();
+        let mut form = self.logger.form();
         form.destination = destination;
         subject.clone_into(&mut form.subject);
         ::log::set_max_level(filter(lowest));
@@ -191,13 +201,15 @@ impl LogQueue {
 
     /// Waits until all lines are written, for half a second at the longest.
     pub fn flush(&self) {
-        self.0.count_left_out(&mut self.0.form(), sys::now(), true);
-        // No deadline of the lock hangs on it: it may stand still while the host is suspended.
-        let until = std::time::Instant::now() + FLUSH_WITHIN;
-        let (done, written) = bounded(0);
-        if self.0.queue.send_deadline(Queued::Flush(done), until).is_ok() {
-            let _ = written.recv_deadline(until);
-        }
+        let (logger, now) = (&self.logger, sys::now());
+        logger.count_left_out(&mut logger.form(), now, true);
+        logger.written.clear();
+        logger.flushing.store(true, Relaxed);
+        // An empty line wakes the thread; where there is no room for it, the thread is awake.
+        let _ = logger.queue.try_send((Destination::Pipe, Vec::new()));
+        let fds = [(logger.written.as_fd(), Want::Read)];
+        // A wait that fails is a short wait.
+        let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
     }
 }
 
@@ -224,20 +236,15 @@ struct LogThread {
 impl LogThread {
     fn work(mut self) {
         let mut lost = LostLines::default();
-        while let Ok(queued) = self.queued.recv() {
+        while let Ok((destination, line)) = self.queued.recv() {
             panic_if_asked("putex-log");
-            let flush = match queued {
-                Queued::Line(destination, line) => {
-                    if let Err(error) = self.write(destination, &line) {
-                        lost.add(&error);
-                    }
-                    None
-                }
-                Queued::Flush(done) => Some(done),
-            };
+            if let Err(error) = self.write(destination, &line) {
+                lost.add(&error);
+            }
             lost.add_unread(self.logger.unread.swap(0, Relaxed));
+            let flushed = self.queued.is_empty() && self.logger.flushing.swap(false, Relaxed);
             let now = sys::now();
-            if let Some(text) = lost.text(now, flush.is_some()) {
+            if let Some(text) = lost.text(now, flushed) {
                 let form = self.logger.form();
                 let (destination, subject) = (form.destination, form.subject.clone());
                 drop(form);
@@ -245,6 +252,9 @@ impl LogThread {
                 if self.write(destination, &line).is_ok() {
                     lost.counted(now);
                 }
+            }
+            if flushed {
+                self.logger.written.wake();
             }
         }
     }
@@ -272,16 +282,16 @@ mod tests {
     /// A log that writes into a pipe.
     fn log_into_pipe() -> (LogQueue, PipeReader) {
         let (reader, writer) = io::pipe().expect("a pipe");
-        let (logger, queued) = Logger::new("web", Destination::Pipe);
+        let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
         let stderr = File::from(OwnedFd::from(writer));
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
         thread::spawn(move || thread.work());
-        (LogQueue(logger), reader)
+        (LogQueue { logger, alarm: Alarm::new().expect("a timer") }, reader)
     }
 
     fn say(log: &LogQueue, text: &str) {
-        log.0.line(&log.0.form(), Level::Info, None, text);
+        log.logger.line(&log.logger.form(), Level::Info, None, text);
     }
 
     /// Ends the log and returns all that it has written.
@@ -303,7 +313,7 @@ mod tests {
 
     #[test]
     fn commands_leave_room_for_lines_of_putex() {
-        let (logger, queued) = Logger::new("web", Destination::Pipe);
+        let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
         let flood = |seconds: u64| {
             let now = Instant::from_boot(Duration::from_secs(seconds));
             for _ in 0..LINES_MAX {
@@ -328,18 +338,15 @@ mod tests {
         assert!(said[121].contains("1004 lines"), "{}", said[121]);
     }
 
-    fn text(queued: Queued) -> String {
-        match queued {
-            Queued::Line(_, line) => String::from_utf8(line).expect("it is text"),
-            Queued::Flush(_) => panic!("nobody flushes"),
-        }
+    fn text((_, line): Queued) -> String {
+        String::from_utf8(line).expect("it is text")
     }
 
     #[test]
     fn a_reader_that_does_not_read_drops_lines_and_holds_nobody_up() {
         let (log, reader) = log_into_pipe();
         let long = "x".repeat(1000);
-        while log.0.unread.load(Relaxed) == 0 {
+        while log.logger.unread.load(Relaxed) == 0 {
             say(&log, &long);
         }
         let since = sys::now();
@@ -356,13 +363,13 @@ mod tests {
         let (log, reader) = log_into_pipe();
         let at = |ms| Instant::from_boot(Duration::from_millis(ms));
         for number in 0..150 {
-            log.0.command_output(Command::Start, "line\r", at(number));
+            log.logger.command_output(Command::Start, "line\r", at(number));
         }
-        log.0.count_left_out(&mut log.0.form(), at(999), false);
+        log.logger.count_left_out(&mut log.logger.form(), at(999), false);
         say(&log, "not counted yet");
-        log.0.count_left_out(&mut log.0.form(), at(1000), false);
+        log.logger.count_left_out(&mut log.logger.form(), at(1000), false);
         for _ in 0..21 {
-            log.0.command_output(Command::Start, "x\x1b[2J", at(1001));
+            log.logger.command_output(Command::Start, "x\x1b[2J", at(1001));
         }
         let count = |lines| {
             format!(
