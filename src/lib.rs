@@ -33,7 +33,7 @@
 //! 6. A start without waiting needs a clean absence of the lock: `src/core/pump/takeover.rs`.
 //! 7. Deadlines are on a clock that counts suspend, and are checked again after every
 //!    wake-up and before every act: `src/sys.rs`.
-//! 8. Nothing written for one connection is sent on the next: `src/nats/session.rs`.
+//! 8. Nothing written for one connection is sent on the next: `src/nats/link.rs`.
 //! 9. No script, log or full pipe blocks the thread that renews: `src/agent/mod.rs`.
 //! 10. The record holds R, F and C; a challenger waits the longer of its own times and the
 //!     holder's: `src/core/pump/holders.rs`.

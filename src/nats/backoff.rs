@@ -28,10 +28,9 @@ impl Backoff {
 
     /// Notes a failure: the next attempt is due after half of the present pause or up to
     /// all of it, and the pause doubles.
-    pub(super) fn failed(&mut self, now: Instant, rng: &mut Rng) {
+    pub(super) fn failed(&mut self, now: Instant) {
         let half = self.wait / 2;
-        let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
-        let jitter = Duration::from_nanos(rng.below(nanos.saturating_add(1)));
+        let jitter = Duration::from_nanos((random() % (half.as_nanos() + 1)) as u64);
         self.not_before = Some(now.after(half + jitter));
         self.wait = (self.wait * 2).min(BACKOFF_MAX);
     }
@@ -59,40 +58,14 @@ impl Backoff {
     }
 }
 
-/// A random number generator for numbers that need not be secret: the order of the
-/// servers and the jitter.
-#[derive(Debug)]
-pub(super) struct Rng(u64);
+/// Puts the items in a random order.
+pub(super) fn shuffle<T>(items: &mut [T]) {
+    items.sort_by_cached_key(|_| random());
+}
 
-impl Rng {
-    /// Seeds the generator from the kernel, or from the clock when that fails.
-    pub(super) fn new() -> Rng {
-        let clock = sys::now().since_boot().as_nanos();
-        Rng::seeded(sys::random().unwrap_or(clock))
-    }
-
-    pub(super) fn seeded(seed: u128) -> Rng {
-        let [low, high] = [seed, seed >> 64].map(|half| half & u128::from(u64::MAX));
-        // Zero would stay zero.
-        Rng(u64::try_from(low ^ high).unwrap_or(1).max(1))
-    }
-
-    /// Returns a number from 0 to `limit` - 1; 0 when `limit` is 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        // xorshift64, Marsaglia 2003.
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.checked_rem(limit).unwrap_or(0)
-    }
-
-    /// Puts the items in a random order (Fisher and Yates).
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            let other = self.below(u64::try_from(last + 1).unwrap_or(u64::MAX));
-            items.swap(last, usize::try_from(other).unwrap_or(last));
-        }
-    }
+/// Returns a random number, 0 when the kernel has none: then no connection is made either.
+fn random() -> u128 {
+    sys::random().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -101,11 +74,11 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_limit_with_jitter() {
-        let (mut backoff, mut rng) = (Backoff::new(), Rng::seeded(7));
+        let mut backoff = Backoff::new();
         let now = sys::now();
         let mut expected = BACKOFF_MIN;
         for _ in 0..12 {
-            backoff.failed(now, &mut rng);
+            backoff.failed(now);
             let wait = backoff.not_before.expect("failed").since(now);
             assert!(wait >= expected / 2 && wait <= expected, "{wait:?} of {expected:?}");
             expected = (expected * 2).min(BACKOFF_MAX);
@@ -120,14 +93,16 @@ mod tests {
 
     #[test]
     fn random_numbers_reach_everything() {
-        let mut rng = Rng::seeded(0);
-        let mut seen = [0u32; 6];
+        let mut seen = [0u32; 5];
         for _ in 0..600 {
-            seen[usize::try_from(rng.below(6)).expect("small")] += 1;
+            let (mut backoff, now) = (Backoff::new(), sys::now());
+            backoff.failed(now);
+            let jitter = backoff.not_before.expect("failed").since(now) - BACKOFF_MIN / 2;
+            seen[usize::try_from(jitter.as_millis() / 5).expect("small").min(4)] += 1;
         }
         assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
         let mut items: Vec<u8> = (0..20).collect();
-        rng.shuffle(&mut items);
+        shuffle(&mut items);
         assert_ne!(items, (0..20).collect::<Vec<u8>>());
         items.sort_unstable();
         assert_eq!(items, (0..20).collect::<Vec<u8>>());

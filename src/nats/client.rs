@@ -3,94 +3,82 @@
 //! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
 //! when to call [`Client::connect`] again, and subscribes again.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::auth::{Credentials, Login};
-use super::backoff::{BACKOFF_MAX, Backoff, Rng};
+use super::connect_error::ConnectError;
+use super::connect_options::ConnectOptions;
 use super::decode::Message;
-use super::dial::Dialer;
+use super::encode;
+use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
-use super::link::{Handshake, HandshakeError, Link};
-use super::session::{Ended, Inbox, Session};
-use super::tls::Tls;
+use super::link::{Link, LinkOptions, Received, SendError, WRITE_WAIT_MAX, is_past, server_says};
+use super::pool::Pool;
+use super::server_error::ServerError;
 use super::url::Server;
 use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
 
-pub use super::session::{ClientEvent, RequestError, Sid};
+pub use super::link::Sid;
 
-/// Longest attempt at one server: a round trip around the world takes 0.3 s and a
-/// connection needs three of them.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-
-/// Shortest attempt at one server that the caller's deadline permits, however many
-/// servers are still to be tried.
-const ATTEMPT_MIN: Duration = Duration::from_millis(250);
-
-/// Most servers that are taken from INFO. Larger clusters exist, but a client needs no
-/// more alternatives.
-const DISCOVERED_MAX: usize = 64;
-
-/// Most failures in the text of one error.
-const FAILURES_SHOWN_MAX: usize = 4;
-
-/// The default prefix of reply subjects.
-const INBOX: &str = "_INBOX";
-
-/// Login, TLS and inbox of all connections of a client.
+/// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectOptions {
-    /// The login for servers whose URL has neither user nor token.
-    pub login: Login,
-    /// The TLS options, which apply whatever the URLs say.
-    pub tls: Tls,
-    /// The prefix of reply subjects.
-    pub inbox: String,
+pub enum RequestError {
+    /// When no byte left this host: not connected, no time left, or an invalid
+    /// subject. The request had no effect.
+    NotSent(String),
+    /// When no subscriber exists for the subject. The request had no effect.
+    NoResponders,
+    /// When the server does not permit it. The request had no effect.
+    ///
+    /// The server names the subject and not the request. A `-ERR` that arrives during
+    /// the next request to the same subject is taken for that one's, even if the
+    /// permission was granted between the two.
+    Forbidden(String),
+    /// When the deadline passed. The request may have had an effect, or have it later.
+    TimedOut,
+    /// When the connection ended after a part of the request or all of it was sent. The
+    /// request may have had an effect, or have it later.
+    Lost(String),
 }
 
-impl From<Login> for ConnectOptions {
-    fn from(login: Login) -> ConnectOptions {
-        ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned() }
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::NotSent(reason) => write!(f, "not sent: {reason}"),
+            RequestError::NoResponders => f.write_str("nobody listens (status 503)"),
+            RequestError::Forbidden(text) => f.write_str(text),
+            RequestError::TimedOut => f.write_str("no reply before the deadline"),
+            RequestError::Lost(reason) => write!(f, "connection lost: {reason}"),
+        }
     }
+}
+
+/// What ended a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A message of a subscription arrived.
+    Message {
+        /// The subscription.
+        sid: Sid,
+        /// The message.
+        message: Message,
+    },
+    /// The wake descriptor is readable. Its owner clears it.
+    Woken,
+    /// The deadline passed.
+    Elapsed,
+    /// The connection ended with its subscriptions; why.
+    Gone(String),
 }
 
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 #[derive(Debug)]
 pub struct Client {
-    /// The servers that the client was made with, in random order.
-    configured: Vec<Server>,
-    /// The servers of the last advertisement, in random order.
-    discovered: Vec<Server>,
-    /// Index of the next server to try, in both lists.
-    next: usize,
-    options: ConnectOptions,
-    name: String,
-    ping_after: Duration,
-    dialer: Dialer,
-    rng: Rng,
-    backoff: Backoff,
-    session: Option<Session>,
-    /// The server of the present or last session. The login and TLS of its URL apply to
-    /// the servers that it advertises.
-    current: Option<Server>,
-    /// Why there is no session.
-    reason: String,
-    last_sid: u64,
-}
-
-/// The result of one attempt at each server.
-struct Round {
-    failures: Vec<String>,
-    /// Servers that refused the credentials.
-    refusals: usize,
-    /// Servers that did not prove their identity.
-    unproven: usize,
-    /// Servers that answered and cannot be used for another reason.
-    unfit: usize,
-    /// Whether every server was tried.
-    complete: bool,
+    pool: Pool,
+    link: Option<Link>,
 }
 
 impl Client {
@@ -106,23 +94,8 @@ impl Client {
         name: String,
         ping_after: Duration,
     ) -> Client {
-        let (mut rng, mut configured) = (Rng::new(), servers);
-        rng.shuffle(&mut configured);
-        Client {
-            configured,
-            discovered: Vec::new(),
-            next: 0,
-            options: options.into(),
-            name,
-            ping_after,
-            dialer: Dialer::default(),
-            rng,
-            backoff: Backoff::new(),
-            session: None,
-            current: None,
-            reason: "no connection was made yet".to_owned(),
-            last_sid: 0,
-        }
+        let options = LinkOptions { connect: options.into(), name, ping_after };
+        Client { pool: Pool::new(servers, options), link: None }
     }
 
     /// Connects unless connected: tries one server after the other, and pauses after each
@@ -135,30 +108,10 @@ impl Client {
     /// See [`StoreError`]. An error that another attempt cannot change is returned after
     /// the first round, before the deadline.
     pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        if self.session.is_some() {
-            return Ok(());
+        if self.link.is_none() {
+            self.link = Some(self.pool.connect(deadline)?);
         }
-        loop {
-            match self.backoff.pass(deadline) {
-                Ok(true) => {}
-                Ok(false) => return Err(StoreError::Unreachable(self.reason.clone())),
-                Err(error) => {
-                    let text = format!("no timer: {}", super::why(&error));
-                    return Err(StoreError::Unreachable(text));
-                }
-            }
-            let Err(round) = self.try_all(deadline) else {
-                return Ok(());
-            };
-            self.reason = round.text();
-            if !round.complete {
-                return Err(StoreError::Unreachable(self.reason.clone()));
-            }
-            self.backoff.failed(sys::now(), &mut self.rng);
-            if let Some(error) = round.verdict() {
-                return Err(error);
-            }
-        }
+        Ok(())
     }
 
     /// Connects unless connected, with one attempt at each server.
@@ -167,34 +120,28 @@ impl Client {
     ///
     /// See [`StoreError`].
     pub fn connect_once(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        if self.session.is_some() {
-            return Ok(());
+        if self.link.is_none() {
+            self.link = Some(self.pool.connect_once(deadline)?);
         }
-        let Err(round) = self.try_all(deadline) else {
-            return Ok(());
-        };
-        self.reason = round.text();
-        let unreachable = StoreError::Unreachable(self.reason.clone());
-        Err(round.verdict().unwrap_or(unreachable))
+        Ok(())
     }
 
     /// Returns whether there is a connection that has not failed yet.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.session.is_some()
+        self.link.is_some()
     }
 
     /// Returns the last INFO of the connected server.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
-        self.session.as_ref().map(|session| session.link().info())
+        self.link.as_ref().map(Link::info)
     }
 
     /// Returns the refusals of the server that belonged to no request, as received so far.
     #[must_use]
     pub fn server_errors(&self) -> Vec<String> {
-        let session = self.session.as_ref();
-        session.map_or_else(Vec::new, |session| session.warned().to_vec())
+        self.link.as_ref().map_or_else(Vec::new, |link| link.warned().to_vec())
     }
 
     /// Subscribes, for the life of this connection. A server that does not permit it
@@ -204,8 +151,10 @@ impl Client {
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<Sid, RequestError> {
-        let sid = self.next_sid();
-        self.with_session(|session| session.subscribe(subject, sid))?;
+        let sid = self.pool.next_sid();
+        let mut frame = Vec::new();
+        encode::sub(&mut frame, subject, sid.0).map_err(RequestError::NotSent)?;
+        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))?;
         Ok(sid)
     }
 
@@ -221,7 +170,36 @@ impl Client {
         payload: &[u8],
         deadline: Instant,
     ) -> Result<Message, RequestError> {
-        self.with_session(|session| session.request(subject, headers, payload, deadline))
+        let reply = self.link()?.next_reply();
+        if sys::now() >= deadline {
+            return Err(RequestError::NotSent("no time is left".to_owned()));
+        }
+        self.send_message(subject, Some(&reply), headers, payload, deadline)?;
+        loop {
+            let link = self.link()?;
+            match link.receive(None, Some(deadline)) {
+                Ok(Received::Reply(message)) if message.subject == reply => return answer(message),
+                // The message is the late reply to an earlier request.
+                Ok(Received::Reply(_) | Received::Info) => {}
+                Ok(Received::Message(sid, message)) => link.enqueue(sid, message),
+                Ok(Received::Refusal(text)) => {
+                    let names = |subject: &str| text.contains(&format!("\"{subject}\""));
+                    let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
+                    if is_denied && (names(subject) || names(&reply)) {
+                        return Err(RequestError::Forbidden(server_says(&text)));
+                    }
+                    link.warn(text);
+                }
+                Ok(Received::Elapsed | Received::Woken) => return Err(RequestError::TimedOut),
+                Err(ConnectError { text, .. }) => {
+                    self.end(&text);
+                    return Err(RequestError::Lost(text));
+                }
+            }
+            if sys::now() >= deadline {
+                return Err(RequestError::TimedOut);
+            }
+        }
     }
 
     /// Sends a message without waiting for a reply.
@@ -235,7 +213,7 @@ impl Client {
         headers: &[(&str, &str)],
         payload: &[u8],
     ) -> Result<(), RequestError> {
-        self.with_session(|session| session.publish(subject, headers, payload))
+        self.send_message(subject, None, headers, payload, sys::now().after(WRITE_WAIT_MAX))
     }
 
     /// Waits for a message, for `wake` to become readable, for `deadline`, or for
@@ -245,199 +223,93 @@ impl Client {
     /// The call leaves a server that is about to shut down, if there is another.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> ClientEvent {
         loop {
-            if let Some(reason) = self.leave_lame_duck() {
-                return ClientEvent::Gone(reason);
+            if self.server().is_some_and(|info| info.lame_duck) {
+                self.leave("the server is about to shut down");
             }
-            let Some(session) = &mut self.session else {
-                return ClientEvent::Gone(self.reason.clone());
+            let Some(link) = &mut self.link else {
+                return ClientEvent::Gone(self.pool.reason().to_owned());
             };
-            let event = session.wait(wake, deadline);
-            self.follow_session();
-            match event {
-                Some(ClientEvent::Gone(_)) => return ClientEvent::Gone(self.reason.clone()),
-                Some(event) => return event,
-                None if deadline.is_some_and(|deadline| sys::now() >= deadline) => {
-                    return ClientEvent::Elapsed;
-                }
-                None => {}
+            if let Some((sid, message)) = link.dequeue() {
+                return ClientEvent::Message { sid, message };
             }
-        }
-    }
-
-    fn with_session<T>(
-        &mut self,
-        call: impl FnOnce(&mut Session) -> Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
-        let Some(session) = &mut self.session else {
-            return Err(RequestError::NotSent(format!("not connected: {}", self.reason)));
-        };
-        let outcome = call(session);
-        self.follow_session();
-        outcome
-    }
-
-    /// Takes over a changed INFO and the end of the session.
-    fn follow_session(&mut self) {
-        let Some(session) = &mut self.session else {
-            return;
-        };
-        if session.take_info_changed() {
-            let info = session.link().info();
-            let urls = info.connect_urls.clone();
-            self.learn(&urls);
-        }
-        let ended = self.session.as_mut().and_then(Session::take_ended);
-        if let Some(Ended(reason)) = ended {
-            self.end(&reason);
+            match link.receive(Some(wake), deadline) {
+                Ok(Received::Message(sid, message)) => {
+                    return ClientEvent::Message { sid, message };
+                }
+                Ok(Received::Reply(_) | Received::Info) => {}
+                Ok(Received::Refusal(text)) => link.warn(text),
+                Ok(Received::Woken) => return ClientEvent::Woken,
+                Ok(Received::Elapsed) => return ClientEvent::Elapsed,
+                Err(ConnectError { text, .. }) => {
+                    self.end(&text);
+                    continue;
+                }
+            }
+            if is_past(deadline) {
+                return ClientEvent::Elapsed;
+            }
         }
     }
 
     /// Ends the connection, so that another server is tried next, and returns true.
     /// Without another server it keeps the connection and returns false.
     pub fn leave(&mut self, reason: &str) -> bool {
-        let Some(here) = self.server().map(|info| info.address.clone()) else {
-            return false;
-        };
-        let elsewhere = |server: &Server| server.to_string() != here;
-        let another = self.configured.iter().chain(&self.discovered).any(elsewhere);
-        if another {
+        let has_another = self.link.as_ref().is_some_and(|link| self.pool.has_another(link));
+        if has_another {
             self.end(reason);
         }
-        another
+        has_another
+    }
+
+    fn link(&mut self) -> Result<&mut Link, RequestError> {
+        let reason = || format!("not connected: {}", self.pool.reason());
+        self.link.as_mut().ok_or_else(|| RequestError::NotSent(reason()))
+    }
+
+    fn send_message(
+        &mut self,
+        subject: &str,
+        reply: Option<&str>,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<(), RequestError> {
+        let limit = self.link()?.info().max_payload;
+        let mut frame = Vec::new();
+        let size = encode::publish(&mut frame, subject, reply, headers, payload);
+        let size = size.map_err(RequestError::NotSent)?;
+        if size > limit {
+            let text = format!("{size} bytes are more than the server's limit of {limit}");
+            return Err(RequestError::NotSent(text));
+        }
+        self.send(&frame, deadline)
+    }
+
+    /// Sends a frame. A failure ends the connection, whether a part of the frame was sent or
+    /// nothing.
+    fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), RequestError> {
+        let Err(SendError { reason, begun }) = self.link()?.send(frame, deadline) else {
+            return Ok(());
+        };
+        self.end(&reason);
+        Err(match begun {
+            true => RequestError::Lost(reason),
+            false => RequestError::NotSent(reason),
+        })
     }
 
     fn end(&mut self, reason: &str) {
-        let Some(session) = self.session.take() else {
-            return;
-        };
-        self.reason = format!("{}: {reason}", session.link().info().address);
-        let now = sys::now();
-        // A server that accepts connections and drops them must not be flooded.
-        match now.since(session.opened_at()) < BACKOFF_MAX {
-            true => self.backoff.failed(now, &mut self.rng),
-            false => self.backoff.reset(),
+        if let Some(link) = self.link.take() {
+            self.pool.ended(&link, reason);
         }
-    }
-
-    fn leave_lame_duck(&mut self) -> Option<String> {
-        self.server().filter(|info| info.lame_duck)?;
-        self.leave("the server is about to shut down").then(|| self.reason.clone())
-    }
-
-    /// Replaces the list of discovered servers. An empty advertisement changes nothing.
-    fn learn(&mut self, urls: &[String]) {
-        let Some(current) = self.current.as_ref().filter(|_| !urls.is_empty()) else {
-            return;
-        };
-        let parsed = urls.iter().filter_map(|url| current.advertised(url));
-        let same =
-            |one: &Server, other: &Server| (&one.host, one.port) == (&other.host, other.port);
-        let unknown = |server: &Server| !self.configured.iter().any(|named| same(named, server));
-        self.discovered = parsed.filter(unknown).collect();
-        self.rng.shuffle(&mut self.discovered);
-        self.discovered.truncate(DISCOVERED_MAX);
-    }
-
-    fn try_all(&mut self, deadline: Instant) -> Result<(), Round> {
-        let mut round =
-            Round { failures: Vec::new(), refusals: 0, unproven: 0, unfit: 0, complete: false };
-        let count = self.configured.len() + self.discovered.len();
-        for left in (1..=count).rev() {
-            let now = sys::now();
-            if now >= deadline {
-                return Err(round);
-            }
-            let index = self.next % count;
-            self.next = (index + 1) % count;
-            let mut both = self.configured.iter().chain(&self.discovered);
-            let Some(server) = both.nth(index).cloned() else {
-                continue;
-            };
-            let share = deadline.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            let limit = now.after(share.clamp(ATTEMPT_MIN, ATTEMPT_MAX));
-            match self.try_one(&server, deadline.min(limit)) {
-                Ok(session) => {
-                    self.session = Some(session);
-                    self.current = Some(server);
-                    self.follow_session();
-                    return Ok(());
-                }
-                Err(fault) => round.note(&server, fault),
-            }
-        }
-        round.complete = true;
-        Err(round)
-    }
-
-    fn try_one(&mut self, server: &Server, deadline: Instant) -> Result<Session, HandshakeError> {
-        let unreachable = |text: String| HandshakeError::Unreachable(text);
-        let login = match server.login == Login::None {
-            true => &self.options.login,
-            false => &server.login,
-        };
-        let credentials = login.read();
-        let credentials: Credentials = credentials.map_err(HandshakeError::Unsafe)?;
-        let sid = self.next_sid();
-        let inbox = Inbox::new(&self.options.inbox, sid);
-        let inbox = inbox.map_err(|error| unreachable(super::why(&error)))?;
-        let mut first = Vec::new();
-        inbox.subscribe(&mut first).map_err(unreachable)?;
-        let options = Handshake {
-            credentials: &credentials,
-            tls: &self.options.tls,
-            name: &self.name,
-            first: &first,
-            ping_after: self.ping_after,
-        };
-        let link = Link::open(&mut self.dialer, server, &options, deadline)?;
-        Ok(Session::new(link, inbox))
-    }
-
-    fn next_sid(&mut self) -> Sid {
-        self.last_sid += 1;
-        Sid(self.last_sid)
     }
 }
 
-impl Round {
-    fn note(&mut self, server: &Server, fault: HandshakeError) {
-        let reason = match fault {
-            HandshakeError::Credentials(text) => {
-                self.refusals += 1;
-                text
-            }
-            HandshakeError::Unsafe(text) => {
-                self.unproven += 1;
-                text
-            }
-            HandshakeError::Unfit(text) => {
-                self.unfit += 1;
-                text
-            }
-            HandshakeError::Unreachable(text) => text,
-        };
-        self.failures.push(format!("{server}: {reason}"));
-    }
-
-    /// Returns the error that another attempt would not change, if there is one.
-    fn verdict(&self) -> Option<StoreError> {
-        match self {
-            Round { complete: false, .. } | Round { unfit: 1.., .. } => None,
-            Round { refusals: 1.., .. } => Some(StoreError::Credentials(self.text())),
-            Round { unproven: 1.., .. } => Some(StoreError::Unsafe(self.text())),
-            Round { .. } => None,
-        }
-    }
-
-    fn text(&self) -> String {
-        let shown = self.failures.len().min(FAILURES_SHOWN_MAX);
-        let mut text = self.failures[..shown].join("; ");
-        match self.failures.len() - shown {
-            0 if shown == 0 => text.push_str("no server was tried"),
-            0 => {}
-            more => text.push_str(&format!("; and {more} more")),
-        }
-        text
+/// Returns the reply, or that no subscriber exists.
+fn answer(message: Message) -> Result<Message, RequestError> {
+    match message.headers.status() {
+        Some(NO_RESPONDERS) if message.payload.is_empty() => Err(RequestError::NoResponders),
+        Some(_) | None => Ok(message),
     }
 }
 

@@ -9,6 +9,12 @@ use super::auth::Credentials;
 /// which it closes the connection.
 pub(crate) const LINE_BYTES_MAX: usize = 4096;
 
+/// `PING\r\n`
+pub(super) const PING: &[u8] = b"PING\r\n";
+
+/// `PONG\r\n`
+pub(super) const PONG: &[u8] = b"PONG\r\n";
+
 /// Why something cannot be sent, in one printable line that holds no payload and no value.
 pub(crate) type EncodeError = String;
 
@@ -45,16 +51,6 @@ pub(crate) fn connect(
     out.extend_from_slice(options.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
     Ok(())
-}
-
-/// `PING\r\n`
-pub(super) fn ping(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"PING\r\n");
-}
-
-/// `PONG\r\n`
-pub(super) fn pong(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"PONG\r\n");
 }
 
 /// `SUB <subject> <sid>\r\n`
@@ -170,10 +166,7 @@ mod tests {
              Nats-Expected-Last-Subject-Sequence: 0\r\n\r\nv1\r\n"
         );
         assert_eq!(text(|out| sub(out, "_INBOX.x.*", 7)), Ok("SUB _INBOX.x.* 7\r\n".to_owned()));
-        let mut out = Vec::new();
-        ping(&mut out);
-        pong(&mut out);
-        assert_eq!(out, b"PING\r\nPONG\r\n");
+        assert_eq!([PING, PONG].concat(), b"PING\r\nPONG\r\n");
     }
 
     #[test]

@@ -1,27 +1,27 @@
-//! One connection: handshake, frames in and out, liveness.
+//! One connection: handshake, frames in and out, liveness, and the messages that arrived
+//! during a request.
 //!
 //! A link is opened once and dropped at its first failure, together with its buffers.
 //! It never reconnects.
 
 mod handshake;
 
-use std::io;
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::decode::{self, Decoder, Message, ProtocolError, READ_BYTES_MAX, ServerOp};
-use super::dial::Dialer;
+use super::connect_error::{ConnectError, ConnectErrorKind as Kind};
+use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode;
 use super::info::ServerInfo;
 use super::server_error::ServerError;
 use super::stream::{Stream, would_block};
-use super::tls::{TlsError, Verdict};
 use super::url::Server;
 use super::why;
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
-pub(super) use handshake::{Handshake, HandshakeError};
+pub(super) use handshake::LinkOptions;
 
 /// Longest time to send one frame, whatever its caller's deadline. A frame is far
 /// smaller than a socket's buffer, so a frame has to wait only when the peer does not
@@ -31,23 +31,20 @@ pub(super) const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read from a lost connection to find the reason of the loss.
 const FINAL_READ_BYTES_MAX: usize = 4 * READ_BYTES_MAX;
 
-/// Why a link was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lost {
-    pub(super) reason: String,
-    /// The verdict of TLS, when TLS failed.
-    verdict: Option<Verdict>,
-}
+/// Most messages that are queued during a request. They are hints: the newest replaces
+/// all others.
+const QUEUE_MESSAGES_MAX: usize = 256;
 
-impl Lost {
-    fn because(reason: String) -> Lost {
-        Lost { reason, verdict: None }
-    }
+/// Most memory of the queued messages, in bytes: two of the largest.
+const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-    fn to(error: &io::Error) -> Lost {
-        Lost { reason: why(error), verdict: TlsError::of(error).map(|fault| fault.verdict) }
-    }
-}
+/// Most texts of `-ERR` that are remembered so that each is logged once. One more text
+/// clears the memory.
+const WARNED_MAX: usize = 32;
+
+/// A subscription. Its number is unique among all connections of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sid(pub(super) u64);
 
 /// Why a frame was not sent. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +57,14 @@ pub(super) struct SendError {
 /// The result of [`Link::receive`].
 #[derive(Debug)]
 pub(super) enum Received {
-    /// A message for this subscription.
-    Message(u64, Message),
+    /// A message for the inbox.
+    Reply(Message),
+    /// A message for another subscription.
+    Message(Sid, Message),
     /// The server's INFO changed.
     Info,
     /// The server refused an operation and keeps the connection open.
-    Refusal(ServerError, String),
+    Refusal(String),
     /// The wake descriptor is readable.
     Woken,
     /// The deadline passed.
@@ -79,11 +78,24 @@ pub(super) struct Link {
     alarm: Alarm,
     decoder: Decoder,
     chunk: Box<[u8]>,
+    server: Server,
     info: ServerInfo,
     ping_after: Duration,
+    opened_at: Instant,
     received_at: Instant,
     /// When the PING was sent that the server has not answered yet.
     pinged_at: Option<Instant>,
+    /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
+    /// private to this connection.
+    inbox: String,
+    /// The subscription of the inbox.
+    inbox_sid: u64,
+    /// Number of requests, each of which has a reply subject of its own.
+    requests: u64,
+    /// Messages of other subscriptions that arrived during a request, oldest first.
+    queue: VecDeque<(Sid, Message)>,
+    queue_bytes: usize,
+    warned: Vec<String>,
 }
 
 enum Step {
@@ -93,14 +105,42 @@ enum Step {
 }
 
 impl Link {
+    /// Returns the server, as it was configured or advertised.
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// Returns the last INFO of the server.
     pub(super) fn info(&self) -> &ServerInfo {
         &self.info
     }
 
-    /// Sends a whole frame. After an error the link must be dropped, since a part of the
-    /// frame may have been sent.
+    /// Returns how long the link has been open.
+    pub(super) fn age(&self) -> Duration {
+        sys::now().since(self.opened_at)
+    }
+
+    /// Returns the refusals of the server that belonged to no request.
+    pub(super) fn warned(&self) -> &[String] {
+        &self.warned
+    }
+
+    /// Returns a new subject for a reply.
+    pub(super) fn next_reply(&mut self) -> String {
+        self.requests += 1;
+        format!("{}{}", self.inbox, self.requests)
+    }
+
+    /// Sends a whole frame. The reason of a failure is the last `-ERR` of the server, if there
+    /// is one.
     pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
+        self.write(frame, deadline).map_err(|error| match self.final_error() {
+            Some(text) => SendError { reason: server_says(&text), ..error },
+            None => error,
+        })
+    }
+
+    fn write(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
         let mut sent = 0;
         loop {
             let outcome = match &frame[sent..] {
@@ -124,22 +164,19 @@ impl Link {
 
     /// Returns the `-ERR` that the server sent before it closed the connection, if it can
     /// still be read. The link must be dropped.
-    pub(super) fn final_error(&mut self) -> Option<String> {
+    fn final_error(&mut self) -> Option<String> {
         let mut left = FINAL_READ_BYTES_MAX;
         loop {
-            match self.decoder.next() {
-                Ok(Some(ServerOp::Err(text))) if ServerError::of(&text).closes() => {
+            while let Some(op) = self.decoder.next().ok()? {
+                if let ServerOp::Err(text) = op
+                    && ServerError::of(&text).closes()
+                {
                     return Some(text);
                 }
-                Ok(Some(_)) => continue,
-                Ok(None) => {}
-                Err(_) => return None,
             }
-            let count = self.stream.read(&mut self.chunk).unwrap_or(0);
-            left = left.saturating_sub(count);
-            if count == 0 || left == 0 || self.decoder.feed(&self.chunk[..count]).is_err() {
-                return None;
-            }
+            let count = self.stream.read(&mut self.chunk).ok()?;
+            left = left.checked_sub(count).filter(|_| count > 0)?;
+            self.decoder.feed(&self.chunk[..count]).ok()?;
         }
     }
 
@@ -149,39 +186,70 @@ impl Link {
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
-    ) -> Result<Received, Lost> {
+    ) -> Result<Received, ConnectError> {
         loop {
             let alarm_at = self.alarm_at();
             let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
-            match self.step(wake, Some(until))? {
+            match self.step(wake, until)? {
                 Step::Woken => return Ok(Received::Woken),
                 Step::Elapsed => self.check_alive(deadline)?,
+                Step::Op(ServerOp::Msg { sid, message }) if sid == self.inbox_sid => {
+                    return Ok(Received::Reply(message));
+                }
                 Step::Op(ServerOp::Msg { sid, message }) => {
-                    return Ok(Received::Message(sid, message));
+                    return Ok(Received::Message(Sid(sid), message));
                 }
                 Step::Op(ServerOp::Info(json)) => {
-                    self.take_info(&json)?;
+                    self.accept_info(&json)?;
                     return Ok(Received::Info);
                 }
-                Step::Op(ServerOp::Ping) => self.pong(deadline)?,
+                Step::Op(ServerOp::Ping) => self.send_now(encode::PONG, deadline)?,
                 Step::Op(ServerOp::Pong | ServerOp::Ok) => {}
-                Step::Op(ServerOp::Err(text)) => {
-                    let server_error = ServerError::of(&text);
-                    if server_error.closes() {
-                        return Err(Lost::because(server_says(&text)));
-                    }
-                    return Ok(Received::Refusal(server_error, text));
+                Step::Op(ServerOp::Err(text)) if ServerError::of(&text).closes() => {
+                    return Err(Kind::Unfit.error(server_says(&text)));
                 }
+                Step::Op(ServerOp::Err(text)) => return Ok(Received::Refusal(text)),
             }
-            if deadline.is_some_and(|deadline| sys::now() >= deadline) {
+            if is_past(deadline) {
                 return Ok(Received::Elapsed);
             }
         }
     }
 
+    /// Keeps a message that arrived during a request, and drops the oldest ones beyond the
+    /// limits.
+    pub(super) fn enqueue(&mut self, sid: Sid, message: Message) {
+        self.queue_bytes += message.weight();
+        self.queue.push_back((sid, message));
+        while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
+            self.dequeue();
+        }
+    }
+
+    /// Returns the oldest message that arrived during a request.
+    pub(super) fn dequeue(&mut self) -> Option<(Sid, Message)> {
+        let (sid, message) = self.queue.pop_front()?;
+        self.queue_bytes -= message.weight();
+        Some((sid, message))
+    }
+
+    /// Logs a refusal of the server, once for each text.
+    pub(super) fn warn(&mut self, text: String) {
+        if self.warned.contains(&text) {
+            return;
+        }
+        log::warn!("{}: {}", self.info.address, server_says(&text));
+        if self.warned.len() == WARNED_MAX {
+            self.warned.clear();
+        }
+        self.warned.push(text);
+    }
+
+    /// Returns the memory of all buffers and of the queue, in bytes.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
-        self.decoder.held_bytes() + self.chunk.len()
+        let slots = self.queue.capacity() * size_of::<(Sid, Message)>();
+        self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
     }
 
     /// Returns one operation. Polls the socket once even when the deadline has passed, so
@@ -189,15 +257,15 @@ impl Link {
     fn step(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
-        deadline: Option<Instant>,
-    ) -> Result<Step, Lost> {
+        deadline: Instant,
+    ) -> Result<Step, ConnectError> {
         let mut polled = false;
         loop {
-            if let Some(op) = self.decoder.next().map_err(not_nats)? {
+            if let Some(op) = self.decoder.next().map_err(|error| Kind::Unfit.error(error))? {
                 return Ok(Step::Op(op));
             }
             // A message that arrives byte by byte must not extend the deadline.
-            if polled && deadline.is_some_and(|deadline| sys::now() >= deadline) {
+            if polled && sys::now() >= deadline {
                 return Ok(Step::Elapsed);
             }
             polled = true;
@@ -207,13 +275,10 @@ impl Link {
             }
             let socket = (self.stream.fd(), Want::Read);
             let ready = match wake {
-                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], deadline),
-                None => {
-                    let ready = self.alarm.wait([socket], deadline);
-                    ready.map(|[ready]| [ready, false])
-                }
+                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], Some(deadline))?,
+                None => [self.alarm.wait([socket], Some(deadline))?[0], false],
             };
-            match ready.map_err(|error| Lost::to(&error))? {
+            match ready {
                 [_, true] => return Ok(Step::Woken),
                 [false, false] => return Ok(Step::Elapsed),
                 [true, false] => self.read()?,
@@ -222,15 +287,15 @@ impl Link {
     }
 
     /// Reads the socket once and feeds the decoder.
-    fn read(&mut self) -> Result<(), Lost> {
+    fn read(&mut self) -> Result<(), ConnectError> {
         match self.stream.read(&mut self.chunk) {
-            Ok(0) => Err(Lost::because("the server closed the connection".to_owned())),
+            Ok(0) => Err(Kind::Unfit.error("the server closed the connection")),
             Ok(count) => {
                 (self.received_at, self.pinged_at) = (sys::now(), None);
-                self.decoder.feed(&self.chunk[..count]).map_err(not_nats)
+                self.decoder.feed(&self.chunk[..count]).map_err(|error| Kind::Unfit.error(error))
             }
             Err(error) if would_block(&error) => Ok(()),
-            Err(error) => Err(Lost::to(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -247,45 +312,43 @@ impl Link {
         self.pinged_at.unwrap_or(self.received_at).after(self.ping_after)
     }
 
-    fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), Lost> {
+    fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), ConnectError> {
         let now = sys::now();
         if now < self.alarm_at() {
             return Ok(());
         }
         if self.pinged_at.is_some() {
             let silence = Ms(now.since(self.received_at));
-            return Err(Lost::because(format!("nothing was heard for {silence}")));
+            return Err(Kind::Unfit.error(format!("nothing was heard for {silence}")));
         }
         self.pinged_at = Some(now);
-        self.send_now(encode::ping, deadline)
+        self.send_now(encode::PING, deadline)
     }
 
-    fn pong(&mut self, deadline: Option<Instant>) -> Result<(), Lost> {
-        self.send_now(encode::pong, deadline)
-    }
-
-    fn send_now(&mut self, write: fn(&mut Vec<u8>), deadline: Option<Instant>) -> Result<(), Lost> {
-        let mut frame = Vec::new();
-        write(&mut frame);
+    fn send_now(&mut self, frame: &[u8], deadline: Option<Instant>) -> Result<(), ConnectError> {
         let limit = sys::now().after(WRITE_WAIT_MAX);
-        let sent = self.send(&frame, deadline.map_or(limit, |deadline| deadline.min(limit)));
-        sent.map_err(|fault| {
-            Lost::because(self.final_error().map_or(fault.reason, |text| server_says(&text)))
-        })
+        let sent = self.send(frame, deadline.map_or(limit, |deadline| deadline.min(limit)));
+        sent.map_err(|error| Kind::Unfit.error(error.reason))
     }
 
-    fn take_info(&mut self, json: &str) -> Result<(), Lost> {
+    /// Stores an INFO. One that advertises no servers does not withdraw earlier ones.
+    fn accept_info(&mut self, json: &str) -> Result<(), ConnectError> {
         let info = ServerInfo::parse(json, &self.info.address);
-        self.info = info.map_err(|what| not_nats(decode::malformed(what)))?;
+        let mut info = info.map_err(|why| Kind::Unfit.error(decode::malformed(why)))?;
+        if info.connect_urls.is_empty() {
+            info.connect_urls.append(&mut self.info.connect_urls);
+        }
+        self.info = info;
         Ok(())
     }
+}
+
+/// Returns whether a deadline has passed; `None` never does.
+pub(super) fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| sys::now() >= deadline)
 }
 
 /// Formats the text of a `-ERR` for a message.
 pub(super) fn server_says(text: &str) -> String {
     format!("the server says: {text}")
-}
-
-fn not_nats(error: ProtocolError) -> Lost {
-    Lost::because(error)
 }

@@ -7,8 +7,10 @@
 //! | module | its one job |
 //! |---|---|
 //! | [`client`] | a connection to one of several servers, requests, hints |
-//! | `link` | one connection: handshake, frames in and out, liveness |
-//! | `session` | the state of one connection: inbox, subscriptions, queue |
+//! | `pool` | the servers: which one is tried next, for how long, what failures mean |
+//! | `link` | one connection: handshake, frames in and out, liveness, queue |
+//! | `connect_options` | the options of all connections |
+//! | `connect_error` | why there is no connection |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
 //! | `dial` | from a name to a connected socket, by a deadline |
@@ -40,6 +42,8 @@ mod backoff;
 pub mod bucket;
 mod calendar;
 pub mod client;
+mod connect_error;
+mod connect_options;
 pub(crate) mod decode;
 mod dial;
 pub(crate) mod encode;
@@ -49,8 +53,8 @@ mod info;
 pub mod jetstream;
 mod link;
 pub mod nkey;
+mod pool;
 mod server_error;
-mod session;
 mod stream;
 pub mod tls;
 pub mod url;
@@ -59,7 +63,8 @@ pub mod url;
 pub(crate) mod fake;
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Client, ClientEvent, ConnectOptions, RequestError, Sid};
+pub use client::{Client, ClientEvent, RequestError, Sid};
+pub use connect_options::ConnectOptions;
 pub use decode::Message;
 pub use dial::unresolved_names;
 pub use headers::Headers;

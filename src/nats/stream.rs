@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::tls::{Session, TlsError};
+use super::tls::{Session, judge};
 use crate::sys::Want;
 
 /// Most bytes that are put into one record of TLS.
@@ -49,7 +49,10 @@ impl Stream {
             return Ok(None);
         }
         match layer.read_tls(&mut self.tcp) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => {
+                let reason = "the server closed the connection";
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+            }
             Ok(_) => Ok(Some(Want::Write)),
             Err(error) if would_block(&error) => Ok(Some(Want::Read)),
             Err(error) => Err(error),
@@ -129,7 +132,7 @@ impl Layer {
         let written = self.write_tls(tcp);
         match outcome {
             Ok(state) => self.plaintext = state.plaintext_bytes_to_read(),
-            Err(error) => return Err(TlsError::of_rustls(&error)),
+            Err(error) => return Err(io::Error::other(judge(&error))),
         }
         match written {
             Err(error) if !would_block(&error) && self.plaintext == 0 => Err(error),

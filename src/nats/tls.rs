@@ -4,8 +4,6 @@
 //! All files are read again for each connection. Sessions are not resumed, so that
 //! connections share no keys.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,6 +19,7 @@ use rustls::{
     SignatureScheme,
 };
 
+use super::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use super::{calendar, file};
 use crate::core::text::sanitize;
 
@@ -156,63 +155,21 @@ impl ResolvesClientCert for CertResolver {
     }
 }
 
-/// What a failure of TLS proves about the two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// The server did not prove its identity, and repeating does not change that: the
-    /// connection must not be used.
-    Unproven,
-    /// The server refuses the client certificate.
-    Refused,
-    /// Any other failure, such as a certificate that has expired by a clock that may not
-    /// be set yet.
-    Broken,
-}
-
-/// A failure of TLS, with its text for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TlsError {
-    pub(super) verdict: Verdict,
-    text: String,
-}
-
-impl TlsError {
-    /// Wraps the error of rustls in an I/O error; [`TlsError::of`] unwraps it.
-    pub(super) fn of_rustls(error: &Error) -> io::Error {
-        io::Error::other(judge(error))
-    }
-
-    /// Returns the failure of TLS inside an I/O error, if there is one.
-    pub(super) fn of(error: &io::Error) -> Option<&TlsError> {
-        error.get_ref()?.downcast_ref()
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for TlsError {}
-
+/// Returns what a failure of TLS proves about the two ends.
 #[allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
-fn judge(error: &Error) -> TlsError {
-    let (verdict, text) = match error {
-        Error::InvalidCertificate(why) => return judge_certificate(why),
+pub(super) fn judge(error: &Error) -> ConnectError {
+    match error {
+        Error::InvalidCertificate(why) => judge_certificate(why),
         Error::AlertReceived(alert) => match certificate_rejection(*alert) {
-            Some(why) => (Verdict::Refused, why.to_owned()),
-            None => (Verdict::Broken, format!("the server ended TLS: {alert:?}")),
+            Some(why) => Kind::Credentials.error(why),
+            None => Kind::Unfit.error(format!("the server ended TLS: {alert:?}")),
         },
-        Error::InvalidMessage(_) => (
-            Verdict::Unproven,
-            "it does not answer with TLS; is it the right port, and is handshake_first set \
-             there exactly if --tlsfirst is here?"
-                .to_owned(),
+        Error::InvalidMessage(_) => Kind::Unsafe.error(
+            "it does not answer with TLS; is it the right port, and is handshake_first set there \
+             exactly if --tlsfirst is here?",
         ),
-        other => (Verdict::Broken, format!("TLS: {other}")),
-    };
-    TlsError { verdict, text }
+        other => Kind::Unfit.error(format!("TLS: {other}")),
+    }
 }
 
 /// Returns why the server refuses the client certificate; `None` for other alerts.
@@ -236,42 +193,35 @@ pub(super) const CERTIFICATE_WANTED: &str =
     "it wants a client certificate; set --tlscert and --tlskey";
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn judge_certificate(why: &CertificateError) -> TlsError {
+fn judge_certificate(why: &CertificateError) -> ConnectError {
     let moment = |time: &UnixTime| calendar::utc(time.as_secs());
     // By the day: a text that changed every second would be logged every second.
     let day = |time: &UnixTime| calendar::day(time.as_secs());
-    let (verdict, text) = match why {
+    let (kind, text) = match why {
         // A bad signature comes from another authority with the name of a trusted one.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => (
-            Verdict::Unproven,
-            "its certificate is signed by nobody who is trusted here; see --tlsca".to_owned(),
-        ),
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            let text = "its certificate is signed by nobody who is trusted here; see --tlsca";
+            (Kind::Unsafe, text.to_owned())
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
-            let names = match names.is_empty() {
-                true => "nobody".to_owned(),
-                false => names.join(", "),
-            };
+            let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
             let expected = expected.to_str();
-            (Verdict::Unproven, format!("its certificate is not for {expected} but for {names}"))
+            (Kind::Unsafe, format!("its certificate is not for {expected} but for {names}"))
         }
-        CertificateError::ExpiredContext { time, not_after } => (
-            Verdict::Broken,
-            format!("its certificate expired at {}; it is {} here", moment(not_after), day(time)),
-        ),
-        CertificateError::NotValidYetContext { time, not_before } => (
-            Verdict::Broken,
-            format!(
-                "its certificate is valid from {}; it is {} here",
-                moment(not_before),
-                day(time)
-            ),
-        ),
-        other => (Verdict::Unproven, format!("its certificate is refused: {other}")),
+        // The clock here may not be set yet.
+        CertificateError::ExpiredContext { time, not_after } => {
+            let (end, today) = (moment(not_after), day(time));
+            (Kind::Unfit, format!("its certificate expired at {end}; it is {today} here"))
+        }
+        CertificateError::NotValidYetContext { time, not_before } => {
+            let (start, today) = (moment(not_before), day(time));
+            (Kind::Unfit, format!("its certificate is valid from {start}; it is {today} here"))
+        }
+        other => (Kind::Unsafe, format!("its certificate is refused: {other}")),
     };
     // The server chose the names in its certificate: they must not begin lines.
-    let text = sanitize(&text);
-    TlsError { verdict, text }
+    kind.error(sanitize(&text))
 }
 
 /// Returns the name in `DnsName("n1.example")` or `IpAddress(127.0.0.1)`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use super::*;
+use crate::nats::auth::Login;
 use crate::nats::decode::BUFFER_BYTES_MAX;
 use crate::nats::fake::{FakeServer, INFO, Peer};
 use crate::sys::Waker;
@@ -309,7 +310,7 @@ fn memory_does_not_grow() {
         peer.rest();
     });
     let mut client = connected(&fake);
-    let held = |client: &Client| client.session.as_ref().map_or(0, Session::held_bytes);
+    let held = |client: &Client| client.link.as_ref().map_or(0, Link::held_bytes);
     let mut most = 0;
     for _ in 0..ROUNDS {
         request(&mut client, 5000).expect("a reply");

@@ -1,229 +1,187 @@
 //! Opening a link: INFO, TLS, CONNECT, PING and PONG. One deadline covers all steps.
 
 use super::*;
-use crate::nats::auth::Credentials;
-use crate::nats::tls::{CERTIFICATE_WANTED, Tls, TlsError, Verdict};
+use crate::nats::auth::{Credentials, Login};
+use crate::nats::connect_options::ConnectOptions;
+use crate::nats::dial::Dialer;
+use crate::nats::tls::{CERTIFICATE_WANTED, Tls};
 
-/// Why a link was not opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::nats) enum HandshakeError {
-    /// When there was no connection, or no byte from the server.
-    Unreachable(String),
-    /// When the server answered and cannot be used.
-    Unfit(String),
-    /// When the server refused the credentials.
-    Credentials(String),
-    /// When the server did not prove its identity, or a local file that the check needs is
-    /// unusable. Another attempt does not change that.
-    Unsafe(String),
-}
-
-/// The input of a handshake.
-pub(in crate::nats) struct Handshake<'a> {
-    pub(in crate::nats) credentials: &'a Credentials,
-    pub(in crate::nats) tls: &'a Tls,
+/// The options of all links of a client.
+#[derive(Debug)]
+pub(in crate::nats) struct LinkOptions {
+    pub(in crate::nats) connect: ConnectOptions,
     /// The name in the server's list of connections.
-    pub(in crate::nats) name: &'a str,
-    /// Frames to send directly after CONNECT: the server has processed them once the
-    /// handshake succeeds.
-    pub(in crate::nats) first: &'a [u8],
+    pub(in crate::nats) name: String,
+    /// How long a waiting link receives nothing until it sends PING.
     pub(in crate::nats) ping_after: Duration,
 }
 
-/// The start and the deadline of a handshake.
-#[derive(Clone, Copy)]
-struct Limits {
-    began: Instant,
-    deadline: Instant,
-}
-
-impl Limits {
-    fn took(self) -> Ms {
-        Ms(sys::now().since(self.began))
-    }
-}
-
 impl Link {
-    /// Connects to a server and performs the handshake. Only the PONG after CONNECT
-    /// proves success.
+    /// Connects to a server, performs the handshake and subscribes to an inbox. Only the PONG
+    /// after CONNECT proves success.
     pub(in crate::nats) fn open(
         dialer: &mut Dialer,
         server: &Server,
-        options: &Handshake<'_>,
+        options: &LinkOptions,
+        Sid(inbox_sid): Sid,
         deadline: Instant,
-    ) -> Result<Link, HandshakeError> {
+    ) -> Result<Link, ConnectError> {
+        let ConnectOptions { login, tls, inbox } = &options.connect;
+        let login = if server.login == Login::None { login } else { &server.login };
+        let credentials = login.read().map_err(|text| Kind::Unsafe.error(text))?;
+        let unreachable = |text: String| Kind::Unreachable.error(text);
+        let random = sys::random().map_err(|error| unreachable(why(&error)))?;
+        let inbox = format!("{inbox}.{random:032x}.");
+        let mut first = Vec::new();
+        encode::sub(&mut first, &format!("{inbox}*"), inbox_sid).map_err(unreachable)?;
         let began = sys::now();
-        let limits = Limits { began, deadline };
-        let alarm = Alarm::new()
-            .map_err(|error| HandshakeError::Unreachable(format!("no timer: {}", why(&error))))?;
-        let tcp = dialer.dial(server, &alarm, deadline).map_err(HandshakeError::Unreachable)?;
+        let alarm =
+            Alarm::new().map_err(|error| unreachable(format!("no timer: {}", why(&error))))?;
+        let tcp = dialer.dial(server, &alarm, deadline).map_err(unreachable)?;
         let mut link = Link {
             stream: Stream::new(tcp),
             alarm,
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
+            server: server.clone(),
             info: ServerInfo { address: server.to_string(), ..ServerInfo::default() },
             ping_after: options.ping_after,
+            opened_at: began,
             received_at: began,
             pinged_at: None,
+            inbox,
+            inbox_sid,
+            requests: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            warned: Vec::new(),
         };
-        if options.tls.first {
-            link.start_tls(server, options, limits)?;
+        if tls.first {
+            link.start_tls(tls, deadline)?;
         }
-        link.receive_info(options, limits)?;
-        let wanted = server.tls || options.tls.is_wanted();
+        link.receive_info(&credentials, deadline)?;
+        let wanted = server.tls || tls.is_wanted();
         if !link.stream.is_tls() && (wanted || link.info.tls_required) {
             if !link.info.tls_available {
-                let text = "it has no TLS, and is not talked to without".to_owned();
-                return Err(HandshakeError::Unsafe(text));
+                return Err(Kind::Unsafe.error("it has no TLS, and is not talked to without"));
             }
-            link.start_tls(server, options, limits)?;
+            link.start_tls(tls, deadline)?;
         }
-        link.send_connect(options, limits)?;
+        link.send_connect(&options.name, &credentials, &first, deadline)?;
+        link.opened_at = sys::now();
         Ok(link)
     }
 
     /// Waits for INFO and checks that the server supports headers.
     fn receive_info(
         &mut self,
-        options: &Handshake<'_>,
-        limits: Limits,
-    ) -> Result<(), HandshakeError> {
-        let step = self.step(None, Some(limits.deadline));
-        match step.map_err(|lost| self.fault(lost))? {
-            Step::Op(ServerOp::Info(json)) => self.take_info(&json).map_err(unfit)?,
-            Step::Op(ServerOp::Err(text)) => return Err(refusal(text, options.credentials)),
+        credentials: &Credentials,
+        deadline: Instant,
+    ) -> Result<(), ConnectError> {
+        match self.step(None, deadline).map_err(|error| self.judge(error))? {
+            Step::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
+            Step::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
             Step::Op(_) => {
-                let text = "it does not begin with INFO: not a NATS server".to_owned();
-                return Err(HandshakeError::Unfit(text));
+                return Err(Kind::Unfit.error("it does not begin with INFO: not a NATS server"));
             }
             Step::Elapsed | Step::Woken => {
                 let hint = match self.stream.is_tls() {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
                 };
-                return Err(HandshakeError::Unreachable(format!("it sent no INFO in time{hint}")));
+                return Err(Kind::Unreachable.error(format!("it sent no INFO in time{hint}")));
             }
         }
         match self.info.headers {
             true => Ok(()),
-            false => Err(HandshakeError::Unfit("it does not support headers".to_owned())),
+            false => Err(Kind::Unfit.error("it does not support headers")),
         }
     }
 
     /// Starts TLS and verifies the server's certificate.
-    fn start_tls(
-        &mut self,
-        server: &Server,
-        options: &Handshake<'_>,
-        limits: Limits,
-    ) -> Result<(), HandshakeError> {
+    fn start_tls(&mut self, tls: &Tls, deadline: Instant) -> Result<(), ConnectError> {
         // Bytes received before TLS must not be taken for bytes under TLS.
         if !self.decoder.is_blank() {
-            let text = "it said more than INFO before TLS began".to_owned();
-            return Err(HandshakeError::Unfit(text));
+            return Err(Kind::Unfit.error("it said more than INFO before TLS began"));
         }
-        let session = options.tls.session(&server.tls_name);
-        self.stream.begin_tls(session.map_err(HandshakeError::Unsafe)?);
+        let session = tls.session(&self.server.tls_name);
+        self.stream.begin_tls(session.map_err(|text| Kind::Unsafe.error(text))?);
         loop {
             let want = match self.stream.continue_handshake() {
                 Ok(None) => return Ok(()),
                 Ok(Some(want)) => want,
-                Err(error) => return Err(self.handshake_error(&error)),
+                Err(error) => {
+                    let fault = error.downcast::<ConnectError>().unwrap_or_else(|error| {
+                        Kind::Unfit.error(format!("TLS was not agreed upon: {}", why(&error)))
+                    });
+                    return Err(self.judge(fault));
+                }
             };
-            let socket = (self.stream.fd(), want);
-            let ready = self.alarm.wait([socket], Some(limits.deadline));
-            let [ready] = ready.map_err(|error| HandshakeError::Unreachable(why(&error)))?;
+            let ready = self.alarm.wait([(self.stream.fd(), want)], Some(deadline));
+            let [ready] = ready.map_err(|error| Kind::Unreachable.error(why(&error)))?;
             // Bytes that arrive one by one must not extend the deadline.
-            if !ready || sys::now() >= limits.deadline {
-                let took = limits.took();
-                let text = format!("TLS was not agreed upon within {took}");
-                return Err(HandshakeError::Unreachable(text));
+            if !ready || sys::now() >= deadline {
+                let text = format!("TLS was not agreed upon within {}", Ms(self.age()));
+                return Err(Kind::Unreachable.error(text));
             }
         }
     }
 
-    fn handshake_error(&self, error: &io::Error) -> HandshakeError {
-        let text = match error.kind() == io::ErrorKind::UnexpectedEof {
-            true => "the server closed the connection".to_owned(),
-            false => why(error),
-        };
-        let text = match TlsError::of(error) {
-            Some(_) => text,
-            None => format!("TLS was not agreed upon: {text}"),
-        };
-        self.judged(TlsError::of(error).map(|fault| fault.verdict), text)
-    }
-
-    /// Returns the error for a link that was lost during the handshake.
-    fn fault(&self, lost: Lost) -> HandshakeError {
-        self.judged(lost.verdict, lost.reason)
-    }
-
-    fn judged(&self, verdict: Option<Verdict>, text: String) -> HandshakeError {
-        if self.stream.lacks_client_certificate() && verdict != Some(Verdict::Unproven) {
-            return HandshakeError::Credentials(CERTIFICATE_WANTED.to_owned());
-        }
-        match verdict {
-            Some(Verdict::Unproven) => HandshakeError::Unsafe(text),
-            Some(Verdict::Refused) => HandshakeError::Credentials(text),
-            Some(Verdict::Broken) | None => HandshakeError::Unfit(text),
+    /// Returns the error for a link that was lost during the handshake. A server may close
+    /// the connection of a client without a certificate before it says why.
+    fn judge(&self, error: ConnectError) -> ConnectError {
+        match self.stream.lacks_client_certificate() && error.kind != Kind::Unsafe {
+            true => Kind::Credentials.error(CERTIFICATE_WANTED),
+            false => error,
         }
     }
 
-    /// Sends CONNECT, the first frames and PING, and waits for PONG.
+    /// Sends CONNECT, the frames of `first` and PING, and waits for PONG: then the server has
+    /// processed all of them.
     fn send_connect(
         &mut self,
-        options: &Handshake<'_>,
-        limits: Limits,
-    ) -> Result<(), HandshakeError> {
-        let Handshake { credentials, name, .. } = *options;
+        name: &str,
+        credentials: &Credentials,
+        first: &[u8],
+        deadline: Instant,
+    ) -> Result<(), ConnectError> {
         let mut frame = Vec::new();
         let nonce = self.info.nonce.as_deref();
         encode::connect(&mut frame, name, self.stream.is_tls(), credentials, nonce)
-            .map_err(|why| HandshakeError::Credentials(why.to_owned()))?;
-        frame.extend_from_slice(options.first);
-        encode::ping(&mut frame);
-        let deadline = limits.deadline;
-        if let Err(sent) = self.send(&frame, deadline) {
+            .map_err(|why| Kind::Credentials.error(why))?;
+        frame.extend_from_slice(first);
+        frame.extend_from_slice(encode::PING);
+        if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
             return Err(match self.final_error() {
-                Some(text) => refusal(text, credentials),
-                None => self.fault(Lost::because(sent.reason)),
+                Some(text) => refusal(&text, credentials),
+                None => self.judge(Kind::Unfit.error(reason)),
             });
         }
         loop {
-            let step = self.step(None, Some(deadline));
-            match step.map_err(|lost| self.fault(lost))? {
+            match self.step(None, deadline).map_err(|error| self.judge(error))? {
                 Step::Op(ServerOp::Pong) => return Ok(()),
-                Step::Op(ServerOp::Err(text)) => return Err(refusal(text, credentials)),
-                Step::Op(ServerOp::Info(json)) => self.take_info(&json).map_err(unfit)?,
-                Step::Op(ServerOp::Ping) => self.pong(Some(deadline)).map_err(unfit)?,
-                Step::Op(ServerOp::Ok | ServerOp::Msg { .. }) => {}
-                Step::Elapsed | Step::Woken => {}
+                Step::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
+                Step::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
+                Step::Op(ServerOp::Ping) => self.send_now(encode::PONG, Some(deadline))?,
+                Step::Op(ServerOp::Ok | ServerOp::Msg { .. }) | Step::Elapsed | Step::Woken => {}
             }
             if sys::now() >= deadline {
-                let took = limits.took();
-                return Err(HandshakeError::Unfit(format!("it did not answer within {took}")));
+                let text = format!("it did not answer within {}", Ms(self.age()));
+                return Err(Kind::Unfit.error(text));
             }
         }
     }
-}
-
-fn unfit(lost: Lost) -> HandshakeError {
-    HandshakeError::Unfit(lost.reason)
 }
 
 /// Returns the error for a `-ERR` during the handshake. The first subscription is the
 /// inbox: a user without the right to it cannot make any request.
-fn refusal(text: String, credentials: &Credentials) -> HandshakeError {
-    let reason = server_says(&text);
-    match ServerError::of(&text) {
-        ServerError::Credentials => {
-            HandshakeError::Credentials(reason + &credentials.refusal_hint())
-        }
-        ServerError::SubscribeDenied => HandshakeError::Credentials(reason),
+fn refusal(text: &str, credentials: &Credentials) -> ConnectError {
+    let reason = server_says(text);
+    match ServerError::of(text) {
+        ServerError::Credentials => Kind::Credentials.error(reason + &credentials.refusal_hint()),
+        ServerError::SubscribeDenied => Kind::Credentials.error(reason),
         ServerError::PublishDenied | ServerError::Refused | ServerError::Closing => {
-            HandshakeError::Unfit(reason)
+            Kind::Unfit.error(reason)
         }
     }
 }

@@ -10,6 +10,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
+use crate::nats::connect_error::{ConnectError, ConnectErrorKind};
 use crate::nats::tls::Tls;
 use crate::sys;
 
@@ -168,5 +169,5 @@ fn bytes_that_are_not_tls_are_a_failure_of_it() {
             outcome => break outcome.expect_err("not TLS"),
         }
     };
-    assert!(TlsError::of(&error).is_some(), "{error}");
+    assert_eq!(ConnectError::from(error).kind, ConnectErrorKind::Unsafe);
 }

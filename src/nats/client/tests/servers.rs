@@ -56,8 +56,8 @@ fn servers_of_no_use() {
         let fake = FakeServer::once(move |peer| peer.send(greeting));
         let mut client = client_of(vec![fake.server()], PING_AFTER);
         // One round and no more: the next would be refused.
-        let round = client.try_all(in_ms(5000)).expect_err("of no use");
-        assert!(round.text().ends_with(reason), "{}", round.text());
+        let error = client.connect_once(in_ms(5000)).expect_err("of no use");
+        assert!(error.to_string().ends_with(reason), "{error}");
         fake.finish();
     }
 }

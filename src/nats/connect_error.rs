@@ -1,0 +1,63 @@
+//! Why there is no connection to one server, or none any more.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use super::why;
+use crate::core::event::StoreError;
+
+/// The kinds of failures. The greatest kind of the failures at several servers is the kind of
+/// all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ConnectErrorKind {
+    /// The server was not reached, or said nothing, by the deadline.
+    Unreachable,
+    /// The server did not prove its identity, or a local file that a safe connection needs is
+    /// missing or unusable. Another attempt does not change that.
+    Unsafe,
+    /// The server refused the credentials. Another attempt does not change that.
+    Credentials,
+    /// The server answered and cannot be used now.
+    Unfit,
+}
+
+/// Why there is no connection, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConnectError {
+    pub(super) kind: ConnectErrorKind,
+    pub(super) text: String,
+}
+
+impl ConnectErrorKind {
+    pub(super) fn error(self, text: impl Into<String>) -> ConnectError {
+        ConnectError { kind: self, text: text.into() }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for ConnectError {}
+
+impl From<ConnectError> for StoreError {
+    fn from(ConnectError { kind, text }: ConnectError) -> StoreError {
+        match kind {
+            ConnectErrorKind::Unreachable | ConnectErrorKind::Unfit => {
+                StoreError::Unreachable(text)
+            }
+            ConnectErrorKind::Unsafe => StoreError::Unsafe(text),
+            ConnectErrorKind::Credentials => StoreError::Credentials(text),
+        }
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    /// Returns the error inside, if TLS failed, else one of an unfit server.
+    fn from(error: io::Error) -> ConnectError {
+        error.downcast().unwrap_or_else(|error| ConnectErrorKind::Unfit.error(why(&error)))
+    }
+}
