@@ -41,6 +41,17 @@ pub enum Event {
     Shutdown(&'static str),
 }
 
+impl Event {
+    /// Returns what stands under the key, if the event tells.
+    #[must_use]
+    pub fn key_state(&self) -> Option<&KeyState> {
+        if let Event::Opened(opened) = self {
+            return Some(&opened.key_state);
+        }
+        if let Event::Read(answer) = self { answer.as_ref().ok() } else { None }
+    }
+}
+
 /// What the guard tells, or what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuardEvent {

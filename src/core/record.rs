@@ -87,6 +87,17 @@ pub enum KeyValue {
     Record(Record),
 }
 
+impl KeyValue {
+    /// Returns what putex 0.3 or later wrote beside the token, if it did.
+    #[must_use]
+    pub fn lease(&self) -> Option<&Lease> {
+        match self {
+            KeyValue::Record(record) => record.lease.as_ref(),
+            KeyValue::Absent | KeyValue::Marker => None,
+        }
+    }
+}
+
 /// What a read found, and the revision that it stands at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyState {

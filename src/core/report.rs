@@ -241,8 +241,9 @@ pub enum Reason {
     GuardStopped,
     /// The service is down, so long before it had to be.
     Down(Duration),
-    /// The service is down; that was not known before it had to be.
-    DownLate,
+    /// The service is down; that is known so long after it had to be. The guard tells when it
+    /// was.
+    DownLate(Duration),
 }
 
 impl fmt::Display for Reason {
@@ -258,7 +259,7 @@ impl fmt::Display for Reason {
                 write!(f, "from {holder}, not renewed for {}", Ms(*wait))
             }
             Self::Predecessor(term) => {
-                write!(f, "from {}, term {term}", Holder::Predecessor)
+                write!(f, "from this agent's previous instance, term {term}")
             }
             Self::NotPredecessors => {
                 write!(f, "the lock is not the previous instance's any more")
@@ -290,7 +291,9 @@ impl fmt::Display for Reason {
             Self::Unfit => write!(f, "the guard cannot do what is required of it"),
             Self::GuardStopped => write!(f, "the guard has stopped the service"),
             Self::Down(left) => write!(f, "down, {} before it had to be", Ms(*left)),
-            Self::DownLate => write!(f, "down, too late"),
+            Self::DownLate(late) => {
+                write!(f, "known to be down {} after it had to be", Ms(*late))
+            }
         }
     }
 }

@@ -2,12 +2,13 @@
 //! check, and the effects of the turn. Each event passes through [`Context::note`] first.
 
 use super::guard_client::GuardClient;
+use super::hold::Hold;
 use super::store_view::StoreView;
 use super::write::attempt;
-use super::{AgentId, Config, Hold};
+use super::{AgentId, Config};
 use crate::core::command::{LockContext, Run};
-use crate::core::event::{Effect, Event, Rejection, Written};
-use crate::core::protocol::{StopOrder, ToGuard};
+use crate::core::event::{Effect, Ending, Event, Rejection, Written};
+use crate::core::protocol::StopOrder;
 use crate::core::record::{Incarnation, Lease, Revision};
 use crate::core::report::Report;
 use crate::core::stop::Stake;
@@ -41,7 +42,7 @@ pub(super) struct Context {
     pub(super) predecessor: Option<Incarnation>,
     /// When two agents with one token were reported last.
     pub(super) duplicate_said_at: Option<Instant>,
-    /// The last rejection that was reported.
+    /// Why the store refuses this agent, since it was open last.
     pub(super) rejection: Option<Rejection>,
     nonce: u64,
     effects: Vec<Effect>,
@@ -53,7 +54,7 @@ impl Context {
             config,
             id,
             connection: Connection::Closed,
-            store: StoreView::new(),
+            store: StoreView::default(),
             guard: GuardClient::new(now),
             check_runs: false,
             upgrade: false,
@@ -101,8 +102,8 @@ impl Context {
             Event::Rejected(rejection) => {
                 if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
                     self.report(Report::StoreRefuses(rejection.to_string()));
-                    self.rejection = Some(rejection.clone());
                 }
+                self.rejection = Some(rejection.clone());
             }
             Event::Upgrade => self.upgrade = true,
             Event::Tick | Event::Shutdown(_) => {}
@@ -163,14 +164,20 @@ impl Context {
         }
     }
 
-    /// Has stop run to make sure that the service is down: no lock of this agent is at stake.
-    pub(super) fn assert_stop(&mut self, now: Instant) {
-        let order = StopOrder {
+    /// Returns an order to make sure that the service is down: no lock of this agent is at
+    /// stake.
+    pub(super) fn stop_order(&self, now: Instant) -> StopOrder {
+        StopOrder {
             dead_by: now.after(self.config.timing.stop_budget()),
             stake: Stake::Assurance,
             context: self.lock_context(None),
-        };
-        self.tell_guard(ToGuard::Stop(order), now);
+        }
+    }
+
+    /// Returns how an agent ends that the store has refused from the first.
+    pub(super) fn rejected(&self) -> Option<Ending> {
+        let rejection = self.rejection.as_ref().filter(|_| self.store.bucket.is_none())?;
+        Some(Ending::Rejected(rejection.clone()))
     }
 
     /// Returns whether a record was written by the instance of this agent whose service the

@@ -42,14 +42,11 @@ impl Context {
     }
 
     fn duplicate_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
-        match &key_state.value {
-            KeyValue::Record(Record { token, lease: Some(lease) }) => {
-                let other = lease.incarnation != self.id.incarnation;
-                let duplicate = *token == self.id.token && other && !self.is_predecessor(lease);
-                duplicate.then_some(lease)
-            }
-            KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker => None,
-        }
+        let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
+            return None;
+        };
+        let other = lease.incarnation != self.id.incarnation && !self.is_predecessor(lease);
+        (other && *token == self.id.token).then_some(lease)
     }
 
     fn duplicate_is_due(&mut self, now: Instant) -> bool {

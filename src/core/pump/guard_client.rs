@@ -24,21 +24,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// What the agent knows of its guard.
 #[derive(Clone, Debug)]
 pub(super) struct GuardClient {
-    link: Link,
+    /// The guard that was started or connected to; `None` when there is none.
+    present: Option<Box<Present>>,
+    /// When a guard is started where there is none.
+    start_at: Instant,
     /// Number of the last link; an event of another link is ignored.
     number: u64,
     /// How long to wait before the next start.
     pause: Duration,
-    /// Why there is no guard, as it was said last.
+    /// Why there is no guard, as it was reported last.
     said: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-enum Link {
-    /// There is no guard; one is started at this instant.
-    Absent(Instant),
-    /// A guard was started or connected to.
-    Present(Box<Present>),
 }
 
 #[derive(Clone, Debug)]
@@ -63,28 +58,22 @@ impl Present {
         }
     }
 
-    /// Returns the order that the guard carries out, and when it was said last.
+    /// Returns the order that the guard carries out and has answered, and when it was said last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
-        match self.report.as_ref()?.service {
-            ServiceState::Stopping { .. } => self.order.as_ref(),
-            ServiceState::Unknown | ServiceState::Down | ServiceState::Up(..) => None,
-        }
+        let stopping = matches!(self.report.as_ref()?.service, ServiceState::Stopping { .. });
+        self.order.as_ref().filter(|_| stopping && self.unanswered_since.is_none())
     }
 }
 
 impl GuardClient {
     pub(super) fn new(now: Instant) -> GuardClient {
-        GuardClient { link: Link::Absent(now), number: 0, pause: PAUSE_MIN, said: None }
+        GuardClient { present: None, start_at: now, number: 0, pause: PAUSE_MIN, said: None }
     }
 
     /// Returns the last report if it answers all words.
     pub(super) fn report(&self) -> Option<&GuardReport> {
-        match &self.link {
-            Link::Absent(_) => None,
-            Link::Present(present) => {
-                present.report.as_ref().filter(|report| report.heard == present.said)
-            }
-        }
+        let present = self.present.as_ref()?;
+        present.report.as_ref().filter(|report| report.heard == present.said)
     }
 
     /// Returns what the guard knows of the service, if its report holds.
@@ -95,7 +84,7 @@ impl GuardClient {
     /// Returns whether the first start of the term runs, `asserted` telling that it was asked
     /// for. While a word is not answered, what was reported before it counts.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
-        let Link::Present(present) = &self.link else {
+        let Some(present) = &self.present else {
             return false;
         };
         let Some(report) = &present.report else {
@@ -118,17 +107,12 @@ impl GuardClient {
 
     /// Returns whether a guard has reported since it was started or connected to.
     pub(super) fn has_reported(&self) -> bool {
-        matches!(&self.link, Link::Present(present) if present.report.is_some())
+        self.present.as_ref().is_some_and(|present| present.report.is_some())
     }
 
-    /// Returns whether there is a guard, for all that is known.
-    pub(super) fn is_present(&self) -> bool {
-        matches!(self.link, Link::Present(_))
-    }
-
-    /// Returns the number of the link to the guard, if there is one.
+    /// Returns the number of the link to the guard, if there is one for all that is known.
     pub(super) fn link(&self) -> Option<u64> {
-        self.is_present().then_some(self.number)
+        self.present.as_ref().map(|_| self.number)
     }
 
     /// Returns why the service must not run here, if the guard said so.
@@ -150,7 +134,7 @@ impl Context {
     }
 
     fn note_guard_report(&mut self, report: &GuardReport, now: Instant) {
-        let Link::Present(present) = &mut self.guard.link else {
+        let Some(present) = &mut self.guard.present else {
             return;
         };
         present.unanswered_since = (report.heard < present.said).then_some(now);
@@ -172,38 +156,31 @@ impl Context {
     fn guard_lost(&mut self, why: &str, now: Instant) {
         if self.guard.said.as_deref() != Some(why) {
             self.guard.said = Some(why.to_owned());
-            let answered = match &self.guard.link {
-                Link::Absent(_) => false,
-                Link::Present(present) => present.report.is_some(),
-            };
-            let why = why.to_owned();
-            self.report(if answered { Report::GuardLost(why) } else { Report::NoGuard(why) });
+            let report =
+                if self.guard.has_reported() { Report::GuardLost } else { Report::NoGuard };
+            self.report(report(why.to_owned()));
         }
-        self.pause_guard(now);
+        self.forget_guard(now);
     }
 
     /// Another guard is started at once after one that has lived for a while.
-    fn pause_guard(&mut self, now: Instant) {
-        let lived = match &self.guard.link {
-            Link::Absent(_) => false,
-            Link::Present(present) => now.since(present.since) > PAUSE_MAX,
-        };
-        let start_at = if lived {
+    fn forget_guard(&mut self, now: Instant) {
+        let guard = self.guard.present.take();
+        if guard.is_some_and(|present| now.since(present.since) > PAUSE_MAX) {
             self.guard.pause = PAUSE_MIN;
-            now
+            self.guard.start_at = now;
         } else {
             let pause = self.guard.pause;
             let most = PAUSE_MAX.min(self.config.timing.renewal() / 4);
             self.guard.pause = (pause * 2).min(most.max(PAUSE_MIN));
-            now.after(pause)
-        };
-        self.guard.link = Link::Absent(start_at);
+            self.guard.start_at = now.after(pause);
+        }
     }
 
     /// Says a word to the guard. Without a guard nothing is said: the next guard is told at
     /// its start what it has to know.
     pub(super) fn tell_guard(&mut self, word: ToGuard, now: Instant) {
-        if let Link::Present(present) = &mut self.guard.link {
+        if let Some(present) = &mut self.guard.present {
             present.note_word(&word, now);
             self.want(Effect::TellGuard(word));
         }
@@ -214,63 +191,49 @@ impl Context {
     /// again: there is nothing else to say, and one that is frozen shows by its silence alone.
     /// Returns whether a guard was started or killed.
     pub(super) fn tend_guard(&mut self, word: Option<ToGuard>, now: Instant) -> bool {
-        let mut changed = false;
-        if let Link::Present(present) = &self.guard.link
-            && let Some(since) = present.unanswered_since
-            && now >= since.after(self.guard_patience())
-        {
-            self.report(Report::GuardKilled(self.guard_patience()));
-            self.want(Effect::KillGuard);
-            self.pause_guard(now);
-            changed = true;
+        let due = self.guard_deadline().filter(|deadline| now >= deadline.at);
+        let Some(present) = &self.guard.present else {
+            if due.is_some() {
+                self.start_guard(word, now);
+            }
+            return due.is_some();
+        };
+        if due.is_none() {
+            return false;
         }
-        if let Some((order, at)) = self.order_to_repeat()
-            && now >= at
-        {
+        if let Some((order, _)) = present.order_under_way() {
             let order = order.clone();
             self.tell_guard(ToGuard::Stop(order), now);
+            return false;
         }
-        if let Link::Absent(start_at) = self.guard.link
-            && now >= start_at
-        {
-            let mut words = vec![ToGuard::Hello(self.config.guard())];
-            words.extend(word);
-            self.guard.number += 1;
-            let mut present =
-                Present { since: now, said: 0, unanswered_since: None, report: None, order: None };
-            for word in &words {
-                present.note_word(word, now);
-            }
-            self.guard.link = Link::Present(Box::new(present));
-            self.want(Effect::StartGuard(self.guard.number, words));
-            changed = true;
-        }
-        changed
+        self.report(Report::GuardKilled(self.guard_patience()));
+        self.want(Effect::KillGuard);
+        self.forget_guard(now);
+        true
+    }
+
+    fn start_guard(&mut self, word: Option<ToGuard>, now: Instant) {
+        let mut words = vec![ToGuard::Hello(self.config.guard())];
+        words.extend(word);
+        let mut present =
+            Present { since: now, said: 0, unanswered_since: None, report: None, order: None };
+        words.iter().for_each(|word| present.note_word(word, now));
+        self.guard.number += 1;
+        self.guard.present = Some(Box::new(present));
+        self.want(Effect::StartGuard(self.guard.number, words));
     }
 
     /// Returns when [`Context::tend_guard`] has something to do.
     pub(super) fn guard_deadline(&self) -> Option<Deadline> {
-        match &self.guard.link {
-            Link::Absent(start_at) => Some(Timer::GuardStart.at(*start_at)),
-            Link::Present(present) => {
-                if let Some(since) = present.unanswered_since {
-                    return Some(Timer::GuardAnswer.at(since.after(self.guard_patience())));
-                }
-                let (_, at) = self.order_to_repeat()?;
-                Some(Timer::RepeatStop.at(at))
-            }
-        }
-    }
-
-    /// Returns the order that a guard which has answered carries out, and when it is repeated.
-    fn order_to_repeat(&self) -> Option<(&StopOrder, Instant)> {
-        match &self.guard.link {
-            Link::Present(present) if present.unanswered_since.is_none() => {
-                let (order, said_at) = present.order_under_way()?;
-                Some((order, said_at.after(self.guard_patience())))
-            }
-            Link::Absent(_) | Link::Present(_) => None,
-        }
+        let Some(present) = &self.guard.present else {
+            return Some(Timer::GuardStart.at(self.guard.start_at));
+        };
+        let (timer, since) = match (present.unanswered_since, present.order_under_way()) {
+            (Some(since), _) => (Timer::GuardAnswer, since),
+            (None, Some((_, said_at))) => (Timer::RepeatStop, *said_at),
+            (None, None) => return None,
+        };
+        Some(timer.at(since.after(self.guard_patience())))
     }
 
     /// Returns how long a guard may take to answer.

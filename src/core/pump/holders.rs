@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::record::{KeyState, KeyValue, Lease};
+use crate::core::record::{KeyState, Lease};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
 
@@ -49,10 +49,10 @@ impl Holders {
         self.last = self.followed_by(key_state, older);
     }
 
-    /// Returns the times of the last holder once `sight` is known. An older record does
+    /// Returns the times of the last holder once `key_state` is known. An older record does
     /// not make it a faster one.
     fn followed_by(&self, key_state: &KeyState, older: bool) -> Times {
-        match lease(key_state) {
+        match key_state.value.lease() {
             Some(lease) if older => self.last.slower(Times::of(lease)),
             Some(lease) => Times::of(lease),
             None => self.last,
@@ -86,12 +86,5 @@ impl Holders {
             Some(bound) if now < bound.until => times.slower(bound.times),
             Some(_) | None => times,
         }
-    }
-}
-
-fn lease(key_state: &KeyState) -> Option<&Lease> {
-    match &key_state.value {
-        KeyValue::Record(record) => record.lease.as_ref(),
-        KeyValue::Absent | KeyValue::Marker => None,
     }
 }

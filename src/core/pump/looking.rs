@@ -4,10 +4,9 @@
 use super::context::Context;
 use super::deadline::{Deadline, Timer};
 use super::standby::Standby;
-use super::stopping::Stopping;
+use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
 use super::{Next, State, end};
-use crate::core::event::{Ending, Event, Rejection};
 use crate::core::protocol::{Grant, ServiceState};
 use crate::core::report::Reason;
 use crate::core::time::Instant;
@@ -20,8 +19,6 @@ pub(super) struct Looking {
     /// A guard that has not answered by then is not waited for any more: whether it lets a
     /// service run that could be adopted is not known before.
     guard_by: Instant,
-    /// The store refuses this agent; what becomes of the service depends on the guard.
-    rejection: Option<Rejection>,
 }
 
 impl Looking {
@@ -29,47 +26,26 @@ impl Looking {
         Looking {
             until: now.after(context.config.timing.renewal()),
             guard_by: now.after(context.guard_patience()),
-            rejection: None,
         }
     }
 
-    pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        match event {
-            Event::Rejected(rejection) => self.rejection = Some(rejection.clone()),
-            Event::Shutdown(signal) => {
-                return Stopping::to_end(
-                    context,
-                    inherited(context),
-                    Ending::Clean,
-                    Reason::Told(signal),
-                    now,
-                );
-            }
-            Event::Tick
-            | Event::Opened(_)
-            | Event::Closed(_)
-            | Event::Read(_)
-            | Event::Written(_)
-            | Event::Hint(_)
-            | Event::DuplicateToken(_)
-            | Event::Guard(..)
-            | Event::CheckEnded(_)
-            | Event::Upgrade => {}
-        }
+    pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
         let over = now >= self.until(context);
         let guard_known = context.guard.report().is_some();
-        if let Some(rejection) = &self.rejection
+        // What becomes of the service depends on the guard.
+        if let Some(ending) = context.rejected()
             && (guard_known || over)
         {
-            let ending = Ending::Rejected(rejection.clone());
             if context.guard.is_down() {
                 return end(context, ending);
             }
-            return Stopping::to_end(context, inherited(context), ending, Reason::Refused, now);
+            let lock = ServiceLock::inherited(inherited(context));
+            return Stopping::to_end(context, lock, ending, Reason::Refused, now);
         }
         match inherited(context) {
             Some(grant) if over => {
-                Stopping::inherited(context, grant, Reason::PredecessorOver, now)
+                let lock = ServiceLock::Inherited(grant);
+                Stopping::begin(context, lock, Reason::PredecessorOver, now)
             }
             Some(grant) if context.is_open() => Taking::adopt(context, grant, now),
             None if guard_known && context.is_open() => {
@@ -97,7 +73,7 @@ impl Looking {
 }
 
 /// Returns the grant under which an earlier instance left the service running.
-fn inherited(context: &Context) -> Option<Grant> {
+pub(super) fn inherited(context: &Context) -> Option<Grant> {
     match context.guard.service()? {
         ServiceState::Up(grant, _) => Some(grant.clone()),
         ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => None,

@@ -49,6 +49,7 @@ mod context;
 mod deadline;
 mod duplicate_token;
 mod guard_client;
+mod hold;
 mod holders;
 mod looking;
 mod standby;
@@ -66,12 +67,12 @@ use self::deadline::earliest;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
-use self::stopping::Stopping;
+use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
 use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
-use crate::core::record::{Incarnation, Revision};
+use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
 use crate::core::timing::Timing;
@@ -114,19 +115,6 @@ impl Config {
     }
 }
 
-/// A lock that this agent holds: what it needs to renew and to give back.
-#[derive(Clone, Debug)]
-struct Hold {
-    /// Revision that its last acknowledged write made.
-    revision: Revision,
-    /// Revision of the acquiring write.
-    term: Revision,
-    /// V: from here on the lock may be another's.
-    valid_until: Instant,
-    /// Token of the holder before.
-    previous: Option<String>,
-}
-
 #[derive(Clone, Debug)]
 enum State {
     /// The key has not been read yet.
@@ -160,12 +148,28 @@ impl State {
 
     /// Whether this is tried once more after it was refused.
     fn is_again(&self) -> bool {
-        matches!(self, State::Taking(taking) if taking.is_again())
+        matches!(self, State::Taking(taking) if taking.again)
+    }
+
+    /// Whether nothing is under way that another instance would have to know of.
+    fn is_quiet(&self, context: &Context, now: Instant) -> bool {
+        match self {
+            State::Standby(standby) => standby.is_quiet(context),
+            State::Active(active) => active.is_quiet(context, now),
+            State::Looking(_)
+            | State::Taking(_)
+            | State::Confirming(_)
+            | State::Stopping(_)
+            | State::Ended => false,
+        }
     }
 
     fn turn(self, context: &mut Context, event: &Event, now: Instant) -> Next {
+        if let Event::Shutdown(signal) = event {
+            return self.told_to_end(context, event, signal, now);
+        }
         match self {
-            State::Looking(looking) => looking.turn(context, event, now),
+            State::Looking(looking) => looking.turn(context, now),
             State::Standby(standby) => standby.turn(context, event, now),
             State::Taking(taking) => taking.turn(context, event, now),
             State::Confirming(confirming) => confirming.turn(context, event, now),
@@ -175,10 +179,34 @@ impl State {
         }
     }
 
+    /// The agent was told to end, by a signal.
+    fn told_to_end(
+        self,
+        context: &mut Context,
+        event: &Event,
+        signal: &'static str,
+        now: Instant,
+    ) -> Next {
+        let lock = match self {
+            State::Looking(_) => ServiceLock::inherited(looking::inherited(context)),
+            State::Standby(_) => ServiceLock::None,
+            // What was sent may be stored: left to expire, it wakes nobody early.
+            State::Taking(taking) => ServiceLock::inherited(taking.adoption),
+            State::Confirming(_) => {
+                context.report(Report::LeftToExpire);
+                ServiceLock::None
+            }
+            State::Active(active) => ServiceLock::Held(active.hold),
+            State::Stopping(stopping) => return stopping.turn(context, event, now),
+            State::Ended => return Next::Stay(State::Ended),
+        };
+        Stopping::to_end(context, lock, Ending::Clean, Reason::Told(signal), now)
+    }
+
     /// Returns what a new guard has to be told at once.
     fn word_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
         match self {
-            State::Active(active) => Some(ToGuard::Grant(active.grant(context))),
+            State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
             State::Stopping(stopping) => Some(ToGuard::Stop(stopping.order().clone())),
             State::Looking(_)
             | State::Standby(_)
@@ -267,6 +295,11 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
         let (old, again) = (state.name(), state.is_again());
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
+                let quiet = same.is_quiet(&context, now) && !context.check_runs;
+                if context.upgrade && quiet && context.is_idle() {
+                    context.upgrade = false;
+                    context.want(Effect::Upgrade);
+                }
                 let ended = matches!(same, State::Ended);
                 let word = same.word_for_new_guard(&context);
                 state = same;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
-use super::stopping::Stopping;
+use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
 use super::write::{attempt, pause};
 use super::{Next, State};
 use crate::core::command::{Command, Outcome, Role, Run};
-use crate::core::event::{Effect, Ending, Event};
-use crate::core::protocol::ServiceState;
+use crate::core::event::Event;
+use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::Revision;
 use crate::core::report::{Holder, Reason, Report};
 use crate::core::time::Instant;
@@ -51,11 +51,9 @@ enum Phase {
     Resting,
     /// The guard of this link asserts stop.
     Stopping { link: u64 },
-    /// The stroke's check runs.
-    Checking { began: Instant },
-    /// The check that decides on a takeover runs.
-    Deciding { began: Instant },
-    /// It has passed, and counts for R; the lock may be had once its time has come.
+    /// A check runs: that of the stroke, or the one that decides on a takeover.
+    Checking { began: Instant, decides: bool },
+    /// That one has passed, and counts for R; the lock may be had once its time has come.
     Ready { since: Instant },
 }
 
@@ -80,26 +78,18 @@ impl Standby {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        match event {
-            Event::CheckEnded(outcome) => self.checked(context, outcome, now),
-            Event::Rejected(rejection) if context.store.bucket.is_none() => {
-                let ending = Ending::Rejected(rejection.clone());
-                return Stopping::to_end(context, None, ending, Reason::Refused, now);
-            }
-            Event::Shutdown(signal) => {
-                return Stopping::to_end(context, None, Ending::Clean, Reason::Told(signal), now);
-            }
-            Event::Opened(_) | Event::Read(Ok(_)) => self.put_off_read(context, now),
-            Event::Read(Err(_)) => self.read_at = now.after(pause(context)),
+        if let Some(ending) = context.rejected() {
+            return Stopping::to_end(context, ServiceLock::None, ending, Reason::Refused, now);
+        }
+        if let Event::CheckEnded(outcome) = event {
+            self.checked(context, outcome, now);
+        } else if event.key_state().is_some() {
+            self.put_off_read(context, now);
+        } else if let Event::Read(_) = event {
+            self.read_at = now.after(pause(context));
+        } else if let Event::Written(_) = event {
             // Of a take that was given up on: a read tells what became of it.
-            Event::Written(_) => self.read_at = now,
-            Event::Tick
-            | Event::Closed(_)
-            | Event::Rejected(_)
-            | Event::Hint(_)
-            | Event::DuplicateToken(_)
-            | Event::Guard(..)
-            | Event::Upgrade => {}
+            self.read_at = now;
         }
         self.report_holder(context);
         self.follow_stop(context, now);
@@ -117,29 +107,26 @@ impl Standby {
             self.phase = Phase::Resting;
         } else if context.guard.is_down() {
             self.phase = Phase::Resting;
-            if !context.check_runs && self.check(context, now) {
-                self.phase = Phase::Checking { began: now };
+            if !context.check_runs && context.config.check {
+                self.check(context, false, now);
             }
         }
     }
 
-    /// Runs a check, if there is one. No command runs.
-    fn check(&self, context: &mut Context, now: Instant) -> bool {
-        if context.config.check {
-            let check = Run {
-                command: Command::Check,
-                role: Role::Standby,
-                deadline: now.after(context.config.timing.lock_time()),
-                starting: false,
-                context: context.lock_context(None),
-            };
-            context.run_check(check);
-        }
-        context.config.check
+    /// Runs a check; none runs.
+    fn check(&mut self, context: &mut Context, decides: bool, now: Instant) {
+        context.run_check(Run {
+            command: Command::Check,
+            role: Role::Standby,
+            deadline: now.after(context.config.timing.lock_time()),
+            starting: false,
+            context: context.lock_context(None),
+        });
+        self.phase = Phase::Checking { began: now, decides };
     }
 
     fn checked(&mut self, context: &mut Context, outcome: &Outcome, now: Instant) {
-        let (Phase::Checking { began } | Phase::Deciding { began }) = self.phase else {
+        let Phase::Checking { began, decides } = self.phase else {
             // One of a state before, which was killed there.
             return;
         };
@@ -153,17 +140,10 @@ impl Standby {
             self.healthy = Some(passed);
         }
         self.check_took = now.since(began);
-        self.phase = match self.phase {
-            Phase::Deciding { .. } if passed => Phase::Ready { since: now },
-            Phase::Deciding { .. } => {
-                self.retry_at = began.after(context.config.timing.renewal()).max(now);
-                Phase::Resting
-            }
-            Phase::Resting
-            | Phase::Stopping { .. }
-            | Phase::Checking { .. }
-            | Phase::Ready { .. } => Phase::Resting,
-        };
+        self.phase = if decides && passed { Phase::Ready { since: now } } else { Phase::Resting };
+        if decides && !passed {
+            self.retry_at = began.after(context.config.timing.renewal()).max(now);
+        }
     }
 
     fn report_holder(&mut self, context: &mut Context) {
@@ -198,7 +178,6 @@ impl Standby {
                 Some(_) | None => self.phase = Phase::Resting,
             }
         }
-        self.upgrade(context);
         if self.phase == Phase::Resting && !context.check_runs {
             self.begin(context, now);
             if let Phase::Ready { .. } = self.phase {
@@ -215,11 +194,11 @@ impl Standby {
             && now >= self.decide_at(candidate)
             && context.is_idle()
         {
-            self.phase = if self.check(context, now) {
-                Phase::Deciding { began: now }
+            if context.config.check {
+                self.check(context, true, now);
             } else {
-                Phase::Ready { since: now }
-            };
+                self.phase = Phase::Ready { since: now };
+            }
             return;
         }
         let wanted = now >= self.stroke_due(context) || must_stop(context);
@@ -229,17 +208,13 @@ impl Standby {
         {
             self.stroke_at = now.after(context.config.timing.lock_time());
             self.phase = Phase::Stopping { link };
-            context.assert_stop(now);
+            context.tell_guard(ToGuard::Stop(context.stop_order(now)), now);
         }
     }
 
-    /// Executes the program anew when nothing is under way that it would have to know of.
-    fn upgrade(&self, context: &mut Context) {
-        let quiet = self.phase == Phase::Resting && !context.check_runs;
-        if context.upgrade && quiet && context.guard.is_down() && context.is_idle() {
-            context.upgrade = false;
-            context.want(Effect::Upgrade);
-        }
+    /// Returns whether nothing is under way that another instance would have to know of.
+    pub(super) fn is_quiet(&self, context: &Context) -> bool {
+        self.phase == Phase::Resting && context.guard.is_down()
     }
 
     /// The key is read every R. A hint is followed at once, and the read after it
@@ -263,10 +238,10 @@ impl Standby {
     /// been taken, after an answer that was under way: the stop could hold the take up.
     fn stroke_due(&self, context: &Context) -> Instant {
         let near = self.stroke_at.after(context.config.timing.renewal());
-        let take_at = self.candidate(context).map(Seen::take_at);
-        take_at
-            .filter(|take_at| *take_at < near)
-            .map_or(self.stroke_at, |take_at| take_at.after(attempt(context)).max(self.stroke_at))
+        match self.candidate(context).map(Seen::take_at) {
+            Some(at) if at < near => at.after(attempt(context)).max(self.stroke_at),
+            Some(_) | None => self.stroke_at,
+        }
     }
 
     /// The deciding check begins early, so that it ends when the lock may be had.
@@ -291,10 +266,7 @@ impl Standby {
                 let take = candidate.map(|seen| Timer::Take.at(seen.take_at()));
                 earliest(take, Some(stale))
             }
-            Phase::Resting
-            | Phase::Stopping { .. }
-            | Phase::Checking { .. }
-            | Phase::Deciding { .. } => None,
+            Phase::Resting | Phase::Stopping { .. } | Phase::Checking { .. } => None,
         };
         earliest(read, act)
     }

@@ -5,33 +5,54 @@
 
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
+use super::hold::Hold;
 use super::standby::Standby;
 use super::write::{NewWrite, attempt, prepare_write};
-use super::{Hold, Next, State, end};
+use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::protocol::{Grant, ServiceState, StopOrder, ToGuard};
-use crate::core::record::RecordState;
-use crate::core::report::{LockLoss, Reason, Report};
+use crate::core::record::{RecordState, Revision};
+use crate::core::report::{Reason, Report};
 use crate::core::stop::Stake;
 use crate::core::time::Instant;
 use crate::core::timing::SLACK;
 
+/// The lock under which the service may have been started.
+pub(super) enum ServiceLock {
+    /// None is known.
+    None,
+    /// It is held, and given back when the service is down.
+    Held(Hold),
+    /// It was lost. Whoever wrote over this agent's record may count from before now.
+    Lost(Hold),
+    /// That of an earlier instance of this agent. The stop budget is what is left of it, but
+    /// not more than a loss that was noticed now would have.
+    Inherited(Grant),
+}
+
+impl ServiceLock {
+    /// Returns the lock of an earlier instance, if that has left the service running.
+    pub(super) fn inherited(grant: Option<Grant>) -> ServiceLock {
+        grant.map_or(ServiceLock::None, ServiceLock::Inherited)
+    }
+}
+
 /// What becomes of the lock when the service is down.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Release {
     /// There is nothing to give back.
     No,
     /// It is given back when the service is down.
-    Wanted(Hold),
-    /// The service is down; the release waits for the store until this instant.
-    Waiting(Hold, Instant),
-    /// The release is with the store, and is waited for until this instant.
-    Sent(Instant),
+    Wanted { revision: Revision, term: Revision },
+    /// The release is with the store.
+    Sent,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Stopping {
     release: Release,
+    /// When the release is given up; `None` before the service is down.
+    release_by: Option<Instant>,
     /// What the guard was told.
     order: StopOrder,
     /// How the agent ends after it, when it was told to.
@@ -41,104 +62,72 @@ pub(super) struct Stopping {
     give_up_at: Instant,
     /// When a guard that is there has to have said that the service is overdue.
     guard_overdue_by: Instant,
+    /// The agent did not run when the service had to be down.
+    slept: bool,
     /// That the service is overdue was seen.
     overdue: bool,
 }
 
 impl Stopping {
-    /// Stops the service of a lock that cannot be kept, and gives the lock back.
-    pub(super) fn and_release(
+    /// Stops the service, and gives a lock back that is held.
+    pub(super) fn begin(
         context: &mut Context,
-        hold: Hold,
+        lock: ServiceLock,
         why: Reason,
         now: Instant,
     ) -> Next {
-        let stopping = Stopping::of_hold(context, hold, now);
-        Next::Go(State::Stopping(stopping), why)
+        Next::Go(State::Stopping(Stopping::new(context, lock, now)), why)
     }
 
-    /// Stops the service of a lock that was lost. Whoever wrote over this agent's record may
-    /// count from before now.
-    pub(super) fn lost(context: &mut Context, hold: &Hold, why: LockLoss, now: Instant) -> Next {
-        let lost_at = hold.valid_until.min(now);
-        let lock = context.lock_context(Some(hold));
-        let order = StopOrder {
-            dead_by: lost_at.after(context.config.timing.stop_budget()),
-            stake: Stake::Lock,
-            context: lock,
-        };
-        let stopping = Stopping::new(context, Release::No, order, now);
-        Next::Go(State::Stopping(stopping), Reason::Lost(why))
-    }
-
-    /// Stops the service that an earlier instance of this agent left running.
-    pub(super) fn inherited(
-        context: &mut Context,
-        grant: Grant,
-        why: Reason,
-        now: Instant,
-    ) -> Next {
-        let order = inherited_order(context, grant, now);
-        let stopping = Stopping::new(context, Release::No, order, now);
-        Next::Go(State::Stopping(stopping), why)
-    }
-
-    /// Stops the service, gives a lock back that is held, and ends.
-    pub(super) fn hold_to_end(
-        context: &mut Context,
-        hold: Hold,
-        why: Reason,
-        now: Instant,
-    ) -> Next {
-        let mut stopping = Stopping::of_hold(context, hold, now);
-        stopping.end_with(Ending::Clean, context, now);
-        Next::Go(State::Stopping(stopping), why)
-    }
-
-    /// Stops what an earlier instance left running, if anything, and ends. No lock is held.
+    /// Does the same and ends the agent, at once where there is nothing to stop or give back.
     pub(super) fn to_end(
         context: &mut Context,
-        inherited: Option<Grant>,
+        lock: ServiceLock,
         ending: Ending,
         why: Reason,
         now: Instant,
     ) -> Next {
-        if context.guard.is_down() {
+        if context.guard.is_down() && !matches!(lock, ServiceLock::Held(_)) {
             context.kill_check();
             context.report(Report::Ends(why));
             return end(context, ending);
         }
-        let order = match inherited {
-            Some(grant) => inherited_order(context, grant, now),
-            None => StopOrder {
-                dead_by: now.after(context.config.timing.stop_budget()),
-                stake: Stake::Assurance,
-                context: context.lock_context(None),
-            },
-        };
-        let mut stopping = Stopping::new(context, Release::No, order, now);
+        let mut stopping = Stopping::new(context, lock, now);
         stopping.end_with(ending, context, now);
         Next::Go(State::Stopping(stopping), why)
     }
 
-    fn of_hold(context: &mut Context, hold: Hold, now: Instant) -> Stopping {
-        let order = StopOrder {
-            dead_by: hold.valid_until.after(context.config.timing.stop_budget()),
+    fn new(context: &mut Context, lock: ServiceLock, now: Instant) -> Stopping {
+        let budget = context.config.timing.stop_budget();
+        let of_hold = |hold: &Hold, valid_until: Instant| StopOrder {
+            dead_by: valid_until.after(budget),
             stake: Stake::Lock,
-            context: context.lock_context(Some(&hold)),
+            context: context.lock_context(Some(hold)),
         };
-        Stopping::new(context, Release::Wanted(hold), order, now)
-    }
-
-    fn new(context: &mut Context, release: Release, order: StopOrder, now: Instant) -> Stopping {
+        let mut release = Release::No;
+        let order = match lock {
+            ServiceLock::None => context.stop_order(now),
+            ServiceLock::Held(hold) => {
+                release = Release::Wanted { revision: hold.revision, term: hold.term };
+                of_hold(&hold, hold.valid_until)
+            }
+            ServiceLock::Lost(hold) => of_hold(&hold, hold.valid_until.min(now)),
+            ServiceLock::Inherited(grant) => StopOrder {
+                dead_by: grant.dead_by.min(now.after(budget)),
+                stake: Stake::Lock,
+                context: grant.context,
+            },
+        };
         context.kill_check();
         context.tell_guard(ToGuard::Stop(order.clone()), now);
         Stopping {
             release,
+            release_by: None,
             give_up_at: order.dead_by,
             guard_overdue_by: order.dead_by.max(now).after(SLACK / 2),
             order,
             ending: None,
+            slept: false,
             overdue: false,
         }
     }
@@ -148,7 +137,17 @@ impl Stopping {
             self.ending = Some(ending);
             let r = context.config.timing.renewal();
             self.give_up_at = self.order.dead_by.max(now).after(r);
+            if !self.overdue && now > self.order.dead_by.after(SLACK) {
+                self.wait_for_an_attempt(context, now);
+            }
         }
+    }
+
+    /// Neither this agent ran when the service had to be down, nor its guard, as a rule: stop
+    /// has a whole attempt, and R, from now on.
+    fn wait_for_an_attempt(&mut self, context: &Context, now: Instant) {
+        let timing = context.config.timing;
+        self.give_up_at = now.after(timing.stop_budget()).after(timing.renewal());
     }
 
     /// Returns what a new guard has to be told.
@@ -157,19 +156,12 @@ impl Stopping {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        match event {
-            Event::Shutdown(_) => self.end_with(Ending::Clean, context, now),
-            Event::Written(written) => self.written(context, written),
-            Event::Closed(_) => self.not_released(context),
-            Event::Tick
-            | Event::Opened(_)
-            | Event::Rejected(_)
-            | Event::Read(_)
-            | Event::Hint(_)
-            | Event::DuplicateToken(_)
-            | Event::Guard(..)
-            | Event::CheckEnded(_)
-            | Event::Upgrade => {}
+        if let Event::Shutdown(_) = event {
+            self.end_with(Ending::Clean, context, now);
+        } else if let Event::Written(written) = event {
+            self.written(context, written);
+        } else if let Event::Closed(_) = event {
+            self.not_released(context);
         }
         if context.store.rolled_back.is_some() {
             self.release = Release::No;
@@ -181,34 +173,25 @@ impl Stopping {
     /// answer to the release ends it. One attempt only.
     fn written(&mut self, context: &mut Context, written: &Written) {
         match (&mut self.release, written) {
-            (Release::Sent(_), Written::Stored(revision)) => {
+            (Release::Sent, Written::Stored(revision)) => {
                 context.report(Report::Released(*revision));
                 self.release = Release::No;
             }
-            (Release::Sent(_), Written::Moved(_)) => {
+            (Release::Sent, Written::Moved(_)) => {
                 context.report(Report::NothingToRelease);
                 self.release = Release::No;
             }
-            (Release::Sent(_), Written::Denied(_) | Written::Unknown(_)) => {
-                self.not_released(context);
-            }
-            (Release::Wanted(hold) | Release::Waiting(hold, _), Written::Stored(revision)) => {
-                hold.revision = *revision;
-            }
-            (Release::Wanted(_) | Release::Waiting(..), Written::Moved(_)) => {
-                self.release = Release::No;
-            }
-            (
-                Release::Wanted(_) | Release::Waiting(..),
-                Written::Denied(_) | Written::Unknown(_),
-            )
+            (Release::Sent, Written::Denied(_) | Written::Unknown(_)) => self.not_released(context),
+            (Release::Wanted { revision, .. }, Written::Stored(stored)) => *revision = *stored,
+            (Release::Wanted { .. }, Written::Moved(_)) => self.release = Release::No,
+            (Release::Wanted { .. }, Written::Denied(_) | Written::Unknown(_))
             | (Release::No, _) => {}
         }
     }
 
     /// The release, if one is under way, came to nothing.
     fn not_released(&mut self, context: &mut Context) {
-        if let Release::Sent(_) = self.release {
+        if let Release::Sent = self.release {
             context.report(Report::NotReleased);
             self.release = Release::No;
         }
@@ -222,17 +205,32 @@ impl Stopping {
             }
             return Next::Stay(State::Stopping(self));
         }
-        if let Release::Sent(until) = self.release
-            && now >= until
-        {
-            self.not_released(context);
-        }
-        self.release = self.release.advance(context, now);
+        self.advance_release(context, now);
         match self.release {
             Release::No => self.done(context, now),
-            Release::Wanted(_) | Release::Waiting(..) | Release::Sent(_) => {
-                Next::Stay(State::Stopping(self))
+            Release::Wanted { .. } | Release::Sent => Next::Stay(State::Stopping(self)),
+        }
+    }
+
+    /// Gives the lock back when the store is free; the service is down.
+    fn advance_release(&mut self, context: &mut Context, now: Instant) {
+        let attempt = now.after(attempt(context));
+        let over = now >= *self.release_by.get_or_insert(attempt);
+        match self.release {
+            Release::Wanted { .. } if over || !context.is_open() => self.release = Release::No,
+            Release::Wanted { revision, term } if context.is_idle() => {
+                let write = NewWrite {
+                    expected: revision,
+                    state: RecordState::Released,
+                    term: Some(term),
+                    grace: context.config.timing.confirmation(),
+                };
+                prepare_write(context, write, now, attempt).advance(context, now);
+                self.release = Release::Sent;
+                self.release_by = Some(attempt);
             }
+            Release::Sent if over => self.not_released(context),
+            Release::No | Release::Wanted { .. } | Release::Sent => {}
         }
     }
 
@@ -240,8 +238,18 @@ impl Stopping {
     /// way only. A guard acts when it says that the service is overdue.
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
         let guard_acts = context.guard.service() == Some(&ServiceState::Stopping { overdue: true });
-        if self.overdue || (!guard_acts && now < self.overdue_at(context)) {
+        let at = self.overdue_at(context);
+        if self.overdue || (!guard_acts && now < at) {
             return;
+        }
+        if now > at.after(SLACK) && !self.slept {
+            self.slept = true;
+            self.wait_for_an_attempt(context, now);
+            // What the guard has done meanwhile may not have been heard yet.
+            if !guard_acts && context.guard.link().is_some() {
+                self.guard_overdue_by = now.after(SLACK / 2);
+                return;
+            }
         }
         self.overdue = true;
         if !guard_acts {
@@ -253,7 +261,7 @@ impl Stopping {
     }
 
     fn overdue_at(&self, context: &Context) -> Instant {
-        if context.guard.is_present() { self.guard_overdue_by } else { self.order.dead_by }
+        if context.guard.link().is_some() { self.guard_overdue_by } else { self.order.dead_by }
     }
 
     fn done(self, context: &mut Context, now: Instant) -> Next {
@@ -261,7 +269,7 @@ impl Stopping {
             return end(context, ending);
         }
         let why = if now > self.order.dead_by {
-            Reason::DownLate
+            Reason::DownLate(now.since(self.order.dead_by))
         } else {
             Reason::Down(self.order.dead_by.since(now))
         };
@@ -270,52 +278,10 @@ impl Stopping {
 
     pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
         if context.guard.is_down() {
-            return match self.release {
-                Release::Waiting(_, until) | Release::Sent(until) => {
-                    Some(Timer::GiveUpRelease.at(until))
-                }
-                Release::No | Release::Wanted(_) => None,
-            };
+            return self.release_by.map(|at| Timer::GiveUpRelease.at(at));
         }
         let dead_by = (!self.overdue).then(|| Timer::DeadBy.at(self.overdue_at(context)));
         let give_up = self.ending.as_ref().map(|_| Timer::GiveUpStop.at(self.give_up_at));
         earliest(dead_by, give_up)
-    }
-}
-
-impl Release {
-    /// Goes one step on; the service is down.
-    fn advance(self, context: &mut Context, now: Instant) -> Release {
-        let (hold, until) = match self {
-            Release::Wanted(hold) => (hold, now.after(attempt(context))),
-            Release::Waiting(hold, until) => (hold, until),
-            Release::No | Release::Sent(_) => return self,
-        };
-        if !context.is_open() || now >= until {
-            return Release::No;
-        }
-        if !context.is_idle() {
-            return Release::Waiting(hold, until);
-        }
-        let write = NewWrite {
-            expected: hold.revision,
-            state: RecordState::Released,
-            term: Some(hold.term),
-            grace: context.config.timing.confirmation(),
-        };
-        let until = now.after(attempt(context));
-        prepare_write(context, write, now, until).advance(context, now);
-        Release::Sent(until)
-    }
-}
-
-/// Of an earlier instance's lock the stop budget is what is left of it, but not more than a
-/// loss that was noticed now would have.
-fn inherited_order(context: &Context, grant: Grant, now: Instant) -> StopOrder {
-    let budget = context.config.timing.stop_budget();
-    StopOrder {
-        dead_by: grant.dead_by.min(now.after(budget)),
-        stake: Stake::Lock,
-        context: grant.context,
     }
 }

@@ -6,7 +6,7 @@ use super::context::{Connection, Context};
 use super::holders::Holders;
 use super::takeover::Takeover;
 use crate::core::event::Opened;
-use crate::core::record::{BucketId, KeyState, KeyValue, Record, Revision};
+use crate::core::record::{BucketId, KeyState, KeyValue, Revision};
 use crate::core::report::{Report, Rollback};
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
@@ -28,7 +28,7 @@ impl Seen {
 }
 
 /// What is known of the store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StoreView {
     /// The bucket, once it was open.
     pub(super) bucket: Option<BucketId>,
@@ -52,23 +52,6 @@ pub(super) struct StoreView {
     pub(super) holders: Holders,
     /// What was said about the bucket when it was last opened.
     remarks: Vec<Report>,
-}
-
-impl StoreView {
-    pub(super) fn new() -> StoreView {
-        StoreView {
-            bucket: None,
-            high_water: Revision(0),
-            seen: None,
-            hinted: Revision(0),
-            refused: None,
-            rolled_back: None,
-            age: None,
-            max_seen: None,
-            holders: Holders::default(),
-            remarks: Vec::new(),
-        }
-    }
 }
 
 impl Context {
@@ -142,7 +125,7 @@ impl Context {
         self.store.max_seen = self.store.max_seen.map(|_| Revision(0));
     }
 
-    /// Returns whether the key stood at a later revision than `sight`: a read is stale,
+    /// Returns whether the key stood at a later revision than `key_state`: a read is stale,
     /// or the store has lost what came after and that has not shown yet.
     pub(super) fn is_older(&self, key_state: &KeyState) -> bool {
         self.store.max_seen.is_some_and(|max_seen| key_state.revision < max_seen)
@@ -184,13 +167,6 @@ impl Context {
 
     /// Returns whether a record is this agent's own, from this life.
     pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
-        match &key_state.value {
-            KeyValue::Record(Record { lease: Some(lease), .. }) => {
-                lease.incarnation == self.id.incarnation
-            }
-            KeyValue::Record(Record { lease: None, .. }) | KeyValue::Absent | KeyValue::Marker => {
-                false
-            }
-        }
+        key_state.value.lease().is_some_and(|lease| lease.incarnation == self.id.incarnation)
     }
 }

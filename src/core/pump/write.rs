@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::context::{Connection, Context};
 use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, Event, Written};
-use crate::core::record::{KeyValue, Lease, Record, RecordState, Revision};
+use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
 use crate::core::time::Instant;
 
@@ -30,10 +30,10 @@ pub(super) fn prepare_write(
     now: Instant,
     give_up: Instant,
 ) -> Pending {
-    let (timing, nonce) = (context.config.timing, context.next_nonce());
+    let timing = context.config.timing;
     let lease = Lease {
         incarnation: context.id.incarnation,
-        nonce,
+        nonce: context.next_nonce(),
         host: context.id.host.clone(),
         boot: context.id.boot.clone(),
         renewal: timing.renewal(),
@@ -47,8 +47,15 @@ pub(super) fn prepare_write(
         RecordState::Taking | RecordState::Active => context.id.token.clone(),
         RecordState::Released => String::new(),
     };
-    let record = Record { token, lease: Some(lease) };
-    Pending::new(write.expected, record, nonce, now, give_up)
+    Pending {
+        expected: write.expected,
+        record: Record { token, lease: Some(lease) },
+        first_sent: now,
+        sent: now,
+        give_up,
+        step: Step::Due(now),
+        outcome_unknown: false,
+    }
 }
 
 /// A write that was asked for.
@@ -56,7 +63,6 @@ pub(super) fn prepare_write(
 pub(super) struct Pending {
     expected: Revision,
     record: Record,
-    nonce: u64,
     /// When the first copy was sent: if any unresolved copy was stored, the
     /// lock counts from here.
     first_sent: Instant,
@@ -94,26 +100,6 @@ pub(super) enum Verdict {
 }
 
 impl Pending {
-    /// Prepares a write of `record`, which carries `nonce`.
-    pub(super) fn new(
-        expected: Revision,
-        record: Record,
-        nonce: u64,
-        now: Instant,
-        give_up: Instant,
-    ) -> Pending {
-        Pending {
-            expected,
-            record,
-            nonce,
-            first_sent: now,
-            sent: now,
-            give_up,
-            step: Step::Due(now),
-            outcome_unknown: false,
-        }
-    }
-
     /// Takes in an event, and notes what it means for what is known of the key.
     pub(super) fn receive(
         &mut self,
@@ -132,49 +118,40 @@ impl Pending {
     }
 
     fn judge(&mut self, context: &mut Context, event: &Event, now: Instant) -> Verdict {
-        match (event, self.step) {
-            (Event::Written(written), Step::Sent) => self.written(context, written, now),
-            (Event::Read(answer), Step::Resolving) => match answer {
-                // A replica that lags behind: the key was refused, so it has moved.
-                Ok(key_state) if key_state.revision <= self.expected => {
-                    self.step = Step::Resolve(now.after(pause(context)));
-                    Verdict::Open
+        match self.step {
+            Step::Sent => {
+                if let Event::Written(written) = event {
+                    return self.written(context, written, now);
                 }
-                Ok(key_state) => self.resolve(&key_state.value, key_state.revision),
-                Err(_) => {
-                    self.step = Step::Resolve(now.after(pause(context)));
-                    Verdict::Open
+                // Answered before, as a rule; if not, nothing will come any more.
+                if let Event::Closed(_) = event {
+                    self.outcome_unknown = true;
+                    self.step = Step::Due(now);
                 }
-            },
-            // Answered before, as a rule; if not, nothing will come any more.
-            (Event::Closed(_), Step::Sent) => {
-                self.outcome_unknown = true;
-                self.step = Step::Due(now);
-                Verdict::Open
             }
-            (Event::Closed(_), Step::Resolving) => {
-                self.step = Step::Resolve(now);
-                Verdict::Open
+            Step::Resolving => {
+                if let Event::Read(answer) = event {
+                    // A replica that lags behind: the key was refused, so it has moved.
+                    let moved = answer.as_ref().ok().filter(|key| key.revision > self.expected);
+                    if let Some(key_state) = moved {
+                        return self.resolve(key_state);
+                    }
+                    self.step = Step::Resolve(now.after(pause(context)));
+                } else if let Event::Closed(_) = event {
+                    self.step = Step::Resolve(now);
+                }
             }
-            (Event::Opened(opened), Step::Due(_) | Step::Resolve(_)) => {
-                self.opened(&opened.key_state.value, opened.key_state.revision, now)
+            Step::Due(_) | Step::Resolve(_) => {
+                // A bucket opened again shows the key: enough to decide, if it has moved.
+                if let Event::Opened(opened) = event {
+                    if opened.key_state.revision > self.expected {
+                        return self.resolve(&opened.key_state);
+                    }
+                    self.step = Step::Due(now);
+                }
             }
-            (
-                Event::Tick
-                | Event::Opened(_)
-                | Event::Closed(_)
-                | Event::Rejected(_)
-                | Event::Read(_)
-                | Event::Written(_)
-                | Event::Hint(_)
-                | Event::DuplicateToken(_)
-                | Event::Guard(..)
-                | Event::CheckEnded(_)
-                | Event::Upgrade
-                | Event::Shutdown(_),
-                Step::Due(_) | Step::Sent | Step::Resolve(_) | Step::Resolving,
-            ) => Verdict::Open,
         }
+        Verdict::Open
     }
 
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
@@ -213,30 +190,18 @@ impl Pending {
         }
     }
 
-    /// The read after a refused repeat: mine by the nonce, or not.
-    fn resolve(&self, found: &KeyValue, revision: Revision) -> Verdict {
-        if self.wrote(found) {
+    /// The key has moved: mine by the nonce, or not.
+    fn resolve(&self, key_state: &KeyState) -> Verdict {
+        let revision = key_state.revision;
+        if self.wrote(&key_state.value) {
             return Verdict::Held { revision, sent: self.first_sent };
         }
         Verdict::Lost(LockLoss::Overwritten(revision, self.expected))
     }
 
-    /// A bucket opened again shows the key: enough to decide, if it has moved.
-    fn opened(&mut self, found: &KeyValue, revision: Revision, now: Instant) -> Verdict {
-        if revision > self.expected {
-            return self.resolve(found, revision);
-        }
-        self.step = Step::Due(now);
-        Verdict::Open
-    }
-
     fn wrote(&self, found: &KeyValue) -> bool {
-        match (found, &self.record.lease) {
-            (KeyValue::Record(Record { lease: Some(theirs), .. }), Some(ours)) => {
-                theirs.incarnation == ours.incarnation && theirs.nonce == self.nonce
-            }
-            (KeyValue::Record(_) | KeyValue::Absent | KeyValue::Marker, _) => false,
-        }
+        let attempt = |lease: &Lease| (lease.incarnation, lease.nonce);
+        found.lease().map(attempt) == self.record.lease.as_ref().map(attempt)
     }
 
     /// Hands the next step to the store when it is due and the store is free.

@@ -1,0 +1,108 @@
+//! A lock that this agent holds, confirmed or not: its renewals, and how it is lost.
+
+use super::context::Context;
+use super::deadline::{Deadline, Timer, earliest};
+use super::write::{NewWrite, Pending, Verdict, prepare_write};
+use crate::core::event::Event;
+use crate::core::protocol::Grant;
+use crate::core::record::{RecordState, Revision};
+use crate::core::report::LockLoss;
+use crate::core::time::Instant;
+
+/// A lock that this agent holds.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    /// Revision that its last acknowledged write made.
+    pub(super) revision: Revision,
+    /// Revision of the acquiring write.
+    pub(super) term: Revision,
+    /// V: from here on the lock may be another's.
+    pub(super) valid_until: Instant,
+    /// Token of the holder before.
+    pub(super) previous: Option<String>,
+    /// The renewal that is under way.
+    pub(super) renewal: Option<Pending>,
+}
+
+impl Hold {
+    /// Takes in an event; returns whether it says that the lock was renewed.
+    ///
+    /// # Errors
+    ///
+    /// When the lock is not this agent's any more; why.
+    pub(super) fn receive(
+        &mut self,
+        context: &mut Context,
+        event: &Event,
+        now: Instant,
+    ) -> Result<bool, LockLoss> {
+        let validity = context.config.timing.validity();
+        let renewal = self.renewal.as_mut();
+        let verdict = renewal.map(|renewal| renewal.receive(context, event, now));
+        let renewed = match verdict {
+            Some(Verdict::Held { revision, sent }) => {
+                self.renewal = None;
+                self.revision = revision;
+                self.valid_until = sent.after(validity);
+                true
+            }
+            Some(Verdict::Lost(why)) => return Err(why),
+            Some(Verdict::Open) | None => false,
+        };
+        if let Some(how) = &context.store.rolled_back {
+            return Err(LockLoss::RolledBack(Some(how.clone())));
+        }
+        if let Some(key_state) = event.key_state()
+            && key_state.revision >= self.revision
+            && !context.is_mine(key_state)
+        {
+            let seen = context.store.seen.as_ref();
+            let holder = seen.map(|seen| seen.takeover.holder.clone());
+            return Err(LockLoss::HeldBy(key_state.revision, holder));
+        }
+        if now >= self.valid_until {
+            return Err(LockLoss::NotRenewed(validity));
+        }
+        Ok(renewed)
+    }
+
+    /// Prepares a renewal, which [`Hold::advance`] sends.
+    pub(super) fn renew(
+        &mut self,
+        context: &mut Context,
+        state: RecordState,
+        grace: std::time::Duration,
+        now: Instant,
+    ) {
+        let (expected, term) = (self.revision, Some(self.term));
+        let write = NewWrite { expected, state, term, grace };
+        self.renewal = Some(prepare_write(context, write, now, self.valid_until));
+    }
+
+    /// Sends the renewal that is under way when that is due. Without one the key is read when a
+    /// hint names a revision that this agent did not write: a hint wakes, a read decides.
+    pub(super) fn advance(&mut self, context: &mut Context, now: Instant) {
+        if let Some(renewal) = &mut self.renewal {
+            renewal.advance(context, now);
+        } else if context.store.hinted > self.revision && context.is_idle() {
+            context.read(now);
+        }
+    }
+
+    /// Returns when the lock runs out, or [`Hold::advance`] has something to do.
+    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
+        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.deadline(context));
+        earliest(Some(Timer::LockOver.at(self.valid_until)), renewal)
+    }
+
+    /// Returns what the guard is told of the lock.
+    pub(super) fn grant(&self, context: &Context) -> Grant {
+        let valid_until = self.valid_until;
+        Grant {
+            holder: context.id.incarnation,
+            context: context.lock_context(Some(self)),
+            valid_until,
+            dead_by: valid_until.after(context.config.timing.stop_budget()),
+        }
+    }
+}
