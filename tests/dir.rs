@@ -347,8 +347,8 @@ fn an_epoch_missing_beside_records_is_not_made_anew() {
 fn a_bucket_of_an_earlier_boot_is_as_old_as_can_be() {
     let base = Base::new();
     let (mut web, before) = open(&|bucket| base.bucket(bucket), "b", "web");
-    assert!(before.age.is_some_and(|age| age < PATIENCE));
-    let boot = before.bucket.created.rsplit(' ').next().expect("a boot").to_owned();
+    assert!(before.bucket.age.is_some_and(|age| age < PATIENCE));
+    let boot = before.bucket.id.created.rsplit(' ').next().expect("a boot").to_owned();
     let text = fs::read_to_string(base.file("epoch")).expect("the epoch");
     let body = text.rsplit_once("\nend ").expect("its end").0.replace(&boot, "another");
     let sum = body.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
@@ -356,8 +356,8 @@ fn a_bucket_of_an_earlier_boot_is_as_old_as_can_be() {
     });
     fs::write(base.file("epoch"), format!("{body}\nend {sum:016x}\n")).expect("to write it");
     let after = web.open(soon()).expect("it opens");
-    assert_eq!(after.age, Some(Duration::MAX));
-    assert_ne!(after.bucket, before.bucket);
+    assert_eq!(after.bucket.age, Some(Duration::MAX));
+    assert_ne!(after.bucket.id, before.bucket.id);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
             let info = admin.request("$JS.API.STREAM.INFO.KV_locks", "");
             assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
             let opened = store.open(soon()).expect("opened again");
-            assert!(opened.remarks.iter().any(|line| line.contains("was created")));
+            assert!(opened.bucket.remarks.iter().any(|line| line.contains("was created")));
             admin.stream("DELETE", "locks", "");
         }
     });
@@ -153,11 +153,11 @@ fn a_bucket_deleted_and_made_anew_is_another() {
         let revision = write(&mut a, Revision(0), "a");
         server.admin().stream("DELETE", "locks", "");
         let (mut b, after) = open(&server, "locks");
-        assert_ne!(before.bucket.epoch, after.bucket.epoch);
-        assert_ne!(before.bucket.created, after.bucket.created);
+        assert_ne!(before.bucket.id.epoch, after.bucket.id.epoch);
+        assert_ne!(before.bucket.id.created, after.bucket.id.created);
         assert_eq!(a.write(revision, &plain("a"), soon()), Written::Moved(Some(Revision(0))));
         write(&mut b, Revision(0), "b");
-        assert_eq!(a.open(soon()).expect("opened").bucket, after.bucket);
+        assert_eq!(a.open(soon()).expect("opened").bucket.id, after.bucket.id);
     });
 }
 
@@ -177,7 +177,7 @@ fn a_bucket_in_memory_is_another_after_its_server_ended() {
         server.kill();
         server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened again");
-        assert_ne!(before.bucket.epoch, after.bucket.epoch);
+        assert_ne!(before.bucket.id.epoch, after.bucket.id.epoch);
         assert_eq!(after.key_state.value, KeyValue::Absent);
     });
 }
@@ -195,14 +195,14 @@ fn an_older_copy_of_the_store_shows_in_the_last_revision() {
         for _ in 0..5 {
             revision = write(&mut store, revision, "a");
         }
-        let last = store.open(soon()).expect("opened").last;
+        let last = store.open(soon()).expect("opened").bucket.last;
         assert_eq!(last, revision);
         server.kill();
         server.restore_store(&copy).expect("there is room");
         server.restart().expect("it starts");
         let after = store.open(soon()).expect("opened");
-        assert_eq!(after.bucket, before.bucket, "nothing else shows it");
-        assert_eq!((after.last, after.key_state.revision), (early, early));
+        assert_eq!(after.bucket.id, before.bucket.id, "nothing else shows it");
+        assert_eq!((after.bucket.last, after.key_state.revision), (early, early));
     });
 }
 

@@ -60,7 +60,7 @@ fn open(urls: &str, access: ConnectOptions) -> Result<Opened, StoreError> {
 fn refusal(urls: &str, access: ConnectOptions) -> String {
     let deadline = sys::now().after(Duration::from_millis(700));
     match store(urls, access).open(deadline) {
-        Ok(opened) => panic!("{urls}: opened: {:?}", opened.remarks),
+        Ok(opened) => panic!("{urls}: opened: {:?}", opened.bucket.remarks),
         Err(StoreError::Credentials(text)) => format!("77 {text}"),
         Err(StoreError::Unsafe(text)) => format!("78 {text}"),
         Err(StoreError::Unreachable(text)) => text,

@@ -61,23 +61,30 @@ pub enum GuardEvent {
     Lost(String),
 }
 
-/// An opened bucket, as it stood at one moment after the call began.
+/// An opened bucket, as it was at one moment during the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Which bucket it is.
-    pub bucket: BucketId,
+pub struct BucketInfo {
+    /// The identity of the bucket.
+    pub id: BucketId,
     /// Highest revision in the whole bucket.
     pub last: Revision,
     /// How long the bucket is known to have existed, by a clock of this host.
     /// `None` when the store cannot tell.
     pub age: Option<Duration>,
+    /// The number of servers that keep a copy of the bucket.
+    pub replicas: u32,
+    /// Remarks for the operator: which server answered, whether the bucket was created
+    /// just now, what it lacks.
+    pub remarks: Vec<String>,
+}
+
+/// An opened bucket with the key of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The bucket.
+    pub bucket: BucketInfo,
     /// What stands under the key.
     pub key_state: KeyState,
-    /// How many servers keep a copy of the bucket.
-    pub replicas: u32,
-    /// What the operator should know about the bucket or the way to it: what it
-    /// lacks, that it was created just now, which server answered.
-    pub remarks: Vec<String>,
 }
 
 /// Why a store will not serve this agent, however often it is asked.

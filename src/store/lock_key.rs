@@ -58,20 +58,14 @@ impl LockKey {
     ///
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> Result<Opened, StoreError> {
-        let info = self.bucket.open(deadline)?;
+        let mut bucket = self.bucket.open(deadline)?;
         self.bucket.subscribe(&Filter::Key(self.key.clone()))?;
         // Read after subscribing, so that no change in between is missed.
         let entry = self.bucket.get(&self.key, ReadFrom::Leader, deadline)?;
         let key_state = to_key_state(entry);
         self.known = key_state.revision;
-        Ok(Opened {
-            bucket: info.id,
-            last: info.last.max(key_state.revision),
-            age: info.age,
-            key_state,
-            replicas: info.replicas,
-            remarks: info.remarks,
-        })
+        bucket.last = bucket.last.max(key_state.revision);
+        Ok(Opened { bucket, key_state })
     }
 
     /// Reads the key, from any copy of the bucket. The answer may be older than the last

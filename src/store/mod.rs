@@ -23,13 +23,12 @@ pub mod name;
 pub mod nats;
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use crate::core::event::Written;
-use crate::core::record::{BucketId, Revision};
+use crate::core::record::Revision;
 use crate::core::time::Instant;
 
-pub use crate::core::event::StoreError;
+pub use crate::core::event::{BucketInfo, StoreError};
 pub use lock_key::{LockKey, Watched, holder_in_words};
 
 /// The content of an entry: headers, and a payload of any bytes.
@@ -167,23 +166,6 @@ pub enum ReadFrom {
     Leader,
     /// Any copy of the bucket, which may be older than the last write.
     AnyCopy,
-}
-
-/// An opened bucket, as it was at one moment during the call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketInfo {
-    /// The identity of the bucket.
-    pub id: BucketId,
-    /// Highest revision in the whole bucket.
-    pub last: Revision,
-    /// How long the bucket is known to have existed, by a clock of this host.
-    /// `None` when the store cannot tell.
-    pub age: Option<Duration>,
-    /// The number of servers that keep a copy of the bucket.
-    pub replicas: u32,
-    /// Remarks for the operator: which server answered, whether the bucket was created
-    /// just now, what it lacks.
-    pub remarks: Vec<String>,
 }
 
 /// The keys below a prefix.

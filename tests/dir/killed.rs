@@ -126,7 +126,7 @@ fn a_writer_killed_at_any_instant_leaves_a_store_that_goes_on() {
         let opened = store.open(soon()).expect("it opens after a kill");
         let at = opened.key_state.revision;
         assert!(at.0 >= last, "{last} was reported as stored, found {at}");
-        assert!(opened.last >= at);
+        assert!(opened.bucket.last >= at);
         assert_ne!(opened.key_state.value, KeyValue::Marker);
         reported = stored(&mut store, at, &plain("beta")).0;
         assert!(reported > at.0);

@@ -137,7 +137,7 @@ pub fn bucket(data: &[u8]) -> bool {
         }
         Err(StoreError::Credentials(text)) => panic!("credentials: {text}"),
     };
-    let (key_state, last) = (opened.key_state, opened.last);
+    let (key_state, last) = (opened.key_state, opened.bucket.last);
     assert!(key_state.revision <= last);
     assert_eq!(key_state.revision == Revision(0), key_state.value == KeyValue::Absent);
     let lease = Some(record::invented(data));
@@ -153,7 +153,7 @@ pub fn bucket(data: &[u8]) -> bool {
             let found = KeyValue::Record(plain(&record));
             assert_eq!(store.read(soon()), Ok(KeyState { revision, value: found }));
             let again = here.store().open(soon()).expect("it was open before");
-            assert_eq!((again.bucket, again.last), (opened.bucket, revision));
+            assert_eq!((again.bucket.id, again.bucket.last), (opened.bucket.id, revision));
         }
         // No number is left, or the record is too large for a file.
         Written::Denied(text) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::{Effect, Event, GuardEvent, Notice, Opened, Written};
+use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Written};
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
@@ -131,14 +131,10 @@ impl World {
 
     fn opened(&self) -> Opened {
         let epoch = self.value.clone();
-        Opened {
-            bucket: BucketId { epoch, created: self.value.clone() },
-            last: self.key_state.revision,
-            age: Some(Duration::MAX),
-            key_state: self.key_state.clone(),
-            replicas: 1,
-            remarks: Vec::new(),
-        }
+        let id = BucketId { epoch, created: self.value.clone() };
+        let (last, age) = (self.key_state.revision, Some(Duration::MAX));
+        let bucket = BucketInfo { id, last, age, replicas: 1, remarks: Vec::new() };
+        Opened { bucket, key_state: self.key_state.clone() }
     }
 
     /// Returns what happens next: mostly what is waited for.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use putex::core::command::LockContext;
-use putex::core::event::{Effect, Event, GuardEvent, Opened, Written};
+use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
 use putex::core::protocol::{
     DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, StartState, ToGuard,
 };
@@ -116,14 +116,14 @@ impl Pumps {
             PumpInput::Wait(_) | PumpInput::Tick => Event::Tick,
             PumpInput::Opened { at, record } => {
                 let key_state = key_state(at, record);
-                Event::Opened(Opened {
-                    bucket: BucketId { epoch: EPOCH.to_owned(), created: "before".to_owned() },
+                let bucket = BucketInfo {
+                    id: BucketId { epoch: EPOCH.to_owned(), created: "before".to_owned() },
                     last: key_state.revision,
                     age: Some(Duration::from_secs(3600)),
-                    key_state,
                     replicas: 1,
                     remarks: Vec::new(),
-                })
+                };
+                Event::Opened(Opened { bucket, key_state })
             }
             PumpInput::Closed => Event::Closed("cut off".to_owned()),
             PumpInput::Read { at, record } => Event::Read(Ok(key_state(at, record))),

@@ -173,7 +173,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
         }
         println!("stored again after {:?} and {unknown} unknown", begin.elapsed());
         let after = open(&mut store);
-        assert_eq!((after.bucket, after.key_state.revision), (before.bucket, revision));
+        assert_eq!((after.bucket.id, after.key_state.revision), (before.bucket.id, revision));
     });
 }
 
@@ -195,7 +195,8 @@ fn a_server_that_hangs_is_left_for_another() {
         let last = remarks.last().expect("of the bucket");
         assert!(last.ends_with("an agent would make it, with replicas: 3"));
         let mut revision = write(&mut store, Revision(0), "a");
-        let here = |server: &&Server| opened.remarks[0].contains(&format!(":{}:", server.port()));
+        let here =
+            |server: &&Server| opened.bucket.remarks[0].contains(&format!(":{}:", server.port()));
         let hung = cluster.0.iter().find(here).expect("one of them");
         hung.signal(Signal::STOP);
         let begin = Instant::now();

@@ -38,17 +38,19 @@ fn a_new_bucket_is_made_as_asked() {
         for (field, value) in expected.as_object().expect("an object") {
             assert_eq!(&info["config"][field], value, "{field}");
         }
-        let [server_line, made] = &first.remarks[..] else { panic!("{:?}", first.remarks) };
+        let [server_line, made] = &first.bucket.remarks[..] else {
+            panic!("{:?}", first.bucket.remarks)
+        };
         assert!(
             server_line.contains(&format!("nats-server {}", server.version())),
             "{server_line}"
         );
         assert_eq!(made, "bucket locks: did not exist and was created");
-        assert_eq!((first.last, first.key_state.value), (Revision(1), KeyValue::Absent));
-        assert_eq!((first.bucket.epoch.len(), first.age), (32, None));
+        assert_eq!((first.bucket.last, first.key_state.value), (Revision(1), KeyValue::Absent));
+        assert_eq!((first.bucket.id.epoch.len(), first.bucket.age), (32, None));
         let (_, second) = open(&server, "locks");
-        assert_eq!(second.bucket, first.bucket);
-        assert_eq!(second.remarks.len(), 1, "{:?}", second.remarks);
+        assert_eq!(second.bucket.id, first.bucket.id);
+        assert_eq!(second.bucket.remarks.len(), 1, "{:?}", second.bucket.remarks);
     });
 }
 
@@ -68,7 +70,7 @@ fn many_that_open_at_once_agree_on_the_epoch() {
                 let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(racer)).collect();
                 racers.into_iter().map(|racer| racer.join().expect("joined")).collect()
             });
-            assert!(opened.iter().all(|one| one.bucket == opened[0].bucket), "{opened:?}");
+            assert!(opened.iter().all(|one| one.bucket.id == opened[0].bucket.id), "{opened:?}");
         }
     });
 }
@@ -103,12 +105,16 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         let seq = admin.put("$KV.locks.web", &[], "old-agent");
         let (mut store, opened) = open(&server, "locks");
         for lacks in ["allow_rollup_hdrs", "deny_purge", "no republish", "allow_direct"] {
-            assert!(opened.remarks.iter().any(|line| line.contains(lacks)), "{:?}", opened.remarks);
+            assert!(
+                opened.bucket.remarks.iter().any(|line| line.contains(lacks)),
+                "{:?}",
+                opened.bucket.remarks
+            );
         }
-        assert_eq!(opened.remarks.len(), 5, "{:?}", opened.remarks);
+        assert_eq!(opened.bucket.remarks.len(), 5, "{:?}", opened.bucket.remarks);
         assert_eq!(opened.key_state.revision, Revision(seq));
         assert_eq!(opened.key_state.value, KeyValue::Record(plain("old-agent")));
-        assert_eq!(opened.last, Revision(seq + 1), "the epoch came last");
+        assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
         let revision = write(&mut store, opened.key_state.revision, "a");
         assert_eq!(store.read(soon()).expect("read").revision, revision);
     });
@@ -123,10 +129,10 @@ fn a_damaged_epoch_is_written_anew() {
         for headers in [&[("KV-Operation", "DEL")][..], &[]] {
             admin.put("$KV.locks.putex.epoch", headers, " ");
             let after = store.open(soon()).expect("opened");
-            assert_ne!(after.bucket.epoch, before.bucket.epoch);
-            assert_eq!(after.bucket.epoch.len(), 32);
+            assert_ne!(after.bucket.id.epoch, before.bucket.id.epoch);
+            assert_eq!(after.bucket.id.epoch.len(), 32);
             let again = store.open(soon()).expect("opened");
-            assert_eq!(again.bucket, after.bucket);
+            assert_eq!(again.bucket.id, after.bucket.id);
         }
     });
 }
@@ -212,7 +218,11 @@ fn more_than_one_replica_needs_a_cluster_of_new_servers() {
             .open(soon())
             .expect("taken");
         let fewer = "bucket locks: num_replicas 1: 3 were asked for, it is taken as it is";
-        assert!(opened.remarks.iter().any(|line| line == fewer), "{:?}", opened.remarks);
+        assert!(
+            opened.bucket.remarks.iter().any(|line| line == fewer),
+            "{:?}",
+            opened.bucket.remarks
+        );
     });
 }
 
@@ -228,7 +238,7 @@ fn a_bucket_in_memory_is_taken_when_allowed() {
         let mut store =
             LockKey::new(Box::new(NatsStore::new(server.client(None), settings)), "web");
         let opened = store.open(soon()).expect("allowed");
-        assert!(opened.remarks.iter().any(|line| line.contains("storage memory")));
+        assert!(opened.bucket.remarks.iter().any(|line| line.contains("storage memory")));
     });
 }
 

@@ -290,8 +290,8 @@ impl World<'_> {
     fn before_turn(&mut self, id: usize, event: &Event) {
         match event {
             Event::Opened(opened) => {
-                self.agents[id].bucket = Some(opened.bucket.clone());
-                self.shown(id, opened.last.0.max(opened.key_state.revision.0));
+                self.agents[id].bucket = Some(opened.bucket.id.clone());
+                self.shown(id, opened.bucket.last.0.max(opened.key_state.revision.0));
                 self.saw(id, &opened.key_state);
             }
             Event::Read(Ok(key_state)) => self.saw(id, key_state),
@@ -383,10 +383,9 @@ impl World<'_> {
     fn shows_a_loss(&self, id: usize, event: &Event) -> bool {
         let agent = &self.agents[id];
         match event {
-            Event::Opened(opened) => agent
-                .bucket
-                .as_ref()
-                .is_some_and(|bucket| *bucket != opened.bucket || opened.last.0 < agent.known),
+            Event::Opened(opened) => agent.bucket.as_ref().is_some_and(|bucket| {
+                *bucket != opened.bucket.id || opened.bucket.last.0 < agent.known
+            }),
             Event::Written(Written::Stored(revision)) => revision.0 <= agent.known,
             _ => false,
         }
@@ -398,7 +397,7 @@ impl World<'_> {
         (agent.known, agent.known_key) = match event {
             Event::Opened(opened) => {
                 let key = opened.key_state.revision.0;
-                (opened.last.0.max(key), key)
+                (opened.bucket.last.0.max(key), key)
             }
             Event::Read(Ok(key_state)) => (key_state.revision.0, key_state.revision.0),
             _ => (0, 0),

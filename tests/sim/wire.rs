@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{Event, Opened, Rejection, Written};
+use putex::core::event::{BucketInfo, Event, Opened, Rejection, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::time::Instant;
 
@@ -237,14 +237,9 @@ impl World<'_> {
                 Some(age + Duration::from_nanos(self.store.older))
             }
         };
-        Opened {
-            bucket: self.store.id(),
-            last: last.max(key_state.revision),
-            age,
-            key_state,
-            replicas: 1,
-            remarks: Vec::new(),
-        }
+        let (id, last) = (self.store.id(), last.max(key_state.revision));
+        let bucket = BucketInfo { id, last, age, replicas: 1, remarks: Vec::new() };
+        Opened { bucket, key_state }
     }
 
     fn read(&mut self, stale: Kind) -> KeyState {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
-use putex::core::event::{Event, Notice, Opened, Rejection, Written};
+use putex::core::event::{BucketInfo, Event, Notice, Opened, Rejection, Written};
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
@@ -213,18 +213,18 @@ fn said(report: &str, words: &Words<'_>) -> Result<Said, String> {
 fn opened(words: &Words<'_>) -> Result<Event, String> {
     let key_state = key_state(words)?;
     let age = words.get("age").map(|_| words.duration("age", 0));
-    let bucket = BucketId {
+    let id = BucketId {
         epoch: words.get("epoch").unwrap_or("e1").to_owned(),
         created: "yesterday".to_owned(),
     };
-    Ok(Event::Opened(Opened {
-        bucket,
+    let bucket = BucketInfo {
+        id,
         last: Revision(words.number("last", key_state.revision.0.max(1))?),
         age: age.transpose()?,
         replicas: words.count("replicas", 1)?,
-        key_state,
         remarks: Vec::new(),
-    }))
+    };
+    Ok(Event::Opened(Opened { bucket, key_state }))
 }
 
 fn key_state(words: &Words<'_>) -> Result<KeyState, String> {

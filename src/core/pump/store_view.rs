@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::context::{Connection, Context};
 use super::holders::Holders;
 use super::takeover::Takeover;
-use crate::core::event::Opened;
+use crate::core::event::{BucketInfo, Opened};
 use crate::core::record::{BucketId, KeyState, KeyValue, Revision};
 use crate::core::report::{Report, Rollback};
 use crate::core::text::sanitize_field;
@@ -59,25 +59,26 @@ impl Context {
         if self.store.bucket.is_some() {
             self.report(Report::StoreOpenAgain);
         }
+        let bucket = &opened.bucket;
         self.connection = Connection::Idle;
         self.rejection = None;
-        self.store.age = opened.age;
-        self.remark(opened);
+        self.store.age = bucket.age;
+        self.remark(bucket);
         let loss = match &self.store.bucket {
-            Some(known) if *known != opened.bucket => Some(Rollback::BucketAnew(
+            Some(known) if *known != bucket.id => Some(Rollback::BucketAnew(
                 sanitize_field(&known.epoch),
-                sanitize_field(&opened.bucket.epoch),
+                sanitize_field(&bucket.id.epoch),
             )),
-            Some(_) if opened.last < self.store.high_water => {
-                Some(Rollback::BucketBehind(opened.last, self.store.high_water))
+            Some(_) if bucket.last < self.store.high_water => {
+                Some(Rollback::BucketBehind(bucket.last, self.store.high_water))
             }
             Some(_) | None => None,
         };
-        self.store.bucket = Some(opened.bucket.clone());
+        self.store.bucket = Some(bucket.id.clone());
         if let Some(loss) = loss {
             self.roll_back(loss, now);
         }
-        self.store.high_water = self.store.high_water.max(opened.last);
+        self.store.high_water = self.store.high_water.max(bucket.last);
         self.observe(&opened.key_state, now);
     }
 
@@ -97,10 +98,10 @@ impl Context {
     }
 
     /// Says what is to know about the bucket, and did not hold before.
-    fn remark(&mut self, opened: &Opened) {
+    fn remark(&mut self, bucket: &BucketInfo) {
         let mut remarks: Vec<_> =
-            opened.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
-        let (lock_time, replicas) = (self.config.timing.lock_time(), opened.replicas);
+            bucket.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
+        let (lock_time, replicas) = (self.config.timing.lock_time(), bucket.replicas);
         if replicas > 1 && lock_time < ELECTION_T_MIN {
             remarks.push(Report::ElectionRisk { lock_time, replicas });
         }
