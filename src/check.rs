@@ -67,7 +67,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         check_store(agent, endpoint, settings.is_on(Name::Connect), &mut findings);
     }
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
-        findings.shown.push_str(&format!("{}: the options are right\n", agent.key));
+        findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));
     }
     // `quiet` in a file is meant for the log of the agent.
     if settings.is_on(Name::Quiet)
@@ -106,14 +106,15 @@ fn inspect_servers(
         let now = sys::now();
         let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
-        let found = match connect::nats_store(agent, alone).inspect(&agent.key, deadline) {
-            Ok(found) => found,
-            Err(StoreError::Unreachable(why)) => {
-                unreachable.push(why);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
+        let found =
+            match connect::nats_store(agent, alone).inspect(&agent.guard.commands.key, deadline) {
+                Ok(found) => found,
+                Err(StoreError::Unreachable(why)) => {
+                    unreachable.push(why);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
         match &first {
             None => {
                 findings.warnings.extend(found.warnings);
@@ -141,9 +142,9 @@ fn inspect_servers(
 fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
     let remarks = match endpoint {
         Endpoint::Dir(base) => {
-            let entry = DirStore::new(base, &agent.bucket).inspect(&agent.key);
+            let entry = DirStore::new(base, &agent.bucket).inspect(&agent.guard.commands.key);
             entry.map(|entry| match entry {
-                Some(entry) => vec![holder_in_words(&agent.key, entry)],
+                Some(entry) => vec![holder_in_words(&agent.guard.commands.key, entry)],
                 None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
             })
         }

@@ -6,46 +6,38 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Ended as asked, with the service down.
-    Success,
+    Success = 0,
     /// The command line is wrong.
-    Usage,
+    Usage = 64,
     /// The store is out of reach, and the command does not go on trying.
-    Unreachable,
+    Unreachable = 69,
     /// The service could not be stopped.
-    NotStopped,
+    NotStopped = 70,
     /// The system lacks a resource that every agent needs: threads, descriptors.
-    System,
+    System = 71,
     /// The server refused the credentials.
-    Credentials,
+    Credentials = 77,
     /// The configuration or the bucket is refused as unsafe, or the configuration file
     /// cannot be used.
-    Unsafe,
+    Unsafe = 78,
 }
 
 impl Exit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Exit; 7] = [
-        Exit::Success,
-        Exit::Usage,
-        Exit::Unreachable,
-        Exit::NotStopped,
-        Exit::System,
-        Exit::Credentials,
-        Exit::Unsafe,
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::Usage,
+        Self::Unreachable,
+        Self::NotStopped,
+        Self::System,
+        Self::Credentials,
+        Self::Unsafe,
     ];
 
     /// Returns the number that the parent process sees, as in sysexits(3).
     #[must_use]
     pub fn status(self) -> u8 {
-        match self {
-            Exit::Success => 0,
-            Exit::Usage => 64,
-            Exit::Unreachable => 69,
-            Exit::NotStopped => 70,
-            Exit::System => 71,
-            Exit::Credentials => 77,
-            Exit::Unsafe => 78,
-        }
+        self as u8
     }
 }
 

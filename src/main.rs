@@ -12,13 +12,11 @@ use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, Location, Refusal};
-use putex::command::Commands;
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
 use putex::core::time::Ms;
 use putex::exit::Exit;
-use putex::guard::protocol::Settings;
-use putex::guard::{self, Identity};
+use putex::guard;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::sys;
@@ -31,167 +29,141 @@ fn main() -> ExitCode {
     let words = env::args_os().skip(1);
     let environment =
         Environment { var: &variable, host: &sys::host_name(), read: &file::read_trusted };
-    match cli::parse(words, &environment) {
-        Ok(Invocation::Print(text)) => print(&text, stderr),
-        Ok(Invocation::Agent(args)) => {
-            let destination = stderr.or_syslog(args.syslog);
-            run_agent(*args, destination)
-                .unwrap_or_else(|(text, exit)| destination.refuse(&text, exit))
+    let invocation = cli::parse(words, &environment);
+    let destination = match &invocation {
+        Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => {
+            stderr.or_syslog(args.guard.syslog)
         }
-        Ok(Invocation::Check(args)) => check(&args, stderr),
-        Ok(Invocation::Finish(args, faults)) => {
-            let destination = stderr.or_syslog(args.syslog);
-            for Refusal { text, exit } in faults {
-                destination.refuse(&text, exit);
+        Ok(Invocation::Check(_) | Invocation::Guard | Invocation::Print(_)) | Err(_) => stderr,
+    };
+    let ended = invocation.and_then(|invocation| match invocation {
+        Invocation::Print(text) => print(&text),
+        Invocation::Agent(args) => run_agent(*args, destination),
+        Invocation::Check(args) => check(&args, destination),
+        Invocation::Finish(args, faults) => {
+            for fault in faults {
+                refuse(destination, fault);
             }
-            finish(*args, destination).unwrap_or_else(|error| {
-                destination.refuse(&format!("cannot finish: {error}"), Exit::System)
-            })
+            finish(&args, destination)
         }
-        Ok(Invocation::Guard) => {
-            guard::run(stderr).unwrap_or_else(|(text, exit)| stderr.refuse(&text, exit))
-        }
-        Err(refusal) => stderr.refuse(&refusal.text, refusal.exit),
-    }
-    .into()
+        Invocation::Guard => guard::run(stderr).map_err(|(text, exit)| Refusal { text, exit }),
+    });
+    ended.unwrap_or_else(|refusal| refuse(destination, refusal)).into()
 }
 
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
-/// Prints the settings of an agent and every fault in them.
-fn check(args: &CheckArgs, destination: Destination) -> Exit {
-    let Findings { shown, warnings, problems } = check::check(args, &variable, &sys::host_name());
-    let printed = print(&shown, destination);
-    for text in &warnings {
-        destination.warn(text);
-    }
-    for Refusal { text, exit } in &problems {
-        destination.refuse(text, *exit);
-    }
-    problems.first().map_or(printed, |first| first.exit)
+/// Says why the process ends at once, or would end; returns the exit status.
+fn refuse(destination: Destination, Refusal { text, exit }: Refusal) -> Exit {
+    destination.refuse(&text, exit)
 }
 
-fn print(text: &str, destination: Destination) -> Exit {
+/// Prints the settings of an agent and every fault in them.
+fn check(args: &CheckArgs, destination: Destination) -> Result<Exit, Refusal> {
+    let Findings { shown, warnings, problems } = check::check(args, &variable, &sys::host_name());
+    let printed = print(&shown).unwrap_or_else(|refusal| refuse(destination, refusal));
+    warnings.iter().for_each(|text| destination.warn(text));
+    let statuses: Vec<_> = problems.into_iter().map(|fault| refuse(destination, fault)).collect();
+    Ok(statuses.first().copied().unwrap_or(printed))
+}
+
+fn print(text: &str) -> Result<Exit, Refusal> {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that has closed the pipe needs no more of the text.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            destination.refuse(&format!("cannot print: {error}"), Exit::System)
-        }
-        Ok(()) | Err(_) => Exit::Success,
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(system("cannot print", error)),
+        Ok(()) | Err(_) => Ok(Exit::Success),
     }
 }
 
-fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, (String, Exit)> {
+/// Returns the refusal of a system that lacks something.
+fn system(what: &str, error: io::Error) -> Refusal {
+    Refusal::new(Exit::System, format!("{what}: {error}"))
+}
+
+fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     // First of all: a descriptor of that number may be opened otherwise.
-    let service_manager = service_manager(args.notify_fd).map_err(|text| (text, Exit::Usage))?;
-    let store = connect::store(&args, &variable).map_err(|refusal| (refusal.text, refusal.exit))?;
-    let lacking = |what: &str, error| (format!("{what}: {error}"), Exit::System);
-    let number = sys::random().map_err(|error| lacking("no random numbers", error))?;
-    let incarnation = Incarnation(number);
-    let log_queue = LogQueue::start(&args.key, args.level as u64, destination)
-        .map_err(|error| lacking("no log thread", error))?;
-    let greeting = introduce(&args);
-    let id = AgentId {
-        token: args.token.clone(),
-        incarnation,
-        host: sys::host_name(),
-        boot: sys::boot_id(),
-    };
+    let service_manager = service_manager(args.notify_fd)?;
+    let store = connect::store(&args, &variable)?;
+    let number = sys::random().map_err(|error| system("no random numbers", error))?;
+    let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
+        .map_err(|error| system("no log thread", error))?;
+    let (greeting, identity) = (introduce(&args), connect::identity(&args, &variable));
+    let AgentArgs { guard, start_grace, check_failures, .. } = args;
     let config = Config {
-        timing: args.timing,
-        check: args.check.is_some(),
-        start_grace: args.start_grace,
-        check_failures: args.check_failures,
-        last_resort: args.last_resort.is_some(),
-        device: guard::protocol::device_use(args.device.as_ref()),
+        timing: guard.timing,
+        check: guard.commands.check.is_some(),
+        start_grace,
+        check_failures,
+        last_resort: guard.commands.last_resort.is_some(),
+        device: guard::protocol::device_use(guard.device.as_ref()),
     };
-    let setup = Setup {
+    let ended = agent::run(Setup {
         config,
-        id,
-        guard: guard_settings(&args),
-        realtime: args.realtime,
+        id: AgentId {
+            token: guard.commands.token.clone(),
+            incarnation: Incarnation(number),
+            host: sys::host_name(),
+            boot: sys::boot_id(),
+        },
+        realtime: guard.realtime,
+        guard,
         log: &log_queue,
         destination,
         base: connect::runtime_base(),
-        identity: identity(&args),
+        identity,
         store,
         service_manager,
         greeting,
-    };
-    let ended = agent::run(setup);
+    });
     drop(log_queue);
-    ended.map_err(|error| lacking("cannot start", error))
-}
-
-/// Returns what agent and guard have to know, but for their directory.
-fn guard_settings(args: &AgentArgs) -> Settings {
-    Settings {
-        dir: String::new(),
-        timing: args.timing,
-        commands: Commands {
-            check: args.check.clone(),
-            start: args.start.clone(),
-            stop: args.stop.clone(),
-            last_resort: args.last_resort.clone(),
-            key: args.key.clone(),
-            token: args.token.clone(),
-        },
-        device: args.device.clone(),
-        realtime: args.realtime,
-        level: args.level as u64,
-        syslog: args.syslog,
-    }
-}
-
-fn identity(args: &AgentArgs) -> Identity {
-    Identity {
-        location: connect::location_id(&args.location, &variable),
-        bucket: args.bucket.clone(),
-        key: args.key.clone(),
-        token: args.token.clone(),
-    }
+    ended.map_err(|error| system("cannot start", error))
 }
 
 /// Sees that an agent which has ended left no service behind.
-fn finish(args: AgentArgs, destination: Destination) -> io::Result<Exit> {
-    let log = LogQueue::start(&args.key, args.level as u64, destination)?;
-    let base = connect::runtime_base();
-    guard::finish(&guard_settings(&args), &base, &identity(&args), log)
+fn finish(args: &AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
+    let AgentArgs { guard, .. } = args;
+    LogQueue::start(&guard.commands.key, guard.level, destination)
+        .and_then(|log| {
+            let identity = connect::identity(args, &variable);
+            guard::finish(guard, &connect::runtime_base(), &identity, log)
+        })
+        .map_err(|error| Refusal::new(Exit::System, format!("cannot finish: {error}")))
 }
 
 /// The service manager that started this process.
-fn service_manager(notify_fd: Option<i32>) -> Result<ServiceManager, String> {
+fn service_manager(notify_fd: Option<i32>) -> Result<ServiceManager, Refusal> {
+    let refuse = |text: String| Refusal::new(Exit::Usage, text);
     let descriptor = notify_fd.map(|number| {
-        sys::raw::inherited(number).map_err(|error| format!("--notify-fd: {number}: {error}"))
+        let descriptor = sys::raw::inherited(number);
+        descriptor.map_err(|error| refuse(format!("--notify-fd: {number}: {error}")))
     });
     let environment = ManagerEnvironment {
         socket: env::var_os("NOTIFY_SOCKET"),
         watchdog: env::var("WATCHDOG_USEC").ok(),
         watchdog_pid: env::var("WATCHDOG_PID").ok(),
     };
-    ServiceManager::new(&environment, descriptor.transpose()?)
+    ServiceManager::new(&environment, descriptor.transpose()?).map_err(refuse)
 }
 
-/// What this agent is, and what an operator may not expect of it.
+/// Returns what this agent is, and what an operator may not expect of it.
 fn introduce(args: &AgentArgs) -> Vec<(Level, String)> {
-    let timing = args.timing;
+    let AgentArgs { location, guard, .. } = args;
+    let (timing, token) = (guard.timing, &guard.commands.token);
     let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
-    let budget = Ms(timing.stop_budget());
-    let version = env!("CARGO_PKG_VERSION");
+    let (version, budget) = (env!("CARGO_PKG_VERSION"), Ms(timing.stop_budget()));
     let hello =
-        format!("putex {version}, agent {}, R {r}, F {f}, C {c}, stop budget {budget}", args.token);
+        format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
     let mut lines = vec![(Level::Info, hello)];
-    if args.check.is_none() {
-        let text = "no --healthcheck: a host that is up counts as fit".to_owned();
-        lines.push((Level::Info, text));
+    if guard.commands.check.is_none() {
+        lines.push((Level::Info, "no --healthcheck: a host that is up counts as fit".to_owned()));
     }
-    if matches!(args.location, Location::Dir(_)) {
+    if matches!(location, Location::Dir(_)) {
         let text = "the lock is kept in a directory: it covers agents on this host only".to_owned();
         lines.push((Level::Info, text));
     }
-    lines.extend(connect::default_dir_warning(&args.location).map(|text| (Level::Warn, text)));
+    lines.extend(connect::default_dir_warning(location).map(|text| (Level::Warn, text)));
     lines
 }

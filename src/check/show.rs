@@ -6,7 +6,7 @@ use crate::cli::access::Access;
 use crate::cli::connect::Endpoint;
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
-use crate::cli::{CheckArgs, Location};
+use crate::cli::{CheckArgs, Location, without_secret};
 use crate::core::text::sanitize;
 use crate::core::time::Ms;
 use crate::nats::{Login, Secret, Server};
@@ -35,7 +35,7 @@ pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str
         lines.extend(view.setting(flag));
         lines.extend(view.secret(flag.name));
     }
-    if let Some(timing) = resolved.args.as_ref().map(|args| args.timing) {
+    if let Some(timing) = resolved.args.as_ref().map(|args| args.guard.timing) {
         let failover = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
         for (name, value) in [("(stop budget)", timing.stop_budget()), ("(failover)", failover)] {
             lines.push(line(name, &Ms(value).to_string(), "from R, F, C and drift"));
@@ -164,12 +164,5 @@ fn servers(list: &str) -> String {
     if Server::parse_list(list).is_err() && list.contains('@') {
         return HIDDEN.to_owned();
     }
-    let shown = list.split(',').map(|entry| match entry.rsplit_once('@') {
-        Some((before, host)) => {
-            let scheme = before.find("://").map_or(0, |at| at + 3);
-            format!("{}...@{host}", &before[..scheme])
-        }
-        None => entry.to_owned(),
-    });
-    shown.collect::<Vec<_>>().join(",")
+    list.split(',').map(without_secret).collect::<Vec<_>>().join(",")
 }

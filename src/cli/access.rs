@@ -2,6 +2,8 @@
 //! configuration file, then a context. A command line holds only names and paths; secrets
 //! are in files or in the environment.
 
+use std::path::PathBuf;
+
 use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
@@ -150,7 +152,7 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, S
     if settings.text(Name::PasswordFile) == Some("") {
         return Err((Name::PasswordFile, "is empty".to_owned()));
     }
-    // `Settings::gather` refuses variables that are not UTF-8.
+    // `Settings::add_environment` refuses variables that are not UTF-8.
     let value = |name: &str| variable(name, var).unwrap_or_default();
     let token = value("NATS_TOKEN");
     let precedences = LOGIN_OPTIONS.into_iter().filter_map(|name| settings.precedence(name));
@@ -174,16 +176,11 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, S
         let name = name.to_owned();
         return Ok(Some(Login::User { name, password }));
     }
-    Ok(if let Some(path) = selected(Name::Creds)? {
-        Some(Login::Creds(path.into()))
-    } else if let Some(path) = selected(Name::Nkey)? {
-        Some(Login::Nkey(path.into()))
-    } else if let Some(path) = selected(Name::AuthTokenFile)? {
-        Some(Login::Token(Secret::File(path.into())))
-    } else {
-        let token = token.filter(|_| highest == Some(Precedence::Env));
-        token.map(|token| Login::Token(Secret::Given(token)))
-    })
+    let path = |name| selected(name).map(|path| path.map(PathBuf::from));
+    let token = token.filter(|_| highest == Some(Precedence::Env)).map(Secret::Given);
+    let token = path(Name::AuthTokenFile)?.map(Secret::File).or(token).map(Login::Token);
+    let nkey = path(Name::Nkey)?.map(Login::Nkey);
+    Ok(path(Name::Creds)?.map(Login::Creds).or(nkey).or(token))
 }
 
 /// Returns the subject prefix of the JetStream API of a domain.

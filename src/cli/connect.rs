@@ -7,6 +7,7 @@ use super::access::Access;
 use super::{AgentArgs, Location, Lookup, Refusal, context};
 use crate::core::text::sanitize;
 use crate::exit::Exit;
+use crate::guard::{Identity, protocol};
 use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsSettings, NatsStore};
@@ -115,6 +116,17 @@ fn access_text(access: &Access, var: Lookup<'_>) -> String {
 /// Long enough that no two locations of a host ever have the same.
 const LOCATION_ID_BYTES: usize = 8;
 
+/// Returns what all instances of an agent have in common.
+#[must_use]
+pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
+    Identity {
+        location: location_id(&args.location, var),
+        bucket: args.bucket.clone(),
+        key: args.guard.commands.key.clone(),
+        token: args.guard.commands.token.clone(),
+    }
+}
+
 /// Returns the warning for an agent whose user named no location. If the servers were
 /// forgotten, each host has a lock of its own, and every host becomes active.
 #[must_use]
@@ -143,15 +155,16 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
         Endpoint::Nats(servers) => Box::new(nats_store(args, *servers)),
         Endpoint::Dir(base) => Box::new(DirStore::new(base, &args.bucket)),
     };
-    Ok(LockKey::new(store, &args.key))
+    Ok(LockKey::new(store, &args.guard.commands.key))
 }
 
 /// Returns a store in NATS, not yet opened.
 #[must_use]
 pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
-    let name = format!("putex {} {}", args.key, args.token);
+    let protocol::Settings { timing, commands, .. } = &args.guard;
+    let name = format!("putex {} {}", commands.key, commands.token);
     // A connection that is used every R needs no pings before R is over.
-    let quiet = args.timing.renewal() + args.timing.renewal() / 4;
+    let quiet = timing.renewal() + timing.renewal() / 4;
     let Servers { servers, access } = servers;
     let client = Client::new(servers, access.connect_options(), name, quiet);
     let settings = NatsSettings {

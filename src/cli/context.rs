@@ -139,11 +139,11 @@ fn is_uri(text: &str) -> bool {
 
 /// Replaces `~/` by the home and `$NAME` and `${NAME}` by their values.
 fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
-    let text = match text.strip_prefix("file://") {
-        Some(path) => path,
-        None if is_uri(text) => return Err("only paths and file:// are supported".to_owned()),
-        None => text,
-    };
+    let path = text.strip_prefix("file://");
+    if path.is_none() && is_uri(text) {
+        return Err("only paths and file:// are supported".to_owned());
+    }
+    let text = path.unwrap_or(text);
     let value = |name: &str| {
         let value = var(name).ok_or_else(|| format!("${name} is not set"))?;
         let text = value.into_string();
@@ -155,9 +155,8 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
         out.push_str(&value("HOME")?);
         rest = &text[1..];
     }
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let (name, left) = match after.strip_prefix('{').and_then(|name| name.split_once('}')) {
             Some(both) => both,

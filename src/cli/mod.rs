@@ -37,8 +37,8 @@ pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
 use crate::core::text::sanitize;
-use crate::core::timing::Timing;
 use crate::exit::Exit;
+use crate::guard::protocol;
 
 /// A command with its arguments.
 #[derive(Debug)]
@@ -74,39 +74,21 @@ pub struct AgentArgs {
     pub location: Location,
     /// The bucket.
     pub bucket: String,
-    /// The key.
-    pub key: String,
-    /// The name of this agent in the record.
-    pub token: String,
-    /// The health check, a shell command.
-    pub check: Option<String>,
     /// The number of failing health checks in a row, while active, that moves the service.
     pub check_failures: u32,
     /// The time after the first start of a term in which a failing health check is only a
     /// warning.
     pub start_grace: Duration,
-    /// The shell command that starts the service.
-    pub start: String,
-    /// The shell command that stops the service.
-    pub stop: String,
-    /// The shell command that ends a service which stop could not stop in time.
-    pub last_resort: Option<String>,
-    /// The watchdog device, and whether it is required.
-    pub device: Option<(String, bool)>,
-    /// Whether to run with real-time priority.
-    pub realtime: bool,
-    /// R, F, C and drift.
-    pub timing: Timing,
     /// The number of replicas of a bucket that putex creates.
     pub replicas: u32,
     /// Whether a bucket in memory is accepted.
     pub allow_memory: bool,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
-    /// Whether to log to syslog.
-    pub syslog: bool,
     /// The most detailed level that is logged.
     pub level: LevelFilter,
+    /// The settings that the guard needs too, but for its directory.
+    pub guard: protocol::Settings,
 }
 
 /// Where the lock is kept.
@@ -150,7 +132,7 @@ fn clean(text: &str) -> String {
 
 /// Returns a word without the part of a URL before its last `@`, which may be a password.
 /// Any word can be a URL: users put them behind the wrong option.
-fn without_secret(word: &str) -> String {
+pub(crate) fn without_secret(word: &str) -> String {
     match word.rsplit_once('@') {
         Some((before, host)) => {
             let scheme = before.split('@').next().and_then(|first| first.find("://"));

@@ -10,9 +10,11 @@ use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
 use super::{AgentArgs, Environment, Location, Lookup, Refusal};
+use crate::command::Commands;
 use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::wanted_timeout;
 use crate::exit::Exit;
+use crate::guard::protocol;
 use crate::store::name::{valid_bucket, valid_key};
 
 /// Longest token that is accepted: a host name has at most 64 bytes on Linux, a
@@ -62,27 +64,28 @@ pub(super) fn resolve(
     let replicas = faults.parse(Name::Replicas, replicas);
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
+        let level = level(settings);
+        let (start, stop, key, token) = (start?, stop?, key?, token?);
         // `putex finish` needs the arguments even if a setting that stop does not need is
         // faulty.
         Some(AgentArgs {
             location: location.clone()?,
             bucket: bucket?,
-            key: key?,
-            token: token?,
-            check,
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
-            start: start?,
-            stop: stop?,
-            last_resort,
-            device: device.clone(),
-            realtime: settings.is_on(Name::Realtime),
-            timing: timing?,
             replicas: replicas.unwrap_or(1),
             allow_memory: settings.is_on(Name::AllowMemory),
             notify_fd,
-            syslog: settings.is_on(Name::Syslog),
-            level: level(settings),
+            level,
+            guard: protocol::Settings {
+                dir: String::new(),
+                timing: timing?,
+                commands: Commands { check, start, stop, last_resort, key, token },
+                device: device.clone(),
+                realtime: settings.is_on(Name::Realtime),
+                level: level as u64,
+                syslog: settings.is_on(Name::Syslog),
+            },
         })
     };
     let args = args();

@@ -19,14 +19,8 @@ pub enum Subcommand {
 
 impl Subcommand {
     /// All commands, in the order of the help text.
-    pub const ALL: [Subcommand; 6] = [
-        Subcommand::Agent,
-        Subcommand::Check,
-        Subcommand::Finish,
-        Subcommand::Timing,
-        Subcommand::Help,
-        Subcommand::Guard,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Agent, Self::Check, Self::Finish, Self::Timing, Self::Help, Self::Guard];
 
     /// The commands that take the arguments and options of the agent.
     pub const AGENTS: &[Subcommand] = &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish];

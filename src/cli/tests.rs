@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
-use crate::core::timing::DRIFT_PPM_DEFAULT;
+use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 
 const BASE: &str = "--key web --start up --stop down";
 
@@ -91,15 +91,23 @@ fn the_flags_of_0_2_0_need_no_command() {
     );
     assert_eq!(args.location, nats("nats://h:4222"));
     assert_eq!(
-        (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
+        (
+            args.bucket.as_str(),
+            args.guard.commands.key.as_str(),
+            args.guard.commands.token.as_str()
+        ),
         ("locks", "web", "t")
     );
     assert_eq!(
-        (args.check.as_deref(), args.start.as_str(), args.stop.as_str()),
+        (
+            args.guard.commands.check.as_deref(),
+            args.guard.commands.start.as_str(),
+            args.guard.commands.stop.as_str()
+        ),
         (Some("ok"), "up", "down")
     );
     let timing = Timing::new(Duration::from_millis(500), 4, 1, DRIFT_PPM_DEFAULT).expect("safe");
-    assert_eq!(args.timing, timing);
+    assert_eq!(args.guard.timing, timing);
     assert_eq!(args.level, LevelFilter::Debug);
 }
 
@@ -108,7 +116,11 @@ fn the_four_arguments_stand_for_four_flags() {
     let args = agent("agent nats://h locks web t --start up --stop down");
     assert_eq!(args.location, nats("nats://h"));
     assert_eq!(
-        (args.bucket.as_str(), args.key.as_str(), args.token.as_str()),
+        (
+            args.bucket.as_str(),
+            args.guard.commands.key.as_str(),
+            args.guard.commands.token.as_str()
+        ),
         ("locks", "web", "t")
     );
     let (text, status) = refused("agent nats://h locks web --start up --stop down");
@@ -122,9 +134,12 @@ fn the_four_arguments_stand_for_four_flags() {
 fn defaults_are_those_of_0_2_0_and_of_this_host() {
     let args = agent(BASE);
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).expect("safe");
-    assert_eq!(args.timing, timing);
-    assert_eq!((args.bucket.as_str(), args.token.as_str()), ("putex", "alpha"));
-    assert_eq!((args.location, args.check, args.replicas), (Location::DefaultDir, None, 1));
+    assert_eq!(args.guard.timing, timing);
+    assert_eq!((args.bucket.as_str(), args.guard.commands.token.as_str()), ("putex", "alpha"));
+    assert_eq!(
+        (args.location, args.guard.commands.check, args.replicas),
+        (Location::DefaultDir, None, 1)
+    );
     assert_eq!(args.level, LevelFilter::Info);
 }
 
@@ -152,7 +167,7 @@ fn a_host_name_that_every_host_has_is_no_token() {
 fn times_have_units_and_bounds() {
     for (word, ms) in [("500", 500), ("500ms", 500), ("3s", 3000), ("1m", 60_000)] {
         let args = agent(&format!("{BASE} -r {word}"));
-        assert_eq!(args.timing.renewal(), Duration::from_millis(ms), "{word}");
+        assert_eq!(args.guard.timing.renewal(), Duration::from_millis(ms), "{word}");
     }
     for word in ["3h", "s", "1.5s", "-5", "+5", "0x10", "99999999999999999999", "3sec"] {
         let (text, status) = refused(&format!("{BASE} -r={word}"));
@@ -202,7 +217,11 @@ fn a_service_is_given_time_to_become_fit() {
 fn drift_is_a_percentage() {
     for (word, ppm) in [("1", 10_000), ("1%", 10_000), ("0.05%", 500), ("0", 0), ("8.3333", 83_333)]
     {
-        assert_eq!(agent(&format!("{BASE} --drift {word}")).timing.drift_ppm(), ppm, "{word}");
+        assert_eq!(
+            agent(&format!("{BASE} --drift {word}")).guard.timing.drift_ppm(),
+            ppm,
+            "{word}"
+        );
     }
     for word in ["x", "1.23456", "%", "-1", "1e3", "1."] {
         let (_, status) = refused(&format!("{BASE} --drift={word}"));
@@ -247,7 +266,7 @@ fn one_word_behind_a_watchdog_makes_it_required() {
         ("/dev/by:id/w", "/dev/by:id/w", false),
     ] {
         let args = agent(&format!("{BASE} --watchdog {word}"));
-        assert_eq!(args.device, Some((path.to_owned(), required)), "{word}");
+        assert_eq!(args.guard.device, Some((path.to_owned(), required)), "{word}");
     }
     for word in [
         "/dev/watchdog0:require",
@@ -347,7 +366,10 @@ fn finish_reports_a_faulty_setting_and_goes_on() {
         else {
             panic!("{line}: does not finish");
         };
-        assert_eq!((args.start.as_str(), args.replicas, args.check_failures), ("up", 1, 1));
+        assert_eq!(
+            (args.guard.commands.start.as_str(), args.replicas, args.check_failures),
+            ("up", 1, 1)
+        );
         assert_eq!(faults.iter().map(|fault| fault.exit).collect::<Vec<_>>(), [exit], "{line}");
     }
 }

@@ -77,19 +77,20 @@ fn checked(found: &Resolved) -> bool {
 }
 
 pub(super) fn asked(args: &AgentArgs) {
-    assert_eq!(valid_key(&args.key), Ok(()));
+    let commands = &args.guard.commands;
+    assert_eq!(valid_key(&commands.key), Ok(()));
     assert_eq!(valid_bucket(&args.bucket), Ok(()));
-    assert_one_line(&args.token);
-    assert!(!args.token.is_empty() && args.token.trim() == args.token);
-    let commands = [Some(&args.start), Some(&args.stop)];
-    let perhaps = [args.check.as_ref(), args.last_resort.as_ref()];
-    for command in commands.into_iter().chain(perhaps).flatten() {
+    assert_one_line(&commands.token);
+    assert!(!commands.token.is_empty() && commands.token.trim() == commands.token);
+    let required = [Some(&commands.start), Some(&commands.stop)];
+    let perhaps = [commands.check.as_ref(), commands.last_resort.as_ref()];
+    for command in required.into_iter().chain(perhaps).flatten() {
         assert!(!command.trim().is_empty());
     }
     assert!((1..=5).contains(&args.replicas));
     assert!((1..=100).contains(&args.check_failures));
     assert!(args.start_grace.as_secs() <= 3600);
-    let t = args.timing;
+    let t = args.guard.timing;
     let again = Timing::new(t.renewal(), t.failures(), t.confirmations(), t.drift_ppm());
     assert_eq!(again, Ok(t));
     let again = match cli::parse(written_out(args), &environment(&|_| None, "beta")) {
@@ -101,14 +102,15 @@ pub(super) fn asked(args: &AgentArgs) {
 
 /// Returns the whole command line, with nothing left to a default but the place.
 fn written_out(args: &AgentArgs) -> Vec<OsString> {
-    let t = args.timing;
+    let commands = &args.guard.commands;
+    let t = args.guard.timing;
     let mut words = vec![
         "agent".to_owned(),
         format!("--bucket={}", args.bucket),
-        format!("--key={}", args.key),
-        format!("--token={}", args.token),
-        format!("--start={}", args.start),
-        format!("--stop={}", args.stop),
+        format!("--key={}", commands.key),
+        format!("--token={}", commands.token),
+        format!("--start={}", commands.start),
+        format!("--stop={}", commands.stop),
         format!("-r{}ms", t.renewal().as_millis()),
         format!("-f={}", t.failures()),
         format!("-c{}", t.confirmations()),
@@ -117,16 +119,16 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
         format!("--check-failures={}", args.check_failures),
         format!("--start-grace={}ms", args.start_grace.as_millis()),
     ];
-    words.extend(args.check.as_ref().map(|text| format!("--healthcheck={text}")));
-    words.extend(args.last_resort.as_ref().map(|text| format!("--last-resort={text}")));
-    words.extend(args.device.as_ref().map(|(path, required)| {
+    words.extend(commands.check.as_ref().map(|text| format!("--healthcheck={text}")));
+    words.extend(commands.last_resort.as_ref().map(|text| format!("--last-resort={text}")));
+    words.extend(args.guard.device.as_ref().map(|(path, required)| {
         format!("--watchdog={path}{}", if *required { ":required" } else { "" })
     }));
     words.extend(args.notify_fd.map(|number| format!("--notify-fd={number}")));
     let switches = [
-        ("--realtime", args.realtime),
+        ("--realtime", args.guard.realtime),
         ("--allow-memory", args.allow_memory),
-        ("--syslog", args.syslog),
+        ("--syslog", args.guard.syslog),
     ];
     words.extend(switches.iter().filter(|switch| switch.1).map(|switch| switch.0.to_owned()));
     if let Location::Nats(access) = &args.location {
