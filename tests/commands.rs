@@ -28,7 +28,7 @@ fn file(sandbox: &Sandbox, name: &str) -> String {
 
 #[test]
 fn commands_get_their_variables_and_no_secret() {
-    let script = "env >$D/new; echo \"$0 $1\" >>$D/new; mv $D/new $D/told; echo hello";
+    let script = "env >$D/new; echo \"$0 $1\" >>$D/new; echo hello; mv $D/new $D/told";
     let sandbox = Sandbox::new("told");
     let mut agent = start(&sandbox, "100ms", script, "true");
     let told = file(&sandbox, "told");
