@@ -29,8 +29,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use log::LevelFilter;
-
 use self::access::Access;
 use self::config::ReadConfig;
 pub use self::parse::parse;
@@ -85,8 +83,6 @@ pub struct AgentArgs {
     pub allow_memory: bool,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
-    /// The most detailed level that is logged.
-    pub level: LevelFilter,
     /// The settings that the guard needs too, but for its directory.
     pub guard: protocol::Settings,
 }

@@ -1,7 +1,7 @@
 //! Resolves settings to the values that an agent runs with: parses them, fills in the
 //! defaults, and lists every fault.
 
-use log::LevelFilter;
+use log::Level;
 
 use super::access;
 use super::settings::{Faults, Settings};
@@ -64,7 +64,6 @@ pub(super) fn resolve(
     let replicas = faults.parse(Name::Replicas, replicas);
     let notify_fd = faults.parse(Name::NotifyFd, descriptor);
     let args = || {
-        let level = level(settings);
         let (start, stop, key, token) = (start?, stop?, key?, token?);
         // `putex finish` needs the arguments even if a setting that stop does not need is
         // faulty.
@@ -76,14 +75,13 @@ pub(super) fn resolve(
             replicas: replicas.unwrap_or(1),
             allow_memory: settings.is_on(Name::AllowMemory),
             notify_fd,
-            level,
             guard: protocol::Settings {
                 dir: String::new(),
                 timing: timing?,
                 commands: Commands { check, start, stop, last_resort, key, token },
                 device: device.clone(),
                 realtime: settings.is_on(Name::Realtime),
-                level: level as u64,
+                level: level(settings),
                 syslog: settings.is_on(Name::Syslog),
             },
         })
@@ -169,17 +167,14 @@ fn valid_host(host: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the log level. Of `-v` and `-q` the one with the higher precedence counts.
-fn level(settings: &Settings) -> LevelFilter {
+/// Returns the number of the log level. Of `-v` and `-q` the one with the higher precedence
+/// counts.
+fn level(settings: &Settings) -> u64 {
     let steps = |name| match settings.text(name) {
         Some("yes") if !settings.is_overridden(name) => 1,
         Some("twice") if !settings.is_overridden(name) => 2,
         Some(_) | None => 0,
     };
-    match steps(Name::Verbose) - steps(Name::Quiet) {
-        ..=-2 => LevelFilter::Error,
-        -1 => LevelFilter::Warn,
-        0 => LevelFilter::Info,
-        1.. => LevelFilter::Debug,
-    }
+    let level = Level::Info as u64 + steps(Name::Verbose) - steps(Name::Quiet);
+    level.min(Level::Debug as u64)
 }

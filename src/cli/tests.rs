@@ -108,7 +108,7 @@ fn the_flags_of_0_2_0_need_no_command() {
     );
     let timing = Timing::new(Duration::from_millis(500), 4, 1, DRIFT_PPM_DEFAULT).expect("safe");
     assert_eq!(args.guard.timing, timing);
-    assert_eq!(args.level, LevelFilter::Debug);
+    assert_eq!(args.guard.level, log::Level::Debug as u64);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
         (args.location, args.guard.commands.check, args.replicas),
         (Location::DefaultDir, None, 1)
     );
-    assert_eq!(args.level, LevelFilter::Info);
+    assert_eq!(args.guard.level, log::Level::Info as u64);
 }
 
 #[test]

@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use log::LevelFilter;
-
 use super::assert_one_line;
 use crate::cli::access::Access;
 use crate::cli::resolve::Resolved;
@@ -134,12 +132,8 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     if let Location::Nats(access) = &args.location {
         words.extend(access_written_out(access));
     }
-    let level = match args.level {
-        LevelFilter::Off | LevelFilter::Error => Some("-qq"),
-        LevelFilter::Warn => Some("-q"),
-        LevelFilter::Info => None,
-        LevelFilter::Debug | LevelFilter::Trace => Some("-v"),
-    };
+    let level = ["-qq", "-q", "", "-v"].into_iter().nth(args.guard.level as usize - 1);
+    let level = level.filter(|level| !level.is_empty());
     words.extend(level.map(str::to_owned));
     let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     if let Location::Dir(dir) = &args.location {

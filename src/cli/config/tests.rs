@@ -164,14 +164,14 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(place("--dir /d", &[]), Location::Dir("/d".into()));
     let args = beside(&text, "-v -r 500", &[]).expect("fine");
     assert_eq!(args.guard.timing.renewal().as_millis(), 500);
-    assert_eq!(args.level, log::LevelFilter::Debug);
+    assert_eq!(args.guard.level, log::Level::Debug as u64);
     assert!(args.guard.realtime);
     let of_checks = format!("{WHOLE}start-grace = 90s\ncheck-failures = 3\n");
     let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
     assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
     let args = beside(&text, "finish --bucket c", &[]).expect("fine");
     assert_eq!((args.bucket.as_str(), args.guard.commands.start.as_str()), ("c", "up"));
-    assert_eq!(args.level, log::LevelFilter::Warn);
+    assert_eq!(args.guard.level, log::Level::Warn as u64);
 }
 
 #[test]
