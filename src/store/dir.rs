@@ -47,9 +47,7 @@ use rustix::io::Errno;
 
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
-use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, Filter, Hint, Listing, ReadFrom, StoreError,
-};
+use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, ReadFrom, StoreError};
 use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::sys::{self, Alarm, Want};
@@ -92,7 +90,7 @@ struct OpenFolder {
     alarm: Alarm,
     /// The queue of inotify events; `None` when the kernel has none left.
     queue: Option<OwnedFd>,
-    filters: Vec<Filter>,
+    subscribed: Vec<String>,
     /// Files of events that were read from the kernel and not returned yet.
     changed: BTreeSet<(Kind, String)>,
 }
@@ -144,7 +142,7 @@ impl OpenFolder {
 
     /// Reads events from the kernel, as many as one read returns.
     fn read_events(&mut self) -> Result<(), StoreError> {
-        let OpenFolder { folder, queue: Some(queue), filters, changed, .. } = self else {
+        let OpenFolder { folder, queue: Some(queue), subscribed, changed, .. } = self else {
             return Ok(());
         };
         let mut verify = false;
@@ -160,16 +158,14 @@ impl OpenFolder {
                 return Err(folder.gone("was moved, removed or unmounted"));
             }
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                let all = filters.iter().map(|filter| (Kind::Record, filter.name().to_owned()));
-                changed.extend(all);
+                changed.extend(subscribed.iter().map(|key| (Kind::Record, key.clone())));
                 verify = true;
             }
             let name = event.file_name().map_or(&b""[..], CStr::to_bytes);
             verify |= name == EPOCH.as_bytes();
             let file = str::from_utf8(name).ok().and_then(text::key_of);
-            changed.extend(file.filter(|(kind, key)| {
-                *kind != Kind::First && filters.iter().any(|filter| filter.matches(key))
-            }));
+            let file = file.filter(|(kind, key)| *kind != Kind::First && subscribed.contains(key));
+            changed.extend(file);
             if events.is_buffer_empty() {
                 break;
             }
@@ -214,8 +210,8 @@ impl Bucket for DirStore {
             info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
         }
         folder.verify()?;
-        let (filters, changed) = (Vec::new(), BTreeSet::new());
-        self.open = Some(OpenFolder { folder, alarm, queue: queue.ok(), filters, changed });
+        let (subscribed, changed) = (Vec::new(), BTreeSet::new());
+        self.open = Some(OpenFolder { folder, alarm, queue: queue.ok(), subscribed, changed });
         Ok(info)
     }
 
@@ -250,11 +246,8 @@ impl Bucket for DirStore {
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
-    fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError> {
-        let open = self.open.as_mut().ok_or_else(not_open)?;
-        if !open.filters.contains(filter) {
-            open.filters.push(filter.clone());
-        }
+    fn subscribe(&mut self, key: &str) -> Result<(), StoreError> {
+        self.open.as_mut().ok_or_else(not_open)?.subscribed.push(key.to_owned());
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, Filter, Hint, ReadFrom, StoreError};
+use super::{Bucket, Content, Entry, Expected, Hint, ReadFrom, StoreError};
 use crate::core::event::{Notice, Opened, Written};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::text::sanitize;
@@ -59,7 +59,7 @@ impl LockKey {
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> Result<Opened, StoreError> {
         let mut bucket = self.bucket.open(deadline)?;
-        self.bucket.subscribe(&Filter::Key(self.key.clone()))?;
+        self.bucket.subscribe(&self.key)?;
         // Read after subscribing, so that no change in between is missed.
         let entry = self.bucket.get(&self.key, ReadFrom::Leader, deadline)?;
         let key_state = to_key_state(entry);

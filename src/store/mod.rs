@@ -126,33 +126,6 @@ impl Expected<'_> {
     }
 }
 
-/// Which keys a subscription is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// One key.
-    Key(String),
-    /// All keys below a prefix.
-    Below(String),
-}
-
-impl Filter {
-    /// Returns the key or the prefix.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        let (Filter::Key(name) | Filter::Below(name)) = self;
-        name
-    }
-
-    /// Returns whether the filter selects this key.
-    #[must_use]
-    pub fn matches(&self, key: &str) -> bool {
-        match self {
-            Filter::Key(one) => one == key,
-            Filter::Below(prefix) => is_below(key, prefix),
-        }
-    }
-}
-
 /// Returns whether `key` is `prefix`, a dot, and more.
 fn is_below(key: &str, prefix: &str) -> bool {
     let rest = key.strip_prefix(prefix);
@@ -182,7 +155,7 @@ pub struct Listing {
 pub enum Hint {
     /// An entry seems to have changed.
     Changed {
-        /// The key; the prefix of the subscription when the store cannot tell the key.
+        /// The key.
         key: String,
         /// The new revision, when the hint has one.
         revision: Option<Revision>,
@@ -241,12 +214,12 @@ pub trait Bucket: Send {
         deadline: Instant,
     ) -> Written;
 
-    /// Subscribes to hints and announcements until the store is opened again.
+    /// Subscribes to the hints and announcements of a key until the store is opened again.
     ///
     /// # Errors
     ///
     /// When the store is not open.
-    fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError>;
+    fn subscribe(&mut self, key: &str) -> Result<(), StoreError>;
 
     /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
     /// the key.

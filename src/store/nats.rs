@@ -34,7 +34,7 @@ use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, RequestError};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, Filter, Hint, Listing, ReadFrom, StoreError, name,
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, ReadFrom, StoreError, name,
 };
 use crate::sys;
 
@@ -77,8 +77,8 @@ pub struct NatsStore {
     stream: String,
     /// `$JS.API`, or the prefix of another domain or account.
     api: String,
-    /// The subscriptions of the present connection.
-    filters: Vec<Filter>,
+    /// The keys that the present connection has subscribed to.
+    subscribed: Vec<String>,
     /// Properties of the bucket since it was opened; else why no request may be made.
     bucket: Result<OpenBucket, String>,
     /// Warnings that were logged: which reads are denied to this user.
@@ -105,7 +105,7 @@ impl NatsStore {
             api: settings.api.clone().unwrap_or_else(|| API.to_owned()),
             client,
             settings,
-            filters: Vec::new(),
+            subscribed: Vec::new(),
             bucket: Err(NOT_OPEN.to_owned()),
             warned: Vec::new(),
             unanswered_since: None,
@@ -242,8 +242,8 @@ impl NatsStore {
         }
         let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
         let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
-        let selected = self.filters.iter().any(|filter| filter.matches(&key));
-        selected.then_some(Hint::Changed { key, revision: Some(revision) })
+        let revision = Some(revision);
+        self.subscribed.contains(&key).then_some(Hint::Changed { key, revision })
     }
 }
 
@@ -315,21 +315,17 @@ impl Bucket for NatsStore {
         written
     }
 
-    fn subscribe(&mut self, filter: &Filter) -> Result<(), StoreError> {
-        if self.filters.contains(filter) {
+    fn subscribe(&mut self, key: &str) -> Result<(), StoreError> {
+        if self.subscribed.iter().any(|known| known == key) {
             return Ok(());
         }
-        name::valid_key(filter.name()).map_err(StoreError::Unsafe)?;
-        let keys = match filter {
-            Filter::Key(key) => key.clone(),
-            Filter::Below(prefix) => format!("{prefix}.>"),
-        };
+        name::valid_key(key).map_err(StoreError::Unsafe)?;
         for kind in ["hint", "twin"] {
-            let subject = format!("putex.{kind}.{}.{keys}", self.settings.bucket);
+            let subject = format!("putex.{kind}.{}.{key}", self.settings.bucket);
             let subscribed = self.client.subscribe(&subject);
             subscribed.map_err(|error| StoreError::Unreachable(format!("subscribe: {error}")))?;
         }
-        self.filters.push(filter.clone());
+        self.subscribed.push(key.to_owned());
         Ok(())
     }
 

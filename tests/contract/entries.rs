@@ -7,7 +7,7 @@ use std::thread;
 
 use putex::core::event::Written;
 use putex::core::record::Revision;
-use putex::store::{Bucket, Content, Entry, Expected, Filter, Hint, ReadFrom, StoreError};
+use putex::store::{Bucket, Content, Entry, Expected, Hint, ReadFrom, StoreError};
 use putex::sys::{Waker, now};
 
 use super::{Make, QUIET, assert_moved, soon};
@@ -24,7 +24,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
         true => a_condition_on_another_key_decides(make),
         false => a_condition_on_other_keys_is_refused(make),
     }
-    a_subscription_below_a_prefix_is_for_its_keys(make);
+    a_subscription_is_for_its_key(make);
     a_store_that_is_not_open_does_nothing(make);
     no_call_begins_after_its_deadline(make);
 }
@@ -232,19 +232,18 @@ fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     assert_eq!(get(&mut *store, "lock.a"), None);
 }
 
-fn a_subscription_below_a_prefix_is_for_its_keys(make: Make<'_>) {
+fn a_subscription_is_for_its_key(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
-    let (mut a, mut b) = (open(make, "prefix"), open(make, "prefix"));
-    let below = Filter::Below("lock".to_owned());
-    for filter in [&below, &below, &Filter::Key("one".to_owned())] {
-        a.subscribe(filter).expect("a subscription");
+    let (mut a, mut b) = (open(make, "subscribed"), open(make, "subscribed"));
+    for key in ["lock.a", "lock.a", "one"] {
+        a.subscribe(key).expect("a subscription");
     }
-    for other in ["lock", "locks.a", "two", "one.more"] {
+    for other in ["lock", "lock.a.b", "lock.b", "locks.a", "two", "one.more"] {
         created(&mut *b, other);
     }
     let nothing = a.wait(waker.as_fd(), Some(now().after(QUIET)));
     assert_eq!(nothing, Hint::Elapsed);
-    for key in ["lock.a", "lock.a.b", "one"] {
+    for key in ["lock.a", "one"] {
         let stands_at = created(&mut *b, key);
         let hint = a.wait(waker.as_fd(), Some(soon()));
         let Hint::Changed { key: named, revision } = hint else {
@@ -268,8 +267,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let got = store.get("web", ReadFrom::Leader, soon());
     assert!(got.is_err_and(unreachable));
     assert!(store.list("web", soon()).is_err_and(unreachable));
-    let filter = Filter::Key("web".to_owned());
-    assert!(store.subscribe(&filter).is_err_and(unreachable));
+    assert!(store.subscribe("web").is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("web", expected, &plain("a"), soon());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");

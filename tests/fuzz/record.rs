@@ -43,15 +43,15 @@ fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
     let (stream, subject) = (named("Nats-Stream", STREAM), named("Nats-Subject", SUBJECT));
     let hint = answer::hint(headers, &stream);
     let hint = hint.and_then(|(of, revision)| (of == subject).then_some(revision));
-    match answer::direct(headers, payload, &stream, &subject) {
+    match answer::direct_entry(headers, payload, &stream, &subject) {
         Ok(entry) if headers.status().is_some() => assert_eq!(entry, None),
         Ok(entry) => {
             let key_state = to_key_state(entry);
             assert!(key_state.revision > Revision(0));
             assert_eq!(hint, Some(key_state.revision));
             let other = |name: &str| format!("{name}x");
-            assert!(answer::direct(headers, payload, &other(&stream), &subject).is_err());
-            assert!(answer::direct(headers, payload, &stream, &other(&subject)).is_err());
+            assert!(answer::direct_entry(headers, payload, &other(&stream), &subject).is_err());
+            assert!(answer::direct_entry(headers, payload, &stream, &other(&subject)).is_err());
             if let KeyValue::Record(record) = key_state.value {
                 assert!(record.token.len() <= 3 * payload.len());
                 survives(&record);
@@ -104,7 +104,7 @@ fn read_back(record: &Record) -> Record {
     let Ok(Some(ServerOp::Msg { message, .. })) = decoder.next() else {
         panic!("{record:?} is no message");
     };
-    let entry = answer::direct(&message.headers, &message.payload, STREAM, SUBJECT);
+    let entry = answer::direct_entry(&message.headers, &message.payload, STREAM, SUBJECT);
     let key_state = to_key_state(entry.expect("an answer"));
     let KeyState { revision: Revision(7), value: KeyValue::Record(record) } = key_state else {
         panic!("{record:?} became {key_state:?}");
@@ -125,7 +125,7 @@ fn nothing_is_forged(block: &[u8], payload: &[u8]) {
         forged.push_str(&format!("{name}: {value}\r\n"));
     }
     let headers = Headers::parse((forged + "\r\n").as_bytes());
-    let entry = answer::direct(&headers, payload, STREAM, SUBJECT).expect("an answer");
+    let entry = answer::direct_entry(&headers, payload, STREAM, SUBJECT).expect("an answer");
     assert_eq!(entry.map(|entry| entry.revision), Some(Revision(7)));
     let hint = Some((SUBJECT, Revision(7)));
     assert_eq!(answer::hint(&headers, STREAM), hint);

@@ -139,7 +139,7 @@ fn stored(data: &[u8], value: &Value) -> bool {
             let plain = json!({ "message": message }).to_string();
             let again = jetstream::stored(plain.as_bytes(), subject);
             assert_eq!(again, Ok(Some(stored.clone())));
-            assert_eq!(answer::leader(subject, &stored).revision, Revision(stored.seq));
+            assert_eq!(answer::leader_entry(subject, &stored).revision, Revision(stored.seq));
         }
         Ok(None) => {
             assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));

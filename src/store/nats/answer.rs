@@ -59,7 +59,7 @@ pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
 }
 
 /// Reads the answer to DIRECT.GET for `subject` of `stream`.
-pub(crate) fn direct(
+pub(crate) fn direct_entry(
     headers: &Headers,
     payload: &[u8],
     stream: &str,
@@ -83,7 +83,7 @@ pub(crate) fn direct(
 }
 
 /// Returns the entry of a message on `subject` that MSG.GET found.
-pub(crate) fn leader(subject: &str, stored: &Stored) -> Entry {
+pub(crate) fn leader_entry(subject: &str, stored: &Stored) -> Entry {
     let headers = Headers::parse(&stored.headers);
     entry(subject, Revision(stored.seq), &headers, &stored.data)
 }

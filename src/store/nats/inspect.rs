@@ -3,7 +3,7 @@
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
 use crate::core::time::Instant;
-use crate::store::{Bucket as _, Filter, StoreError, holder_in_words, name};
+use crate::store::{Bucket as _, StoreError, holder_in_words, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -34,7 +34,7 @@ impl NatsStore {
         self.client.connect_once(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
-        self.subscribe(&Filter::Key(key.to_owned()))?;
+        self.subscribe(key)?;
         let NatsSettings { bucket, replicas, .. } = self.settings.clone();
         match self.info(deadline)? {
             Some(info) => {

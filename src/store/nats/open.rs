@@ -24,7 +24,7 @@ impl NatsStore {
     pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
         if !self.client.is_connected() {
-            self.filters.clear();
+            self.subscribed.clear();
         }
         self.client.connect(deadline)?;
         let (info, made) = self.find_or_make(deadline)?;

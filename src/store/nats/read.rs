@@ -32,7 +32,7 @@ impl NatsStore {
         let body = jetstream::last_by_subject(subject);
         let answer = self.api_request("STREAM.MSG.GET", &body, deadline)?;
         match jetstream::stored(&answer, subject) {
-            Ok(stored) => Ok(stored.map(|stored| answer::leader(subject, &stored))),
+            Ok(stored) => Ok(stored.map(|stored| answer::leader_entry(subject, &stored))),
             Err(failure) => Err(self.api_error(subject, &failure)),
         }
     }
@@ -50,7 +50,7 @@ impl NatsStore {
         let api = format!("{}.DIRECT.GET.{}.{subject}", self.api, self.stream);
         let reply = self.client.request(&api, &[], b"", deadline);
         let reply = reply.map_err(|error| self.request_error(subject, &error))?;
-        answer::direct(&reply.headers, &reply.payload, &self.stream, subject)
+        answer::direct_entry(&reply.headers, &reply.payload, &self.stream, subject)
             .map_err(StoreError::Unreachable)
     }
 

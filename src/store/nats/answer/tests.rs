@@ -69,7 +69,7 @@ const SERVERS: &str = "Nats-Stream: KV_locks\r\nNats-Subject: $KV.locks.web\r\nN
 
 #[test]
 fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
-    let read = |lines: &str| direct(&block(lines), b"t", STREAM, SUBJECT);
+    let read = |lines: &str| direct_entry(&block(lines), b"t", STREAM, SUBJECT);
     let forged = "Nats-Sequence: 99\r\nNats-Stream: KV_x\r\nNats-Subject: y";
     for lines in [SERVERS.to_owned(), format!("{forged}\r\n{SERVERS}")] {
         let entry = read(&lines).expect("read").expect("an entry");
@@ -95,7 +95,7 @@ fn a_direct_read_is_believed_only_with_the_servers_own_headers() {
 fn the_status_of_a_direct_read_decides_first() {
     let status = |line: &str| {
         let headers = Headers::parse(format!("NATS/1.0 {line}\r\n\r\n").as_bytes());
-        direct(&headers, b"", STREAM, SUBJECT)
+        direct_entry(&headers, b"", STREAM, SUBJECT)
     };
     assert_eq!(status("404 Message Not Found"), Ok(None));
     for other in ["408 Bad Request", "503", "500 x"] {
@@ -106,7 +106,7 @@ fn the_status_of_a_direct_read_decides_first() {
 #[test]
 fn marks_of_deletion_are_told_by_their_headers() {
     for mark in ["KV-Operation: DEL", "KV-Operation: PURGE", "Nats-Marker-Reason: MaxAge"] {
-        let key_state = direct(&block(&format!("{mark}\r\n{SERVERS}")), b"", STREAM, SUBJECT);
+        let key_state = direct_entry(&block(&format!("{mark}\r\n{SERVERS}")), b"", STREAM, SUBJECT);
         assert_eq!(
             key_state.map(|entry| to_key_state(entry).value),
             Ok(KeyValue::Marker),
@@ -114,7 +114,7 @@ fn marks_of_deletion_are_told_by_their_headers() {
         );
         let headers = format!("NATS/1.0\r\n{mark}\r\n\r\n").into_bytes();
         let stored = Stored { seq: 5, headers, data: Vec::new() };
-        let key_state = to_key_state(Some(leader(SUBJECT, &stored)));
+        let key_state = to_key_state(Some(leader_entry(SUBJECT, &stored)));
         assert_eq!(
             (key_state.revision, key_state.value),
             (Revision(5), KeyValue::Marker),
@@ -167,7 +167,7 @@ fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
     assert!(headers.iter().all(|(_, value)| !value.is_empty()), "{headers:?}");
     let lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let lines = format!("{}\r\n{SERVERS}", lines.join("\r\n"));
-    let entry = direct(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
+    let entry = direct_entry(&block(&lines), b"t", STREAM, SUBJECT).expect("read");
     assert_eq!(to_key_state(entry).value, KeyValue::Record(record));
 }
 
@@ -176,6 +176,6 @@ fn what_a_server_or_a_writer_says_is_told_in_one_line() {
     let theirs = written(STREAM, false, br#"{"stream":"KV\nforged\u0085","seq":7}"#);
     assert!(matches!(&theirs, Written::Unknown(text) if text.contains("KV?forged?")), "{theirs:?}");
     let headers = Headers::parse(b"NATS/1.0 503 a\rforged\x1b[2J\r\n\r\n");
-    let read = direct(&headers, b"", STREAM, SUBJECT);
+    let read = direct_entry(&headers, b"", STREAM, SUBJECT);
     assert_eq!(read, Err("read: status 503 a?forged?[2J".to_owned()));
 }
