@@ -9,6 +9,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -227,7 +228,7 @@ impl AsFd for OutputPipe {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    exit: OwnedFd,
+    exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
 }
 
@@ -258,7 +259,7 @@ impl Process {
         let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
         match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => Ok(Process { child, exit, release }),
+            Ok(exit) => Ok(Process { child, exit: Arc::new(exit), release }),
             Err(error) => {
                 // Without it the end would go unnoticed: better not run at all.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -272,6 +273,12 @@ impl Process {
     #[must_use]
     pub fn group(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Returns what becomes readable when the process has ended.
+    #[must_use]
+    pub fn exit(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.exit)
     }
 
     /// Returns whether the process has ended.

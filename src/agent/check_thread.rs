@@ -1,28 +1,43 @@
-//! The check thread: runs the health check, passes its output on, reaps it.
+//! The check thread: runs the health check, passes its output on, kills it at its deadline and
+//! reaps it.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::event::{PollFd, PollFlags};
-
-use super::inbox::Post;
+use super::inbox::{Inbox, Post, inbox};
 use super::threads::Threads;
-use super::watchdog::Watchdog;
 use crate::command::{Commands, OutputPipe, Process};
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::Event;
+use crate::core::time::Instant;
 use crate::log::{command_output, panic_if_asked};
-use crate::sys::{self, Alarm, Waker};
+use crate::sys;
 
 /// The pump has one health check under way; twice that is room enough.
 const RUNS_MAX: usize = 2;
 
 /// The pump's end of the thread.
 pub(super) struct CheckHandle {
-    runs: Sender<Run>,
-    waker: Arc<Waker>,
+    runs: Post<Run>,
+    check: Arc<Mutex<Check>>,
+}
+
+/// The health check that runs, or is about to.
+struct Check {
+    /// When it is killed.
+    deadline: Instant,
+    process: Option<Process>,
+    killed: bool,
+}
+
+struct CheckThread {
+    commands: Commands,
+    output: OutputPipe,
+    check: Arc<Mutex<Check>>,
+    runs: Inbox<Run>,
+    post: Post<Event>,
 }
 
 impl CheckHandle {
@@ -33,98 +48,181 @@ impl CheckHandle {
     /// When the system has no pipe, descriptor or thread to give.
     pub(super) fn start(
         commands: Commands,
-        watchdog: Arc<Watchdog>,
-        post: Post,
+        post: Post<Event>,
         threads: Threads,
     ) -> io::Result<CheckHandle> {
-        let (runs, queue) = bounded(RUNS_MAX);
-        let waker = Arc::new(Waker::new()?);
-        let thread = CheckThread {
-            commands,
-            output: OutputPipe::new(Command::Check)?,
-            process: None,
-            watchdog,
-            queue,
-            waker: Arc::clone(&waker),
-            alarm: Alarm::new()?,
-            post,
-        };
-        threads.start("putex-check", move || thread.work())?;
-        Ok(CheckHandle { runs, waker })
+        let (own, runs) = inbox(RUNS_MAX)?;
+        let none = Check { deadline: sys::now(), process: None, killed: false };
+        let check = Arc::new(Mutex::new(none));
+        let output = OutputPipe::new(Command::Check)?;
+        let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, post };
+        threads.start("putex-check", move || while thread.turn().is_some() {})?;
+        Ok(CheckHandle { runs: own, check })
     }
 
-    /// Asks for a health check without waiting; returns whether there was room.
-    pub(super) fn run(&self, run: Run) -> bool {
-        let room = self.runs.try_send(run).is_ok();
-        self.waker.wake();
-        room
+    /// Asks for a health check without waiting; returns its end if there is no room.
+    pub(super) fn run(&self, run: Run) -> Option<Event> {
+        lock(&self.check).deadline = run.deadline;
+        self.runs.offer(run)?;
+        let why = "too many checks are under way".to_owned();
+        Some(Event::CheckEnded(Outcome::Failed(why)))
+    }
+
+    /// Moves the deadline of the check, whether it runs already or is about to.
+    pub(super) fn extend(&self, deadline: Instant) {
+        let before = std::mem::replace(&mut lock(&self.check).deadline, deadline);
+        if deadline < before {
+            self.runs.wake();
+        }
+    }
+
+    /// Kills the check now, or has it killed as soon as it runs.
+    pub(super) fn kill(&self) {
+        let mut check = lock(&self.check);
+        check.deadline = Instant::from_boot(Duration::ZERO);
+        check.kill();
     }
 }
 
-struct CheckThread {
-    commands: Commands,
-    output: OutputPipe,
-    process: Option<Process>,
-    watchdog: Arc<Watchdog>,
-    queue: Receiver<Run>,
-    waker: Arc<Waker>,
-    alarm: Alarm,
-    post: Post,
+fn lock(check: &Mutex<Check>) -> MutexGuard<'_, Check> {
+    check.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Check {
+    fn kill(&mut self) {
+        if let Some(process) = &self.process {
+            process.kill();
+            self.killed = true;
+        }
+    }
+
+    /// Takes the process if it has ended, with whether it was killed; kills one whose time is
+    /// over.
+    fn look(&mut self) -> Option<(Process, bool)> {
+        let ended = self.process.take_if(|process| process.has_ended());
+        if ended.is_none() && !self.killed && self.deadline <= sys::now() {
+            self.kill();
+        }
+        Some((ended?, self.killed))
+    }
+
+    /// Returns the end of the process, and when to kill it before that.
+    fn awaited(&self) -> (Option<Arc<OwnedFd>>, Option<Instant>) {
+        let exit = self.process.as_ref().map(Process::exit);
+        let kills = exit.is_some() && !self.killed;
+        (exit, kills.then_some(self.deadline))
+    }
 }
 
 impl CheckThread {
-    /// Works until the agent has ended.
-    fn work(mut self) {
-        while self.turn().is_some() {}
-    }
-
     fn turn(&mut self) -> Option<()> {
-        if let Err(error) = self.wait() {
+        let (exit, deadline) = lock(&self.check).awaited();
+        let exit = exit.as_ref().map(AsFd::as_fd);
+        if let Err(error) = self.runs.wait([self.output.as_fd()].into_iter().chain(exit), deadline)
+        {
             log::error!("cannot wait for the health check: {error}");
         }
         panic_if_asked("putex-check");
-        self.waker.clear();
         self.output.pass_on(&mut command_output);
-        if let Some(process) = self.process.take_if(|process| process.has_ended()) {
-            // Not reaped yet, so the group's number is still its own.
-            let killed = self.watchdog.ended(process.group().as_raw_nonzero().get());
+        let ended = lock(&self.check).look();
+        if let Some((process, killed)) = ended {
             let outcome = process.reap(killed);
             self.output.flush(&mut command_output);
             self.post.tell(Event::CheckEnded(outcome))?;
         }
-        while let Ok(run) = self.queue.try_recv() {
-            self.spawn(&run)?;
+        while let Some(run) = self.runs.try_next() {
+            if let Err(outcome) = self.spawn(&run) {
+                self.post.tell(Event::CheckEnded(outcome))?;
+            }
         }
         Some(())
     }
 
-    /// Waits for a run, for output, or for the end of the health check.
-    fn wait(&self) -> io::Result<()> {
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds = vec![readable(self.waker.as_fd()), readable(self.output.as_fd())];
-        let process = self.process.as_ref();
-        fds.extend(process.map(|process| readable(process.as_fd())));
-        self.alarm.poll(&mut fds, None)
-    }
-
     /// This thread may have been held up since the pump asked: a check whose time is over is
     /// not begun.
-    fn spawn(&mut self, run: &Run) -> Option<()> {
-        if self.watchdog.is_over() {
-            return self.post.tell(Event::CheckEnded(Outcome::Overran));
+    fn spawn(&mut self, run: &Run) -> Result<(), Outcome> {
+        let now = sys::now();
+        if lock(&self.check).deadline <= now {
+            return Err(Outcome::Overran);
         }
-        let prepared = self.commands.prepare(run, None, sys::now());
+        let prepared = self.commands.prepare(run, None, now);
         let spawned = self.output.writer();
-        match spawned.and_then(|writer| Process::spawn(prepared, &writer)) {
-            Ok(process) => {
-                self.watchdog.started(process.group().as_raw_nonzero().get());
-                self.process = Some(process);
-                Some(())
-            }
-            Err(error) => {
-                let outcome = Outcome::Failed(format!("it could not be run: {error}"));
-                self.post.tell(Event::CheckEnded(outcome))
-            }
+        let spawned = spawned.and_then(|writer| Process::spawn(prepared, &writer));
+        let process =
+            spawned.map_err(|error| Outcome::Failed(format!("it could not be run: {error}")))?;
+        let mut check = lock(&self.check);
+        check.process = Some(process);
+        check.killed = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::command::{LockContext, Role};
+
+    /// Leaves its process group, says so and stays.
+    const LEAVER: &str = "exec perl -e '
+        setpgrp(0, getpgrp(getppid())) or die; open(F, \">\", $ARGV[0]); close(F); sleep 100'";
+
+    fn run(deadline: Instant) -> Run {
+        let (command, context) = (Command::Check, LockContext::default());
+        Run { command, role: Role::Standby, deadline, starting: false, context }
+    }
+
+    /// Starts a thread with this health check.
+    fn start(check: &str) -> (CheckHandle, Inbox<Event>) {
+        let commands = Commands {
+            check: Some(check.to_owned()),
+            start: "true".to_owned(),
+            stop: "true".to_owned(),
+            last_resort: None,
+            key: "web".to_owned(),
+            token: "one".to_owned(),
+        };
+        let (post, events) = inbox(8).expect("a descriptor");
+        let threads = Threads { realtime: false };
+        (CheckHandle::start(commands, post, threads).expect("a thread"), events)
+    }
+
+    fn in_ms(ms: u64) -> Instant {
+        sys::now().after(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_check_that_left_its_process_group_is_killed_at_its_deadline() {
+        if !std::path::Path::new("/usr/bin/perl").exists() {
+            println!("skipped: no perl");
+            return;
         }
+        let name = format!("putex-left-{}", std::process::id());
+        let left = std::env::temp_dir().join(name);
+        let (check, events) = start(&format!("{LEAVER} {}", left.display()));
+        assert_eq!(check.run(run(in_ms(60_000))), None);
+        let patience = in_ms(20_000);
+        while !left.exists() {
+            assert!(sys::now() < patience, "it does not leave");
+        }
+        std::fs::remove_file(&left).expect("it is there");
+        check.extend(sys::now());
+        let ended = events.next(Some(in_ms(20_000)));
+        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)));
+    }
+
+    #[test]
+    fn a_check_has_until_its_last_deadline() {
+        let (check, events) = start("sleep 0.2");
+        assert_eq!(check.run(run(in_ms(100))), None);
+        check.extend(in_ms(60_000));
+        let ended = events.next(Some(in_ms(20_000)));
+        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Succeeded)));
+        assert_eq!(check.run(run(sys::now())), None);
+        let ended = events.next(Some(in_ms(20_000)));
+        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it is not begun");
+        assert_eq!(check.run(run(in_ms(60_000))), None);
+        check.kill();
+        let ended = events.next(Some(in_ms(20_000)));
+        assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it was killed");
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use super::inbox::Post;
+use super::inbox::{Inbox, Post, inbox};
 use super::threads::Threads;
 use crate::command::{describe, remove_agents_own, remove_secrets};
 use crate::core::command::LockContext;
@@ -22,11 +22,10 @@ use crate::core::event::{Event, GuardEvent};
 use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ServiceState, StopOrder, ToGuard};
 use crate::core::stop::Stake;
-use crate::core::time::Instant;
 use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
 use crate::guard::{InstanceDir, receive, send};
 use crate::log::panic_if_asked;
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys::{self, Alarm, Want};
 
 /// Words that may wait: the pump says a few a stroke.
 const ORDERS_MAX: usize = 64;
@@ -44,18 +43,22 @@ const CLOSING_WITHIN: Duration = Duration::from_millis(500);
 const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the pump wants of this thread.
-enum Order {
+pub(super) enum Order {
+    /// Connects to a guard or starts one, and says these words to it first.
     Start(u64, Vec<ToGuard>),
+    /// Says a word.
     Tell(ToGuard),
+    /// Kills the guard.
     Kill,
     /// The agent ends.
-    End(Arc<Waker>),
+    End(Post<()>),
 }
 
 /// The pump's end of the thread.
 pub(super) struct GuardHandle {
-    orders: Sender<Order>,
-    waker: Arc<Waker>,
+    orders: Post<Order>,
+    /// Number of the guard that was asked for last.
+    number: u64,
     kill_file: Arc<Mutex<Option<File>>>,
     lines: Receiver<(Level, String)>,
 }
@@ -69,18 +72,16 @@ impl GuardHandle {
     pub(super) fn start(
         dir: InstanceDir,
         settings: Settings,
-        post: Post,
+        post: Post<Event>,
         threads: Threads,
     ) -> io::Result<GuardHandle> {
-        let (orders, queue) = bounded(ORDERS_MAX);
+        let (own, orders) = inbox(ORDERS_MAX)?;
         let (lines_said, lines) = bounded(LINES_MAX);
-        let waker = Arc::new(Waker::new()?);
         let kill_file = Arc::new(Mutex::new(None));
-        let thread = GuardThread {
+        let mut thread = GuardThread {
             dir,
             settings,
-            queue,
-            waker: Arc::clone(&waker),
+            orders,
             alarm: Alarm::new()?,
             post,
             kill_file: Arc::clone(&kill_file),
@@ -89,23 +90,19 @@ impl GuardHandle {
             dead: Vec::new(),
             buffer: vec![0; REPORT_MAX],
         };
-        threads.start("putex-guard", move || thread.work())?;
-        Ok(GuardHandle { orders, waker, kill_file, lines })
+        threads.start("putex-guard", move || while thread.turn().is_some() {})?;
+        Ok(GuardHandle { orders: own, number: 0, kill_file, lines })
     }
 
-    /// Connects to a guard or starts one; returns whether there was room for the order.
-    pub(super) fn connect(&self, number: u64, words: Vec<ToGuard>) -> bool {
-        self.order(Order::Start(number, words))
-    }
-
-    /// Says a word; returns whether there was room for it.
-    pub(super) fn tell(&self, word: ToGuard) -> bool {
-        self.order(Order::Tell(word))
-    }
-
-    /// Kills the guard; returns whether there was room for the order.
-    pub(super) fn kill(&self) -> bool {
-        self.order(Order::Kill)
+    /// Gives an order without waiting. What could not even be said to the guard is the loss of
+    /// that guard, which is returned.
+    pub(super) fn order(&mut self, order: Order) -> Option<Event> {
+        if let Order::Start(number, _) = &order {
+            self.number = *number;
+        }
+        self.orders.offer(order)?;
+        let why = "the guard client thread does not keep up".to_owned();
+        Some(Event::Guard(self.number, GuardEvent::Lost(why)))
     }
 
     /// Kills all processes in the control group of start. Needs no other thread.
@@ -124,22 +121,13 @@ impl GuardHandle {
 
     /// Waits until the guard, whose service is down, has put the watchdog device away and
     /// ended.
-    pub(super) fn end(&self) {
-        let (Ok(alarm), Ok(done)) = (Alarm::new(), Waker::new()) else {
-            return;
-        };
-        let done = Arc::new(done);
-        if self.order(Order::End(Arc::clone(&done))) {
-            let until = sys::now().after(END_WITHIN);
+    pub(super) fn end(&mut self) {
+        if let Ok((done, ended)) = inbox(1)
+            && self.order(Order::End(done)).is_none()
+        {
             // A guard that takes longer is left to itself.
-            let _ = alarm.wait([(done.as_fd(), Want::Read)], Some(until));
+            ended.next(Some(sys::now().after(END_WITHIN)));
         }
-    }
-
-    fn order(&self, order: Order) -> bool {
-        let room = self.orders.try_send(order).is_ok();
-        self.waker.wake();
-        room
     }
 }
 
@@ -155,10 +143,9 @@ struct Link {
 struct GuardThread {
     dir: InstanceDir,
     settings: Settings,
-    queue: Receiver<Order>,
-    waker: Arc<Waker>,
+    orders: Inbox<Order>,
     alarm: Alarm,
-    post: Post,
+    post: Post<Event>,
     kill_file: Arc<Mutex<Option<File>>>,
     lines: Sender<(Level, String)>,
     link: Option<Link>,
@@ -168,23 +155,17 @@ struct GuardThread {
 }
 
 impl GuardThread {
-    /// Works until the agent has ended.
-    fn work(mut self) {
-        while self.turn().is_some() {}
-    }
-
+    /// Waits and does what is to be done; `None` when the agent has ended.
     fn turn(&mut self) -> Option<()> {
         let socket = self.link.as_ref().map(|link| link.socket.as_fd());
-        let fds = [self.waker.as_fd(), socket.unwrap_or(self.waker.as_fd())];
         // A kernel that refuses to wait leaves only to look again.
-        let _ = self.alarm.wait(fds.map(|fd| (fd, Want::Read)), None);
+        let _ = self.orders.wait(socket, None);
         panic_if_asked("putex-guard");
-        self.waker.clear();
         self.receive_reports()?;
-        while let Ok(order) = self.queue.try_recv() {
+        while let Some(order) = self.orders.try_next() {
             self.carry_out(order)?;
         }
-        self.dead.retain(|process| reap(process).is_err());
+        self.dead.retain(|process| reap(process) == Ok(None));
         Some(())
     }
 
@@ -204,11 +185,9 @@ impl GuardThread {
             Order::End(done) => {
                 if let Some(link) = self.link.take() {
                     drop(link.socket);
-                    let until = sys::now().after(END_WITHIN);
-                    let ended = [(link.process.as_fd(), Want::Read)];
-                    let _ = self.alarm.wait(ended, Some(until));
+                    self.wait_for_end(&link.process, END_WITHIN);
                 }
-                done.wake();
+                done.tell(());
                 None
             }
         }
@@ -329,7 +308,7 @@ impl GuardThread {
             let dead_by = match &report.service {
                 ServiceState::Up(grant, _) => grant.dead_by,
                 ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
-                    self.stop_by()
+                    sys::now().after(self.settings.timing.stop_budget())
                 }
             };
             self.tell(&ToGuard::Stop(StopOrder {
@@ -349,30 +328,29 @@ impl GuardThread {
         self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 
-    fn stop_by(&self) -> Instant {
-        sys::now().after(self.settings.timing.stop_budget())
-    }
-
     /// The guard has closed its end of the socket.
     fn ended(&mut self, number: u64) -> Option<()> {
         let mut why = "it has ended".to_owned();
         if let Some(link) = self.link.take() {
             let mut end = reap(&link.process);
-            if let Err(Running) = end {
+            if end == Ok(None) {
                 // It has closed the socket before the kernel tells of its end.
-                let until = sys::now().after(CLOSING_WITHIN);
-                let ended = [(link.process.as_fd(), Want::Read)];
-                let _ = self.alarm.wait(ended, Some(until));
+                self.wait_for_end(&link.process, CLOSING_WITHIN);
                 end = reap(&link.process);
             }
             match end {
                 Ok(Some(status)) => why = format!("{why}: {}", describe(status)),
-                Ok(None) if sys::is_ready(&link.process) => {}
-                Ok(None) => why = "it has closed the connection".to_owned(),
-                Err(Running) => self.dead.push(link.process),
+                Ok(None) => self.dead.push(link.process),
+                Err(_) if sys::is_ready(&link.process) => {}
+                Err(_) => why = "it has closed the connection".to_owned(),
             }
         }
         self.lost(number, why)
+    }
+
+    fn wait_for_end(&self, process: &OwnedFd, within: Duration) {
+        // A wait that fails is a short wait.
+        let _ = self.alarm.wait([(process.as_fd(), Want::Read)], Some(sys::now().after(within)));
     }
 
     fn lost(&self, number: u64, why: String) -> Option<()> {
@@ -380,22 +358,14 @@ impl GuardThread {
     }
 }
 
-/// A guard that has not ended.
-struct Running;
-
-/// Reaps a guard that has ended; returns how, if this process is the one that can know it. A
-/// guard may have been started by the instance before, which was this process too where the
-/// program was executed anew.
-fn reap(process: &OwnedFd) -> Result<Option<ExitStatus>, Running> {
+/// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
+/// no child of this process: a guard may have been started by the instance before, which was
+/// this process too where the program was executed anew.
+fn reap(process: &OwnedFd) -> Result<Option<ExitStatus>, Errno> {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    match rustix::process::waitid(WaitId::PidFd(process.as_fd()), how) {
-        Ok(None) => Err(Running),
-        Ok(Some(status)) => {
-            let signal = status.terminating_signal();
-            let raw = signal.or(status.exit_status().map(|code| code << 8));
-            Ok(raw.map(ExitStatus::from_raw))
-        }
-        // It is no child of this process.
-        Err(_) => Ok(None),
-    }
+    let ended = rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)?;
+    Ok(ended.map(|status| {
+        let code = status.exit_status().map(|code| code << 8);
+        ExitStatus::from_raw(status.terminating_signal().or(code).unwrap_or_default())
+    }))
 }

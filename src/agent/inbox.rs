@@ -1,82 +1,114 @@
-//! What the other threads tell the pump, in the order of telling.
+//! The queues between the agent's threads, each in the order of telling.
 //!
-//! A bounded channel carries the events; an eventfd wakes the pump, which waits in
-//! poll(2) like every other thread here. The channel's own wait would spin before
-//! it sleeps, at several system calls an event.
+//! A bounded channel carries the items; an eventfd wakes the receiver, which waits in poll(2),
+//! beside descriptors and until a deadline. The channel's own wait would spin before it
+//! sleeps, at several system calls an item.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::event::{PollFd, PollFlags};
 
-use crate::core::event::Event;
 use crate::core::time::Instant;
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys::{self, Alarm, Waker};
 
-/// Events that may wait for the pump. It drains them faster than a server, three
-/// commands and a person can make them; whoever finds it full waits.
-const EVENTS_MAX: usize = 256;
-
-/// The pump's end.
-pub(super) struct Inbox {
-    events: Receiver<Event>,
+/// The receiver's end.
+pub(super) struct Inbox<T> {
+    items: Receiver<T>,
     waker: Arc<Waker>,
     alarm: Alarm,
 }
 
-/// A thread's end.
+/// A sender's end.
 #[derive(Clone)]
-pub(super) struct Post {
-    events: Sender<Event>,
+pub(super) struct Post<T> {
+    items: Sender<T>,
     waker: Arc<Waker>,
 }
 
-/// Makes both ends.
+/// Makes both ends of a queue in which so many items may wait.
 ///
 /// # Errors
 ///
 /// When the process has no descriptor left.
-pub(super) fn inbox() -> io::Result<(Post, Inbox)> {
-    let (sender, events) = bounded(EVENTS_MAX);
+pub(super) fn inbox<T>(most: usize) -> io::Result<(Post<T>, Inbox<T>)> {
+    let (sender, items) = bounded(most);
     let waker = Arc::new(Waker::new()?);
-    Ok((
-        Post { events: sender, waker: Arc::clone(&waker) },
-        Inbox { events, waker, alarm: Alarm::new()? },
-    ))
+    let post = Post { items: sender, waker: Arc::clone(&waker) };
+    Ok((post, Inbox { items, waker, alarm: Alarm::new()? }))
 }
 
-impl Post {
-    /// Tells the pump, waiting for room; `None` when the agent has ended.
-    pub(super) fn tell(&self, event: Event) -> Option<()> {
-        self.events.send(event).ok()?;
+impl<T> Post<T> {
+    /// Sends an item, waiting for room; `None` when the receiver has ended.
+    pub(super) fn tell(&self, item: T) -> Option<()> {
+        self.items.send(item).ok()?;
         self.waker.wake();
         Some(())
     }
-}
 
-impl Inbox {
-    /// Takes the next event if there is one.
-    pub(super) fn try_next(&self) -> Option<Event> {
-        self.events.try_recv().ok()
+    /// Sends an item without waiting; returns it if there is no room.
+    pub(super) fn offer(&self, item: T) -> Option<T> {
+        let refused = self.items.try_send(item);
+        self.waker.wake();
+        refused.err().map(|refused| refused.into_inner())
     }
 
-    /// Waits for the next event, until `deadline` at the longest; `None` when it
-    /// has passed. A deadline that has passed already is looked at after the
-    /// events that are there.
-    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<Event> {
+    /// Has the receiver look at what else has changed.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+impl<T> Inbox<T> {
+    /// Takes the next item if there is one.
+    pub(super) fn try_next(&self) -> Option<T> {
+        self.items.try_recv().ok()
+    }
+
+    /// Waits for the next item, until `deadline` at the longest; `None` when it has passed. A
+    /// deadline that has passed already is looked at after the items that are there.
+    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<T> {
         loop {
-            if let Some(event) = self.try_next() {
-                return Some(event);
+            let item = self.try_next();
+            if item.is_some() || deadline.is_some_and(|at| sys::now() >= at) {
+                return item;
             }
-            // A kernel that refuses to wait leaves only to look again: the deadline
-            // ends that.
-            let fds = [(self.waker.as_fd(), Want::Read)];
-            if self.alarm.wait(fds, deadline).is_ok_and(|[woken]| woken) {
-                self.waker.clear();
-            } else if deadline.is_some_and(|at| sys::now() >= at) {
-                return None;
-            }
+            // A kernel that refuses to wait leaves only to look again: the deadline ends that.
+            let _ = self.wait([], deadline);
         }
+    }
+
+    /// Waits for an item, or until one of `fds` can be read, until `deadline` at the longest.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to wait.
+    pub(super) fn wait<'a>(
+        &'a self,
+        fds: impl IntoIterator<Item = BorrowedFd<'a>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<()> {
+        let fds = [self.waker.as_fd()].into_iter().chain(fds);
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<_> = fds.map(readable).collect();
+        self.alarm.poll(&mut fds, deadline)?;
+        if !fds[0].revents().is_empty() {
+            self.waker.clear();
+        }
+        Ok(())
+    }
+
+    /// Has the next wait not end for what was sent until now.
+    pub(super) fn clear(&self) {
+        self.waker.clear();
+    }
+}
+
+impl<T> AsFd for Inbox<T> {
+    /// Becomes readable when an item is sent.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
     }
 }

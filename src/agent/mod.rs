@@ -5,8 +5,7 @@
 //! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
-//! | `putex-check` (`check_thread`) | the health check | poll(2) | its end |
-//! | `putex-watch` (`watchdog`) | nothing; it reads atomics | poll(2), until a deadline | |
+//! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
 //! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP, SIGUSR2 |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
@@ -21,34 +20,34 @@ mod signals;
 mod store_thread;
 mod threads;
 mod upgrade;
-mod watchdog;
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::check_thread::CheckHandle;
-use self::guard_client::GuardHandle;
+use self::guard_client::{GuardHandle, Order};
 use self::inbox::{Inbox, inbox};
 use self::service_manager::ServiceManager;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
 use self::upgrade::Program;
-use self::watchdog::Watchdog;
-use crate::core::command::Outcome;
-use crate::core::event::{Effect, Ending, Event, GuardEvent, Notice, Rejection, Written};
+use crate::core::event::{Effect, Ending, Event, Notice, Rejection};
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::time::Ms;
-use crate::core::timing::{SLACK, Timing};
+use crate::core::timing::SLACK;
 use crate::exit::Exit;
 use crate::guard::protocol::Settings;
 use crate::guard::{Identity, InstanceDir, try_lock};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
 use crate::sys::{self, raw};
+
+/// Events that may wait for the pump. It drains them faster than a server, three commands and a
+/// person can make them; a thread that finds the queue full waits.
+const EVENTS_MAX: usize = 256;
 
 /// What ending takes beside stopping the service.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -105,29 +104,18 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let threads = Threads { realtime: setup.realtime };
-    let (post, inbox) = inbox()?;
+    let (post, inbox) = inbox(EVENTS_MAX)?;
     let notify_socket = setup.service_manager.socket();
     signals::watch(post.clone(), notify_socket, threads)?;
     if setup.realtime {
         setup.greeting.extend(go_realtime());
     }
     let agent_lock = dir.agent_lock()?;
-    match wait_for_lock(&agent_lock, setup.config.timing, &inbox)? {
-        Waited::Locked => {}
-        Waited::ToldToEnd => return Ok(Exit::Success),
-        Waited::Taken => {
-            let token = &setup.id.token;
-            let text = format!(
-                "another agent with this bucket, key and token {token} runs on this host; give \
-                 each its own --token"
-            );
-            return Ok(setup.destination.refuse(&text, Exit::Unsafe));
-        }
+    if let Some(exit) = wait_for_lock(&agent_lock, &setup, &inbox)? {
+        return Ok(exit);
     }
     setup.guard.dir = dir.path().display().to_string();
-    let watchdog = Watchdog::start(threads)?;
-    let commands = setup.guard.commands.clone();
-    let check = CheckHandle::start(commands, Arc::clone(&watchdog), post.clone(), threads)?;
+    let check = CheckHandle::start(setup.guard.commands.clone(), post.clone(), threads)?;
     let guard = GuardHandle::start(dir, setup.guard, post.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;
     let store = StoreHandle::start(setup.store, pause, post, threads)?;
@@ -139,10 +127,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let timing = setup.config.timing;
     let pump = Pump::new(setup.config, setup.id, sys::now());
     let performer = Performer {
-        watchdog,
         check,
         guard,
-        guard_number: 0,
         store,
         notice,
         service_manager: setup.service_manager,
@@ -157,28 +143,24 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     Ok(turn_until_end(pump, performer, setup.greeting))
 }
 
-/// What became of the wait for the agent's lock.
-enum Waited {
-    Locked,
-    /// Another agent has it.
-    Taken,
-    /// This agent has a signal to end.
-    ToldToEnd,
-}
-
 /// Waits until the agent before has ended, for T at the longest: then it is another agent.
-/// Nothing is run meanwhile.
-fn wait_for_lock(lock: &File, timing: Timing, inbox: &Inbox) -> io::Result<Waited> {
-    let until = sys::now().after(timing.lock_time());
+/// Nothing is run meanwhile. Returns the exit status of an agent that ends without the lock.
+fn wait_for_lock(lock: &File, setup: &Setup<'_>, inbox: &Inbox<Event>) -> io::Result<Option<Exit>> {
+    let until = sys::now().after(setup.config.timing.lock_time());
     while !try_lock(lock)? {
         if sys::now() >= until {
-            return Ok(Waited::Taken);
+            let token = &setup.id.token;
+            let text = format!(
+                "another agent with this bucket, key and token {token} runs on this host; give \
+                 each its own --token"
+            );
+            return Ok(Some(setup.destination.refuse(&text, Exit::Unsafe)));
         }
         if let Some(Event::Shutdown(_)) = inbox.next(Some(sys::now().after(LOCK_EVERY))) {
-            return Ok(Waited::ToldToEnd);
+            return Ok(Some(Exit::Success));
         }
     }
-    Ok(Waited::Locked)
+    Ok(None)
 }
 
 /// A host that is nearly empty shall be told what is missing, by name.
@@ -246,7 +228,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
 /// that this loop turns. Keeps the longest time by which it woke after the deadline.
 fn next_event(
     pump: &Pump,
-    inbox: &Inbox,
+    inbox: &Inbox<Event>,
     manager: &mut ServiceManager,
     latest: &mut Duration,
 ) -> Event {
@@ -274,18 +256,15 @@ fn next_event(
 
 /// What performs the pump's effects. Nothing here blocks.
 struct Performer<'a> {
-    watchdog: Arc<Watchdog>,
     check: CheckHandle,
     guard: GuardHandle,
-    /// Number of the guard that was asked for last.
-    guard_number: u64,
     store: StoreHandle,
     notice: Notice,
     service_manager: ServiceManager,
     destination: Destination,
     program: Program,
     log: &'a LogQueue,
-    inbox: &'a Inbox,
+    inbox: &'a Inbox<Event>,
     /// How long ending may take.
     end_within: Duration,
     /// Answers to what could not even be asked, and events that were taken before their turn.
@@ -298,40 +277,23 @@ impl Performer<'_> {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
             Effect::Read { deadline } => {
-                if !self.store.send(StoreRequest::Read { deadline }) {
-                    self.faults.push_back(Event::Read(Err(STORE_QUEUE_FULL.to_owned())));
-                }
+                self.faults.extend(self.store.send(StoreRequest::Read { deadline }));
             }
             Effect::Write { expected, record, deadline } => {
-                if !self.store.send(StoreRequest::Write { expected, record, deadline }) {
-                    let unknown = Written::Unknown(STORE_QUEUE_FULL.to_owned());
-                    self.faults.push_back(Event::Written(unknown));
-                }
+                let request = StoreRequest::Write { expected, record, deadline };
+                self.faults.extend(self.store.send(request));
             }
-            // Best effort: it is asked for again while the twin lives.
-            Effect::Announce => drop(self.store.send(StoreRequest::Announce(self.notice.clone()))),
-            Effect::RunCheck(run) => {
-                self.watchdog.arm(run.deadline);
-                if !self.check.run(run) {
-                    let failed = Outcome::Failed("too many checks are under way".to_owned());
-                    self.faults.push_back(Event::CheckEnded(failed));
-                }
+            Effect::Announce => {
+                self.faults.extend(self.store.send(StoreRequest::Announce(self.notice.clone())));
             }
-            Effect::ExtendCheck(deadline) => self.watchdog.arm(deadline),
-            Effect::KillCheck => self.watchdog.kill(),
+            Effect::RunCheck(run) => self.faults.extend(self.check.run(run)),
+            Effect::ExtendCheck(deadline) => self.check.extend(deadline),
+            Effect::KillCheck => self.check.kill(),
             Effect::StartGuard(number, words) => {
-                self.guard_number = number;
-                let room = self.guard.connect(number, words);
-                self.guard_fault(room);
+                self.faults.extend(self.guard.order(Order::Start(number, words)));
             }
-            Effect::TellGuard(word) => {
-                let room = self.guard.tell(word);
-                self.guard_fault(room);
-            }
-            Effect::KillGuard => {
-                let room = self.guard.kill();
-                self.guard_fault(room);
-            }
+            Effect::TellGuard(word) => self.faults.extend(self.guard.order(Order::Tell(word))),
+            Effect::KillGuard => self.faults.extend(self.guard.order(Order::Kill)),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
@@ -340,7 +302,7 @@ impl Performer<'_> {
                 self.service_manager.note(level, &text);
             }
             Effect::Exit(ending) => {
-                self.watchdog.kill();
+                self.check.kill();
                 if ending != Ending::NotStopped {
                     self.guard.end();
                 }
@@ -363,18 +325,7 @@ impl Performer<'_> {
             self.program.execute();
         }
     }
-
-    /// What could not even be said to the guard is the loss of that guard.
-    fn guard_fault(&mut self, room: bool) {
-        if !room {
-            let why = "the guard client thread does not keep up".to_owned();
-            let lost = Event::Guard(self.guard_number, GuardEvent::Lost(why));
-            self.faults.push_back(lost);
-        }
-    }
 }
-
-const STORE_QUEUE_FULL: &str = "the store thread does not keep up";
 
 fn ended(ending: &Ending, destination: Destination) -> Exit {
     match ending {

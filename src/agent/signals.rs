@@ -25,7 +25,7 @@ pub(super) const TAKEN: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGUSR2];
 ///
 /// When the system has no pipe or no thread to give.
 pub(super) fn watch(
-    post: Post,
+    post: Post<Event>,
     notify_socket: Arc<NotifySocket>,
     threads: Threads,
 ) -> io::Result<()> {

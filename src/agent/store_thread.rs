@@ -3,19 +3,16 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
-use super::inbox::Post;
+use super::inbox::{Inbox, Post, inbox};
 use super::threads::Threads;
-use crate::core::event::{Event, Notice, Rejection};
+use crate::core::event::{Event, Notice, Rejection, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
 use crate::log::panic_if_asked;
 use crate::store::{LockKey, StoreError, Watched};
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it.
 const REQUESTS_MAX: usize = 4;
@@ -43,8 +40,7 @@ pub(super) enum StoreRequest {
 
 /// The pump's handle to the store thread.
 pub(super) struct StoreHandle {
-    requests: Sender<Queued>,
-    waker: Arc<Waker>,
+    requests: Post<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
 }
@@ -59,23 +55,20 @@ impl StoreHandle {
     pub(super) fn start(
         store: LockKey,
         pause: Duration,
-        post: Post,
+        post: Post<Event>,
         threads: Threads,
     ) -> io::Result<StoreHandle> {
-        let (requests, queue) = bounded(REQUESTS_MAX);
-        let waker = Arc::new(Waker::new()?);
+        let (own, requests) = inbox(REQUESTS_MAX)?;
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
-        let thread = StoreThread {
-            store,
-            queue,
-            generation: 0,
-            waker: Arc::clone(&waker),
-            alarm: Alarm::new()?,
-            post,
-            pause,
+        let mut thread =
+            StoreThread { store, requests, generation: 0, reported: None, post, pause };
+        let work = move || {
+            while thread.open_and_serve().is_some() {
+                thread.pause();
+            }
         };
-        threads.start("putex-store", move || thread.serve())?;
-        Ok(StoreHandle { requests, waker, generation: 0 })
+        threads.start("putex-store", work)?;
+        Ok(StoreHandle { requests: own, generation: 0 })
     }
 
     /// Counts a generation: the pump is about to handle that the store is open.
@@ -83,64 +76,54 @@ impl StoreHandle {
         self.generation += 1;
     }
 
-    /// Queues a request without waiting; returns whether the queue had room.
-    pub(super) fn send(&self, request: StoreRequest) -> bool {
-        let queued = (self.generation, request);
-        let room = self.requests.try_send(queued).is_ok();
-        self.waker.wake();
-        room
+    /// Queues a request without waiting; returns its answer if there is no room.
+    pub(super) fn send(&self, request: StoreRequest) -> Option<Event> {
+        let why = || "the store thread does not keep up".to_owned();
+        let (_, refused) = self.requests.offer((self.generation, request))?;
+        match refused {
+            StoreRequest::Read { .. } => Some(Event::Read(Err(why()))),
+            StoreRequest::Write { .. } => Some(Event::Written(Written::Unknown(why()))),
+            // Best effort: it is asked for again while the other agent lives.
+            StoreRequest::Announce(_) => None,
+        }
     }
 }
 
 struct StoreThread {
     store: LockKey,
-    queue: Receiver<Queued>,
+    requests: Inbox<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
-    waker: Arc<Waker>,
-    alarm: Alarm,
-    post: Post,
+    /// Why the store cannot be opened, as the pump knows.
+    reported: Option<Event>,
+    post: Post<Event>,
     pause: Duration,
 }
 
 impl StoreThread {
-    /// Opens the store, serves it until it is lost, and repeats until the agent ends.
-    fn serve(mut self) {
-        let mut reported = None;
-        loop {
-            let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
-                Ok(opened) => {
-                    reported = None;
-                    self.generation += 1;
-                    let gone =
-                        self.post.tell(Event::Opened(opened)).and_then(|()| self.serve_open());
-                    if gone.and_then(|why| self.post.tell(Event::Closed(why))).is_none() {
-                        return;
-                    }
-                    None
-                }
-                Err(StoreError::Unreachable(why)) => Some(Event::Closed(why)),
-                Err(StoreError::Credentials(why)) => {
-                    Some(Event::Rejected(Rejection::Credentials(why)))
-                }
-                Err(StoreError::Unsafe(why)) => Some(Event::Rejected(Rejection::Unsafe(why))),
-            };
-            if failed.is_some() && failed != reported {
-                reported = failed;
-                if reported.clone().and_then(|event| self.report(event)).is_none() {
-                    return;
-                }
+    /// Opens the store and serves it until it is lost; `None` when the agent has ended. The
+    /// pump logs the loss of an open store; why it cannot be opened is logged here, once for
+    /// each new reason.
+    fn open_and_serve(&mut self) -> Option<()> {
+        let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
+            Ok(opened) => {
+                self.reported = None;
+                self.generation += 1;
+                self.post.tell(Event::Opened(opened))?;
+                let why = self.serve_open()?;
+                return self.post.tell(Event::Closed(why));
             }
-            self.pause();
+            Err(StoreError::Unreachable(why)) => Event::Closed(why),
+            Err(StoreError::Credentials(why)) => Event::Rejected(Rejection::Credentials(why)),
+            Err(StoreError::Unsafe(why)) => Event::Rejected(Rejection::Unsafe(why)),
+        };
+        if self.reported.as_ref() == Some(&failed) {
+            return Some(());
         }
-    }
-
-    /// Reports a failed attempt to open. The pump logs the loss of an open store; this
-    /// function logs why it cannot be opened again, once for each new reason.
-    fn report(&self, failed: Event) -> Option<()> {
         if let Event::Closed(why) = &failed {
             log::warn!("store out of reach: {why}");
         }
+        self.reported = Some(failed.clone());
         self.post.tell(failed)
     }
 
@@ -150,11 +133,11 @@ impl StoreThread {
         loop {
             self.answer()?;
             panic_if_asked("putex-store");
-            let watched = self.store.watch(self.waker.as_fd(), None);
+            let watched = self.store.watch(self.requests.as_fd(), None);
             match watched {
                 Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,
                 Watched::DuplicateToken(notice) => self.post.tell(Event::DuplicateToken(notice))?,
-                Watched::Woken => self.waker.clear(),
+                Watched::Woken => self.requests.clear(),
                 Watched::Elapsed => {}
                 Watched::Gone(why) => return Some(why),
             }
@@ -162,7 +145,7 @@ impl StoreThread {
     }
 
     fn answer(&mut self) -> Option<()> {
-        while let Ok((generation, request)) = self.queue.try_recv() {
+        while let Some((generation, request)) = self.requests.try_next() {
             if generation != self.generation {
                 continue;
             }
@@ -184,12 +167,7 @@ impl StoreThread {
     /// Pauses between two attempts to open. A request that was sent before the pump
     /// learned of the loss ends the pause early; the next generation drops it.
     fn pause(&self) {
-        let until = sys::now().after(self.pause);
         // A pause that ends early, or that the kernel refuses, does no harm.
-        let fds = [(self.waker.as_fd(), Want::Read)];
-        let waited = self.alarm.wait(fds, Some(until));
-        if waited.is_ok_and(|[woken]| woken) {
-            self.waker.clear();
-        }
+        let _ = self.requests.wait([], Some(sys::now().after(self.pause)));
     }
 }

@@ -1,4 +1,4 @@
-//! The health check of an agent, and the watchdog thread that kills it.
+//! The health check of an agent, and the thread that kills it at its deadline.
 
 use putex::core::command::{Command, Outcome, Run};
 use putex::core::event::Event;

@@ -18,15 +18,8 @@ use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
 /// The threads of an agent, the main one first.
-pub(crate) const THREADS: [&str; 7] = [
-    "putex",
-    "putex-store",
-    "putex-check",
-    "putex-guard",
-    "putex-watch",
-    "putex-signal",
-    "putex-log",
-];
+pub(crate) const THREADS: [&str; 6] =
+    ["putex", "putex-store", "putex-check", "putex-guard", "putex-signal", "putex-log"];
 
 /// Many more lines a check than the log takes.
 const CHATTER: usize = 3000;
