@@ -8,7 +8,7 @@ use lexopt::{Arg, Parser};
 use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Origin, Setting, Settings};
-use super::table::{FLAGS, Flag, Name, Subcommand};
+use super::table::{Flag, Name, Subcommand};
 use super::{CheckArgs, Environment, Invocation, Refusal, help, timing, topics, usage};
 
 /// Reads a command line.
@@ -24,9 +24,11 @@ pub fn parse(
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let mut subcommand = None;
     let mut is_first = true;
-    while let Some(arg) = parser.next().map_err(|error| usage(error.to_string()))? {
+    while let Some(arg) = parser.next()? {
         let was_first = std::mem::take(&mut is_first);
-        let (shown, flag) = match arg {
+        let written = match arg {
+            Arg::Long(long) => format!("--{long}"),
+            Arg::Short(short) => format!("-{short}"),
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
                 let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
@@ -45,18 +47,14 @@ pub fn parse(
                 };
                 return Err(usage(format!("{word}: {fault}")));
             }
-            Arg::Long(long) => (format!("--{long}"), FLAGS.iter().find(|flag| flag.long == long)),
-            Arg::Short(short) => {
-                (format!("-{short}"), FLAGS.iter().find(|flag| flag.short == Some(short)))
-            }
         };
-        let Some(flag) = flag else {
-            return Err(usage(format!("{shown}: no such option; see putex --help")));
+        let Some(flag) = Flag::find(&written) else {
+            return Err(usage(format!("{written}: no such option; see putex --help")));
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
         if !flag.subcommands.contains(&of) {
             let of = of.name();
-            return Err(usage(format!("{shown}: not an option of putex {of}")));
+            return Err(usage(format!("{written}: not an option of putex {of}")));
         }
         if flag.name == Name::Help {
             return Ok(Invocation::Print(help::help(subcommand)));
@@ -64,9 +62,28 @@ pub fn parse(
         if flag.name == Name::Version {
             return Ok(Invocation::Print(format!("putex {}\n", env!("CARGO_PKG_VERSION"))));
         }
-        settings.set(flag.name, setting(flag, shown, &mut parser)?);
+        let text = match flag.value {
+            "" => "yes".to_owned(),
+            _ => utf8(&written, parser.value()?)?,
+        };
+        settings.set(flag.name, Setting { text, origin: Origin::Flag(written) });
     }
-    let subcommand = subcommand.unwrap_or(Subcommand::Agent);
+    invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
+}
+
+impl From<lexopt::Error> for Refusal {
+    fn from(error: lexopt::Error) -> Refusal {
+        usage(error.to_string())
+    }
+}
+
+/// Builds the invocation of a command with these options and arguments.
+fn invocation(
+    subcommand: Subcommand,
+    mut settings: Settings,
+    positionals: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
     if subcommand == Subcommand::Help {
         return topics::answer(&positionals).map(Invocation::Print);
     }
@@ -74,28 +91,6 @@ pub fn parse(
         return Ok(Invocation::Guard);
     }
     expand_positionals(positionals, &mut settings)?;
-    invocation(subcommand, settings, environment)
-}
-
-/// Reads the value of an option, which was written as `shown`.
-fn setting(flag: &Flag, shown: String, parser: &mut Parser) -> Result<Setting, Refusal> {
-    let text = match flag.value {
-        "" => "yes".to_owned(),
-        _ => {
-            let word = parser.value().map_err(|error| usage(error.to_string()))?;
-            utf8(&shown, word)?
-        }
-    };
-    let origin = Origin::Flag(shown);
-    Ok(Setting { text, origin })
-}
-
-/// Builds the invocation of a command with these options.
-fn invocation(
-    subcommand: Subcommand,
-    mut settings: Settings,
-    environment: &Environment<'_>,
-) -> Result<Invocation, Refusal> {
     settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
         let mut faults = Faults { settings: &settings, found: Vec::new() };

@@ -5,7 +5,7 @@ use log::Level;
 
 use super::access;
 use super::settings::{Faults, Settings};
-use super::table::Name;
+use super::table::{Flag, Name};
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
@@ -132,13 +132,8 @@ pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
 /// Attributes a refusal of the arithmetic to the option that it begins with. If that
 /// option has its default, R is the one that does not fit.
 fn attribute(faults: &mut Faults<'_>, text: &str) -> Option<Timing> {
-    let names = [
-        ("-r: ", Name::Renewal),
-        ("-f: ", Name::Failures),
-        ("-c: ", Name::Confirmations),
-        ("--drift: ", Name::Drift),
-    ];
-    let named = names.into_iter().find_map(|(shown, name)| Some((name, text.strip_prefix(shown)?)));
+    let named = text.split_once(": ");
+    let named = named.and_then(|(written, why)| Some((Flag::find(written)?.name, why)));
     let (name, why) = named.unwrap_or((Name::Renewal, text));
     let is_set = faults.settings.get(name).is_some();
     faults.refuse(if is_set { name } else { Name::Renewal }, Exit::Unsafe, why)

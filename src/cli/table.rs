@@ -263,6 +263,15 @@ impl Name {
 }
 
 impl Flag {
+    /// Returns the flag that a user writes so, with one dash or two.
+    #[must_use]
+    pub fn find(written: &str) -> Option<&'static Flag> {
+        FLAGS.iter().find(|flag| match written.strip_prefix("--") {
+            Some(long) => flag.long == long,
+            None => flag.short.is_some_and(|short| written == format!("-{short}")),
+        })
+    }
+
     /// Returns the flag as a user writes it, for messages.
     #[must_use]
     pub fn shown(&self) -> String {

@@ -1,6 +1,5 @@
 //! The output of `putex timing`: every term that follows from R, F, C and drift.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::core::time::Ms;
@@ -9,79 +8,65 @@ use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
 /// Width of the time line, in columns.
 const LINE_COLUMNS: u128 = 60;
 
-/// Returns the report.
+/// Returns the report: every term with its value and its meaning, and a time line.
 #[must_use]
 pub fn report(timing: Timing) -> String {
-    let mut text = String::new();
-    for (term, value, meaning) in rows(timing) {
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "{term:<20} {:>9}  {meaning}", Ms(value).to_string());
-    }
-    text.push_str(&time_line(timing));
-    if timing.lock_time() < ELECTION_T_MIN {
-        let _ = writeln!(
-            text,
-            "\nnote: T is below {}: in a bucket with several replicas a leader election\n\
-             (4 to 8 s) can cost the lock",
-            Ms(ELECTION_T_MIN)
-        );
-    }
-    text
-}
-
-/// Returns every term with its value and its meaning.
-fn rows(timing: Timing) -> [(&'static str, Duration, String); 11] {
     let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
     let (f, c, e) = (timing.failures(), timing.confirmations(), Percent(timing.drift_ppm()));
-    let (wait, confirm) = (timing.takeover_wait(t), timing.confirmation());
+    let (wait, confirm, slack) = (timing.takeover_wait(t), timing.confirmation(), Ms(SLACK));
     let best = wait + confirm;
-    let slack = Ms(SLACK);
-    [
-        ("R, renewal interval", r, "the holder renews, the others read, this often".to_owned()),
-        ("T = F*R", t, format!("F = {f} renewals missed")),
-        ("validity V", v, format!("T less {e}, from when the last renewal was sent")),
-        ("takeover wait", wait, format!("T and {e}, from when that renewal was first seen")),
-        ("confirmation C*R", confirm, format!("C = {c}, from the takeover to the start")),
-        (
+    let row = |term: &str, value: Duration, meaning: &str| {
+        format!("{term:<20} {:>9}  {meaning}\n", Ms(value).to_string())
+    };
+    let mut text = [
+        row("R, renewal interval", r, "the holder renews, the others read, this often"),
+        row("T = F*R", t, &format!("F = {f} renewals missed")),
+        row("validity V", v, &format!("T less {e}, from when the last renewal was sent")),
+        row("takeover wait", wait, &format!("T and {e}, from when that renewal was first seen")),
+        row("confirmation C*R", confirm, &format!("C = {c}, from the takeover to the start")),
+        row(
             "stop budget",
             timing.stop_budget(),
-            format!("C*R less drift and {slack} slack, from V until the service must be down"),
+            &format!("C*R less drift and {slack} slack, from V until the service must be down"),
         ),
-        ("health check, warned", r, "a check that takes longer is worth a warning".to_owned()),
-        ("health check, killed", v, "and is killed after this long; the service stops".to_owned()),
-        ("detection", wait, "from a dead host's last renewal to the takeover".to_owned()),
-        ("failover, best", best, "from a dead host's last renewal to the start".to_owned()),
-        (
-            "failover, worst",
-            best + r,
-            "the same, when hints are lost; commands come on top".to_owned(),
-        ),
+        row("health check, warned", r, "a check that takes longer is worth a warning"),
+        row("health check, killed", v, "and is killed after this long; the service stops"),
+        row("detection", wait, "from a dead host's last renewal to the takeover"),
+        row("failover, best", best, "from a dead host's last renewal to the start"),
+        row("failover, worst", best + r, "the same, when hints are lost; commands come on top"),
     ]
+    .concat();
+    text.push_str(&time_line(timing));
+    if t < ELECTION_T_MIN {
+        text.push_str(&format!(
+            "\nnote: T is below {}: in a bucket with several replicas a leader election\n\
+             (4 to 8 s) can cost the lock\n",
+            Ms(ELECTION_T_MIN)
+        ));
+    }
+    text
 }
 
 /// Draws, to scale, the last renewal of a dead holder and the acts of a challenger after
 /// it.
 fn time_line(timing: Timing) -> String {
-    let total = timing.takeover_wait(timing.lock_time()) + timing.confirmation();
-    let column = |at: Duration| {
-        usize::try_from(at.as_nanos() * LINE_COLUMNS / total.as_nanos().max(1)).unwrap_or(0)
-    };
-    let width = column(total);
-    let paint = |marks: &[(Duration, char)], fill: &[(Duration, Duration, char)]| {
-        let mut line = vec![' '; width + 1];
-        for (from, to, ink) in fill {
-            line[column(*from)..=column(*to)].fill(*ink);
-        }
-        for (at, mark) in marks {
-            line[column(*at)] = *mark;
-        }
-        line.into_iter().collect::<String>().trim_end().to_owned()
-    };
     let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
-    let (dead, zero) = (v + timing.stop_budget(), Duration::ZERO);
-    let holder = paint(&[(zero, 'R'), (v, 'V'), (dead, 'X')], &[(zero, v, '='), (v, dead, '.')]);
-    let other =
-        paint(&[(zero, 'S'), (take, 'T'), (total, 'G')], &[(zero, take, '-'), (take, total, '+')]);
+    let total = take + timing.confirmation();
+    let column = |at: Duration| at.as_nanos() * LINE_COLUMNS / total.as_nanos().max(1);
+    let draw =
+        |middle: Duration, end: Duration, [first, before, second, after, third]: [char; 5]| {
+            let (middle, end) = (column(middle), column(end));
+            let ink = |at| match at {
+                _ if at == end => third,
+                _ if at == middle => second,
+                0 => first,
+                _ if at < middle => before,
+                _ => after,
+            };
+            (0..=end).map(ink).collect::<String>()
+        };
+    let holder = draw(v, v + timing.stop_budget(), ['R', '=', 'V', '.', 'X']);
+    let other = draw(take, total, ['S', '-', 'T', '+', 'G']);
     format!(
         "\nholder     {holder}\nchallenger {other}\n\
          R last renewal sent, V lock runs out, X service down at the latest\n\
