@@ -67,7 +67,7 @@ fn agent(line: &str) -> AgentArgs {
 fn refused(line: &str) -> (String, u8) {
     match parse_line(line) {
         Err(refusal) => (refusal.text, refusal.exit.status()),
-        Ok(wish) => panic!("{line}: {wish:?}"),
+        Ok(invocation) => panic!("{line}: {invocation:?}"),
     }
 }
 
