@@ -91,7 +91,8 @@ pub struct Run {
     pub role: Role,
     /// When it is killed with its process group.
     pub deadline: Instant,
-    /// Whether a start command is still running beside this check.
+    /// Whether the first start of the term still runs beside this check. A start that is asserted
+    /// again finds a service that is to be healthy.
     pub starting: bool,
     /// The lock that it runs under.
     pub context: LockContext,

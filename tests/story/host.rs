@@ -110,6 +110,7 @@ impl Host {
             Effect::StartGuard(link, words) => {
                 self.link = link;
                 self.said = 0;
+                self.reported = None;
                 if self.guard.is_none() && !self.told {
                     let start_alive = self.running[Command::Start as usize];
                     let [ToGuard::Hello(config), ..] = words[..] else {
@@ -195,6 +196,9 @@ impl Host {
             unfit: said.unfit.clone(),
         };
         let link = said.link.unwrap_or(self.link);
+        if link == self.link {
+            self.reported = Some(report.clone());
+        }
         self.events.push_back(told(link, GuardEvent::Report(report)));
     }
 
@@ -296,6 +300,12 @@ impl Host {
             | GuardAction::KickDevice => {}
         }
         Ok(())
+    }
+
+    /// Returns whether the last report answers all words and says that the service is down.
+    pub(super) fn agent_knows_that_it_is_down(&self) -> bool {
+        let known = self.reported.as_ref().filter(|report| report.heard == self.said);
+        known.is_some_and(|report| report.service == ServiceState::Down)
     }
 
     pub(super) fn summary(&self, now: Instant) -> Result<String, String> {

@@ -168,6 +168,20 @@ impl Story {
         effects
     }
 
+    /// An agent that has just started, or ended, does not stand by; one that may run the service
+    /// does; any other if it knows that the service is down.
+    fn check_stands_by(&self, pump: &Pump) -> Result<(), String> {
+        let expected = match pump.state() {
+            "looking" | "ended" => false,
+            "active" => true,
+            _ => self.host.agent_knows_that_it_is_down(),
+        };
+        if pump.stands_by() != expected && !self.agent_frozen {
+            return Err(format!("in {} it stands by: {}", pump.state(), !expected));
+        }
+        Ok(())
+    }
+
     fn summary(&self, now: Instant) -> Result<String, String> {
         let pump = self.pump.as_ref().expect("a turn is over");
         let next = pump.deadline();
@@ -176,6 +190,7 @@ impl Story {
         }
         let next = next
             .map_or("never".to_owned(), |next| format!("{} {:?}", show::at(next.at), next.timer));
+        self.check_stands_by(pump)?;
         let frozen = if self.agent_frozen { " (frozen)" } else { "" };
         let guard = self.host.summary(now)?;
         Ok(format!("{}{frozen}, next {next}{guard}", pump.state()))

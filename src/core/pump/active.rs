@@ -4,12 +4,14 @@
 //! that runs over R would leave no time to renew after it, so the lock is renewed
 //! once beside it.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
 use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
-use crate::core::command::{Command, Outcome, Role, Run};
+use crate::core::command::{Outcome, Role};
 use crate::core::event::{Effect, Event};
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::RecordState;
@@ -198,7 +200,7 @@ impl Active {
         }
         self.advance_check(context, now);
         if self.phase == Phase::Renewing && self.hold.renewal.is_none() {
-            self.renew(context, now);
+            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
         }
         self.hold.advance(context, now);
     }
@@ -220,7 +222,7 @@ impl Active {
             }
             let renew = !beside && now >= self.beside_at(began, context);
             if renew {
-                self.renew(context, now);
+                self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
             }
             self.phase = Phase::Checking { began, warned: warned || warn, beside: beside || renew };
         }
@@ -245,19 +247,9 @@ impl Active {
             Started::No => Role::Standby,
             Started::At(_) | Started::Earlier => Role::Active,
         };
-        let check = Run {
-            command: Command::Check,
-            role,
-            deadline: self.check_by(context).unwrap_or(now),
-            starting: self.first_start_runs(context),
-            context: context.lock_context(Some(&self.hold)),
-        };
-        context.run_check(check);
-    }
-
-    fn renew(&mut self, context: &mut Context, now: Instant) {
-        let grace = context.config.timing.confirmation();
-        self.hold.renew(context, RecordState::Active, grace, now);
+        let (deadline, starting) =
+            (self.check_by(context).unwrap_or(now), self.first_start_runs(context));
+        context.run_check(role, deadline, starting, Some(&self.hold));
     }
 
     /// Returns when the running check is killed: when the lock runs out, and not

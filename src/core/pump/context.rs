@@ -6,7 +6,7 @@ use super::hold::Hold;
 use super::store_view::StoreView;
 use super::write::attempt;
 use super::{AgentId, Config};
-use crate::core::command::{LockContext, Run};
+use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, Rejection, Written};
 use crate::core::protocol::StopOrder;
 use crate::core::record::{Incarnation, Lease, Revision};
@@ -152,10 +152,19 @@ impl Context {
         self.want(Effect::Read { deadline });
     }
 
-    /// Runs the health check, which must not be running.
-    pub(super) fn run_check(&mut self, check: Run) {
+    /// Runs the health check, which must not be running; `starting` tells that the first start
+    /// of the term runs.
+    pub(super) fn run_check(
+        &mut self,
+        role: Role,
+        deadline: Instant,
+        starting: bool,
+        hold: Option<&Hold>,
+    ) {
         self.check_runs = true;
-        self.want(Effect::RunCheck(check));
+        let context = self.lock_context(hold);
+        let command = Command::Check;
+        self.want(Effect::RunCheck(Run { command, role, deadline, starting, context }));
     }
 
     pub(super) fn kill_check(&mut self) {

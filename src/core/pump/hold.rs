@@ -1,5 +1,7 @@
 //! A lock that this agent holds, confirmed or not: its renewals, and how it is lost.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
@@ -66,12 +68,13 @@ impl Hold {
         Ok(renewed)
     }
 
-    /// Prepares a renewal, which [`Hold::advance`] sends.
+    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is what the holder before was
+    /// promised, while it may still need it.
     pub(super) fn renew(
         &mut self,
         context: &mut Context,
         state: RecordState,
-        grace: std::time::Duration,
+        grace: Duration,
         now: Instant,
     ) {
         let (expected, term) = (self.revision, Some(self.term));

@@ -13,7 +13,7 @@ use super::store_view::Seen;
 use super::taking::Taking;
 use super::write::{attempt, pause};
 use super::{Next, State};
-use crate::core::command::{Command, Outcome, Role, Run};
+use crate::core::command::{Outcome, Role};
 use crate::core::event::Event;
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::Revision;
@@ -115,13 +115,8 @@ impl Standby {
 
     /// Runs a check; none runs.
     fn check(&mut self, context: &mut Context, decides: bool, now: Instant) {
-        context.run_check(Run {
-            command: Command::Check,
-            role: Role::Standby,
-            deadline: now.after(context.config.timing.lock_time()),
-            starting: false,
-            context: context.lock_context(None),
-        });
+        let deadline = now.after(context.config.timing.lock_time());
+        context.run_check(Role::Standby, deadline, false, None);
         self.phase = Phase::Checking { began: now, decides };
     }
 

@@ -3,6 +3,8 @@
 //! The guard stops the service. This state waits for its report that the service is down,
 //! and then gives the lock back, if it may.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::deadline::{Deadline, Timer, earliest};
 use super::hold::Hold;
@@ -223,7 +225,7 @@ impl Stopping {
                     expected: revision,
                     state: RecordState::Released,
                     term: Some(term),
-                    grace: context.config.timing.confirmation(),
+                    grace: Duration::ZERO,
                 };
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;

@@ -24,8 +24,6 @@ pub(super) struct Taking {
     pending: Pending,
     confirm: Option<Duration>,
     previous: Option<String>,
-    /// Unresolved by then, it is left alone: the next read shows what became of it.
-    give_up: Instant,
     /// The service of an earlier instance that goes on under the same term.
     pub(super) adoption: Option<Grant>,
     /// The one before was refused.
@@ -50,7 +48,7 @@ impl Taking {
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
         let again = context.store.refused.is_some();
-        let taking = Taking { pending, confirm, previous, give_up, adoption: None, again };
+        let taking = Taking { pending, confirm, previous, adoption: None, again };
         let why = Reason::Free(takeover.holder.clone(), takeover.wait);
         Next::Go(State::Taking(taking), why)
     }
@@ -69,7 +67,7 @@ impl Taking {
         pending.advance(context, now);
         let previous = grant.context.previous.clone();
         let adoption = Some(grant);
-        let taking = Taking { pending, confirm: None, previous, give_up, adoption, again: false };
+        let taking = Taking { pending, confirm: None, previous, adoption, again: false };
         Next::Go(State::Taking(taking), Reason::Predecessor(term))
     }
 
@@ -87,7 +85,8 @@ impl Taking {
             Verdict::Held { revision, sent } => return self.held(context, revision, sent, now),
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
-        if context.store.rolled_back.is_some() || now >= self.give_up {
+        // Unresolved by then, it is left alone: the next read shows what became of it.
+        if context.store.rolled_back.is_some() || now >= self.pending.give_up {
             let r = context.config.timing.renewal();
             let why = match &self.adoption {
                 Some(_) => Reason::PredecessorOver,
@@ -127,7 +126,7 @@ impl Taking {
     }
 
     pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let give_up = Timer::GiveUpWrite.at(self.give_up);
+        let give_up = Timer::GiveUpWrite.at(self.pending.give_up);
         earliest(Some(give_up), self.pending.deadline(context))
     }
 }

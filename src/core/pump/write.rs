@@ -69,7 +69,7 @@ pub(super) struct Pending {
     /// When the last copy was sent.
     sent: Instant,
     /// No copy is useful after this.
-    give_up: Instant,
+    pub(super) give_up: Instant,
     step: Step,
     /// A copy's outcome is unknown.
     outcome_unknown: bool,
