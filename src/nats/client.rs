@@ -135,13 +135,13 @@ impl Client {
     /// Returns the last INFO of the connected server.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
-        self.link.as_ref().map(Link::info)
+        self.link.as_ref().map(|link| &link.info)
     }
 
     /// Returns the refusals of the server that belonged to no request, as received so far.
     #[must_use]
     pub fn server_errors(&self) -> Vec<String> {
-        self.link.as_ref().map_or_else(Vec::new, |link| link.warned().to_vec())
+        self.link.as_ref().map_or_else(Vec::new, |link| link.warned.clone())
     }
 
     /// Subscribes, for the life of this connection. A server that does not permit it
@@ -227,7 +227,7 @@ impl Client {
                 self.leave("the server is about to shut down");
             }
             let Some(link) = &mut self.link else {
-                return ClientEvent::Gone(self.pool.reason().to_owned());
+                return ClientEvent::Gone(self.pool.reason.clone());
             };
             if let Some((sid, message)) = link.dequeue() {
                 return ClientEvent::Message { sid, message };
@@ -262,8 +262,9 @@ impl Client {
     }
 
     fn link(&mut self) -> Result<&mut Link, RequestError> {
-        let reason = || format!("not connected: {}", self.pool.reason());
-        self.link.as_mut().ok_or_else(|| RequestError::NotSent(reason()))
+        let reason = &self.pool.reason;
+        let error = || RequestError::NotSent(format!("not connected: {reason}"));
+        self.link.as_mut().ok_or_else(error)
     }
 
     fn send_message(
@@ -274,7 +275,7 @@ impl Client {
         payload: &[u8],
         deadline: Instant,
     ) -> Result<(), RequestError> {
-        let limit = self.link()?.info().max_payload;
+        let limit = self.link()?.info.max_payload;
         let mut frame = Vec::new();
         let size = encode::publish(&mut frame, subject, reply, headers, payload);
         let size = size.map_err(RequestError::NotSent)?;

@@ -10,7 +10,7 @@
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
 //! Decisions depend on the `err_code` of an error only. Its text is for people, with one
-//! exception that no decision depends on: [`ApiError::revision`].
+//! exception that no decision depends on: [`Failure::revision`].
 
 use std::fmt;
 
@@ -60,16 +60,16 @@ pub mod code {
     pub const TOO_MANY_REQUESTS: u64 = 10167;
 }
 
-/// An error in an answer of the server.
+/// Why an answer has no result: an error of the server, or an answer of an unknown form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiError {
+pub struct Failure {
     /// One of [`code`], or another; 0 when the server gave none.
     pub err_code: u64,
-    /// The server's text, for people.
+    /// The server's text, or that the answer is not understood, for people.
     pub description: String,
 }
 
-impl ApiError {
+impl Failure {
     /// Returns the revision in the text of a refused compare-and-set. The answering
     /// server may be stale, so this is only a hint.
     #[must_use]
@@ -81,37 +81,11 @@ impl ApiError {
     }
 }
 
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (error {})", self.description, self.err_code)
-    }
-}
-
-/// Why an answer has no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// When the server answered with an error.
-    Api(ApiError),
-    /// When the answer has an unknown form.
-    Malformed(String),
-}
-
-impl Failure {
-    /// Returns the `err_code`, 0 when there is none.
-    #[must_use]
-    pub fn err_code(&self) -> u64 {
-        match self {
-            Failure::Api(error) => error.err_code,
-            Failure::Malformed(_) => 0,
-        }
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Api(error) => error.fmt(f),
-            Failure::Malformed(text) => write!(f, "answer not understood: {text}"),
+        match self.err_code {
+            0 => f.write_str(&self.description),
+            code => write!(f, "{} (error {code})", self.description),
         }
     }
 }
@@ -146,11 +120,8 @@ impl StreamInfo {
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     let value = answer(payload)?;
     let last_seq = last_seq(&value)?;
-    Ok(StreamInfo {
-        config: StreamConfig::parse(&value["config"]).map_err(Failure::Malformed)?,
-        created: text(&value, "created")?,
-        last_seq,
-    })
+    let config = StreamConfig::parse(&value["config"]).map_err(|why| malformed(&why))?;
+    Ok(StreamInfo { config, created: text(&value, "created")?, last_seq })
 }
 
 /// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
@@ -174,17 +145,16 @@ pub struct Subjects {
 ///
 /// # Errors
 ///
-/// See [`Failure`]. A part of a longer list is [`Failure::Malformed`].
+/// See [`Failure`]. A part of a longer list is not understood.
 pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
     let value = answer(payload)?;
     let cluster = &value["cluster"];
     let leader = cluster["leader"].as_str().unwrap_or_default();
-    let mut names = match &value["state"]["subjects"] {
-        Value::Null => Vec::new(),
-        Value::Object(found) => found.keys().cloned().collect(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            return Err(malformed("state.subjects is not an object"));
-        }
+    let listed = &value["state"]["subjects"];
+    let mut names: Vec<String> = match listed.as_object() {
+        Some(listed) => listed.keys().cloned().collect(),
+        None if listed.is_null() => Vec::new(),
+        None => return Err(malformed("state.subjects is not an object")),
     };
     names.sort_unstable();
     let total = value["total"].as_u64();
@@ -219,20 +189,17 @@ pub struct Stored {
 ///
 /// # Errors
 ///
-/// See [`Failure`]; a message of another subject is [`Failure::Malformed`].
+/// See [`Failure`]; a message of another subject is not understood.
 pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> {
     let value = match answer(payload) {
-        Err(Failure::Api(error)) if error.err_code == code::NO_MESSAGE => return Ok(None),
+        Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
         other => other?,
     };
     let message = &value["message"];
     if text(message, "subject")? != subject {
         return Err(malformed("message of another subject"));
     }
-    let seq = match message["seq"].as_u64() {
-        Some(seq) if seq > 0 => seq,
-        _ => return Err(malformed("message without a sequence")),
-    };
+    let seq = sequence(message).ok_or_else(|| malformed("message without a sequence"))?;
     // The library reads two texts with padding, one behind the other, as one.
     let decode = |coded: &str| {
         let bytes = BASE64.decode(coded.as_bytes()).ok();
@@ -260,7 +227,7 @@ pub struct Ack {
 /// # Errors
 ///
 /// See [`Failure`]. An acknowledgement without a sequence, and one that calls the
-/// write a duplicate of an earlier one, are [`Failure::Malformed`]: neither proves
+/// write a duplicate of an earlier one, are not understood: neither proves
 /// that this write was stored.
 pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
     let value = answer(payload)?;
@@ -268,18 +235,14 @@ pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
     if value["duplicate"].as_bool() == Some(true) {
         return Err(malformed("acknowledged as a duplicate"));
     }
-    match value["seq"].as_u64() {
-        Some(seq) if seq > 0 => Ok(Ack { stream, seq }),
-        _ => Err(malformed("acknowledged without a sequence")),
-    }
+    let seq = sequence(&value).ok_or_else(|| malformed("acknowledged without a sequence"))?;
+    Ok(Ack { stream, seq })
 }
 
-/// Parses an answer; an error reply becomes [`Failure::Api`].
+/// Parses an answer; an error reply becomes a [`Failure`].
 fn answer(payload: &[u8]) -> Result<Value, Failure> {
-    let value: Value = match serde_json::from_slice(payload) {
-        Ok(value) => value,
-        Err(error) => return Err(malformed(&error.to_string())),
-    };
+    let value: Value =
+        serde_json::from_slice(payload).map_err(|error| malformed(&error.to_string()))?;
     let error = &value["error"];
     if error.is_null() {
         return Ok(value);
@@ -287,11 +250,13 @@ fn answer(payload: &[u8]) -> Result<Value, Failure> {
     if !error.is_object() {
         return Err(malformed("error is not an object"));
     }
-    let description = error["description"].as_str().unwrap_or("no description");
-    Err(Failure::Api(ApiError {
-        err_code: error["err_code"].as_u64().unwrap_or(0),
-        description: sanitize(description),
-    }))
+    let description = sanitize(error["description"].as_str().unwrap_or("no description"));
+    Err(Failure { err_code: error["err_code"].as_u64().unwrap_or(0), description })
+}
+
+/// Returns the sequence of a message, which is never 0.
+fn sequence(value: &Value) -> Option<u64> {
+    value["seq"].as_u64().filter(|seq| *seq > 0)
 }
 
 fn last_seq(value: &Value) -> Result<u64, Failure> {
@@ -300,14 +265,12 @@ fn last_seq(value: &Value) -> Result<u64, Failure> {
 }
 
 fn text(value: &Value, name: &str) -> Result<String, Failure> {
-    match value[name].as_str() {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(malformed(&format!("{name} is missing"))),
-    }
+    let text = value[name].as_str().map(str::to_owned);
+    text.ok_or_else(|| malformed(&format!("{name} is missing")))
 }
 
 fn malformed(what: &str) -> Failure {
-    Failure::Malformed(what.to_owned())
+    Failure { err_code: 0, description: format!("answer not understood: {what}") }
 }
 
 #[cfg(test)]

@@ -78,8 +78,10 @@ pub(super) struct Link {
     alarm: Alarm,
     decoder: Decoder,
     chunk: Box<[u8]>,
-    server: Server,
-    info: ServerInfo,
+    /// The server, as it was configured or advertised.
+    pub(super) server: Server,
+    /// The last INFO of the server.
+    pub(super) info: ServerInfo,
     ping_after: Duration,
     opened_at: Instant,
     received_at: Instant,
@@ -95,7 +97,8 @@ pub(super) struct Link {
     /// Messages of other subscriptions that arrived during a request, oldest first.
     queue: VecDeque<(Sid, Message)>,
     queue_bytes: usize,
-    warned: Vec<String>,
+    /// The refusals of the server that belonged to no request.
+    pub(super) warned: Vec<String>,
 }
 
 enum Step {
@@ -105,24 +108,9 @@ enum Step {
 }
 
 impl Link {
-    /// Returns the server, as it was configured or advertised.
-    pub(super) fn server(&self) -> &Server {
-        &self.server
-    }
-
-    /// Returns the last INFO of the server.
-    pub(super) fn info(&self) -> &ServerInfo {
-        &self.info
-    }
-
     /// Returns how long the link has been open.
     pub(super) fn age(&self) -> Duration {
         sys::now().since(self.opened_at)
-    }
-
-    /// Returns the refusals of the server that belonged to no request.
-    pub(super) fn warned(&self) -> &[String] {
-        &self.warned
     }
 
     /// Returns a new subject for a reply.

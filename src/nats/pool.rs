@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::backoff::{BACKOFF_MAX, Backoff, shuffle};
 use super::connect_error::ConnectErrorKind;
 use super::dial::Dialer;
-use super::info::ServerInfo;
 use super::link::{Link, LinkOptions, Sid};
 use super::url::Server;
 use super::why;
@@ -42,7 +41,7 @@ pub(super) struct Pool {
     dialer: Dialer,
     backoff: Backoff,
     /// Why there is no connection.
-    reason: String,
+    pub(super) reason: String,
     last_sid: u64,
 }
 
@@ -59,11 +58,6 @@ impl Pool {
             reason: "no connection was made yet".to_owned(),
             last_sid: 0,
         }
-    }
-
-    /// Returns why there is no connection.
-    pub(super) fn reason(&self) -> &str {
-        &self.reason
     }
 
     /// Returns the number of a new subscription.
@@ -126,7 +120,7 @@ impl Pool {
     /// Takes note of the end of a connection.
     pub(super) fn ended(&mut self, link: &Link, reason: &str) {
         self.learn(link);
-        self.reason = format!("{}: {reason}", link.info().address);
+        self.reason = format!("{}: {reason}", link.info.address);
         // A server that accepts connections and drops them must not be flooded.
         match link.age() < BACKOFF_MAX {
             true => self.backoff.failed(sys::now()),
@@ -137,14 +131,13 @@ impl Pool {
     /// Returns whether there is another server than that of `link`.
     pub(super) fn has_another(&mut self, link: &Link) -> bool {
         self.learn(link);
-        let ServerInfo { address, .. } = link.info();
-        self.servers.iter().any(|server| server.to_string() != *address)
+        self.servers.iter().any(|server| server.to_string() != link.info.address)
     }
 
     /// Replaces the discovered servers by those that a server advertised. An empty
     /// advertisement changes nothing.
     fn learn(&mut self, link: &Link) {
-        let urls = &link.info().connect_urls;
+        let urls = &link.info.connect_urls;
         if urls.is_empty() {
             return;
         }
@@ -153,7 +146,7 @@ impl Pool {
             let same = |server: &Server| (&server.host, server.port) == (&found.host, found.port);
             !self.servers.iter().any(same)
         };
-        let found = urls.iter().filter_map(|url| link.server().advertised(url));
+        let found = urls.iter().filter_map(|url| link.server.advertised(url));
         let mut found: Vec<Server> = found.filter(is_new).collect();
         shuffle(&mut found);
         found.truncate(DISCOVERED_MAX);

@@ -15,14 +15,7 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Stream {
     tcp: TcpStream,
-    tls: Option<Box<Layer>>,
-}
-
-#[derive(Debug)]
-struct Layer {
-    session: Session,
-    /// Decrypted bytes that are not read yet.
-    plaintext: usize,
+    tls: Option<Box<Session>>,
 }
 
 impl Stream {
@@ -32,23 +25,23 @@ impl Stream {
 
     /// Encrypts all further bytes. The handshake follows.
     pub(super) fn begin_tls(&mut self, session: Session) {
-        self.tls = Some(Box::new(Layer { session, plaintext: 0 }));
+        self.tls = Some(Box::new(session));
     }
 
     /// Performs one step of the handshake. Returns the readiness that the next step
     /// needs, `None` when the handshake is complete.
     pub(super) fn continue_handshake(&mut self) -> io::Result<Option<Want>> {
-        let Some(layer) = &mut self.tls else {
+        let Some(session) = &mut self.tls else {
             return Ok(None);
         };
-        match layer.write_tls(&mut self.tcp) {
+        match session.write_tls(&mut self.tcp) {
             Err(error) if would_block(&error) => return Ok(Some(Want::Write)),
             outcome => outcome?,
         }
-        if !layer.session.tls.is_handshaking() {
+        if !session.tls.is_handshaking() {
             return Ok(None);
         }
-        match layer.read_tls(&mut self.tcp) {
+        match session.read_tls(&mut self.tcp) {
             Ok(0) => {
                 let reason = "the server closed the connection";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
@@ -66,25 +59,25 @@ impl Stream {
 
     /// Returns whether the server requested a client certificate and none is configured.
     pub(super) fn lacks_client_certificate(&self) -> bool {
-        let layer = self.tls.as_ref();
-        layer.is_some_and(|layer| layer.session.lacks_client_certificate())
+        let session = self.tls.as_ref();
+        session.is_some_and(|session| session.lacks_client_certificate())
     }
 
     /// Returns whether decrypted bytes wait, which poll(2) on the socket does not report.
     pub(super) fn holds(&self) -> bool {
-        self.tls.as_ref().is_some_and(|layer| layer.plaintext > 0)
+        self.tls.as_ref().is_some_and(|session| session.plaintext > 0)
     }
 
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let Some(layer) = &mut self.tls else {
+        let Some(session) = &mut self.tls else {
             return self.tcp.read(bytes);
         };
-        if layer.plaintext == 0 {
-            layer.read_tls(&mut self.tcp)?;
+        if session.plaintext == 0 {
+            session.read_tls(&mut self.tcp)?;
         }
-        match layer.session.tls.reader().read(bytes) {
+        match session.tls.reader().read(bytes) {
             Ok(count) => {
-                layer.plaintext = layer.plaintext.saturating_sub(count);
+                session.plaintext = session.plaintext.saturating_sub(count);
                 Ok(count)
             }
             // Frames carry their length, so a missing close_notify hides nothing.
@@ -96,13 +89,13 @@ impl Stream {
     /// Accepts some of `bytes` and returns how many. With TLS, accepted bytes may still
     /// be buffered until [`Stream::flush`] succeeds. After an error none was accepted.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(layer) = &mut self.tls else {
+        let Some(session) = &mut self.tls else {
             return self.tcp.write(bytes);
         };
-        layer.write_tls(&mut self.tcp)?;
+        session.write_tls(&mut self.tcp)?;
         let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
-        let count = layer.session.tls.writer().write(record)?;
-        match layer.write_tls(&mut self.tcp) {
+        let count = session.tls.writer().write(record)?;
+        match session.write_tls(&mut self.tcp) {
             Err(error) if !would_block(&error) => Err(error),
             Ok(()) | Err(_) => Ok(count),
         }
@@ -112,7 +105,7 @@ impl Stream {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
-            Some(layer) => layer.write_tls(&mut self.tcp),
+            Some(session) => session.write_tls(&mut self.tcp),
         }
     }
 
@@ -121,12 +114,12 @@ impl Stream {
     }
 }
 
-impl Layer {
+impl Session {
     /// Reads the socket once and decrypts the bytes. Returns how many bytes were read; 0
     /// means the end of the stream.
     fn read_tls(&mut self, tcp: &mut TcpStream) -> io::Result<usize> {
-        let count = self.session.tls.read_tls(tcp)?;
-        let outcome = self.session.tls.process_new_packets();
+        let count = self.tls.read_tls(tcp)?;
+        let outcome = self.tls.process_new_packets();
         // Messages of TLS itself, such as an alert, leave as far as possible now; the
         // rest leaves with the next frame.
         let written = self.write_tls(tcp);
@@ -141,8 +134,8 @@ impl Layer {
     }
 
     fn write_tls(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
-        while self.session.tls.wants_write() {
-            if self.session.tls.write_tls(tcp)? == 0 {
+        while self.tls.wants_write() {
+            if self.tls.write_tls(tcp)? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }

@@ -62,7 +62,7 @@ impl Tls {
         config.resumption = Resumption::disabled();
         let tls = ClientConnection::new(Arc::new(config), name);
         let tls = tls.map_err(|error| error.to_string())?;
-        Ok(Session { tls, resolver })
+        Ok(Session { tls, plaintext: 0, resolver })
     }
 
     /// Checks the files, as far as that is possible without a server.
@@ -126,6 +126,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) tls: ClientConnection,
+    /// Number of decrypted bytes that are not read yet.
+    pub(super) plaintext: usize,
     resolver: Arc<CertResolver>,
 }
 

@@ -126,7 +126,7 @@ impl NatsStore {
     fn info(&mut self, deadline: Instant) -> Result<Option<StreamInfo>, StoreError> {
         let answer = self.api_request("STREAM.INFO", "", deadline)?;
         match jetstream::stream_info(&answer) {
-            Err(failure) if failure.err_code() == code::STREAM_NOT_FOUND => Ok(None),
+            Err(failure) if failure.err_code == code::STREAM_NOT_FOUND => Ok(None),
             info => info.map(Some).map_err(|failure| self.api_error("bucket", &failure)),
         }
     }
@@ -166,7 +166,7 @@ impl NatsStore {
     /// Returns whether an error of the API can pass, or needs a change by the operator.
     fn api_error(&self, what: &str, failure: &Failure) -> StoreError {
         let text = format!("{what}: {}: {failure}", self.stream);
-        match failure.err_code() {
+        match failure.err_code {
             code::NOT_FOR_ACCOUNT
             | code::NOT_CLUSTERED
             | code::SUBJECTS_OVERLAP

@@ -6,7 +6,7 @@ use super::assert_one_line;
 use crate::core::event::Written;
 use crate::core::record::Revision;
 use crate::nats::bucket::{self, StreamConfig};
-use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{Server, ServerInfo};
 use crate::store::nats::answer;
 
@@ -98,13 +98,13 @@ fn acknowledged(data: &[u8], value: &Value) -> bool {
                 assert_eq!(value["seq"].as_u64(), Some(revision.0));
             }
             Written::Moved(revision) => {
-                let code = ack.as_ref().map_err(Failure::err_code);
+                let code = ack.as_ref().map_err(|failure| failure.err_code);
                 assert_eq!(code, Err(code::WRONG_LAST));
                 assert!(!ours, "moved to {revision:?}, and acknowledged");
             }
             // A refusal is believed only when the server named its reason.
             Written::Denied(text) => {
-                let code = ack.as_ref().map_err(Failure::err_code);
+                let code = ack.as_ref().map_err(|failure| failure.err_code);
                 assert!(code.is_err_and(|code| code > 0));
                 assert_one_line(&text);
             }

@@ -3,7 +3,7 @@
 use crate::core::event::Written;
 use crate::core::record::Revision;
 use crate::core::text::sanitize;
-use crate::nats::jetstream::{self, Failure, Stored, code};
+use crate::nats::jetstream::{self, Stored, code};
 use crate::nats::{Headers, RequestError};
 use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 
@@ -23,10 +23,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
                 ack.seq
             ));
         }
-        Err(Failure::Malformed(text)) => {
-            return Written::Unknown(format!("write: answer not understood: {text}"));
-        }
-        Err(Failure::Api(error)) => error,
+        Err(error) => error,
     };
     match error.err_code {
         code::WRONG_LAST => Written::Moved(error.revision().map(Revision)),

@@ -150,7 +150,7 @@ impl NatsStore {
             return Ok(None);
         };
         let refused = self.api_error("creating the bucket", &failure);
-        match failure.err_code() {
+        match failure.err_code {
             // nats-server 2.9 answers the second while it creates that very stream.
             code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Some(refused)),
             _ => Err(refused),
