@@ -10,31 +10,13 @@ use super::nkey::KeyPair;
 use super::{calendar, file};
 use crate::sys;
 
-/// The credentials of a CONNECT line. A closed enum on purpose: another kind of
-/// credentials is another variant, and every `match` must then handle it.
+/// The credentials of a CONNECT line.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub enum Credentials {
-    /// None: the server requires none, or identifies the client by its certificate.
-    #[default]
-    None,
-    /// A user name and its password.
-    User {
-        /// The name.
-        user: String,
-        /// The password, perhaps empty.
-        password: String,
-    },
-    /// A token.
-    Token(String),
-    /// A key whose public part the server knows.
-    Nkey(KeyPair),
-    /// A JWT signed by an account of the server, and the key of its subject.
-    Jwt {
-        /// The JWT.
-        jwt: String,
-        /// The key.
-        pair: KeyPair,
-    },
+pub struct Credentials {
+    /// The fields of CONNECT, and their values.
+    fields: Vec<(&'static str, String)>,
+    /// The key that signs the text that the server wants signed.
+    key: Option<KeyPair>,
 }
 
 /// The source of the credentials, read at each connection.
@@ -83,15 +65,22 @@ impl Login {
     ///
     /// Which file cannot be used, and why. The error contains nothing of the file.
     pub fn read(&self) -> Result<Credentials, String> {
-        Ok(match self {
-            Login::None => Credentials::None,
+        let (fields, key) = match self {
+            Login::None => (Vec::new(), None),
             Login::User { name, password } => {
-                Credentials::User { user: name.clone(), password: password.read()? }
+                (vec![("user", name.clone()), ("pass", password.read()?)], None)
             }
-            Login::Token(token) => Credentials::Token(token.read()?),
-            Login::Nkey(path) => Credentials::Nkey(nkey_file(path)?),
-            Login::Creds(path) => creds_file(path)?,
-        })
+            Login::Token(token) => (vec![("auth_token", token.read()?)], None),
+            Login::Nkey(path) => {
+                let pair = nkey_file(path)?;
+                (vec![("nkey", pair.public().to_owned())], Some(pair))
+            }
+            Login::Creds(path) => {
+                let (jwt, pair) = creds_file(path)?;
+                (vec![("jwt", jwt)], Some(pair))
+            }
+        };
+        Ok(Credentials { fields, key })
     }
 
     /// Returns the part of the login that identifies its owner and is not secret.
@@ -125,7 +114,7 @@ fn nkey_file(path: &Path) -> Result<KeyPair, String> {
 }
 
 /// Reads the two marked sections of a creds file: the JWT and the seed.
-fn creds_file(path: &Path) -> Result<Credentials, String> {
+fn creds_file(path: &Path) -> Result<(String, KeyPair), String> {
     let text = file::read_secret(path)?;
     let refuse = |why: &str| format!("{}: not a creds file: {why}", path.display());
     let section = |name| between(&text, name).ok_or_else(|| refuse(&format!("it has no {name}")));
@@ -135,7 +124,7 @@ fn creds_file(path: &Path) -> Result<Credentials, String> {
     if claims["sub"].as_str() != Some(pair.public()) {
         return Err(refuse("its JWT is for another nkey than its seed"));
     }
-    Ok(Credentials::Jwt { jwt: jwt.to_owned(), pair })
+    Ok((jwt.to_owned(), pair))
 }
 
 /// Returns the first line that is not blank after the mark BEGIN `name`.
@@ -167,22 +156,12 @@ impl Credentials {
         connect: &mut Value,
         nonce: Option<&str>,
     ) -> Result<(), &'static str> {
-        let sign = |pair: &KeyPair| pair.sign(nonce.ok_or("it knows neither nkeys nor JWTs")?);
-        match self {
-            Credentials::None => {}
-            Credentials::User { user, password } => {
-                connect["user"] = json!(user);
-                connect["pass"] = json!(password);
-            }
-            Credentials::Token(token) => connect["auth_token"] = json!(token),
-            Credentials::Nkey(pair) => {
-                connect["nkey"] = json!(pair.public());
-                connect["sig"] = json!(sign(pair)?);
-            }
-            Credentials::Jwt { jwt, pair } => {
-                connect["jwt"] = json!(jwt);
-                connect["sig"] = json!(sign(pair)?);
-            }
+        for (name, value) in &self.fields {
+            connect[*name] = json!(value);
+        }
+        if let Some(key) = &self.key {
+            let nonce = nonce.ok_or("it knows neither nkeys nor JWTs")?;
+            connect["sig"] = json!(key.sign(nonce)?);
         }
         Ok(())
     }
@@ -190,12 +169,11 @@ impl Credentials {
     /// Returns a likely reason for which a server refused these credentials, as the end of
     /// a message; empty when none is known.
     pub(super) fn refusal_hint(&self) -> String {
-        match self {
-            Credentials::None => " (nothing was given to log in with)".to_owned(),
-            Credentials::User { .. } | Credentials::Token(_) => String::new(),
-            Credentials::Nkey(pair) => format!(" (nkey {})", pair.public()),
-            Credentials::Jwt { jwt, pair } => {
-                let user = pair.public();
+        let user = self.key.as_ref().map(KeyPair::public).unwrap_or_default();
+        match self.fields.first() {
+            None => " (nothing was given to log in with)".to_owned(),
+            Some(("nkey", _)) => format!(" (nkey {user})"),
+            Some(("jwt", jwt)) => {
                 let end = claims(jwt).and_then(|claims| claims["exp"].as_u64());
                 match end.zip(sys::wall_clock()) {
                     Some((end @ 1.., now)) if end <= now => {
@@ -206,6 +184,7 @@ impl Credentials {
                     }
                 }
             }
+            Some(_) => String::new(),
         }
     }
 }

@@ -63,20 +63,20 @@ impl Dialer {
             Ok(address) => vec![address],
             Err(_) => self.resolve(&server.host, alarm, deadline)?,
         };
-        let mut reason = "its name has no address".to_owned();
-        for (index, &address) in addresses.iter().enumerate() {
+        let mut reason = String::new();
+        for (left, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
             let now = sys::now();
-            let others = u32::try_from(addresses.len() - index - 1).unwrap_or(u32::MAX);
-            let share = deadline.since(now) / others.saturating_add(1);
-            let address = SocketAddr::new(address, server.port);
-            match connect(address, alarm, now.after(share)) {
-                Ok(stream) => return Ok(stream),
-                Err(text) => reason = text,
-            }
+            let limit = now.after(deadline.since(now) / left);
+            reason = match connect(SocketAddr::new(address, server.port), alarm, limit) {
+                Ok(Some(stream)) => return Ok(stream),
+                Ok(None) => format!("no connection within {}", Ms(sys::now().since(now))),
+                Err(error) => why(&error),
+            };
         }
         Err(reason)
     }
 
+    /// Returns the addresses of a name, at least one and at most [`ADDRESSES_MAX`].
     fn resolve(
         &mut self,
         host: &str,
@@ -93,10 +93,10 @@ impl Dialer {
         }
         let lookup = self.lookups.swap_remove(index);
         // The thread sends before it wakes: an empty channel means that it died.
-        match lookup.answer.try_recv() {
-            Ok(Ok(addresses)) => Ok(addresses),
-            Ok(Err(error)) => Err(why(&error)),
-            Err(_) => Err("the lookup of its name failed".to_owned()),
+        let answer = lookup.answer.try_recv().map_err(|_| "the lookup of its name failed")?;
+        match answer.map_err(|error| why(&error))? {
+            none if none.is_empty() => Err("its name has no address".to_owned()),
+            addresses => Ok(addresses),
         }
     }
 
@@ -105,18 +105,15 @@ impl Dialer {
         let began = sys::now();
         let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
         self.lookups.retain(|lookup| lookup.answer.is_empty() || !old(lookup));
-        let known = self.lookups.iter().position(|lookup| lookup.host == host);
-        match known {
-            Some(index) => Ok(index),
-            None if self.lookups.len() == LOOKUPS_MAX => {
-                Err("too many names are being looked up".to_owned())
-            }
-            None => {
-                let lookup = Lookup::start(host);
-                self.lookups.push(lookup.map_err(|error| format!("no lookup: {}", why(&error)))?);
-                Ok(self.lookups.len() - 1)
-            }
+        if let Some(known) = self.lookups.iter().position(|lookup| lookup.host == host) {
+            return Ok(known);
         }
+        if self.lookups.len() == LOOKUPS_MAX {
+            return Err("too many names are being looked up".to_owned());
+        }
+        let lookup = Lookup::start(host).map_err(|error| format!("no lookup: {}", why(&error)))?;
+        self.lookups.push(lookup);
+        Ok(self.lookups.len() - 1)
     }
 }
 
@@ -132,20 +129,14 @@ pub fn unresolved_names(servers: &[Server], deadline: Instant) -> io::Result<Vec
     hosts.sort_unstable();
     hosts.dedup();
     for host in hosts.iter().take(LOOKUPS_MAX) {
-        // The loop below reports a lookup that could not start.
+        // `resolve` reports a lookup that could not start.
         let _ = dialer.begin(host);
     }
-    let mut unknown = Vec::new();
-    for host in hosts {
-        match dialer.resolve(host, &alarm, deadline) {
-            Ok(addresses) if addresses.is_empty() => {
-                unknown.push(format!("{host}: its name has no address"));
-            }
-            Ok(_) => {}
-            Err(why) => unknown.push(format!("{host}: {why}")),
-        }
-    }
-    Ok(unknown)
+    let unknown = hosts.into_iter().filter_map(|host| {
+        let why = dialer.resolve(host, &alarm, deadline).err()?;
+        Some(format!("{host}: {why}"))
+    });
+    Ok(unknown.collect())
 }
 
 impl Lookup {
@@ -172,22 +163,20 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> Result<TcpStream, String> {
-    let began = sys::now();
-    let stream = start(address).map_err(|error| why(&error))?;
-    let ready = alarm.wait([(stream.as_fd(), Want::Write)], Some(deadline));
-    let [ready] = ready.map_err(|error| why(&error))?;
+/// Connects to an address; `None` when the deadline passed.
+fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> io::Result<Option<TcpStream>> {
+    let stream = start(address)?;
+    let [ready] = alarm.wait([(stream.as_fd(), Want::Write)], Some(deadline))?;
     if !ready {
-        return Err(format!("no connection within {}", Ms(sys::now().since(began))));
+        return Ok(None);
     }
-    let outcome = sockopt::socket_error(&stream).and_then(|outcome| outcome);
-    outcome.map_err(|errno| why(&errno.into()))?;
+    sockopt::socket_error(&stream)??;
     // A socket can connect to itself when the port is in the kernel's own range.
     if stream.local_addr().is_ok_and(|local| local == address) {
-        return Err(why(&Errno::CONNREFUSED.into()));
+        return Err(Errno::CONNREFUSED.into());
     }
-    stream.set_nodelay(true).map_err(|error| why(&error))?;
-    Ok(stream)
+    stream.set_nodelay(true)?;
+    Ok(Some(stream))
 }
 
 /// Starts to connect without waiting.

@@ -142,6 +142,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::nats::auth::{Login, Secret};
 
     fn text<T>(
         write: impl FnOnce(&mut Vec<u8>) -> Result<T, EncodeError>,
@@ -171,8 +172,9 @@ mod tests {
 
     #[test]
     fn connect_is_one_line_whatever_is_in_it() {
-        let credentials =
-            Credentials::User { user: "u\r\nPUB x 0".to_owned(), password: "p\"\\\n".to_owned() };
+        let password = Secret::Given("p\"\\\n".to_owned());
+        let login = Login::User { name: "u\r\nPUB x 0".to_owned(), password };
+        let credentials = login.read().expect("nothing to read");
         let mut out = Vec::new();
         connect(&mut out, "putex\r\n", false, &credentials, None).expect("no key to sign with");
         let text = String::from_utf8(out).expect("JSON is text");

@@ -4,8 +4,6 @@
 //! The block is stored as received and searched on each lookup, so that a block of
 //! many short lines takes no more memory than its bytes.
 
-use std::fmt;
-
 /// The first bytes of every header block.
 const VERSION: &str = "NATS/1.0";
 
@@ -17,7 +15,7 @@ pub const NO_RESPONDERS: u16 = 503;
 /// Names are case-sensitive, as on the server. Any client can publish any block, so
 /// no block is an error: a block without the version line has no status and no
 /// fields, and a line that is not a field is skipped.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
     /// The whole block; empty when there is none or it has no version line.
     block: String,
@@ -77,12 +75,6 @@ impl Headers {
     fn version_rest(&self) -> &str {
         let line = self.block.lines().next().unwrap_or_default();
         trim(line.strip_prefix(VERSION).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for Headers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Headers").field(&self.block).finish()
     }
 }
 

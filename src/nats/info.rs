@@ -18,8 +18,6 @@ pub struct ServerInfo {
     pub version: String,
     /// Its cluster's name, when it is in one.
     pub cluster: Option<String>,
-    /// Its JetStream domain, when it has one.
-    pub domain: Option<String>,
     /// Whether JetStream is enabled.
     pub jetstream: bool,
     /// Largest size that it accepts for header block and payload together, in bytes.
@@ -30,8 +28,6 @@ pub struct ServerInfo {
     pub lame_duck: bool,
     /// Whether it supports headers.
     pub headers: bool,
-    /// Whether it refuses connections without credentials.
-    pub auth_required: bool,
     /// Whether it refuses connections without TLS.
     pub tls_required: bool,
     /// Whether it supports TLS.
@@ -54,21 +50,19 @@ impl ServerInfo {
         // These texts are logged and must not begin lines of their own.
         let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
-        let max_payload =
-            value["max_payload"].as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+        let max_payload = value["max_payload"].as_u64();
+        let max_payload = max_payload.and_then(|bytes| bytes.try_into().ok());
         let urls = value["connect_urls"].as_array().into_iter().flatten();
         Ok(ServerInfo {
             address: address.to_owned(),
             name: text("server_name").or_else(|| text("server_id")).unwrap_or_default(),
             version: text("version").unwrap_or_default(),
             cluster: text("cluster"),
-            domain: text("domain"),
             jetstream: flag("jetstream"),
             max_payload: max_payload.unwrap_or(PAYLOAD_BYTES_DEFAULT),
             connect_urls: urls.filter_map(Value::as_str).map(str::to_owned).collect(),
             lame_duck: flag("ldm"),
             headers: flag("headers"),
-            auth_required: flag("auth_required"),
             tls_required: flag("tls_required"),
             tls_available: flag("tls_required") || flag("tls_available"),
             nonce: value["nonce"].as_str().map(str::to_owned),
@@ -87,11 +81,11 @@ mod tests {
             "connect_urls":["127.0.0.1:15601",7,"127.0.0.1:15602"],"domain":"hub","ldm":true}"#;
         let info = ServerInfo::parse(json, "h:1").expect("an INFO");
         assert_eq!((info.name.as_str(), info.version.as_str()), ("n1", "2.15.1"));
-        assert_eq!((info.cluster.as_deref(), info.domain.as_deref()), (Some("C"), Some("hub")));
+        assert_eq!(info.cluster.as_deref(), Some("C"));
         assert_eq!(info.max_payload, 65536);
         assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
         assert!(info.headers && info.jetstream && info.lame_duck);
-        assert!(!info.auth_required && !info.tls_required);
+        assert!(!info.tls_required);
     }
 
     #[test]

@@ -74,11 +74,10 @@ pub use url::Server;
 
 /// Formats an I/O error as the end of a message: lower case, no error number.
 fn why(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_lowercase().chain(chars).collect(),
-        None => "unknown error".to_owned(),
+    let mut text = error.to_string();
+    text.truncate(text.find(" (os error").unwrap_or(text.len()));
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
     }
+    text
 }

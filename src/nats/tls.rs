@@ -50,8 +50,7 @@ impl Tls {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| format!("{name}: no certificate can name that"))?;
         let provider = Arc::new(ring::default_provider());
-        let client_certificate = self.client_certificate(&provider)?;
-        let client_certificate = client_certificate.map(Arc::new);
+        let client_certificate = self.client_certificate(&provider)?.map(Arc::new);
         let resolver =
             Arc::new(CertResolver { client_certificate, requested: AtomicBool::new(false) });
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -60,8 +59,7 @@ impl Tls {
             .with_root_certificates(self.roots()?)
             .with_client_cert_resolver(Arc::<CertResolver>::clone(&resolver));
         config.resumption = Resumption::disabled();
-        let tls = ClientConnection::new(Arc::new(config), name);
-        let tls = tls.map_err(|error| error.to_string())?;
+        let tls = ClientConnection::new(config.into(), name).map_err(|error| error.to_string())?;
         Ok(Session { tls, plaintext: 0, resolver })
     }
 
@@ -162,10 +160,7 @@ impl ResolvesClientCert for CertResolver {
 pub(super) fn judge(error: &Error) -> ConnectError {
     match error {
         Error::InvalidCertificate(why) => judge_certificate(why),
-        Error::AlertReceived(alert) => match certificate_rejection(*alert) {
-            Some(why) => Kind::Credentials.error(why),
-            None => Kind::Unfit.error(format!("the server ended TLS: {alert:?}")),
-        },
+        Error::AlertReceived(alert) => judge_alert(*alert),
         Error::InvalidMessage(_) => Kind::Unsafe.error(
             "it does not answer with TLS; is it the right port, and is handshake_first set there \
              exactly if --tlsfirst is here?",
@@ -174,10 +169,10 @@ pub(super) fn judge(error: &Error) -> ConnectError {
     }
 }
 
-/// Returns why the server refuses the client certificate; `None` for other alerts.
+/// Some alerts say why the server refuses the client certificate.
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn certificate_rejection(alert: AlertDescription) -> Option<&'static str> {
-    Some(match alert {
+fn judge_alert(alert: AlertDescription) -> ConnectError {
+    Kind::Credentials.error(match alert {
         AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
         AlertDescription::CertificateExpired => "it says that our certificate has expired",
         AlertDescription::CertificateRevoked => "it says that our certificate was revoked",
@@ -186,7 +181,7 @@ fn certificate_rejection(alert: AlertDescription) -> Option<&'static str> {
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::AccessDenied => "it does not accept our certificate",
-        _ => return None,
+        _ => return Kind::Unfit.error(format!("the server ended TLS: {alert:?}")),
     })
 }
 

@@ -93,14 +93,14 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         return Err("only nats:// and tls:// are supported");
     }
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (login, place) = match rest.rsplit_once('@') {
-        Some((user_info, place)) => (parse_user_info(user_info)?, place),
+    let (login, location) = match rest.rsplit_once('@') {
+        Some((user_info, location)) => (parse_user_info(user_info)?, location),
         None => (Login::None, rest),
     };
-    if place.contains('/') {
+    if location.contains('/') {
         return Err("nothing can stand behind the port");
     }
-    let (host, port) = parse_host_port(place)?;
+    let (host, port) = parse_host_port(location)?;
     Ok(Server { tls_name: host.clone(), host, port, login, tls })
 }
 
@@ -128,8 +128,8 @@ fn percent_decode(text: &str) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| "what stands before the @ is not UTF-8")
 }
 
-fn parse_host_port(place: &str) -> Result<(String, u16), &'static str> {
-    if let Some(rest) = place.strip_prefix('[') {
+fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
+    if let Some(rest) = location.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
         let address: Ipv6Addr = host.parse().map_err(|_| "no IPv6 address is in the brackets")?;
         let port = match rest.strip_prefix(':') {
@@ -139,10 +139,10 @@ fn parse_host_port(place: &str) -> Result<(String, u16), &'static str> {
         };
         return Ok((address.to_string(), port));
     }
-    let (host, port) = match place.split_once(':') {
+    let (host, port) = match location.split_once(':') {
         Some((_, port)) if port.contains(':') => return Err("an IPv6 address needs brackets"),
         Some((host, port)) => (host, parse_port(port)?),
-        None => (place, PORT_DEFAULT),
+        None => (location, PORT_DEFAULT),
     };
     if host.is_empty() {
         return Err("it names no host");

@@ -26,10 +26,7 @@ pub fn info(data: &[u8]) -> bool {
     let value: Value = serde_json::from_str(text).expect("it was read as JSON");
     assert!(value.is_object(), "{text}");
     let mut bytes = 0;
-    for text in [Some(&info.name), Some(&info.version), info.cluster.as_ref(), info.domain.as_ref()]
-        .into_iter()
-        .flatten()
-    {
+    for text in [&info.name, &info.version].into_iter().chain(&info.cluster) {
         assert_one_line(text);
         bytes += text.len();
     }
@@ -39,13 +36,11 @@ pub fn info(data: &[u8]) -> bool {
         "server_name": info.name,
         "version": info.version,
         "cluster": info.cluster,
-        "domain": info.domain,
         "jetstream": info.jetstream,
         "max_payload": info.max_payload,
         "connect_urls": info.connect_urls,
         "ldm": info.lame_duck,
         "headers": info.headers,
-        "auth_required": info.auth_required,
         "tls_required": info.tls_required,
         "tls_available": info.tls_available,
         "nonce": info.nonce,

@@ -7,7 +7,7 @@ use crate::nats::decode::{
     BUFFER_BYTES_MAX, Decoder, LINE_BYTES_MAX, MESSAGE_BYTES_MAX, Message, OVERFLOW, ProtocolError,
     READ_BYTES_MAX, ServerOp,
 };
-use crate::nats::{Credentials, Headers, encode};
+use crate::nats::{Headers, Login, Secret, encode};
 
 /// What a stream of bytes came to: the operations, and the error that ended it.
 type Outcome = (Vec<ServerOp>, Option<ProtocolError>);
@@ -247,7 +247,9 @@ fn subscribe(subject: &str) {
 }
 
 fn connect(name: &str, password: &str) {
-    let credentials = Credentials::User { user: name.to_owned(), password: password.to_owned() };
+    let word = Secret::Given(password.to_owned());
+    let login = Login::User { name: name.to_owned(), password: word };
+    let credentials = login.read().expect("nothing to read");
     let mut out = Vec::new();
     encode::connect(&mut out, name, false, &credentials, None).expect("no key to sign with");
     let text = str::from_utf8(&out).expect("text");

@@ -120,7 +120,7 @@ fn no_secret_is_shown() {
         assert!(!credentials.refusal_hint().contains("secret"));
     }
     let pair = KeyPair::from_seed(SEED).expect("a seed");
-    let jwt = Credentials::Jwt { jwt: "secret".to_owned(), pair };
+    let jwt = Credentials { fields: vec![("jwt", "secret".to_owned())], key: Some(pair) };
     assert!(!format!("{jwt:?}{}", jwt.refusal_hint()).contains("secret"));
 }
 
