@@ -47,12 +47,13 @@ impl Agent {
         self.agent.wait_for_any(&[part]);
     }
 
-    /// Waits until the agent has opened its bucket. The log says so in so many words only
-    /// if that took less than R; otherwise it says what came of that.
+    /// Waits until the agent has opened its bucket and runs: a refusal that comes before ends
+    /// it. The log says so in so many words only if that took less than R; otherwise it says
+    /// who holds the lock.
     pub(crate) fn await_open(&self) {
         self.agent.wait_for_any(&[
             "the bucket is open",
-            "did not exist and was created",
+            "the lock is held by",
             "the service runs here",
         ]);
     }
