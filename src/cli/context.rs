@@ -149,12 +149,10 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
         let text = value.into_string();
         text.map_err(|_| format!("${name}: its value is not UTF-8"))
     };
-    let mut out = String::new();
-    let mut rest = text;
-    if text == "~" || text.starts_with("~/") {
-        out.push_str(&value("HOME")?);
-        rest = &text[1..];
-    }
+    let (mut out, mut rest) = match text.strip_prefix('~') {
+        Some(after) if after.is_empty() || after.starts_with('/') => (value("HOME")?, after),
+        Some(_) | None => (String::new(), text),
+    };
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';

@@ -114,22 +114,22 @@ pub struct Flag {
 const TIMING: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
 
-const fn flag(name: Name, long: &'static str, value: &'static str) -> Flag {
+/// Returns a flag of the agent's commands: its name in the code, its long name, the name of its
+/// value, its default, its environment variable.
+const fn flag(
+    name: Name,
+    long: &'static str,
+    value: &'static str,
+    default: &'static str,
+    env: &'static str,
+) -> Flag {
     let subcommands = Subcommand::AGENTS;
-    Flag { name, long, short: None, value, default: "", env: "", subcommands, help: "" }
+    Flag { name, long, short: None, value, default, env, subcommands, help: "" }
 }
 
 impl Flag {
     const fn help(self, help: &'static str) -> Flag {
         Flag { help, ..self }
-    }
-
-    const fn env(self, env: &'static str) -> Flag {
-        Flag { env, ..self }
-    }
-
-    const fn default(self, default: &'static str) -> Flag {
-        Flag { default, ..self }
     }
 
     const fn short(self, short: char) -> Flag {
@@ -143,103 +143,83 @@ impl Flag {
 
 /// All flags, in the order of [`Name`] and of the help text.
 pub const FLAGS: &[Flag] = &[
-    flag(Config, "config", "file")
-        .help("what is given neither here nor in the environment is in this file")
-        .env("PUTEX_CONFIG")
-        .default("/etc/putex/putex.conf"),
-    flag(Nats, "nats", "url[,url]")
-        .help("keep the lock in NATS JetStream, by these servers")
-        .env("NATS_URL"),
-    flag(Context, "context", "name")
-        .help("take what is not given otherwise from this context of the nats command")
-        .env("NATS_CONTEXT"),
-    flag(User, "user", "name").help("log in as this user, unless a URL names one").env("NATS_USER"),
-    flag(PasswordFile, "password-file", "file")
+    flag(Config, "config", "file", "/etc/putex/putex.conf", "PUTEX_CONFIG")
+        .help("what is given neither here nor in the environment is in this file"),
+    flag(Nats, "nats", "url[,url]", "", "NATS_URL")
+        .help("keep the lock in NATS JetStream, by these servers"),
+    flag(Context, "context", "name", "", "NATS_CONTEXT")
+        .help("take what is not given otherwise from this context of the nats command"),
+    flag(User, "user", "name", "", "NATS_USER").help("log in as this user, unless a URL names one"),
+    flag(PasswordFile, "password-file", "file", "", "")
         .help("the user's password is the line of this file"),
-    flag(AuthTokenFile, "auth-token-file", "file")
+    flag(AuthTokenFile, "auth-token-file", "file", "", "")
         .help("log in with the token that is the line of this file"),
-    flag(Nkey, "nkey", "file")
-        .help("log in with the nkey whose seed is in this file")
-        .env("NATS_NKEY"),
-    flag(Creds, "creds", "file")
-        .help("log in with the JWT and the nkey in this file")
-        .env("NATS_CREDS"),
-    flag(TlsCa, "tlsca", "file")
-        .help("who may sign a server's certificate")
-        .env("NATS_CA")
-        .default("the system's roots"),
-    flag(TlsCert, "tlscert", "file")
-        .help("certificate that is shown to a server that asks")
-        .env("NATS_CERT"),
-    flag(TlsKey, "tlskey", "file").help("key of that certificate").env("NATS_KEY"),
-    flag(TlsFirst, "tlsfirst", "").help("begin with TLS before the server says anything"),
-    flag(InboxPrefix, "inbox-prefix", "subject")
-        .help("subject below which replies are asked for")
-        .default("_INBOX"),
-    flag(JsDomain, "js-domain", "name").help("JetStream domain that the bucket is in"),
-    flag(JsApiPrefix, "js-api-prefix", "subject")
-        .help("subject below which the API of JetStream answers")
-        .default("$JS.API"),
-    flag(Dir, "dir", "dir").help("keep the lock in a directory: agents on this host only"),
-    flag(Bucket, "bucket", "name").help("bucket that holds the key").default("putex"),
-    flag(Key, "key", "key").help("key that is the lock"),
-    flag(Token, "token", "token")
-        .help("who this agent is; no two agents have one token")
-        .default("the host name"),
-    flag(Start, "start", "command").help("asserts that the service runs here"),
-    flag(Stop, "stop", "command").help("asserts that the service does not run here"),
-    flag(Healthcheck, "healthcheck", "command")
-        .help("succeeds if the service is, or could be, fit here")
-        .default("none"),
-    flag(CheckFailures, "check-failures", "count")
-        .help("failing health checks in a row before the service moves")
-        .default("1"),
-    flag(StartGrace, "start-grace", "time")
-        .help("after the first start of a term, failing health checks only warn for so long")
-        .default("0"),
-    flag(LastResort, "last-resort", "command")
-        .help("makes an end of a service that stop could not stop in time")
-        .default("none"),
-    flag(Watchdog, "watchdog", "device")
-        .help("resets this host when all else fails; with :required never without")
-        .default("none"),
-    flag(Realtime, "realtime", "")
+    flag(Nkey, "nkey", "file", "", "NATS_NKEY")
+        .help("log in with the nkey whose seed is in this file"),
+    flag(Creds, "creds", "file", "", "NATS_CREDS")
+        .help("log in with the JWT and the nkey in this file"),
+    flag(TlsCa, "tlsca", "file", "the system's roots", "NATS_CA")
+        .help("who may sign a server's certificate"),
+    flag(TlsCert, "tlscert", "file", "", "NATS_CERT")
+        .help("certificate that is shown to a server that asks"),
+    flag(TlsKey, "tlskey", "file", "", "NATS_KEY").help("key of that certificate"),
+    flag(TlsFirst, "tlsfirst", "", "", "").help("begin with TLS before the server says anything"),
+    flag(InboxPrefix, "inbox-prefix", "subject", "_INBOX", "")
+        .help("subject below which replies are asked for"),
+    flag(JsDomain, "js-domain", "name", "", "").help("JetStream domain that the bucket is in"),
+    flag(JsApiPrefix, "js-api-prefix", "subject", "$JS.API", "")
+        .help("subject below which the API of JetStream answers"),
+    flag(Dir, "dir", "dir", "", "").help("keep the lock in a directory: agents on this host only"),
+    flag(Bucket, "bucket", "name", "putex", "").help("bucket that holds the key"),
+    flag(Key, "key", "key", "", "").help("key that is the lock"),
+    flag(Token, "token", "token", "the host name", "")
+        .help("who this agent is; no two agents have one token"),
+    flag(Start, "start", "command", "", "").help("asserts that the service runs here"),
+    flag(Stop, "stop", "command", "", "").help("asserts that the service does not run here"),
+    flag(Healthcheck, "healthcheck", "command", "none", "")
+        .help("succeeds if the service is, or could be, fit here"),
+    flag(CheckFailures, "check-failures", "count", "1", "")
+        .help("failing health checks in a row before the service moves"),
+    flag(StartGrace, "start-grace", "time", "0", "")
+        .help("after the first start of a term, failing health checks only warn for so long"),
+    flag(LastResort, "last-resort", "command", "none", "")
+        .help("makes an end of a service that stop could not stop in time"),
+    flag(Watchdog, "watchdog", "device", "none", "")
+        .help("resets this host when all else fails; with :required never without"),
+    flag(Realtime, "realtime", "", "", "")
         .help("run before all that has no real-time priority, locked in memory"),
-    flag(Renewal, "renewal", "time")
+    flag(Renewal, "renewal", "time", "3s", "")
         .help("R, from one renewal to the next: milliseconds, or with ms, s, m")
         .short('r')
-        .default("3s")
         .of(TIMING),
-    flag(Failures, "failures", "count")
+    flag(Failures, "failures", "count", "3", "")
         .help("F, renewals that must be missed before a takeover")
         .short('f')
-        .default("3")
         .of(TIMING),
-    flag(Confirmations, "confirmations", "count")
+    flag(Confirmations, "confirmations", "count", "2", "")
         .help("C, renewals between a takeover and the start")
         .short('c')
-        .default("2")
         .of(TIMING),
-    flag(Drift, "drift", "percent")
+    flag(Drift, "drift", "percent", "1%", "")
         .help("how far the rate of a host's clock may be off")
-        .default("1%")
         .of(TIMING),
-    flag(Replicas, "replicas", "count")
-        .help("servers that keep a copy of a bucket made by putex")
-        .default("1"),
-    flag(AllowMemory, "allow-memory", "")
+    flag(Replicas, "replicas", "count", "1", "")
+        .help("servers that keep a copy of a bucket made by putex"),
+    flag(AllowMemory, "allow-memory", "", "", "")
         .help("accept a bucket that its server forgets when it restarts"),
-    flag(NotifyFd, "notify-fd", "number")
-        .help("descriptor that is written a line when this agent stands by")
-        .default("none"),
-    flag(Syslog, "syslog", "").help("log to the syslog daemon of this host instead of stderr"),
-    flag(Verbose, "verbose", "").help("say more").short('v'),
-    flag(Quiet, "quiet", "").help("say less: -q warnings and errors, -qq errors").short('q'),
-    flag(Connect, "connect", "")
+    flag(NotifyFd, "notify-fd", "number", "none", "")
+        .help("descriptor that is written a line when this agent stands by"),
+    flag(Syslog, "syslog", "", "", "")
+        .help("log to the syslog daemon of this host instead of stderr"),
+    flag(Verbose, "verbose", "", "", "").help("say more").short('v'),
+    flag(Quiet, "quiet", "", "", "")
+        .help("say less: -q warnings and errors, -qq errors")
+        .short('q'),
+    flag(Connect, "connect", "", "", "")
         .help("ask the servers too; nothing is written or made there")
         .of(&[Subcommand::Check]),
-    flag(Help, "help", "").help("show this help").short('h').of(&Subcommand::ALL),
-    flag(Version, "version", "").help("show the version").short('V').of(&Subcommand::ALL),
+    flag(Help, "help", "", "", "").help("show this help").short('h').of(&Subcommand::ALL),
+    flag(Version, "version", "", "", "").help("show the version").short('V').of(&Subcommand::ALL),
 ];
 
 impl Name {

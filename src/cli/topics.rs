@@ -99,13 +99,20 @@ pub const TOPICS: &[Topic] = &[
 ];
 
 impl Topic {
-    /// Returns its text; `None` if the page has no such part.
+    /// Returns its text: the lines of the page from the one that begins with `head` to the
+    /// next one with the same indentation or less; `None` if the page has no such line.
     #[must_use]
     pub fn text(&self) -> Option<String> {
+        let page = self.page.text();
         if self.head.is_empty() {
-            return Some(self.page.text());
+            return Some(page);
         }
-        part(&self.page.text(), self.head)
+        let depth = |line: &str| line.len() - line.trim_start_matches(' ').len();
+        let mut lines = page.lines().skip_while(|line| !line.starts_with(self.head));
+        let first = lines.next()?;
+        let is_inside = |line: &&str| line.is_empty() || depth(line) > depth(first);
+        let rest: Vec<&str> = lines.take_while(is_inside).collect();
+        Some(format!("{}\n", format!("{first}\n{}", rest.join("\n")).trim_end()))
     }
 }
 
@@ -121,16 +128,4 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         .find(|topic| topic.name == *name)
         .and_then(Topic::text)
         .ok_or_else(|| usage(format!("{name}: no such topic; see putex help")))
-}
-
-/// Returns the lines of a text from the one that begins with `head` to the next one with
-/// the same indentation or less.
-fn part(text: &str, head: &str) -> Option<String> {
-    let depth = |line: &str| line.len() - line.trim_start_matches(' ').len();
-    let mut lines = text.lines().skip_while(|line| !line.starts_with(head));
-    let first = lines.next()?;
-    let inside = |line: &&str| line.is_empty() || depth(line) > depth(first);
-    let rest: Vec<&str> = lines.take_while(inside).collect();
-    let all = format!("{first}\n{}", rest.join("\n"));
-    Some(format!("{}\n", all.trim_end()))
 }
