@@ -13,7 +13,8 @@
 //! | [`event`] | what the world tells the pump, what the pump wants of the world |
 //! | [`protocol`] | what agent and guard tell each other |
 //! | [`service_report`] | what the guard tells the operator |
-//! | [`stop`] | the stop procedure |
+//! | [`service`] | what the guard does to the service, and the processes of its commands |
+//! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
@@ -26,8 +27,9 @@ pub mod protocol;
 pub mod pump;
 pub mod record;
 pub mod report;
+pub mod service;
 pub mod service_report;
-pub mod stop;
+mod stop;
 pub mod text;
 pub mod time;
 pub mod timing;

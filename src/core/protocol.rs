@@ -29,6 +29,15 @@ pub struct Grant {
     pub dead_by: Instant,
 }
 
+impl Grant {
+    /// Returns the order to stop the service of this lock.
+    #[must_use]
+    pub fn stop_order(&self) -> StopOrder {
+        let Grant { context, dead_by, .. } = self.clone();
+        StopOrder { dead_by, stake: Stake::Lock, context }
+    }
+}
+
 /// What is at stake when the service is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stake {

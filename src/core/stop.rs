@@ -1,12 +1,11 @@
 //! The stop procedure: how a service is brought down. It is the only one in the program.
 //!
 //! ```text
-//!            start ended, or           succeeded          control group
-//!            SLACK over                and counts         is empty
-//! EndingStart ----------> Running(stop) -------> Emptying ------------> Down
-//!                          ^       | failed
-//!                          |       v
-//!                          +--- Waiting
+//!  start ended, or      succeeded          control group
+//!  SLACK over           and counts         is empty
+//! Waiting ------> Running(stop) ----> Emptying --------> down
+//!    ^               | failed
+//!    +---------------+
 //! ```
 //!
 //! At `dead_by`, in every phase: stop is killed, the control group is killed, MAY STILL RUN
@@ -25,32 +24,16 @@
 //!    run again in turn with stop until it has succeeded once.
 //! 6. One stop and one last resort at a time. A last resort that cannot be killed does not
 //!    hold stop up.
-//! 7. The procedure ends in `Down` and nowhere else.
+//! 7. The procedure ends when the service is down, and never before.
+
+use std::time::Duration;
 
 use crate::core::command::{Command, Outcome};
-pub use crate::core::protocol::Stake;
+use crate::core::protocol::{GuardConfig, Stake, StopOrder};
+use crate::core::service::{Processes, ServiceAction};
 use crate::core::service_report::ServiceReport;
 use crate::core::time::Instant;
 use crate::core::timing::{SLACK, Timing};
-
-/// What the procedure wants done. Actions are performed in their order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceAction {
-    /// Run a command. It waits for [`ServiceAction::Release`] before it begins. For stop and
-    /// the last resort the instant is when it is killed, which the command is told.
-    Run(Command, Instant),
-    /// Let a command begin that was spawned.
-    Release(Command),
-    /// Kill a command with its process group. The end is told all the same.
-    Kill(Command),
-    /// Kill all processes in the control group of start. Nobody waits for their end.
-    KillCgroup,
-    /// Kill all processes in the control group of start, say so if there are any, and tell
-    /// when it is empty.
-    EmptyCgroup,
-    /// Tell the operator.
-    Report(ServiceReport),
-}
 
 /// Whether the last resort may be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +48,12 @@ enum LastResort {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Start was killed: stop begins when start has ended, at this instant at the latest.
-    EndingStart(Instant),
+    /// The next command is run at this instant, or when start has ended.
+    Waiting(Instant),
     /// A command runs.
     Running(Running),
-    /// The next command is run at this instant.
-    Waiting(Instant),
     /// Stop has succeeded; the control group is being emptied.
     Emptying,
-    /// The service is down.
-    Down,
 }
 
 /// A stop or a last resort that runs.
@@ -86,165 +65,119 @@ struct Running {
     until: Instant,
     /// A start was alive when the command began: its success does not count.
     beside_start: bool,
-    killed: bool,
 }
 
 /// One run of the procedure.
 #[derive(Clone, Debug)]
-pub struct StopProcedure {
+pub(super) struct StopProcedure {
     timing: Timing,
-    stake: Stake,
-    dead_by: Instant,
+    /// When the service must be down, why, and what the commands are told.
+    order: StopOrder,
     last_resort: LastResort,
     phase: Phase,
-    /// A stop was run and has not ended, whatever the phase.
-    stop_alive: bool,
-    /// The same of the last resort.
-    last_resort_alive: bool,
     /// `dead_by` has passed.
     overdue: bool,
     /// The failure that was said last; the same is not said again.
     said: Option<Outcome>,
-    actions: Vec<ServiceAction>,
 }
 
 impl StopProcedure {
-    /// Begins to stop the service: kills start, if one is alive. `last_resort_alive` tells
-    /// that one of an earlier procedure has not ended.
-    #[must_use]
-    pub fn begin(
-        timing: Timing,
-        stake: Stake,
-        last_resort: bool,
-        dead_by: Instant,
-        start_alive: bool,
-        last_resort_alive: bool,
+    /// Begins to stop the service: kills start, if one is alive.
+    pub(super) fn begin(
+        config: GuardConfig,
+        order: StopOrder,
+        processes: &mut Processes,
         now: Instant,
     ) -> StopProcedure {
-        let mut procedure = StopProcedure {
-            timing,
-            stake,
-            dead_by,
-            last_resort: if last_resort && stake == Stake::Lock {
-                LastResort::Next
-            } else {
-                LastResort::Never
+        let wait = if processes.has_begun(Command::Start) {
+            processes.kill(Command::Start);
+            SLACK.min(order.dead_by.since(now) / 2)
+        } else {
+            processes.withdraw(Command::Start);
+            Duration::ZERO
+        };
+        StopProcedure {
+            timing: config.timing,
+            last_resort: match order.stake {
+                Stake::Lock if config.last_resort => LastResort::Next,
+                Stake::Lock | Stake::Assurance => LastResort::Never,
             },
-            phase: Phase::EndingStart(now.after(SLACK.min(dead_by.since(now) / 2))),
-            stop_alive: false,
-            last_resort_alive,
+            order,
+            phase: Phase::Waiting(now.after(wait)),
             overdue: false,
             said: None,
-            actions: Vec::new(),
-        };
-        if start_alive {
-            procedure.act(ServiceAction::Kill(Command::Start));
         }
-        procedure
     }
 
-    /// Returns what is to be done, once.
-    pub fn take_actions(&mut self) -> Vec<ServiceAction> {
-        std::mem::take(&mut self.actions)
-    }
-
-    /// Returns whether the service is down: the procedure is over.
-    #[must_use]
-    pub fn is_down(&self) -> bool {
-        self.phase == Phase::Down
+    /// Returns what is carried out.
+    pub(super) fn order(&self) -> &StopOrder {
+        &self.order
     }
 
     /// Returns whether `dead_by` has passed.
-    #[must_use]
-    pub fn is_overdue(&self) -> bool {
+    pub(super) fn is_overdue(&self) -> bool {
         self.overdue
     }
 
-    /// Returns when the service must be down.
-    #[must_use]
-    pub fn dead_by(&self) -> Instant {
-        self.dead_by
-    }
-
-    /// Returns whether a last resort was run that has not ended.
-    #[must_use]
-    pub fn last_resort_alive(&self) -> bool {
-        self.last_resort_alive
-    }
-
-    /// Returns what is at stake.
-    #[must_use]
-    pub fn stake(&self) -> Stake {
-        self.stake
-    }
-
     /// Returns when [`StopProcedure::advance`] has something to do that no event announces.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         let step = match self.phase {
-            Phase::EndingStart(at) | Phase::Waiting(at) => Some(at),
+            Phase::Waiting(at) => Some(at),
             Phase::Running(running) => Some(running.until),
             Phase::Emptying => None,
-            Phase::Down => return None,
         };
-        let dead_by = (!self.overdue).then_some(self.dead_by);
+        let dead_by = (!self.overdue).then_some(self.order.dead_by);
         step.into_iter().chain(dead_by).min()
     }
 
     /// The service must be down earlier than was known. A later instant changes nothing.
-    pub fn hasten(&mut self, dead_by: Instant) {
-        self.dead_by = self.dead_by.min(dead_by);
+    pub(super) fn hasten(&mut self, dead_by: Instant) {
+        self.order.dead_by = self.order.dead_by.min(dead_by);
     }
 
-    /// A command was spawned and waits: lets it begin, or kills a command that is not wanted
-    /// any more. A stop after `dead_by` is never too late.
-    pub fn spawned(&mut self, command: Command) {
-        let wanted = matches!(
-            self.phase,
-            Phase::Running(running) if running.command == command && !running.killed
-        );
-        self.act(if wanted {
-            ServiceAction::Release(command)
-        } else {
-            ServiceAction::Kill(command)
-        });
-    }
-
-    /// Start has ended, killed or not: a run of stop counts from now on.
-    pub fn start_ended(&mut self, now: Instant) {
+    /// A command has ended.
+    pub(super) fn ended(
+        &mut self,
+        command: Command,
+        outcome: &Outcome,
+        processes: &mut Processes,
+        now: Instant,
+    ) {
         match &mut self.phase {
-            Phase::Running(running) if running.command == Command::Stop && running.beside_start => {
-                running.killed = true;
-                self.act(ServiceAction::Kill(Command::Stop));
+            // A run of stop counts from now on.
+            Phase::Waiting(at) if command == Command::Start => *at = now.min(*at),
+            Phase::Running(running) if command == Command::Start => {
+                if running.command == Command::Stop && running.beside_start {
+                    processes.kill(Command::Stop);
+                }
             }
-            Phase::Waiting(at) => *at = now.min(*at),
-            Phase::EndingStart(_) | Phase::Running(_) | Phase::Emptying | Phase::Down => {}
+            Phase::Running(running) if command == running.command => {
+                let running = *running;
+                self.run_ended(running, outcome, processes, now);
+            }
+            Phase::Waiting(_) | Phase::Running(_) | Phase::Emptying => {}
         }
     }
 
-    /// Stop or the last resort has ended.
-    pub fn ended(&mut self, command: Command, outcome: &Outcome, start_alive: bool, now: Instant) {
-        match command {
-            Command::Stop => self.stop_alive = false,
-            Command::LastResort => self.last_resort_alive = false,
-            Command::Check | Command::Start => {}
-        }
-        let Phase::Running(running) = self.phase else {
-            return;
-        };
-        if running.command != command {
-            return;
-        }
+    fn run_ended(
+        &mut self,
+        running: Running,
+        outcome: &Outcome,
+        processes: &mut Processes,
+        now: Instant,
+    ) {
         let counts = *outcome == Outcome::Succeeded && !running.beside_start;
-        if command == Command::LastResort {
-            self.last_resort_ended(outcome, counts);
+        if running.command == Command::LastResort {
+            self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
+            let outcome = outcome.clone();
+            processes.report(ServiceReport::LastResortEnded { outcome, counts });
             // Only stop can tell that the service is down.
             self.phase = Phase::Waiting(now);
         } else if counts {
             self.phase = Phase::Emptying;
-            self.act(ServiceAction::EmptyCgroup);
+            processes.act(ServiceAction::EmptyCgroup);
         } else {
-            self.stop_failed(running, outcome, start_alive, now);
+            self.stop_failed(running, outcome, processes, now);
         }
     }
 
@@ -252,24 +185,24 @@ impl StopProcedure {
         &mut self,
         running: Running,
         outcome: &Outcome,
-        start_alive: bool,
+        processes: &mut Processes,
         now: Instant,
     ) {
-        let start_has_ended = running.beside_start && !start_alive;
+        let start_has_ended = running.beside_start && !processes.has_begun(Command::Start);
         if self.said.as_ref() != Some(outcome) {
             self.said = Some(outcome.clone());
-            self.report(ServiceReport::StopFailed {
+            processes.report(ServiceReport::StopFailed {
                 outcome: outcome.clone(),
                 cut_short: start_has_ended,
                 took: now.since(running.began),
-                stake: Some(self.stake),
+                stake: Some(self.order.stake),
             });
         }
         if self.last_resort == LastResort::Failed {
             self.last_resort = LastResort::Next;
         }
         let r = self.timing.renewal();
-        let late = self.overdue || now >= self.dead_by;
+        let late = self.overdue || now >= self.order.dead_by;
         self.phase = Phase::Waiting(match outcome {
             _ if start_has_ended => now,
             // That one has had its time, or had none while this process did not run.
@@ -279,137 +212,110 @@ impl StopProcedure {
         });
     }
 
-    fn last_resort_ended(&mut self, outcome: &Outcome, counts: bool) {
-        self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
-        self.report(ServiceReport::LastResortEnded { outcome: outcome.clone(), counts });
-    }
-
-    /// The control group of start is empty.
-    pub fn cgroup_emptied(&mut self, now: Instant) {
-        if self.phase != Phase::Emptying {
-            return;
+    /// The control group of start is empty. Returns whether the service is down: the procedure
+    /// is over.
+    pub(super) fn cgroup_emptied(&self, processes: &mut Processes, now: Instant) -> bool {
+        let down = self.phase == Phase::Emptying;
+        if down {
+            match self.order.stake {
+                Stake::Lock if self.overdue => processes.report(ServiceReport::DownLate),
+                Stake::Lock => {
+                    let left = self.order.dead_by.since(now);
+                    processes.report(ServiceReport::DownInTime(left));
+                }
+                Stake::Assurance if self.said.is_some() => processes.report(ServiceReport::Down),
+                Stake::Assurance => {}
+            }
         }
-        self.phase = Phase::Down;
-        match self.stake {
-            Stake::Lock if self.overdue => self.report(ServiceReport::DownLate),
-            Stake::Lock => self.report(ServiceReport::DownInTime(self.dead_by.since(now))),
-            Stake::Assurance if self.said.is_some() => self.report(ServiceReport::Down),
-            Stake::Assurance => {}
-        }
+        down
     }
 
     /// Does what is due.
-    pub fn advance(&mut self, start_alive: bool, now: Instant) {
-        if !self.overdue && now >= self.dead_by && self.phase != Phase::Down {
-            self.become_overdue(start_alive, now);
+    pub(super) fn advance(&mut self, processes: &mut Processes, now: Instant) {
+        if !self.overdue && now >= self.order.dead_by {
+            self.become_overdue(processes, now);
         }
         match self.phase {
-            Phase::EndingStart(until) if !start_alive || now >= until => {
-                self.run_stop(start_alive, now);
+            Phase::Running(running) if now >= running.until => {
+                self.overran(running, processes, now);
             }
-            Phase::Running(running) if now >= running.until => self.overran(running, now),
-            Phase::Waiting(until) if now >= until => self.run_next(start_alive, now),
-            Phase::EndingStart(_)
-            | Phase::Running(_)
-            | Phase::Waiting(_)
-            | Phase::Emptying
-            | Phase::Down => {}
+            Phase::Waiting(until) if now >= until => self.run_next(processes, now),
+            Phase::Running(_) | Phase::Waiting(_) | Phase::Emptying => {}
         }
     }
 
     /// Kills a command that has had its time, and again every R. A last resort that does not
     /// end although it was killed does not hold stop up.
-    fn overran(&mut self, running: Running, now: Instant) {
-        self.act(ServiceAction::Kill(running.command));
+    fn overran(&mut self, running: Running, processes: &mut Processes, now: Instant) {
+        let again = processes.is_killed(running.command);
+        processes.kill(running.command);
         let until = now.after(self.timing.renewal());
-        self.phase = if running.killed && running.command == Command::LastResort {
+        self.phase = if again && running.command == Command::LastResort {
             self.last_resort = LastResort::Failed;
             Phase::Waiting(until)
         } else {
-            Phase::Running(Running { killed: true, until, ..running })
+            Phase::Running(Running { until, ..running })
         };
     }
 
     /// The service must be down, and is not known to be.
-    fn become_overdue(&mut self, start_alive: bool, now: Instant) {
+    fn become_overdue(&mut self, processes: &mut Processes, now: Instant) {
         self.overdue = true;
         self.said = None;
-        if self.stop_alive {
-            self.act(ServiceAction::Kill(Command::Stop));
-            if let Phase::Running(running) = &mut self.phase {
-                running.killed = true;
-                running.until = now.after(self.timing.renewal());
-                let took = now.since(running.began);
-                if self.last_resort_is_next() {
-                    // Its end is not waited for.
-                    self.report(ServiceReport::StopFailed {
-                        outcome: Outcome::Overran,
-                        cut_short: false,
-                        took,
-                        stake: None,
-                    });
-                }
+        let last_resort = self.last_resort_is_next(processes);
+        if let Phase::Running(running) = &mut self.phase {
+            processes.kill(Command::Stop);
+            running.until = now.after(self.timing.renewal());
+            if last_resort {
+                // Its end is not waited for.
+                processes.report(ServiceReport::StopFailed {
+                    outcome: Outcome::Overran,
+                    cut_short: false,
+                    took: now.since(running.began),
+                    stake: None,
+                });
             }
         }
-        self.act(ServiceAction::KillCgroup);
-        if self.stake == Stake::Lock {
-            self.report(ServiceReport::MayStillRun);
+        processes.act(ServiceAction::KillCgroup);
+        if self.order.stake == Stake::Lock {
+            processes.report(ServiceReport::MayStillRun);
         }
-        if self.last_resort_is_next() {
-            self.run_last_resort(start_alive, now);
+        if last_resort {
+            self.run_last_resort(processes, now);
         }
     }
 
-    fn last_resort_is_next(&self) -> bool {
-        self.last_resort == LastResort::Next && !self.last_resort_alive
+    fn last_resort_is_next(&self, processes: &Processes) -> bool {
+        self.last_resort == LastResort::Next && !processes.is_alive(Command::LastResort)
     }
 
-    fn run_next(&mut self, start_alive: bool, now: Instant) {
-        if self.stop_alive {
+    fn run_next(&mut self, processes: &mut Processes, now: Instant) {
+        if processes.is_alive(Command::Stop) {
             // It was killed and has not ended.
-            self.act(ServiceAction::Kill(Command::Stop));
+            processes.kill(Command::Stop);
             self.phase = Phase::Waiting(now.after(self.timing.renewal() / 4));
-        } else if self.overdue && self.last_resort_is_next() {
-            self.run_last_resort(start_alive, now);
+        } else if self.overdue && self.last_resort_is_next(processes) {
+            self.run_last_resort(processes, now);
         } else {
-            self.run_stop(start_alive, now);
+            let dead_by = self.order.dead_by;
+            let until = if now < dead_by { dead_by } else { now.after(self.late_time()) };
+            self.run(Command::Stop, until, processes, now);
         }
     }
 
-    fn run_stop(&mut self, start_alive: bool, now: Instant) {
-        self.stop_alive = true;
-        let until = if now < self.dead_by { self.dead_by } else { now.after(self.late_time()) };
-        self.run(Command::Stop, until, start_alive, now);
-    }
-
-    fn run_last_resort(&mut self, start_alive: bool, now: Instant) {
-        self.report(ServiceReport::LastResort);
-        self.last_resort_alive = true;
-        let until = now.after(self.late_time());
-        self.run(Command::LastResort, until, start_alive, now);
+    fn run_last_resort(&mut self, processes: &mut Processes, now: Instant) {
+        processes.report(ServiceReport::LastResort);
+        self.run(Command::LastResort, now.after(self.late_time()), processes, now);
     }
 
     /// How long a command may take that begins when the service is overdue.
-    fn late_time(&self) -> std::time::Duration {
+    fn late_time(&self) -> Duration {
         self.timing.stop_budget().max(self.timing.renewal())
     }
 
-    fn run(&mut self, command: Command, until: Instant, start_alive: bool, now: Instant) {
-        self.phase = Phase::Running(Running {
-            command,
-            began: now,
-            until,
-            beside_start: start_alive,
-            killed: false,
-        });
-        self.act(ServiceAction::Run(command, until));
-    }
-
-    fn report(&mut self, report: ServiceReport) {
-        self.act(ServiceAction::Report(report));
-    }
-
-    fn act(&mut self, action: ServiceAction) {
-        self.actions.push(action);
+    fn run(&mut self, command: Command, until: Instant, processes: &mut Processes, now: Instant) {
+        let beside_start = processes.has_begun(Command::Start);
+        self.phase = Phase::Running(Running { command, began: now, until, beside_start });
+        processes.run(command, until);
     }
 }

@@ -43,7 +43,7 @@ pub fn finish(
     };
     let parts = Parts::prepare(&dir, lock, log)?;
     let config = settings.config();
-    let guard = Guard::finishing(config, parts.predecessor_start.is_some(), sys::now());
+    let guard = Guard::new(config, false, parts.predecessor_start.is_some(), sys::now());
     let timing = config.timing;
     let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
     let mut process = GuardProcess::new(guard, parts, settings)?;

@@ -21,7 +21,7 @@ use crate::core::command::{Command, Outcome, Role, Run};
 use crate::core::guard::{Guard, GuardAction, GuardInput};
 use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ToGuard};
-use crate::core::stop::ServiceAction;
+use crate::core::service::ServiceAction;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 use crate::log::{Destination, command_output, count_left_out, say};

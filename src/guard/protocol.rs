@@ -147,9 +147,8 @@ pub fn device_use(device: Option<&(String, bool)>) -> DeviceUse {
 mod tests {
     use super::*;
     use crate::core::command::LockContext;
-    use crate::core::protocol::{Grant, ServiceState, StartState, StopOrder};
+    use crate::core::protocol::{Grant, ServiceState, Stake, StartState, StopOrder};
     use crate::core::record::{Incarnation, Revision};
-    use crate::core::stop::Stake;
     use crate::core::time::Instant;
 
     fn settings() -> Settings {

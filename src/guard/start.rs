@@ -17,7 +17,7 @@ use crate::core::guard::{Guard, GuardInput};
 use crate::core::protocol::ToGuard;
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue};
-use crate::sys::signals;
+use crate::sys::{self, signals};
 
 /// How long a guard waits for the end of the guard before it.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
@@ -60,7 +60,7 @@ pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
     let parts = Parts::prepare(&dir, lock, log).map_err(lacks("it cannot begin"))?;
     let listener = dir.listen().map_err(lacks("the socket"))?;
     let config = settings.config();
-    let guard = Guard::new(config, parts.down, parts.predecessor_start.is_some());
+    let guard = Guard::new(config, parts.down, parts.predecessor_start.is_some(), sys::now());
     let mut process = GuardProcess::new(guard, parts, &settings).map_err(lacks("no timer"))?;
     process.serve(stderr, listener, socket, buffer);
     process.settle(settings.realtime);

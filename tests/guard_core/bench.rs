@@ -5,11 +5,11 @@ use std::time::Duration;
 use putex::core::command::{Command, LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{
-    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, StopOrder, ToGuard,
+    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StopOrder, ToGuard,
 };
 use putex::core::record::{Incarnation, Revision};
+use putex::core::service::ServiceAction;
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::{ServiceAction, Stake};
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
@@ -113,7 +113,7 @@ impl Bench {
     /// A guard that an agent has said hello to. `down` tells what the note of the guard before
     /// it says.
     pub(crate) fn new(config: GuardConfig, down: bool) -> Bench {
-        let mut bench = Bench::of(Guard::new(config, down, false));
+        let mut bench = Bench::of(Guard::new(config, down, false, ms(0)));
         bench.take(GuardInput::Received(ToGuard::Hello(config)), ms(0));
         bench
     }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{DeviceUse, GuardConfig, ToGuard};
-use putex::core::stop::Stake;
+use putex::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout::{longest_bite, wanted_timeout};
@@ -27,7 +26,7 @@ fn slow() -> Timing {
 /// A guard whose required device was tried.
 fn tried(timing: Timing) -> Bench {
     let config = wants(DeviceUse::Required, timing);
-    let mut bench = Bench::of(Guard::new(config, true, false));
+    let mut bench = Bench::of(Guard::new(config, true, false, ms(0)));
     let hello = GuardInput::Received(ToGuard::Hello(config));
     assert_eq!(bench.take(hello, ms(0)), [GuardAction::TryDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(0)), []);
@@ -230,17 +229,18 @@ fn a_device_that_was_not_tried_keeps_start_from_being_run() {
 fn a_device_is_tried_once_when_nothing_runs_that_it_could_watch() {
     let mut bench = tried(timing());
     assert_eq!(bench.guard.deadline(), None);
-    let stop = || ToGuard::Stop(order(ms(470), Stake::Assurance));
-    bench.tell(stop(), ms(10));
+    let stop = |by| ToGuard::Stop(order(ms(by), Stake::Assurance));
+    bench.tell(stop(470), ms(10));
     assert_eq!(bench.stop_counts(ms(20)), [], "it is known to work");
-    for (device, again) in
-        [(DeviceUse::Required, vec![GuardAction::TryDevice]), (DeviceUse::Optional, vec![])]
-    {
+    for (device, by, again) in [
+        (DeviceUse::Required, 471, vec![GuardAction::TryDevice]),
+        (DeviceUse::Optional, 472, vec![]),
+    ] {
         let hello = ToGuard::Hello(wants(device, timing()));
         let deeds = bench.tell(hello, ms(30));
         assert_eq!(deeds, [GuardAction::TryDevice], "set up anew");
         bench.feed(GuardInput::DeviceFailed("gone".to_owned()), ms(30));
-        bench.tell(stop(), ms(40));
+        bench.tell(stop(by), ms(40));
         let deeds = bench.stop_counts(ms(50));
         assert_eq!(deeds, again, "{device:?}: it may work now");
     }

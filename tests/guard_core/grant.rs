@@ -2,14 +2,13 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, ServiceState, ToGuard};
+use putex::core::protocol::{Grant, ServiceState, Stake, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::Stake;
 
 use super::bench::{
-    Bench, EMPTY_CGROUP, config, context, failed, grant, kill, late_time, order, release, run,
-    with_last_resort,
+    Bench, EMPTY_CGROUP, KILL_CGROUP, config, context, failed, grant, kill, late_time, order, ran,
+    release, run, with_last_resort,
 };
 use super::{TICK, dead_by, ms, timing, v};
 
@@ -70,16 +69,24 @@ fn an_agent_that_is_back_and_does_not_renew_has_no_longer_than_the_one_before() 
 
 #[test]
 fn a_grant_in_the_past_starts_nothing() {
-    for down in [true, false] {
-        let mut bench = Bench::new(config(), down);
-        assert_eq!(bench.renew(v(), v()), []);
-        assert_eq!(bench.tell(ToGuard::AssertStart, v()), []);
-        let not_up = matches!(bench.service(), ServiceState::Down | ServiceState::Unknown);
-        assert!(not_up, "{:?}", bench.service());
-        assert_eq!(bench.guard.deadline(), None);
-        assert_eq!(bench.renew(v().after(TICK), v()), []);
-        assert!(matches!(bench.service(), ServiceState::Up(..)));
+    let mut bench = Bench::new(config(), true);
+    assert_eq!(bench.renew(v(), v()), []);
+    assert_eq!(bench.tell(ToGuard::AssertStart, v()), []);
+    assert_eq!(bench.service(), &ServiceState::Down);
+    assert_eq!(bench.guard.deadline(), None);
+    assert_eq!(bench.renew(v().after(TICK), v()), []);
+    assert!(matches!(bench.service(), ServiceState::Up(..)));
+}
+
+#[test]
+fn a_grant_in_the_past_starts_nothing_of_an_earlier_guard_either() {
+    let mut bench = Bench::new(config(), false);
+    for word in [ToGuard::Grant(grant(timing(), v())), ToGuard::AssertStart] {
+        assert_eq!(bench.take(GuardInput::Received(word), v()), []);
     }
+    assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
+    assert_eq!(bench.renew(v().after(TICK), v()), []);
+    assert_eq!(bench.service(), &ServiceState::Stopping { overdue: false });
 }
 
 #[test]
@@ -133,10 +140,61 @@ fn an_agent_that_goes_when_the_service_is_down_takes_the_guard_along() {
 }
 
 #[test]
-fn a_guard_that_was_told_nothing_leaves_without_its_agent() {
-    let mut bench = Bench::new(config(), false);
+fn a_guard_that_was_told_nothing_stops_the_service_when_its_agent_goes() {
+    let mut bench = Bench::new(with_last_resort(), false);
     assert_eq!(bench.tick(ms(10)), [], "it has an agent");
-    assert_eq!(bench.leave_agent(ms(20)), [GuardAction::Leave]);
+    let until = ms(20).after(timing().stop_budget());
+    assert_eq!(bench.leave_agent(ms(20)), [run(Command::Stop, until)]);
+    assert_eq!(bench.tick(until), [kill(Command::Stop), KILL_CGROUP], "no lock is known of");
+    bench.ended(Command::Stop, Outcome::Overran, until);
+    assert_eq!(bench.stop_counts(ms(500)), [GuardAction::Leave]);
+}
+
+/// An agent that did not run for a while knew of a lock: the service must be down when that
+/// says so, whatever becomes of the agent.
+#[test]
+fn a_guard_that_learns_of_a_lock_that_has_run_out_stops_what_an_earlier_guard_has_left() {
+    for agent_goes in [true, false] {
+        let mut bench = Bench::new(with_last_resort(), false);
+        let late = v().after(TICK);
+        let told = ToGuard::Grant(grant(timing(), v()));
+        assert_eq!(bench.take(GuardInput::Received(told), late), []);
+        if agent_goes {
+            assert_eq!(bench.take(GuardInput::Disconnected, late), []);
+        }
+        assert_eq!(bench.tick(late), [run(Command::Stop, dead_by())]);
+        assert_eq!(bench.guard.context(), &context(8));
+        assert_eq!(ran(&bench.tick(dead_by())), Some(Command::LastResort));
+    }
+}
+
+/// The words of the meantime may wait behind it.
+#[test]
+fn a_lock_that_has_run_out_stops_nothing_before_all_words_were_received() {
+    let mut bench = Bench::new(config(), false);
+    let late = v().after(TICK);
+    for valid_until in [v(), ms(2000)] {
+        let word = ToGuard::Grant(grant(timing(), valid_until));
+        assert_eq!(bench.take(GuardInput::Received(word), late), []);
+    }
+    assert_eq!(bench.tick(late), []);
+    let ServiceState::Up(grant, _) = bench.service() else {
+        panic!("not up: {:?}", bench.service());
+    };
+    assert_eq!(grant.valid_until, ms(2000));
+}
+
+/// An agent that stands still has perhaps a service that an earlier guard has left.
+#[test]
+fn a_guard_whose_agent_says_nothing_stops_what_an_earlier_guard_has_left() {
+    let mut bench = Bench::new(config(), false);
+    let by = ms(0).after(timing().renewal() / 4);
+    assert_eq!(bench.guard.deadline(), Some(by));
+    assert_eq!(bench.tick(by.before(TICK)), []);
+    let until = by.after(timing().stop_budget());
+    assert_eq!(bench.tick(by), [run(Command::Stop, until)]);
+    assert_eq!(bench.stop_counts(ms(200)), [], "it has an agent");
+    assert_eq!(bench.service(), &ServiceState::Down);
 }
 
 #[test]
@@ -226,7 +284,7 @@ fn a_guard_goes_by_what_it_was_told_with_the_last_hello() {
 #[test]
 fn a_guard_that_finishes_stops_the_service_and_leaves() {
     let budget = timing().stop_budget();
-    let mut bench = Bench::of(Guard::finishing(config(), false, ms(100)));
+    let mut bench = Bench::of(Guard::new(config(), false, false, ms(100)));
     let until = ms(100).after(budget);
     assert_eq!(bench.tick(ms(100)), [run(Command::Stop, until)]);
     assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
@@ -238,7 +296,7 @@ fn a_guard_that_finishes_stops_the_service_and_leaves() {
 
 #[test]
 fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
-    let mut bench = Bench::of(Guard::finishing(config(), true, ms(100)));
+    let mut bench = Bench::of(Guard::new(config(), false, true, ms(100)));
     assert_eq!(bench.tick(ms(100)), [kill(Command::Start)]);
     let until = ms(100).after(timing().stop_budget());
     let stop = run(Command::Stop, until);

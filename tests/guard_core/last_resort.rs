@@ -1,9 +1,8 @@
 //! The last resort: what is run when the service is not down in time.
 
 use putex::core::command::{Command, Outcome};
-use putex::core::protocol::ToGuard;
+use putex::core::protocol::{Stake, ToGuard};
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::Stake;
 
 use super::bench::{
     Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, ran, release, run,

@@ -2,12 +2,11 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{Grant, ServiceState, StartState, ToGuard};
+use putex::core::protocol::{Grant, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::Stake;
 
-use super::bench::{Bench, config, context, failed, grant, order, with_last_resort};
+use super::bench::{Bench, config, context, failed, grant, order, ran, with_last_resort};
 use super::{dead_by, ms, timing, v};
 
 /// What a report says of the starts of the term.
@@ -114,7 +113,7 @@ fn the_starts_of_each_term_are_told_apart() {
 
 #[test]
 fn a_start_of_the_guard_before_is_no_start_of_this_term() {
-    let mut bench = Bench::of(Guard::new(config(), false, true));
+    let mut bench = Bench::of(Guard::new(config(), false, true, ms(0)));
     bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
     bench.renew(v(), ms(1));
     bench.ended(Command::Start, Outcome::Overran, ms(10));
@@ -130,6 +129,20 @@ fn stop_orders_that_are_repeated_are_answered_with_what_became_of_the_first() {
         assert_eq!(bench.tell(again, ms(1600)), []);
         assert_eq!(bench.service(), &ServiceState::Stopping { overdue: false });
     }
+}
+
+/// The agent says it again until it hears that the service is down.
+#[test]
+fn a_stop_order_that_crosses_the_report_down_is_answered_and_not_carried_out_again() {
+    let mut bench = Bench::up(config());
+    let order = |by| ToGuard::Stop(order(by, Stake::Lock));
+    assert_eq!(ran(&bench.tell(order(ms(900)), ms(100))), Some(Command::Stop));
+    bench.tell(order(ms(900)), ms(200));
+    bench.stop_counts(ms(210));
+    bench.reports.clear();
+    assert_eq!(bench.tell(order(ms(900)), ms(220)), []);
+    assert_eq!(bench.service(), &ServiceState::Down);
+    assert_eq!(ran(&bench.tell(order(ms(901)), ms(230))), Some(Command::Stop), "another one");
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::{Guard, GuardInput};
-use putex::core::protocol::{ServiceState, ToGuard};
+use putex::core::protocol::{ServiceState, Stake, ToGuard};
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::Stake;
 use putex::core::timing::SLACK;
 
 use super::bench::{
@@ -109,7 +108,7 @@ fn a_start_that_was_not_wanted_any_more_does_not_begin_in_the_next_term_either()
 
 #[test]
 fn a_start_of_the_guard_before_is_waited_for_before_another_is_run() {
-    let mut bench = Bench::of(Guard::new(config(), false, true));
+    let mut bench = Bench::of(Guard::new(config(), false, true, ms(0)));
     bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
     bench.renew(v(), ms(0));
     assert_eq!(bench.tell(ToGuard::AssertStart, ms(1)), []);

@@ -2,9 +2,8 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::guard::GuardAction;
-use putex::core::protocol::{GuardConfig, ServiceState, ToGuard};
+use putex::core::protocol::{GuardConfig, ServiceState, Stake, ToGuard};
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::Stake;
 use putex::core::timing::Timing;
 
 use super::bench::{

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use putex::core::command::{LockContext, Outcome};
 use putex::core::guard::{Guard, GuardAction, GuardInput as CoreInput};
-use putex::core::protocol::{ServiceState, StartState, StopOrder, ToGuard};
-use putex::core::stop::{ServiceAction, Stake};
+use putex::core::protocol::{ServiceState, Stake, StartState, StopOrder, ToGuard};
+use putex::core::service::ServiceAction;
 
 use super::automaton::{Automaton, FIRST, Node, Step, at, from};
 use super::canon::{self, Frame};
@@ -26,8 +26,9 @@ pub(crate) type Guards = Automaton<GuardState, GuardInput, GuardOutput>;
 impl Guards {
     /// Returns a guard that was told nothing yet.
     pub(crate) fn begin(&mut self, down: bool, start_alive: bool) -> u32 {
-        let guard = Guard::new(config(self.timing).guard(), down, start_alive);
-        self.keep_guard(guard, self.begin_frame()).0
+        let frame = self.begin_frame();
+        let guard = Guard::new(config(self.timing).guard(), down, start_alive, at(frame.now, 0));
+        self.keep_guard(guard, frame).0
     }
 
     /// Returns the number of a state, and what its numbers count from.

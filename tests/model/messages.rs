@@ -99,7 +99,7 @@ pub(crate) enum Word {
     AssertStart,
     Stop {
         dead_by: i32,
-        /// [`putex::core::stop::Stake`].
+        /// [`putex::core::protocol::Stake`].
         lock_at_stake: bool,
     },
     /// The agent has closed its end: what follows is said by the next instance.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use putex::core::command::LockContext;
 use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
 use putex::core::protocol::{
-    DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, StartState, ToGuard,
+    DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, Stake, StartState, ToGuard,
 };
 use putex::core::pump::{AgentId, Config, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Lease, Record, Revision};
 use putex::core::report;
-use putex::core::stop::Stake;
 use putex::core::timing::Timing;
 
 use super::automaton::{Automaton, BEGIN, Node, Step, at, from};

@@ -5,11 +5,10 @@
 use std::collections::VecDeque;
 
 use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
-use putex::core::protocol::ToGuard;
+use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
 use putex::core::report::Report;
-use putex::core::stop::Stake;
 
 pub use super::agent_event::{AgentEvent, Thread};
 use super::checks::Slot;

@@ -111,7 +111,7 @@ impl World<'_> {
         // The file comes first: should the guard die now, the next one knows of it.
         let note = &mut self.sites[site].note;
         note.processes[command as usize] = Some(process);
-        note.up |= command == Command::Start;
+        note.down &= command != Command::Start;
         let guard = &mut self.guards[id];
         if let Some(task) = &mut guard.tasks[command as usize] {
             task.process = Some(process);

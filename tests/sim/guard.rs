@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use putex::core::command::Command;
 use putex::core::guard::{Guard, GuardAction, GuardInput};
-use putex::core::protocol::{Grant, GuardReport, ServiceState, StopOrder, ToGuard};
+use putex::core::protocol::{Grant, GuardReport, ServiceState, Stake, StopOrder, ToGuard};
+use putex::core::service::ServiceAction;
 use putex::core::service_report::ServiceReport;
-use putex::core::stop::{ServiceAction, Stake};
 
 use super::clock::{MS, True};
 use super::commands::Task;
@@ -31,6 +31,8 @@ pub enum GuardEvent {
     Ended(usize),
     /// `putex finish` gives up.
     GiveUp,
+    /// What becomes of the service must be decided by now.
+    Decide(True),
 }
 
 impl GuardEvent {
@@ -43,15 +45,16 @@ impl GuardEvent {
             GuardEvent::Spawned(..) => 4,
             GuardEvent::Ended(_) => 5,
             GuardEvent::GiveUp => 6,
+            GuardEvent::Decide(_) => 7,
         }
     }
 }
 
-/// What a guard leaves to the next one, in a file.
+/// What a guard leaves to the next one, in a file. Without one the service may be up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Note {
-    /// The service may be up.
-    pub up: bool,
+    /// The service is down.
+    pub down: bool,
     pub processes: [Option<usize>; 4],
 }
 
@@ -75,12 +78,14 @@ pub struct GuardProcess {
     pub emptying: bool,
     /// It knows what is to become of the service.
     pub told: bool,
+    /// When it was told last how it is set up.
+    pub greeted_at: True,
     /// The last grant that was valid when it was heard.
-    granted: Option<Grant>,
+    pub granted: Option<Grant>,
     /// It was told to stop the service since.
-    ordered: bool,
+    pub ordered: bool,
     /// It is stopping the service, for a reason.
-    ending: bool,
+    pub ending: bool,
     /// The last word that it heard.
     last: Option<ToGuard>,
     wake_at: True,
@@ -111,6 +116,7 @@ impl World<'_> {
             inherited: None,
             emptying: false,
             told: false,
+            greeted_at: 0,
             granted: None,
             ordered: false,
             ending: false,
@@ -149,6 +155,7 @@ impl World<'_> {
             GuardEvent::Spawned(command, run, well) => self.spawned(id, command, run, well),
             GuardEvent::Ended(process) => self.reap(id, process),
             GuardEvent::GiveUp => return self.kill_guard(id),
+            GuardEvent::Decide(at) => return self.judge_decision(id, at),
             GuardEvent::Locked | GuardEvent::Look => {}
         }
         self.look(id);
@@ -171,17 +178,11 @@ impl World<'_> {
         let config = self.config(site).guard();
         let now = self.clock(site);
         let finishing = self.guards[id].finishing;
-        if !note.up && self.may_come_up(site) && !self.lies_are_excused(site) {
+        if note.down && self.may_come_up(site) && !self.lies_are_excused(site) {
             self.fail("note", format!("{site} may be up, but the note says no"));
         }
-        if finishing && !note.up {
-            return self.kill_guard(id);
-        }
-        self.guards[id].core = Some(if finishing {
-            Guard::finishing(config, start.is_some(), now)
-        } else {
-            Guard::new(config, !note.up, start.is_some())
-        });
+        let down = note.down && !finishing;
+        self.guards[id].core = Some(Guard::new(config, down, start.is_some(), now));
         if finishing {
             self.count(Sometimes::Finished);
             self.told_by_nobody(id);
@@ -244,12 +245,20 @@ impl World<'_> {
                 guard.ordered = false;
                 guard.told = true;
             }
-            ToGuard::Grant(_) => self.count(Sometimes::GrantTooLate),
+            // It tells how long a service may run that an earlier guard has left.
+            ToGuard::Grant(_) => {
+                guard.told = true;
+                self.count(Sometimes::GrantTooLate);
+            }
             ToGuard::Stop(order) => {
                 let order = order.clone();
                 self.on_order(id, &order);
             }
-            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+            ToGuard::Hello(_) => {
+                guard.greeted_at = self.now;
+                self.expect_decision(id);
+            }
+            ToGuard::AssertStart => {}
         }
         let guard = &mut self.guards[id];
         guard.last = Some(word.clone()).filter(|_| !guard.ending);
@@ -276,16 +285,6 @@ impl World<'_> {
         }
     }
 
-    /// Nobody knows until when the service had a lock: there is no last resort then.
-    fn told_by_nobody(&mut self, id: usize) {
-        let site = self.guards[id].site;
-        self.guards[id].told = true;
-        self.guards[id].ordered = true;
-        if self.may_run(site) {
-            self.sites[site].excuse.unknown = true;
-        }
-    }
-
     /// Hands an input to the guard and does what it wants.
     pub fn guard_hears(&mut self, id: usize, input: GuardInput) {
         let mut inputs = VecDeque::from([input]);
@@ -309,7 +308,7 @@ impl World<'_> {
         let guard = &self.guards[id];
         let site = guard.site;
         if guard.alive && guard.core.as_ref().is_some_and(Guard::is_down) {
-            self.sites[site].note.up = false;
+            self.sites[site].note.down = true;
             self.guards[id].ending = false;
         }
     }
@@ -404,27 +403,6 @@ impl World<'_> {
         if let Some(line) = self.guards[id].line {
             self.write_to_agent(line, Some(report));
         }
-    }
-
-    /// Nobody has a reason to end a service whose lock was renewed in time.
-    fn judge_end(&mut self, id: usize) {
-        let site = self.guards[id].site;
-        let now = self.clock(site);
-        let guard = &self.guards[id];
-        if guard.ending {
-            return;
-        }
-        let unread = guard.line.map(|line| self.connections[line].words.iter());
-        let unread = unread.into_iter().flatten().filter_map(|word| match word {
-            ToGuard::Grant(grant) => Some(grant),
-            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) => None,
-        });
-        let mut grants = guard.granted.iter().chain(unread);
-        if !guard.ordered && grants.any(|grant| now < grant.valid_until) {
-            let text = format!("the guard of {site} stops the service under a valid lock");
-            self.fail("needless", text);
-        }
-        self.guards[id].ending = true;
     }
 
     fn wake_guard(&mut self, id: usize) {

@@ -34,6 +34,7 @@ pub mod oracle;
 pub mod plain;
 pub mod process;
 pub mod random;
+pub mod reasons;
 pub mod scenario;
 pub mod shrink;
 pub mod store;

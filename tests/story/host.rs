@@ -9,7 +9,7 @@ use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, ToGuard};
 use putex::core::pump::Config;
 use putex::core::record::{Incarnation, Revision};
-use putex::core::stop::ServiceAction;
+use putex::core::service::ServiceAction;
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
@@ -79,7 +79,7 @@ impl Host {
         start_runs: bool,
     ) -> Result<(), String> {
         let grant = predecessors_grant(Incarnation(u128::from(b'b')), valid_until, self.timing);
-        self.guard = Some(Guard::new(config, true, false));
+        self.guard = Some(Guard::new(config, true, false, ms(0)));
         let words = [ToGuard::Hello(config), ToGuard::Grant(grant), ToGuard::AssertStart];
         self.inputs.extend(words.map(GuardInput::Received));
         let mut unseen = Vec::new();
@@ -105,7 +105,7 @@ impl Host {
     }
 
     /// Does what the pump wants.
-    pub(super) fn perform(&mut self, effect: Effect) -> Result<(), String> {
+    pub(super) fn perform(&mut self, effect: Effect, now: Instant) -> Result<(), String> {
         match effect {
             Effect::StartGuard(link, words) => {
                 self.link = link;
@@ -116,7 +116,7 @@ impl Host {
                     let [ToGuard::Hello(config), ..] = words[..] else {
                         return Err("a guard is not told first how it is set up".to_owned());
                     };
-                    self.guard = Some(Guard::new(config, self.noted_down, start_alive));
+                    self.guard = Some(Guard::new(config, self.noted_down, start_alive, now));
                 }
                 for word in words {
                     self.receive(word);

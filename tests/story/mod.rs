@@ -152,7 +152,7 @@ impl Story {
             if let Some(event) = event.flatten() {
                 for effect in self.bounce(&event, now) {
                     lines.push(show::effect(&effect));
-                    self.host.perform(effect)?;
+                    self.host.perform(effect, now)?;
                 }
             } else if !self.host.turn(now, &mut lines)? {
                 return Ok(lines);

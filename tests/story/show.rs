@@ -6,9 +6,9 @@ use putex::core::command::{LockContext, Run};
 use putex::core::event::Effect;
 use putex::core::guard::GuardAction;
 use putex::core::level::Level;
-use putex::core::protocol::{GuardReport, ServiceState, StartState, ToGuard};
+use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Record;
-use putex::core::stop::{ServiceAction, Stake};
+use putex::core::service::ServiceAction;
 use putex::core::time::Instant;
 
 /// Shows an instant in milliseconds since boot.

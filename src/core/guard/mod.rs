@@ -5,16 +5,17 @@
 //!                                                            control group empty
 //!  Unknown, Down ------> Up ----------------------> Stopping ------------------> Down
 //!         |                                            ^
-//!         +------------------------ Stop --------------+
+//!         +-- Stop; from Unknown also without a word --+
 //! ```
 //!
 //! # Rules
 //!
-//! 1. Start is run only while a grant is valid. A grant that has run out is refused.
+//! 1. Start is run only while a grant is valid. A grant that has run out tells how long a
+//!    service may run that an earlier guard has left, and nothing else.
 //! 2. The service is stopped when its grant runs out, whoever fell silent and why.
 //! 3. `Down` is reported only after the [`StopProcedure`] is over.
-//! 4. The guard leaves only when its agent has gone and the service is not to be stopped: in
-//!    `Down`, or in `Unknown`, where it was told nothing.
+//! 4. What an earlier guard has left is stopped when the agent has gone, or does not say in
+//!    time what becomes of it. The guard leaves without its agent, and in `Down` only.
 //! 5. Words are taken in before a deadline counts: a guard that did not run for a while
 //!    learns first that the agent renewed meanwhile. But what came too late starts nothing.
 //! 6. The watchdog device: see `device`.
@@ -27,9 +28,11 @@ use crate::core::protocol::{
     Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };
 use crate::core::record::Revision;
+use crate::core::service::{Processes, ServiceAction};
 use crate::core::service_report::ServiceReport;
-use crate::core::stop::{ServiceAction, StopProcedure};
+use crate::core::stop::StopProcedure;
 use crate::core::time::Instant;
+use crate::core::timing::SLACK;
 use crate::core::watchdog_timeout::wanted_timeout;
 
 /// What happened to the guard.
@@ -79,89 +82,73 @@ pub enum GuardAction {
 /// What the guard knows of the service.
 #[derive(Clone, Debug)]
 enum State {
-    /// The guard of an earlier instance may have left it running.
-    Unknown,
+    /// The guard of an earlier instance may have left it running. It is stopped at this
+    /// instant unless a grant comes before.
+    Unknown(Instant),
     /// It is down.
     Down,
     /// It may run.
-    Up(Grant),
+    Up(Up),
     /// It is being stopped.
     Stopping(StopProcedure),
 }
 
-/// The process of start. One that waits for its release can do nothing to the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StartProcess {
-    /// There is none.
-    None,
-    /// It is being spawned, or waits for its release.
-    Waiting,
-    /// The same, but it will not be released.
-    Unwanted,
-    /// It was released and has not ended, killed or not. Or it is one of the guard before.
-    Alive,
+/// A service that may run.
+#[derive(Clone, Debug)]
+struct Up {
+    grant: Grant,
+    /// The starts of this term.
+    start: StartState,
+    /// How the last of them ended.
+    outcome: Option<Outcome>,
 }
+
+/// The lock that commands run under where none is known.
+const NO_LOCK: &LockContext = &LockContext { term: None, epoch: None, previous: None };
 
 /// All that the guard knows.
 #[derive(Clone, Debug)]
 pub struct Guard {
     config: GuardConfig,
     state: State,
+    processes: Processes,
     device: Device,
     /// Words received on this connection; `None` without an agent.
     heard: Option<u64>,
-    /// The lock under which commands run.
-    context: LockContext,
-    start_process: StartProcess,
-    /// The last resort of a stop procedure that is over has not ended.
-    last_resort_alive: bool,
-    /// The starts of this term.
-    start: StartState,
-    /// How the last start of this term ended.
-    start_outcome: Option<Outcome>,
+    /// The last order to stop. The agent repeats it until it knows that the service is down.
+    order: Option<StopOrder>,
     /// What was reported last.
     reported: Option<GuardReport>,
     actions: Vec<GuardAction>,
 }
 
 impl Guard {
-    /// Returns a guard that was told nothing yet. `down` tells that no guard before it has
-    /// left a service running in this boot; `start_alive`, that a start of the guard before
-    /// it was killed and has not ended.
+    /// Returns a guard without an agent. `down` tells that the guard before it has left the
+    /// service down; `start_alive`, that a start of the guard before it was killed and has not
+    /// ended. A service that is not known to be down is stopped at the first
+    /// [`GuardInput::Tick`], unless an agent is there then.
     #[must_use]
-    pub fn new(config: GuardConfig, down: bool, start_alive: bool) -> Guard {
+    pub fn new(config: GuardConfig, down: bool, start_alive: bool, now: Instant) -> Guard {
         Guard {
             config,
-            state: if down { State::Down } else { State::Unknown },
+            state: if down { State::Down } else { State::Unknown(now) },
+            processes: Processes::new(start_alive),
             device: Device::new(config.device),
             heard: None,
-            context: LockContext::default(),
-            start_process: if start_alive { StartProcess::Alive } else { StartProcess::None },
-            last_resort_alive: false,
-            start: StartState::NotRun,
-            start_outcome: None,
+            order: None,
             reported: None,
-            actions: Vec::with_capacity(8),
+            actions: Vec::with_capacity(4),
         }
-    }
-
-    /// Returns a guard without an agent, which stops the service and leaves.
-    #[must_use]
-    pub fn finishing(config: GuardConfig, start_alive: bool, now: Instant) -> Guard {
-        let mut guard = Guard::new(config, false, start_alive);
-        let order = StopOrder {
-            dead_by: now.after(config.timing.stop_budget()),
-            stake: Stake::Assurance,
-            context: LockContext::default(),
-        };
-        guard.stop(order, now);
-        guard
     }
 
     /// Returns the lock under which commands run.
     #[must_use]
     pub fn context(&self) -> &LockContext {
-        &self.context
+        match &self.state {
+            State::Unknown(_) | State::Down => NO_LOCK,
+            State::Up(up) => &up.grant.context,
+            State::Stopping(procedure) => &procedure.order().context,
+        }
     }
 
     /// Returns how the guard is set up.
@@ -180,8 +167,9 @@ impl Guard {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let step = match &self.state {
-            State::Unknown | State::Down => None,
-            State::Up(grant) => Some(grant.valid_until),
+            State::Unknown(stop_at) => Some(*stop_at),
+            State::Down => None,
+            State::Up(up) => Some(up.grant.valid_until),
             State::Stopping(procedure) => procedure.deadline(),
         };
         let kick = self.device.kick_at(self.kick_until());
@@ -198,24 +186,12 @@ impl Guard {
             GuardInput::Received(word) => self.receive(word, now),
             GuardInput::Disconnected => self.disconnected(now),
             GuardInput::Spawned(command) => self.spawned(command, now),
-            GuardInput::Ended(Command::Start, outcome) => self.start_ended(&outcome, now),
-            GuardInput::Ended(command, outcome) => {
-                let start_alive = self.start_alive();
-                self.last_resort_alive &= command != Command::LastResort;
-                if let State::Stopping(procedure) = &mut self.state {
-                    procedure.ended(command, &outcome, start_alive, now);
-                }
-            }
-            GuardInput::CgroupEmptied => {
-                if let State::Stopping(procedure) = &mut self.state {
-                    procedure.cgroup_emptied(now);
-                }
-            }
+            GuardInput::Ended(command, outcome) => self.ended(command, &outcome, now),
+            GuardInput::CgroupEmptied => self.cgroup_emptied(now),
             GuardInput::DeviceOpened(timeout) => self.device.opened(timeout, now),
             GuardInput::DeviceClosed => self.device.closed(),
             GuardInput::DeviceFailed(why) => self.device.failed(why),
         }
-        self.follow_procedure();
         // What the device answers at once is reported with the rest.
         let device_answers = |action: &GuardAction| {
             matches!(action, GuardAction::TryDevice | GuardAction::OpenDevice)
@@ -223,29 +199,33 @@ impl Guard {
         if !self.actions.iter().any(device_answers) {
             self.report(answer);
         }
-        std::mem::take(&mut self.actions)
+        let service = self.processes.take_actions().into_iter().map(GuardAction::Service);
+        service.chain(self.actions.drain(..)).collect()
     }
 
     fn advance(&mut self, now: Instant) {
-        match &mut self.state {
-            State::Up(grant) if now >= grant.valid_until => {
-                let order = StopOrder {
-                    dead_by: grant.dead_by,
-                    stake: Stake::Lock,
-                    context: grant.context.clone(),
-                };
-                self.say(ServiceReport::LockOver { agent_gone: self.heard.is_none() });
+        match &self.state {
+            State::Unknown(stop_at) if now >= *stop_at || self.heard.is_none() => {
+                let dead_by = now.after(self.config.timing.stop_budget());
+                let context = LockContext::default();
+                self.stop(StopOrder { dead_by, stake: Stake::Assurance, context }, now);
+            }
+            State::Up(up) if now >= up.grant.valid_until => {
+                let order = up.grant.stop_order();
+                let agent_gone = self.heard.is_none();
+                self.processes.report(ServiceReport::LockOver { agent_gone });
                 self.stop(order, now);
             }
-            State::Unknown | State::Down | State::Up(_) | State::Stopping(_) => {}
+            State::Unknown(_) | State::Down | State::Up(_) | State::Stopping(_) => {}
         }
-        let start_alive = self.start_alive();
         if let State::Stopping(procedure) = &mut self.state {
-            procedure.advance(start_alive, now);
+            procedure.advance(&mut self.processes, now);
         }
-        self.kick_device_when_due(now);
-        if self.heard.is_none() && matches!(self.state, State::Unknown | State::Down) {
-            if self.is_down() && self.device.is_open() {
+        if self.device.kick_at(self.kick_until()).is_some_and(|at| now >= at) {
+            self.kick_device(now);
+        }
+        if self.heard.is_none() && self.is_down() {
+            if self.device.is_open() {
                 self.act(GuardAction::CloseDevice);
             }
             self.act(GuardAction::Leave);
@@ -257,30 +237,35 @@ impl Guard {
         match word {
             ToGuard::Hello(config) => {
                 self.config = config;
-                self.device.configure(config.device);
-                if self.is_down() && self.device.wants_trial() {
-                    self.act(GuardAction::TryDevice);
+                if let State::Unknown(stop_at) = &mut self.state {
+                    // An agent that has a lock says so at once.
+                    *stop_at = now.after(SLACK.max(config.timing.renewal() / 4));
                 }
+                self.device.configure(config.device);
+                self.try_device();
             }
             ToGuard::Grant(grant) => self.granted(grant, now),
             ToGuard::AssertStart => self.assert_start(now),
-            ToGuard::Stop(order) => self.stop(order, now),
+            ToGuard::Stop(order) => {
+                let again = self.order.replace(order.clone()).as_ref() == Some(&order);
+                if !again || !self.is_down() {
+                    self.stop(order, now);
+                }
+            }
         }
     }
 
+    /// An agent that did not run for a while has no lock any more, but what an earlier guard
+    /// has left may run until then.
     fn granted(&mut self, grant: Grant, now: Instant) {
-        match &self.state {
+        match &mut self.state {
             State::Stopping(_) => return,
-            // An agent that did not run for a while has no lock any more.
-            State::Unknown | State::Down | State::Up(_) if now >= grant.valid_until => return,
-            State::Up(before) if before.context.term == grant.context.term => {}
-            State::Unknown | State::Down | State::Up(_) => {
-                self.start = StartState::NotRun;
-                self.start_outcome = None;
+            State::Down if now >= grant.valid_until => return,
+            State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
+            State::Unknown(_) | State::Down | State::Up(_) => {
+                self.state = State::Up(Up { grant, start: StartState::NotRun, outcome: None });
             }
         }
-        self.context = grant.context.clone();
-        self.state = State::Up(grant);
         let timeout = wanted_timeout(self.config.timing).unwrap_or_default();
         if self.device.wants_opening(self.kick_until(), timeout, now) {
             self.act(GuardAction::OpenDevice);
@@ -290,20 +275,20 @@ impl Guard {
     }
 
     fn assert_start(&mut self, now: Instant) {
-        let State::Up(grant) = &self.state else {
+        let State::Up(up) = &mut self.state else {
             return;
         };
-        let until = grant.valid_until;
-        let none = self.start_process == StartProcess::None;
-        if now < until && none && self.device.allows_start() {
-            self.start_process = StartProcess::Waiting;
-            if self.start == StartState::NotRun {
-                self.start = StartState::FirstRuns;
+        let until = up.grant.valid_until;
+        let alive = self.processes.is_alive(Command::Start);
+        if now < until && !alive && self.device.allows_start() {
+            if up.start == StartState::NotRun {
+                up.start = StartState::FirstRuns;
             }
-            self.act(GuardAction::Service(ServiceAction::Run(Command::Start, until)));
+            self.processes.run(Command::Start, until);
         }
     }
 
+    /// Stops the service, by the earliest instant that is known.
     fn stop(&mut self, order: StopOrder, now: Instant) {
         // When the service must be down is known to whom had its lock: a stop that runs is not
         // cut short for an agent that only makes sure.
@@ -311,107 +296,70 @@ impl Guard {
             Stake::Lock => Some(order.dead_by),
             Stake::Assurance => None,
         };
-        let (stake, dead_by) = match &mut self.state {
+        let order = match &mut self.state {
             State::Stopping(procedure) => {
                 return known.into_iter().for_each(|at| procedure.hasten(at));
             }
-            State::Up(grant) => {
-                let dead_by = known.map_or(grant.dead_by, |at| at.min(grant.dead_by));
-                (Stake::Lock, dead_by)
+            State::Up(up) => {
+                let order = up.grant.stop_order();
+                let dead_by = known.map_or(order.dead_by, |at| at.min(order.dead_by));
+                StopOrder { dead_by, ..order }
             }
-            State::Down => (Stake::Assurance, order.dead_by),
-            State::Unknown => (order.stake, order.dead_by),
+            State::Down => StopOrder { stake: Stake::Assurance, ..order },
+            State::Unknown(_) => order,
         };
-        if !matches!(self.state, State::Up(_)) {
-            self.context = order.context;
-        }
-        if self.start_process == StartProcess::Waiting {
-            self.start_process = StartProcess::Unwanted;
-        }
-        self.state = State::Stopping(StopProcedure::begin(
-            self.config.timing,
-            stake,
-            self.config.last_resort,
-            dead_by,
-            self.start_alive(),
-            self.last_resort_alive,
-            now,
-        ));
-        self.follow_procedure();
+        let procedure = StopProcedure::begin(self.config, order, &mut self.processes, now);
+        self.state = State::Stopping(procedure);
     }
 
     fn disconnected(&mut self, now: Instant) {
         self.heard = None;
-        if let State::Up(grant) = &self.state
-            && now < grant.valid_until
+        if let State::Up(up) = &self.state
+            && now < up.grant.valid_until
         {
-            self.say(ServiceReport::AgentGone(grant.valid_until.since(now)));
+            let left = up.grant.valid_until.since(now);
+            self.processes.report(ServiceReport::AgentGone(left));
         }
     }
 
     /// A start that was held up until its grant had run out is not begun.
     fn spawned(&mut self, command: Command, now: Instant) {
-        let wanted = match (&mut self.state, command) {
-            (State::Up(grant), Command::Start) => {
-                now < grant.valid_until && self.start_process == StartProcess::Waiting
-            }
-            (State::Unknown | State::Down | State::Stopping(_), Command::Start) => false,
-            (State::Stopping(procedure), command) => return procedure.spawned(command),
-            (State::Unknown | State::Down | State::Up(_), _) => false,
-        };
-        if wanted {
-            self.start_process = StartProcess::Alive;
-            self.act(GuardAction::Service(ServiceAction::Release(command)));
-        } else {
-            self.act(GuardAction::Service(ServiceAction::Kill(command)));
-        }
+        let over = matches!(&self.state, State::Up(up) if now >= up.grant.valid_until);
+        self.processes.spawned(command, !over);
     }
 
-    /// Whether a start may still bring the service up.
-    fn start_alive(&self) -> bool {
-        self.start_process == StartProcess::Alive
-    }
-
-    fn start_ended(&mut self, outcome: &Outcome, now: Instant) {
-        self.start_process = StartProcess::None;
+    fn ended(&mut self, command: Command, outcome: &Outcome, now: Instant) {
+        self.processes.ended(command);
         match &mut self.state {
-            State::Stopping(procedure) => procedure.start_ended(now),
-            State::Unknown | State::Down => {}
-            // One of an earlier term, or of the guard before, tells nothing of this term.
-            State::Up(_) if self.start == StartState::NotRun => {}
-            State::Up(_) => {
-                self.start = StartState::Ended;
-                self.say_start_outcome(outcome);
+            State::Stopping(procedure) => {
+                procedure.ended(command, outcome, &mut self.processes, now);
             }
+            // A start of an earlier term, or of the guard before, tells nothing of this term.
+            State::Up(up) if command == Command::Start && up.start != StartState::NotRun => {
+                up.start = StartState::Ended;
+                if up.outcome.replace(outcome.clone()).as_ref() != Some(outcome) {
+                    let term = up.grant.context.term.unwrap_or(Revision(0));
+                    self.processes.report(match outcome {
+                        Outcome::Succeeded => ServiceReport::Started(term),
+                        Outcome::Failed(_) | Outcome::Overran => {
+                            ServiceReport::StartFailed(outcome.clone())
+                        }
+                    });
+                }
+            }
+            State::Unknown(_) | State::Down | State::Up(_) => {}
         }
     }
 
-    /// Says how start ended, once for a row of equal ends.
-    fn say_start_outcome(&mut self, outcome: &Outcome) {
-        if self.start_outcome.replace(outcome.clone()).as_ref() == Some(outcome) {
-            return;
-        }
-        self.say(match outcome {
-            Outcome::Succeeded => ServiceReport::Started(self.context.term.unwrap_or(Revision(0))),
-            Outcome::Failed(_) | Outcome::Overran => ServiceReport::StartFailed(outcome.clone()),
-        });
-    }
-
-    /// Does what the stop procedure wants, and notes its end.
-    fn follow_procedure(&mut self) {
-        let State::Stopping(procedure) = &mut self.state else {
-            return;
-        };
-        let wanted = procedure.take_actions();
-        self.actions.extend(wanted.into_iter().map(GuardAction::Service));
-        if procedure.is_down() {
-            self.last_resort_alive = procedure.last_resort_alive();
+    fn cgroup_emptied(&mut self, now: Instant) {
+        if let State::Stopping(procedure) = &self.state
+            && procedure.cgroup_emptied(&mut self.processes, now)
+        {
             self.state = State::Down;
-            self.start = StartState::NotRun;
             if self.device.is_open() {
                 self.act(GuardAction::CloseDevice);
-            } else if self.device.wants_trial() {
-                self.act(GuardAction::TryDevice);
+            } else {
+                self.try_device();
             }
         }
     }
@@ -421,9 +369,9 @@ impl Guard {
             return;
         };
         let service = match &self.state {
-            State::Unknown => ServiceState::Unknown,
+            State::Unknown(_) => ServiceState::Unknown,
             State::Down => ServiceState::Down,
-            State::Up(grant) => ServiceState::Up(grant.clone(), self.start),
+            State::Up(up) => ServiceState::Up(up.grant.clone(), up.start),
             State::Stopping(procedure) => {
                 ServiceState::Stopping { overdue: procedure.is_overdue() }
             }
@@ -437,20 +385,13 @@ impl Guard {
 
     fn kick_until(&self) -> KickUntil {
         match &self.state {
-            State::Unknown => KickUntil::Never,
+            State::Unknown(_) => KickUntil::Never,
             State::Down => KickUntil::Always,
-            State::Up(grant) => KickUntil::DeadBy(grant.dead_by),
-            State::Stopping(procedure) => match procedure.stake() {
-                Stake::Lock => KickUntil::DeadBy(procedure.dead_by()),
+            State::Up(up) => KickUntil::DeadBy(up.grant.dead_by),
+            State::Stopping(procedure) => match procedure.order().stake {
+                Stake::Lock => KickUntil::DeadBy(procedure.order().dead_by),
                 Stake::Assurance => KickUntil::Always,
             },
-        }
-    }
-
-    fn kick_device_when_due(&mut self, now: Instant) {
-        let due = self.device.kick_at(self.kick_until());
-        if due.is_some_and(|at| now >= at) {
-            self.kick_device(now);
         }
     }
 
@@ -460,8 +401,11 @@ impl Guard {
         }
     }
 
-    fn say(&mut self, report: ServiceReport) {
-        self.act(GuardAction::Service(ServiceAction::Report(report)));
+    /// A device that an earlier guard has left running is stopped by its trial.
+    fn try_device(&mut self) {
+        if self.is_down() && self.device.wants_trial() {
+            self.act(GuardAction::TryDevice);
+        }
     }
 
     fn act(&mut self, action: GuardAction) {

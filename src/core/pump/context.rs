@@ -8,10 +8,9 @@ use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, Rejection, Written};
-use crate::core::protocol::StopOrder;
+use crate::core::protocol::{Stake, StopOrder};
 use crate::core::record::{Incarnation, Lease, Revision};
 use crate::core::report::Report;
-use crate::core::stop::Stake;
 use crate::core::time::Instant;
 
 /// The way to the store: at most one request is under way.

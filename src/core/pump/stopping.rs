@@ -12,10 +12,9 @@ use super::standby::Standby;
 use super::write::{NewWrite, attempt, prepare_write};
 use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
-use crate::core::protocol::{Grant, ServiceState, StopOrder, ToGuard};
+use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
-use crate::core::stop::Stake;
 use crate::core::time::Instant;
 use crate::core::timing::SLACK;
 

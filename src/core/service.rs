@@ -1,0 +1,128 @@
+//! What the guard does to the service, and the processes of the commands that it runs.
+
+use crate::core::command::Command;
+use crate::core::service_report::ServiceReport;
+use crate::core::time::Instant;
+
+/// What is to be done. Actions are performed in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceAction {
+    /// Run a command. It waits for [`ServiceAction::Release`] before it begins. The instant is
+    /// when it is killed, which the command is told.
+    Run(Command, Instant),
+    /// Let a command begin that was spawned.
+    Release(Command),
+    /// Kill a command with its process group. The end is told all the same.
+    Kill(Command),
+    /// Kill all processes in the control group of start. Nobody waits for their end.
+    KillCgroup,
+    /// Kill all processes in the control group of start, say so if there are any, and tell
+    /// when it is empty.
+    EmptyCgroup,
+    /// Tell the operator.
+    Report(ServiceReport),
+}
+
+/// The process of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Process {
+    /// There is none.
+    #[default]
+    None,
+    /// It is being spawned, or waits for its release: it can do nothing yet.
+    Waiting,
+    /// The same, but it will not be released.
+    Unwanted,
+    /// It was released.
+    Released,
+    /// It was released and killed, and has not ended.
+    Dying,
+}
+
+/// The processes of all commands, and the actions that are wanted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Processes {
+    processes: [Process; Command::ALL.len()],
+    actions: Vec<ServiceAction>,
+}
+
+impl Processes {
+    /// `start_alive` tells that a start of an earlier guard was killed and has not ended.
+    pub(super) fn new(start_alive: bool) -> Processes {
+        let mut processes = Processes::default();
+        if start_alive {
+            *processes.of(Command::Start) = Process::Dying;
+        }
+        processes
+    }
+
+    fn of(&mut self, command: Command) -> &mut Process {
+        &mut self.processes[command as usize]
+    }
+
+    /// Returns the actions since the last call.
+    pub(super) fn take_actions(&mut self) -> Vec<ServiceAction> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Returns whether a command was run that has not ended.
+    pub(super) fn is_alive(&self, command: Command) -> bool {
+        self.processes[command as usize] != Process::None
+    }
+
+    /// Returns whether a command has begun and not ended, killed or not.
+    pub(super) fn has_begun(&self, command: Command) -> bool {
+        matches!(self.processes[command as usize], Process::Released | Process::Dying)
+    }
+
+    /// Returns whether a command was killed and has not ended.
+    pub(super) fn is_killed(&self, command: Command) -> bool {
+        matches!(self.processes[command as usize], Process::Unwanted | Process::Dying)
+    }
+
+    /// Runs a command that is not alive.
+    pub(super) fn run(&mut self, command: Command, until: Instant) {
+        *self.of(command) = Process::Waiting;
+        self.act(ServiceAction::Run(command, until));
+    }
+
+    /// Kills a command that is alive.
+    pub(super) fn kill(&mut self, command: Command) {
+        self.withdraw(command);
+        self.act(ServiceAction::Kill(command));
+    }
+
+    /// The command is not to begin any more.
+    pub(super) fn withdraw(&mut self, command: Command) {
+        let process = self.of(command);
+        *process = match *process {
+            Process::None => Process::None,
+            Process::Waiting | Process::Unwanted => Process::Unwanted,
+            Process::Released | Process::Dying => Process::Dying,
+        };
+    }
+
+    /// A command was spawned and waits: lets it begin, or kills one that may not or that is not
+    /// wanted any more.
+    pub(super) fn spawned(&mut self, command: Command, may_begin: bool) {
+        if may_begin && *self.of(command) == Process::Waiting {
+            *self.of(command) = Process::Released;
+            self.act(ServiceAction::Release(command));
+        } else {
+            self.kill(command);
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn ended(&mut self, command: Command) {
+        *self.of(command) = Process::None;
+    }
+
+    pub(super) fn report(&mut self, report: ServiceReport) {
+        self.act(ServiceAction::Report(report));
+    }
+
+    pub(super) fn act(&mut self, action: ServiceAction) {
+        self.actions.push(action);
+    }
+}

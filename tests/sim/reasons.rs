@@ -1,0 +1,70 @@
+//! Whether a guard has a reason to end its service, or to leave it alone.
+
+use putex::core::guard::Guard;
+use putex::core::protocol::ToGuard;
+
+use super::clock::{MS, True, nanos};
+use super::guard::GuardEvent;
+use super::world::{Happening, World};
+
+impl World<'_> {
+    /// Nobody has a reason to end a service whose lock was renewed in time.
+    pub fn judge_end(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        let now = self.clock(site);
+        let guard = &self.guards[id];
+        if guard.ending {
+            return;
+        }
+        let unread = guard.line.map(|line| self.connections[line].words.iter());
+        let unread = unread.into_iter().flatten().filter_map(|word| match word {
+            ToGuard::Grant(grant) => Some(grant),
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) => None,
+        });
+        let mut grants = guard.granted.iter().chain(unread);
+        if !guard.ordered && grants.any(|grant| now < grant.valid_until) {
+            let text = format!("the guard of {site} stops the service under a valid lock");
+            self.fail("needless", text);
+        }
+        if !self.guards[id].told {
+            self.told_by_nobody(id);
+        }
+        self.guards[id].ending = true;
+    }
+
+    /// What an earlier guard has left is not left alone, whatever the agent says.
+    pub fn expect_decision(&mut self, id: usize) {
+        let timing = self.sc.sites[self.guards[id].site].timing;
+        let wait = nanos(timing.renewal() / 4).max(20 * MS) * 3 / 2;
+        self.expect_decision_at(id, self.guards[id].greeted_at + wait);
+    }
+
+    fn expect_decision_at(&mut self, id: usize, at: True) {
+        let at = at + 4 * self.sc.late + MS;
+        self.at(at, Happening::Guard(id, GuardEvent::Decide(at)));
+    }
+
+    pub fn judge_decision(&mut self, id: usize, at: True) {
+        let guard = &self.guards[id];
+        let down = guard.core.as_ref().is_some_and(Guard::is_down);
+        if guard.told || down {
+            return;
+        }
+        if self.now > at {
+            // It did not run for a while.
+            return self.expect_decision_at(id, self.now);
+        }
+        let site = guard.site;
+        self.fail("undecided", format!("the guard of {site} leaves the service alone"));
+    }
+
+    /// Nobody knows until when the service had a lock: there is no last resort then.
+    pub fn told_by_nobody(&mut self, id: usize) {
+        let site = self.guards[id].site;
+        self.guards[id].told = true;
+        self.guards[id].ordered = true;
+        if self.may_run(site) {
+            self.sites[site].excuse.unknown = true;
+        }
+    }
+}
