@@ -125,8 +125,10 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
     let lame = FakeServer::once(move |peer| {
         peer.accept_client();
         let reply = peer.frame().reply().to_owned();
-        let more = format!(",\"ldm\":true,\"connect_urls\":[\"{address}\"]}}");
-        peer.send(&format!("INFO {}\r\n", INFO.replace('}', &more)));
+        // The second INFO advertises nobody, and withdraws nobody.
+        for more in [format!(",\"connect_urls\":[\"{address}\"]}}"), ",\"ldm\":true}".to_owned()] {
+            peer.send(&format!("INFO {}\r\n", INFO.replace('}', &more)));
+        }
         peer.send(&format!("MSG {reply} 1 4\r\nlame\r\n"));
         assert!(peer.rest().is_empty());
     });
