@@ -25,7 +25,7 @@ const LINE_MAX: usize = 3072;
 
 /// How much output is read at once, so that a command that floods its pipe cannot
 /// keep the thread from the others.
-const READ_MAX: usize = 16 * 1024;
+const READ_MAX: u64 = 16 * 1024;
 
 /// What must not be handed to a command: it holds secrets, or may.
 const SECRETS: [&str; 9] = [
@@ -64,8 +64,9 @@ pub struct Prepared {
     command: std::process::Command,
     /// The script waits for its release.
     waits: bool,
-    /// It gets a session of its own: the service is not scheduled like the guard.
-    own_session: bool,
+    /// It gets a session of its own: the service is not scheduled like the guard. That costs
+    /// a copy of the process that spawns it.
+    pub own_session: bool,
 }
 
 #[cfg(any(test, fuzzing))]
@@ -138,7 +139,7 @@ impl Commands {
                 None => command.env_remove(name),
             };
         }
-        Prepared { command, waits, own_session: run.command == Command::Start }
+        Prepared { command, waits, own_session: false }
     }
 }
 
@@ -190,11 +191,8 @@ impl OutputPipe {
 
     /// Passes on the output that is there, whole lines of it. At most `READ_MAX` bytes.
     pub fn pass_on(&mut self, line: &mut dyn FnMut(Command, &[u8])) {
-        let mut buffer = [0; READ_MAX];
-        let Ok(count) = self.reader.read(&mut buffer) else {
-            return;
-        };
-        self.partial.extend_from_slice(&buffer[..count]);
+        // What was read before the pipe was empty is kept.
+        let _ = self.reader.by_ref().take(READ_MAX).read_to_end(&mut self.partial);
         let mut rest = self.partial.as_slice();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             line(self.command, &rest[..end]);

@@ -32,9 +32,6 @@ const ORDERS_MAX: usize = 64;
 /// Lines of the guard's log that may wait to be shown.
 const LINES_MAX: usize = 16;
 
-/// Largest report.
-const REPORT_MAX: usize = 8192;
-
 /// How long a guard that has closed its socket may take to end.
 const CLOSING_WITHIN: Duration = Duration::from_millis(500);
 
@@ -87,7 +84,6 @@ impl GuardHandle {
             lines: lines_said,
             link: None,
             dead: Vec::new(),
-            buffer: vec![0; REPORT_MAX],
         };
         threads.start("putex-guard", move || while thread.turn().is_some() {})?;
         Ok(GuardHandle { orders: own, number: 0, kill_file, lines })
@@ -150,7 +146,6 @@ struct GuardThread {
     link: Option<Link>,
     /// Guards that were killed and are to be reaped.
     dead: Vec<OwnedFd>,
-    buffer: Vec<u8>,
 }
 
 impl GuardThread {
@@ -267,10 +262,10 @@ impl GuardThread {
     fn receive_reports(&mut self) -> Option<()> {
         while let Some(link) = &self.link {
             let number = link.number;
-            let received = receive(link.socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
+            let received = receive(link.socket.as_fd(), RecvFlags::DONTWAIT);
             match received {
-                Ok((count, file)) if count > 0 => {
-                    match GuardPacket::decode(&self.buffer[..count]) {
+                Ok((packet, file)) if !packet.is_empty() => {
+                    match GuardPacket::decode(&packet) {
                         Some(GuardPacket::Report(VERSION, report)) => {
                             self.post.tell(Event::Guard(number, GuardEvent::Report(report)))?;
                         }

@@ -40,7 +40,7 @@ use crate::core::time::Ms;
 use crate::core::timing::SLACK;
 use crate::exit::Exit;
 use crate::guard::protocol::Settings;
-use crate::guard::{Identity, InstanceDir, try_lock};
+use crate::guard::{AGENT_LOCK, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
 use crate::sys::{self, raw};
@@ -110,10 +110,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     if setup.realtime {
         setup.greeting.extend(go_realtime());
     }
-    let agent_lock = dir.agent_lock()?;
-    if let Some(exit) = wait_for_lock(&agent_lock, &setup, &inbox)? {
-        return Ok(exit);
-    }
+    let agent_lock = match wait_for_lock(&dir, &setup, &inbox)? {
+        Ok(lock) => lock,
+        Err(exit) => return Ok(exit),
+    };
     setup.guard.dir = dir.path().display().to_string();
     let check = CheckHandle::start(setup.guard.commands.clone(), post.clone(), threads)?;
     let guard = GuardHandle::start(dir, setup.guard, post.clone(), threads)?;
@@ -144,23 +144,30 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
 }
 
 /// Waits until the agent before has ended, for T at the longest: then it is another agent.
-/// Nothing is run meanwhile. Returns the exit status of an agent that ends without the lock.
-fn wait_for_lock(lock: &File, setup: &Setup<'_>, inbox: &Inbox<Event>) -> io::Result<Option<Exit>> {
+/// Nothing is run meanwhile. The error is the exit status of an agent that ends without the
+/// lock.
+fn wait_for_lock(
+    dir: &InstanceDir,
+    setup: &Setup<'_>,
+    inbox: &Inbox<Event>,
+) -> io::Result<Result<File, Exit>> {
     let until = sys::now().after(setup.config.timing.lock_time());
-    while !try_lock(lock)? {
+    loop {
+        if let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? {
+            return Ok(Ok(lock));
+        }
         if sys::now() >= until {
             let token = &setup.id.token;
             let text = format!(
                 "another agent with this bucket, key and token {token} runs on this host; give \
                  each its own --token"
             );
-            return Ok(Some(setup.destination.refuse(&text, Exit::Unsafe)));
+            return Ok(Err(setup.destination.refuse(&text, Exit::Unsafe)));
         }
         if let Some(Event::Shutdown(_)) = inbox.next(Some(sys::now().after(LOCK_EVERY))) {
-            return Ok(Some(Exit::Success));
+            return Ok(Err(Exit::Success));
         }
     }
-    Ok(None)
 }
 
 /// A host that is nearly empty shall be told what is missing, by name.

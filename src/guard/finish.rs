@@ -5,14 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::instance_dir::{Identity, InstanceDir};
-use super::parts::{Parts, lock, lock_file};
+use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
 use super::process::GuardProcess;
 use super::protocol::Settings;
-use crate::core::guard::Guard;
 use crate::core::level::Level;
 use crate::exit::Exit;
-use crate::log::{LogQueue, say};
+use crate::log::{Destination, LogQueue, say};
 use crate::sys;
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
@@ -33,24 +31,22 @@ pub fn finish(
     log: LogQueue,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
-    if !lock_file(&dir.agent_lock()?, LOCK_WITHIN)? {
+    if dir.lock(AGENT_LOCK, LOCK_WITHIN)?.is_none() {
         say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
-    let Some(lock) = lock(&dir, LOCK_WITHIN)? else {
+    let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? else {
         say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
-    let parts = Parts::prepare(&dir, lock, log)?;
-    let config = settings.config();
-    let guard = Guard::new(config, false, parts.predecessor_start.is_some(), sys::now());
-    let timing = config.timing;
+    let stderr = Destination::of_stderr(None);
+    let mut process = GuardProcess::new(&dir, lock, settings, stderr, log, false)?;
+    let timing = settings.timing;
     let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
-    let mut process = GuardProcess::new(guard, parts, settings)?;
-    process.give_up_at(give_up_at);
+    process.give_up_at = Some(give_up_at);
     while !process.over {
         process.turn();
-        if !process.guard().is_down() && sys::now() >= give_up_at {
+        if !process.guard.is_down() && sys::now() >= give_up_at {
             say(Level::Error, "finish: the service could not be stopped");
             return Ok(Exit::NotStopped);
         }

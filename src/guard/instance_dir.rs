@@ -9,11 +9,12 @@
 //! Nobody else may write to the directory, or to one above it: whoever could bind the socket
 //! or hold the locks could keep a service from being stopped.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
 
@@ -35,6 +36,15 @@ pub struct Identity {
 
 /// The directory of all private directories, beside those of buckets: no bucket's name has a dot.
 const AGENTS_DIR: &str = ".agents";
+
+/// The file that the agent locks.
+pub const AGENT_LOCK: &str = "agent.lock";
+
+/// The file that the guard locks.
+pub(super) const GUARD_LOCK: &str = "lock";
+
+/// How often a lock is tried.
+const LOCK_EVERY: Duration = Duration::from_millis(2);
 
 /// How much of a key stands in the name of its directory, for people.
 const KEY_BYTES: usize = 40;
@@ -80,26 +90,25 @@ impl InstanceDir {
     /// When it cannot be made, or somebody else can write to it or to a directory above it.
     /// The text names the directory.
     pub fn open(base: &Path, identity: &Identity) -> io::Result<InstanceDir> {
-        let base = sys::absolute(base);
-        let agents = base.join(AGENTS_DIR);
-        let path = agents.join(identity.name());
-        // Nothing is made in a directory that was not checked.
-        make(&base)?;
-        check_parents(&base)?;
-        check_own(&base, 0o022)?;
-        for own in [&agents, &path] {
-            make(own)?;
-            check_own(own, 0o077)?;
-        }
-        InstanceDir::at(path)
+        InstanceDir::at(sys::absolute(base).join(AGENTS_DIR).join(identity.name()))
     }
 
-    /// Opens a directory that [`InstanceDir::open`] has checked, as the guard does.
+    /// As [`InstanceDir::open`], by the path: somebody may have removed it since.
     ///
     /// # Errors
     ///
-    /// When it is gone.
+    /// As those of [`InstanceDir::open`].
     pub fn at(path: PathBuf) -> io::Result<InstanceDir> {
+        let agents = path.parent().unwrap_or(&path);
+        let base = agents.parent().unwrap_or(agents);
+        // Nothing is made in a directory that was not checked.
+        make(base)?;
+        check_parents(base)?;
+        check_own(base, 0o022)?;
+        for own in [agents, &path] {
+            make(own)?;
+            check_own(own, 0o077)?;
+        }
         let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits();
         let dir = OpenOptions::new()
             .read(true)
@@ -115,22 +124,31 @@ impl InstanceDir {
         &self.path
     }
 
-    /// Opens the file that the agent locks.
+    /// Locks one of its files as soon as nobody else has it locked; `None` when that takes
+    /// longer. The lock ends with the file.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
-    pub fn agent_lock(&self) -> io::Result<File> {
-        self.file("agent.lock")
+    /// When the file cannot be made, or the file system has no locks.
+    pub fn lock(&self, name: &str, within: Duration) -> io::Result<Option<File>> {
+        loop {
+            let file = self.file(name)?;
+            let how = FlockOperation::NonBlockingLockExclusive;
+            if !sys::lock_within(&file, how, within, LOCK_EVERY)? {
+                return Ok(None);
+            }
+            // One that was removed meanwhile locks nobody out.
+            if self.is_current(name, &file) {
+                return Ok(Some(file));
+            }
+        }
     }
 
-    /// Opens the file that the guard locks.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
-    pub fn guard_lock(&self) -> io::Result<File> {
-        self.file("lock")
+    /// Returns whether a file is still the one that has the name.
+    fn is_current(&self, name: &str, file: &File) -> bool {
+        let known = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let named = fs::symlink_metadata(self.path.join(name)).map(known);
+        named.is_ok_and(|named| file.metadata().is_ok_and(|own| known(own) == named))
     }
 
     fn file(&self, name: &str) -> io::Result<File> {
@@ -171,19 +189,6 @@ impl InstanceDir {
     /// A path that is short enough for a socket's address, wherever the directory is.
     fn socket(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/socket", self.dir.as_raw_fd()))
-    }
-}
-
-/// Locks a file, unless another process has it locked; the lock ends with the file.
-///
-/// # Errors
-///
-/// When the file system has no locks.
-pub fn try_lock(file: &File) -> io::Result<bool> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -8,7 +8,6 @@
 //! | `protocol` | the words of agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
-//! | `parts` | what a guard has before it decides anything |
 //! | `note` | what a guard notes for the guard after it |
 //! | `runner` | a command: the thread that spawns it, its output, its process |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
@@ -23,7 +22,6 @@ mod device;
 mod finish;
 mod instance_dir;
 pub(crate) mod note;
-mod parts;
 mod process;
 pub mod protocol;
 mod runner;
@@ -32,6 +30,6 @@ mod start;
 
 pub use self::device::look as inspect_device;
 pub use self::finish::finish;
-pub use self::instance_dir::{Identity, InstanceDir, try_lock};
+pub use self::instance_dir::{AGENT_LOCK, Identity, InstanceDir};
 pub use self::socket::{receive, send};
 pub use self::start::run;

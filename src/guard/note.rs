@@ -7,13 +7,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::core::command::Command;
+use crate::core::time::Instant;
 use crate::sys;
 
 /// The first line; the boot follows.
@@ -22,10 +23,14 @@ const FORMAT: &str = "putex guard 1 ";
 /// Bytes of one place in the file.
 const PLACE_BYTES: usize = 64;
 
-/// Places: the head, the service, each command. The control group follows.
+/// Places: the head, the service, then start, stop and the last resort as in
+/// [`Command::ALL`], where the service has the place of the health check. The control group
+/// follows.
 const SERVICE: usize = 2;
-const COMMANDS: usize = 3;
-const CGROUP: usize = COMMANDS + Command::ALL.len();
+const CGROUP: usize = SERVICE + Command::ALL.len();
+
+/// Time in which a process was started is noted in ticks since boot, as the kernel tells it.
+const TICK_MS: u128 = 10;
 
 /// Longest file that is read.
 const BYTES_MAX: usize = 8192;
@@ -72,7 +77,7 @@ impl Note {
         note.service(before.up)?;
         // So that there is room for all later notes. Commands of the guard before stay noted
         // for the next guard, should this one be killed before it has killed them.
-        for place in (COMMANDS..CGROUP).filter(|place| known < (place + 1) * PLACE_BYTES) {
+        for place in (SERVICE + 1..CGROUP).filter(|place| known < (place + 1) * PLACE_BYTES) {
             note.write(place, "", 1)?;
         }
         Ok((note, before))
@@ -97,15 +102,21 @@ impl Note {
         self.write(SERVICE, if up { "service up" } else { "service down" }, 1)
     }
 
-    /// Notes a command that was spawned.
+    /// Notes a command that was spawned between `since` and now; after a start the service may
+    /// be up.
     ///
     /// # Errors
     ///
-    /// When the file system fails or is full, or the process has ended.
-    pub(crate) fn command(&self, command: Command, process: Pid) -> io::Result<()> {
-        let born = start_time(process).ok_or_else(|| io::Error::other("it has ended"))?;
-        let number = process.as_raw_nonzero();
-        self.write(COMMANDS + command as usize, &format!("run {number} {born}"), 1)
+    /// When the file system fails or is full.
+    pub(crate) fn command(&self, command: Command, process: Pid, since: Instant) -> io::Result<()> {
+        let tick = |at: Instant| at.since_boot().as_millis() / TICK_MS;
+        let (from, until) = (tick(since), tick(sys::now()));
+        let line = format!("run {} {from} {until}", process.as_raw_nonzero());
+        if command == Command::Start {
+            let width = PLACE_BYTES - 1;
+            return self.write(SERVICE, &format!("{:width$}\n{line}", "service up"), 2);
+        }
+        self.write(SERVICE + command as usize, &line, 1)
     }
 
     /// Notes the control group of start.
@@ -135,32 +146,20 @@ impl Before {
     /// has left in its group what it left on purpose.
     ///
     /// Returns what becomes readable when its start has ended, if that was killed just now.
-    pub(crate) fn kill_commands(self) -> Option<PredecessorStart> {
+    pub(crate) fn kill_commands(self) -> Option<OwnedFd> {
         let mut start = None;
-        for (command, group, exit) in self.running {
+        for (command, process, exit) in self.running {
             if sys::is_ready(&exit) {
                 continue;
             }
-            // It fails when the group has ended since.
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            // Its group, and the process, which may have left it. Either may have ended since.
+            let _ = rustix::process::kill_process_group(process, Signal::KILL);
+            let _ = rustix::process::pidfd_send_signal(&exit, Signal::KILL);
             if command == Command::Start {
-                start = Some(PredecessorStart { exit });
+                start = Some(exit);
             }
         }
         start
-    }
-}
-
-/// A start of the guard before that was killed and has perhaps not ended.
-#[derive(Debug)]
-pub(crate) struct PredecessorStart {
-    exit: OwnedFd,
-}
-
-impl AsFd for PredecessorStart {
-    /// Becomes readable when it has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.exit.as_fd()
     }
 }
 
@@ -171,8 +170,8 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
         return Before { up: !is_of_another_boot(text, boot), ..Before::default() };
     }
     let mut running = Vec::new();
-    for command in Command::ALL {
-        let line = place(COMMANDS + command as usize);
+    for command in [Command::Start, Command::Stop, Command::LastResort] {
+        let line = place(SERVICE + command as usize);
         if let Some((process, exit)) = find_process(&line) {
             running.push((command, process, exit));
         }
@@ -208,11 +207,12 @@ fn is_of_another_boot(text: &[u8], boot: &str) -> bool {
 
 /// Returns the process of a note if it is still the same.
 fn find_process(line: &str) -> Option<(Pid, OwnedFd)> {
-    let (number, born) = line.strip_prefix("run ")?.split_once(' ')?;
-    let process = Pid::from_raw(number.parse().ok().filter(|number| *number > 1)?)?;
+    let mut fields = line.strip_prefix("run ")?.split(' ');
+    let process = Pid::from_raw(fields.next()?.parse().ok().filter(|number| *number > 1)?)?;
+    let (from, until): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let exit = rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()?;
     // After it was opened: a number that was given again shows another start time.
-    (start_time(process)? == born.parse::<u64>().ok()?).then_some((process, exit))
+    (from..=until).contains(&start_time(process)?).then_some((process, exit))
 }
 
 /// Returns when a process was started, in ticks since boot.
@@ -225,7 +225,11 @@ fn start_time(process: Pid) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const BOOT: Instant = Instant::from_boot(Duration::ZERO);
 
     fn file(name: &str) -> File {
         let name = format!("putex-note-{}-{name}", std::process::id());
@@ -244,7 +248,7 @@ mod tests {
         assert!(!before.up && before.running.is_empty() && before.cgroup.is_none());
         note.service(true).expect("there is room");
         let own = rustix::process::getpid();
-        note.command(Command::Stop, own).expect("it lives");
+        note.command(Command::Stop, own, BOOT).expect("there is room");
         let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
         note.cgroup(Path::new(&long)).expect("there is room");
         let (_, before) = Note::begin(file).expect("a note");
@@ -260,10 +264,12 @@ mod tests {
     fn a_number_that_was_given_to_another_process_is_not_the_noted_command() {
         let own = rustix::process::getpid();
         let born = start_time(own).expect("it lives");
-        let line = |born: u64| format!("run {} {born}", own.as_raw_nonzero());
-        assert!(find_process(&line(born)).is_some());
-        assert!(find_process(&line(born + 1)).is_none());
-        assert!(find_process("run 1 0").is_none());
+        let line = |from, until| format!("run {} {from} {until}", own.as_raw_nonzero());
+        assert!(find_process(&line(born, born)).is_some());
+        assert!(find_process(&line(born - 1, born + 1)).is_some());
+        assert!(find_process(&line(born + 1, born + 2)).is_none());
+        assert!(find_process(&line(0, born - 1)).is_none());
+        assert!(find_process("run 1 0 99999999").is_none());
     }
 
     #[test]
@@ -272,7 +278,7 @@ mod tests {
         let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
         let (note, _) = begin();
         let own = rustix::process::getpid();
-        note.command(Command::Start, own).expect("it lives");
+        note.command(Command::Start, own, BOOT).expect("there is room");
         drop(begin());
         assert_eq!(begin().1.running.len(), 1);
     }
@@ -283,7 +289,7 @@ mod tests {
         let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
         let (note, _) = begin();
         let own = rustix::process::getpid();
-        note.command(Command::Start, own).expect("it lives");
+        note.command(Command::Start, own, BOOT).expect("there is room");
         note.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
         note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
         drop(begin());

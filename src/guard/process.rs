@@ -1,8 +1,9 @@
 //! The guard's main loop: one thread, which never blocks but in poll(2).
 
-use std::fs::{self};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, sockopt};
 
+use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
-use super::parts::Parts;
+use super::instance_dir::InstanceDir;
+use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
 use super::socket::{receive, send};
@@ -24,8 +27,8 @@ use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::service::ServiceAction;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
-use crate::log::{Destination, command_output, count_left_out, say};
-use crate::sys::{self, Alarm, raw};
+use crate::log::{Destination, LogQueue, command_output, count_left_out, say};
+use crate::sys::{self, Alarm, Waker, raw};
 
 /// How long the guard pauses when it has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -36,106 +39,115 @@ const NICE_MIN: i32 = -20;
 /// How ready the kernel is to kill this process when memory runs out.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
-/// What became ready.
-#[derive(Default)]
-struct Ready {
-    spawned: bool,
-    agent: bool,
-    listener: bool,
-    output: [bool; 3],
-    exit: [bool; 3],
-    predecessor_start: bool,
-}
-
-impl Ready {
-    /// For a guard that cannot wait. Whether a start of the guard before has ended is not
-    /// known then.
-    fn all() -> Ready {
-        Ready {
-            spawned: true,
-            agent: true,
-            listener: true,
-            output: [true; 3],
-            exit: [true; 3],
-            predecessor_start: false,
-        }
-    }
-}
-
 /// All that the guard has.
 pub(super) struct GuardProcess {
-    guard: Guard,
-    commands: Arc<Commands>,
+    pub(super) guard: Guard,
+    commands: Commands,
+    /// Start, stop, last resort.
+    runners: [Runner; 3],
+    /// Is woken when a command was spawned.
+    waker: Arc<Waker>,
+    /// The control group of this guard first, then one that a guard before has used.
+    cgroups: Vec<ServiceCgroup>,
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, which is told.
     emptying: bool,
+    /// A start of the guard before was killed and has perhaps not ended.
+    predecessor_start: Option<OwnedFd>,
+    /// Keeps the lock.
+    note: Note,
     /// The note says that the service may be up.
     noted_up: bool,
     device: WatchdogDevice,
+    /// Where the log goes unless it is syslog.
     stderr: Destination,
-    listener: Option<OwnedFd>,
+    /// Where later agents connect.
+    pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
-    agent: Option<OwnedFd>,
+    pub(super) agent: Option<OwnedFd>,
+    /// A report that the agent was not sent yet.
+    unsent: Option<GuardReport>,
     alarm: Alarm,
-    /// How ready the kernel was to kill this process, which its commands still are.
-    oom_score: String,
-    buffer: Vec<u8>,
-    /// A process without an agent gives up then.
-    give_up_at: Option<Instant>,
+    /// [`GuardProcess::turn`] returns at this instant at the latest.
+    pub(super) give_up_at: Option<Instant>,
     pub(super) over: bool,
-    /// Dropped last, with the log: nobody waits for this process by a socket meanwhile.
-    parts: Parts,
+    /// Dropped last, after the lock: it may wait for its reader.
+    log: LogQueue,
 }
 
 impl GuardProcess {
-    /// Returns a guard process that has neither agent nor listener.
+    /// Kills what the guard before was running, and makes a control group for start, where that
+    /// is permitted: one for all guards of this agent, so that whoever has to end the service
+    /// finds what each of them has left. The lock proves that the guard before is dead.
+    ///
+    /// Unless it may be down, the service counts as up whatever the guard before has noted. The
+    /// process has neither agent nor listener.
     ///
     /// # Errors
     ///
-    /// When the process has no descriptor left.
-    pub(super) fn new(guard: Guard, parts: Parts, settings: &Settings) -> io::Result<GuardProcess> {
+    /// When the system lacks something.
+    pub(super) fn new(
+        dir: &InstanceDir,
+        lock: File,
+        settings: &Settings,
+        stderr: Destination,
+        log: LogQueue,
+        may_be_down: bool,
+    ) -> io::Result<GuardProcess> {
+        let named = |error: io::Error| {
+            let path = dir.path().join("lock");
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let (note, before) = Note::begin(lock).map_err(named)?;
+        let mut cgroups = Vec::new();
+        let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
+        match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
+            Ok(own) => {
+                // Without the note the next guard finds it all the same, below the same parent.
+                if let Err(why) = note.cgroup(own.dir()).map_err(named) {
+                    say(Level::Warn, &format!("the control group is not noted: {why}"));
+                }
+                cgroups.push(own);
+            }
+            Err(why) => say(Level::Debug, &format!("no control group: {why}")),
+        }
+        let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir() == dir);
+        let elsewhere = before.cgroup.clone().filter(|dir| !is_own(dir));
+        let elsewhere = elsewhere.and_then(|dir| ServiceCgroup::open(&dir).ok());
+        cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
+        let (noted_up, down) = (before.up, may_be_down && !before.up);
+        let predecessor_start = before.kill_commands();
+        let waker = Arc::new(Waker::new()?);
+        // Its commands keep it.
+        let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
+        let runner = |command| {
+            Runner::start(command, note.try_clone()?, Arc::clone(&waker), oom_score.clone())
+        };
         Ok(GuardProcess {
-            guard,
-            commands: Arc::new(settings.commands.clone()),
+            guard: Guard::new(settings.config(), down, predecessor_start.is_some(), sys::now()),
+            commands: settings.commands.clone(),
+            runners: [
+                runner(Command::Start)?,
+                runner(Command::Stop)?,
+                runner(Command::LastResort)?,
+            ],
+            waker,
+            cgroups,
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
-            noted_up: !parts.down,
+            predecessor_start,
+            note,
+            noted_up,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
-            stderr: Destination::of_stderr(None),
+            stderr,
             listener: None,
             agent: None,
+            unsent: None,
             alarm: Alarm::new()?,
-            oom_score: fs::read_to_string(OOM_SCORE).unwrap_or_default(),
-            buffer: Vec::new(),
             give_up_at: None,
-            parts,
             over: false,
+            log,
         })
-    }
-
-    /// Gives it the agent that started it, and the listener for later ones. `stderr` is where
-    /// the log goes unless it is syslog; `buffer` has room for every packet.
-    pub(super) fn serve(
-        &mut self,
-        stderr: Destination,
-        listener: OwnedFd,
-        agent: OwnedFd,
-        buffer: Vec<u8>,
-    ) {
-        self.stderr = stderr;
-        self.listener = Some(listener);
-        self.agent = Some(agent);
-        self.buffer = buffer;
-    }
-
-    /// Has [`GuardProcess::turn`] return at this instant at the latest.
-    pub(super) fn give_up_at(&mut self, at: Instant) {
-        self.give_up_at = Some(at);
-    }
-
-    /// Returns the core.
-    pub(super) fn guard(&self) -> &Guard {
-        &self.guard
     }
 
     /// Does what can be done beforehand. Best effort, each: not everybody may.
@@ -153,29 +165,22 @@ impl GuardProcess {
 
     /// Waits for something to happen, takes all of it in, and does what is due.
     pub(super) fn turn(&mut self) {
+        self.send_report();
         let deadline = self.guard.deadline();
-        let until = deadline.into_iter().chain(self.give_up_at).min();
-        let ready = self.wait(until).unwrap_or_else(|error| {
+        if let Err(error) = self.wait(deadline.into_iter().chain(self.give_up_at).min()) {
             // Nothing but the deadlines is left then.
-            let text = format!("the guard cannot wait: {error}");
-            say(Level::Error, &text);
-            Ready::all()
-        });
-        self.look_at_commands(&ready);
-        if ready.agent {
-            self.receive_words();
+            say(Level::Error, &format!("the guard cannot wait: {error}"));
         }
-        if ready.listener {
-            self.accept();
-        }
+        self.look_at_commands();
+        self.receive_words();
+        self.accept();
         let now = sys::now();
         if let Some(at) = deadline
             && now >= at
         {
             let late = now.since(at);
             if late > SLACK {
-                let text = format!("the guard woke {} late", Ms(late));
-                say(Level::Warn, &text);
+                say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
             }
             // What was said until this instant is taken in before it counts.
             self.receive_words();
@@ -184,100 +189,50 @@ impl GuardProcess {
     }
 
     /// Waits until something is ready or the deadline has come.
-    fn wait(&self, deadline: Option<Instant>) -> io::Result<Ready> {
-        let mut ready = Ready::default();
-        let mut fds = Vec::with_capacity(16);
-        let mut flags: Vec<&mut bool> = Vec::with_capacity(16);
+    fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        fds.push(readable(self.parts.waker.as_fd()));
-        flags.push(&mut ready.spawned);
-        if let Some(agent) = &self.agent {
-            fds.push(readable(agent.as_fd()));
-            flags.push(&mut ready.agent);
-        }
-        if let Some(listener) = &self.listener {
-            fds.push(readable(listener.as_fd()));
-            flags.push(&mut ready.listener);
-        }
-        let commands = ready.output.iter_mut().zip(&mut ready.exit);
-        for (runner, (output, exit)) in self.parts.runners.iter().zip(commands) {
-            fds.push(readable(runner.output()));
-            flags.push(output);
-            if let Some(ended) = runner.exit() {
-                fds.push(readable(ended));
-                flags.push(exit);
-            }
-        }
-        if let Some(start) = &self.parts.predecessor_start {
-            fds.push(readable(start.as_fd()));
-            flags.push(&mut ready.predecessor_start);
-        }
+        let others = [&self.agent, &self.listener, &self.predecessor_start];
+        let others = others.into_iter().flatten().map(AsFd::as_fd);
+        let commands = self.runners.iter().flat_map(Runner::events);
+        let all = [self.waker.as_fd()].into_iter().chain(others).chain(commands);
+        let mut fds: Vec<_> = all.map(readable).collect();
         if self.emptying {
             let changed = |cgroup| PollFd::from_borrowed_fd(cgroup, PollFlags::PRI);
-            let cgroups = self.parts.cgroups.iter();
-            fds.extend(cgroups.map(|cgroup| changed(cgroup.events())));
+            fds.extend(self.cgroups.iter().map(|cgroup| changed(cgroup.events())));
         }
-        self.alarm.poll(&mut fds, deadline)?;
-        for (fd, flag) in fds.iter().zip(flags) {
-            *flag = !fd.revents().is_empty();
-        }
-        drop(fds);
-        Ok(ready)
+        self.alarm.poll(&mut fds, deadline)
     }
 
     /// Takes in which commands were spawned, have written or ended, and whether the control
     /// group is empty.
-    fn look_at_commands(&mut self, ready: &Ready) {
-        if ready.spawned {
-            self.parts.waker.clear();
-            for at in 0..self.parts.runners.len() {
-                let runner = &mut self.parts.runners[at];
-                let command = runner.command();
-                if let Some(spawned) = runner.take_spawned() {
-                    self.handle(match spawned {
-                        Ok(()) => GuardInput::Spawned(command),
-                        Err(outcome) => GuardInput::Ended(command, outcome),
-                    });
-                }
+    fn look_at_commands(&mut self) {
+        self.waker.clear();
+        for at in 0..self.runners.len() {
+            if let Some(input) = self.runners[at].take_spawned() {
+                self.handle(input);
             }
         }
-        for at in 0..self.parts.runners.len() {
-            let runner = &mut self.parts.runners[at];
-            if ready.output[at] {
-                runner.pass_on(&mut command_output);
-            }
-            if ready.exit[at]
-                && let Some(outcome) = runner.reap(&mut command_output)
-            {
-                let command = runner.command();
+        for at in 0..self.runners.len() {
+            if let Some((command, outcome)) = self.runners[at].pass_on(&mut command_output) {
                 count_left_out();
-                self.command_ended(command, outcome);
+                if (command, &outcome) == (Command::Start, &Outcome::Succeeded) {
+                    self.cgroup_entry.start_succeeded(self.cgroups.first());
+                }
+                self.handle(GuardInput::Ended(command, outcome));
             }
         }
-        if ready.predecessor_start {
-            self.parts.predecessor_start = None;
+        if self.predecessor_start.take_if(|start| sys::is_ready(start)).is_some() {
             self.handle(GuardInput::Ended(Command::Start, Outcome::Overran));
         }
-        if self.emptying {
-            self.look_at_cgroup();
-        }
-    }
-
-    fn command_ended(&mut self, command: Command, outcome: Outcome) {
-        if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
-            && let Some(cgroup) = self.parts.cgroups.first()
-        {
-            self.cgroup_entry.start_succeeded(cgroup);
-        }
-        self.handle(GuardInput::Ended(command, outcome));
+        self.look_at_cgroup();
     }
 
     fn look_at_cgroup(&mut self) {
-        let mut cgroups = self.parts.cgroups.iter();
-        if cgroups.all(|cgroup| !cgroup.is_populated().unwrap_or(true)) {
+        let mut cgroups = self.cgroups.iter();
+        if self.emptying && cgroups.all(|cgroup| !cgroup.is_populated().unwrap_or(true)) {
             self.emptying = false;
             // Only this guard's own is used again.
-            self.parts.cgroups.truncate(1);
+            self.cgroups.truncate(1);
             self.handle(GuardInput::CgroupEmptied);
         }
     }
@@ -285,9 +240,8 @@ impl GuardProcess {
     /// Takes in all that the agent has said, and its end.
     fn receive_words(&mut self) {
         while let Some(agent) = &self.agent {
-            let packet = receive(agent.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
-            let word = match packet {
-                Ok((count, _)) => decode(&self.buffer[..count]),
+            let word = match receive(agent.as_fd(), RecvFlags::DONTWAIT) {
+                Ok((packet, _)) => decode(&packet),
                 Err(Errno::AGAIN) => return,
                 // Told once, before what the agent said, when it ends with a report unread.
                 Err(Errno::CONNRESET) => continue,
@@ -295,7 +249,7 @@ impl GuardProcess {
             };
             match word {
                 Some(AgentPacket::Word(word)) => self.handle(GuardInput::Received(word)),
-                Some(AgentPacket::Hello(settings)) => self.configure(&settings),
+                Some(AgentPacket::Hello(settings)) => self.configure(*settings),
                 // It says Stop next, and waits.
                 Some(AgentPacket::OtherVersion) => {
                     let hello = ToGuard::Hello(self.guard.config());
@@ -303,7 +257,7 @@ impl GuardProcess {
                 }
                 // The agent is gone, or cannot be understood, which is the same.
                 None => {
-                    self.agent = None;
+                    (self.agent, self.unsent) = (None, None);
                     self.handle(GuardInput::Disconnected);
                 }
             }
@@ -311,30 +265,24 @@ impl GuardProcess {
     }
 
     /// Another instance of the agent may have been set up in another way.
-    fn configure(&mut self, settings: &Settings) {
-        let closed = self.device.configure(&settings.device, settings.timing);
-        closed.into_iter().for_each(|closed| self.handle(closed));
-        self.commands = Arc::new(settings.commands.clone());
+    pub(super) fn configure(&mut self, settings: Settings) {
+        if let Some(closed) = self.device.configure(&settings.device, settings.timing) {
+            self.handle(closed);
+        }
         let destination = self.stderr.or_syslog(settings.syslog);
-        self.parts.log.configure(&settings.commands.key, settings.level, destination);
-        let hello = ToGuard::Hello(settings.config());
-        self.handle(GuardInput::Received(hello));
-        self.send_kill_file();
-    }
-
-    /// Gives the agent the means to kill the service where there is no guard that could.
-    pub(super) fn send_kill_file(&mut self) {
-        let (Some(agent), Some(cgroup)) = (&self.agent, self.parts.cgroups.first()) else {
-            return;
-        };
-        if let Ok(file) = cgroup.kill_file() {
-            let _ = send(agent.as_fd(), &GuardPacket::KillFile.encode(), Some(file.as_fd()));
+        self.log.configure(&settings.commands.key, settings.level, destination);
+        self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
+        self.commands = settings.commands;
+        // The means to kill the service where there is no guard that could.
+        if let Some(Ok(file)) = self.cgroups.first().map(ServiceCgroup::kill_file) {
+            self.send(&GuardPacket::KillFile, Some(file.as_fd()));
         }
     }
 
     /// Takes a connection, unless an agent is there.
     fn accept(&mut self) {
-        let Some(listener) = &self.listener else {
+        let Some(listener) = self.listener.as_ref().filter(|listener| sys::is_ready(listener))
+        else {
             return;
         };
         let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
@@ -356,45 +304,38 @@ impl GuardProcess {
         }
     }
 
-    pub(super) fn handle(&mut self, input: GuardInput) {
+    fn handle(&mut self, input: GuardInput) {
         self.handle_at(input, sys::now());
     }
 
     fn handle_at(&mut self, input: GuardInput, now: Instant) {
         for action in self.guard.handle(input, now) {
-            self.perform(action);
+            if let Some(answer) = self.perform(action) {
+                self.handle(answer);
+            }
         }
     }
 
-    fn perform(&mut self, action: GuardAction) {
+    /// Performs an action; returns its answer, if there is one at once.
+    fn perform(&mut self, action: GuardAction) -> Option<GuardInput> {
         match action {
             GuardAction::Service(action) => self.perform_on_service(action),
-            GuardAction::Report(report) => self.report(&report),
-            GuardAction::TryDevice => {
-                let answer = self.device.try_out();
-                answer.into_iter().for_each(|answer| self.handle(answer));
-            }
-            GuardAction::OpenDevice => {
-                let answer = self.device.open();
-                answer.into_iter().for_each(|answer| self.handle(answer));
-            }
+            GuardAction::Report(report) => self.report(report),
+            GuardAction::TryDevice => return self.device.try_out(),
+            GuardAction::OpenDevice => return self.device.open(),
             GuardAction::KickDevice => self.device.kick(),
-            GuardAction::CloseDevice => {
-                let answer = self.device.close();
-                answer.into_iter().for_each(|answer| self.handle(answer));
-            }
+            GuardAction::CloseDevice => return self.device.close(),
             GuardAction::Leave => {
                 self.over = true;
                 if self.guard.is_down() {
                     // Without the note the next guard runs stop, which does no harm. Nothing
                     // has a deadline any more, so that this thread may write.
-                    let _ = self.parts.note.service(false);
+                    let _ = self.note.service(false);
                 }
-                for cgroup in self.parts.cgroups.drain(..) {
-                    cgroup.remove();
-                }
+                self.cgroups.drain(..).for_each(ServiceCgroup::remove);
             }
         }
+        None
     }
 
     fn perform_on_service(&mut self, action: ServiceAction) {
@@ -404,7 +345,7 @@ impl GuardProcess {
             ServiceAction::Kill(command) => self.runner(command).kill(),
             ServiceAction::KillCgroup => self.kill_cgroup(),
             ServiceAction::EmptyCgroup => {
-                let mut cgroups = self.parts.cgroups.iter();
+                let mut cgroups = self.cgroups.iter();
                 if cgroups.any(|cgroup| cgroup.is_populated().unwrap_or(true)) {
                     let text = "stop has left processes of the service behind: they are killed";
                     say(Level::Warn, text);
@@ -416,67 +357,69 @@ impl GuardProcess {
             ServiceAction::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
                 say(level, &text);
-                if let Some(agent) = &self.agent {
-                    // Best effort: it stands in the log.
-                    let _ = send(agent.as_fd(), &GuardPacket::Line(level, text).encode(), None);
-                }
+                self.send(&GuardPacket::Line(level, text), None);
             }
         }
     }
 
     fn runner(&mut self, command: Command) -> &mut Runner {
-        &mut self.parts.runners[place(command)]
+        &mut self.runners[match command {
+            Command::Check | Command::Start => 0,
+            Command::Stop => 1,
+            Command::LastResort => 2,
+        }]
     }
 
     fn kill_cgroup(&self) {
-        for cgroup in &self.parts.cgroups {
+        for cgroup in &self.cgroups {
             // One that is gone holds nothing.
             let _ = cgroup.kill();
         }
     }
 
     fn run(&mut self, command: Command, until: Instant) {
-        let (role, cgroup) = match command {
-            Command::Start => (Role::Active, self.parts.cgroups.first()),
-            Command::Check | Command::Stop | Command::LastResort => {
-                self.cgroup_entry.stopped();
-                (Role::Standby, None)
-            }
-        };
-        let entered = cgroup.filter(|cgroup| self.cgroup_entry.enters(cgroup));
-        let entry = entered.map(|cgroup| cgroup.entry().to_owned());
-        let run = Run {
-            command,
-            role,
-            deadline: until,
-            starting: false,
-            context: self.guard.context().clone(),
-        };
-        self.noted_up |= command == Command::Start;
-        let runner = &mut self.parts.runners[place(command)];
-        if !runner.run(&self.commands, run, entry, &self.oom_score) {
+        let is_start = command == Command::Start;
+        let role = if is_start { Role::Active } else { Role::Standby };
+        let context = self.guard.context().clone();
+        let run = Run { command, role, deadline: until, starting: false, context };
+        if !is_start {
+            self.cgroup_entry = CgroupEntry::default();
+        }
+        let cgroup = self.cgroups.first();
+        let enters = is_start && self.cgroup_entry.enters(cgroup);
+        let entry = cgroup.filter(|_| enters).map(ServiceCgroup::entry);
+        let mut prepared = self.commands.prepare(&run, entry, sys::now());
+        prepared.own_session = enters;
+        self.noted_up |= is_start;
+        if !self.runner(command).run(prepared) {
             let why = "the one before has not even been spawned".to_owned();
             self.handle(GuardInput::Ended(command, Outcome::Failed(why)));
         }
     }
 
-    fn report(&mut self, report: &GuardReport) {
+    /// Reports that differ in the number of words alone are sent as one.
+    fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
-            self.parts.runners[place(Command::Start)].note_down();
+            self.runner(Command::Start).note_down();
         }
-        if let Some(agent) = &self.agent {
-            // An agent that is gone is noticed where it is read from.
-            let packet = GuardPacket::Report(VERSION, report.clone());
-            let _ = send(agent.as_fd(), &packet.encode(), None);
+        let says = |report: &GuardReport| (report.service.clone(), report.unfit.clone());
+        if self.unsent.as_ref().is_some_and(|unsent| says(unsent) != says(&report)) {
+            self.send_report();
+        }
+        self.unsent = Some(report);
+    }
+
+    fn send_report(&mut self) {
+        if let Some(report) = self.unsent.take() {
+            self.send(&GuardPacket::Report(VERSION, report), None);
         }
     }
-}
 
-/// Returns the place of a command's runner.
-fn place(command: Command) -> usize {
-    match command {
-        Command::Check | Command::Start => 0,
-        Command::Stop => 1,
-        Command::LastResort => 2,
+    /// Sends the agent something, if there is one. One that is gone is noticed where it is read
+    /// from.
+    fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) {
+        if let Some(agent) = &self.agent {
+            let _ = send(agent.as_fd(), &packet.encode(), descriptor);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use super::protocol::PACKET_MAX;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
@@ -36,22 +37,24 @@ pub fn send(
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags).map(drop)
 }
 
-/// Returns the length of the next packet, 0 at the end, and the descriptor that came with
-/// it.
+/// Returns the next packet, an empty one at the end, and the descriptor that came with it.
 ///
 /// # Errors
 ///
 /// When there is nothing and the caller does not wait, or the other end is gone.
 pub fn receive(
     socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
     flags: RecvFlags,
-) -> Result<(usize, Option<OwnedFd>), Errno> {
+) -> Result<(Vec<u8>, Option<OwnedFd>), Errno> {
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    // Few packets are long, and the memory of a guard is locked.
+    let length = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut [0; 0], length))?;
+    let mut buffer = vec![0; length.min(PACKET_MAX)];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
-        let mut packet = [IoSliceMut::new(buffer)];
+        let mut packet = [IoSliceMut::new(&mut buffer)];
         rustix::net::recvmsg(socket, &mut packet, &mut control, flags)
     })?;
     let descriptors = control.drain().filter_map(|message| match message {
@@ -59,7 +62,8 @@ pub fn receive(
         RecvAncillaryMessage::ScmCredentials(_) | _ => None,
     });
     let descriptor = descriptors.flatten().next();
-    Ok((received.bytes, descriptor))
+    buffer.truncate(received.bytes);
+    Ok((buffer, descriptor))
 }
 
 /// Listens on a path.

@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 
-use super::instance_dir::InstanceDir;
-use super::parts::{Parts, lock};
+use super::instance_dir::{GUARD_LOCK, InstanceDir};
 use super::process::GuardProcess;
-use super::protocol::{AgentPacket, PACKET_MAX, decode};
+use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
-use crate::core::guard::{Guard, GuardInput};
-use crate::core::protocol::ToGuard;
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue};
-use crate::sys::{self, signals};
+use crate::sys::{raw, signals};
 
 /// How long a guard waits for the end of the guard before it.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
@@ -37,13 +34,13 @@ pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
     // The agent sees the guard's end when the last copy of the socket is closed.
     let nothing = File::open("/dev/null").map_err(no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
-    let mut buffer = vec![0; PACKET_MAX];
-    let first = receive(socket.as_fd(), &mut buffer, RecvFlags::empty());
-    let first = first.map(|(count, _)| decode(&buffer[..count]));
+    let first = receive(socket.as_fd(), RecvFlags::empty()).map(|(packet, _)| decode(&packet));
     let Ok(Some(AgentPacket::Hello(settings))) = first else {
         let text = "guard: it is started by an agent, not by hand".to_owned();
         return Err((text, Exit::Usage));
     };
+    #[cfg(target_env = "gnu")]
+    raw::share_heap();
     signals::heed_none().map_err(lacks("signals"))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
@@ -52,20 +49,17 @@ pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start_killable(&settings.commands.key, settings.level, destination)
         .map_err(lacks("no log thread"))?;
-    let lock = lock(&dir, LOCK_WITHIN).map_err(lacks("the lock"))?;
+    let lock = dir.lock(GUARD_LOCK, LOCK_WITHIN).map_err(lacks("the lock"))?;
     let lock = lock.ok_or_else(|| {
         let text = "guard: another guard of this agent, or putex finish, runs".to_owned();
         (text, Exit::System)
     })?;
-    let parts = Parts::prepare(&dir, lock, log).map_err(lacks("it cannot begin"))?;
-    let listener = dir.listen().map_err(lacks("the socket"))?;
-    let config = settings.config();
-    let guard = Guard::new(config, parts.down, parts.predecessor_start.is_some(), sys::now());
-    let mut process = GuardProcess::new(guard, parts, &settings).map_err(lacks("no timer"))?;
-    process.serve(stderr, listener, socket, buffer);
+    let process = GuardProcess::new(&dir, lock, &settings, stderr, log, true);
+    let mut process = process.map_err(lacks("it cannot begin"))?;
+    process.listener = Some(dir.listen().map_err(lacks("the socket"))?);
+    process.agent = Some(socket);
     process.settle(settings.realtime);
-    process.handle(GuardInput::Received(ToGuard::Hello(config)));
-    process.send_kill_file();
+    process.configure(*settings);
     while !process.over {
         process.turn();
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use putex::core::command::LockContext;
 use putex::core::protocol::{Grant, GuardReport, ServiceState, StartState, ToGuard};
 use putex::core::record::Incarnation;
-use putex::guard::protocol::{AgentPacket, GuardPacket, PACKET_MAX, decode};
+use putex::guard::protocol::{AgentPacket, GuardPacket, decode};
 use putex::guard::{receive, send};
 use putex::sys;
 use rustix::net::{
@@ -73,10 +73,9 @@ fn as_a_guard() {
     };
     let mut heard = 0;
     let mut service = ServiceState::Up(grant, StartState::Ended);
-    let mut buffer = vec![0; PACKET_MAX];
-    while let Ok((count, _)) = receive(agent.as_fd(), &mut buffer, RecvFlags::empty()) {
+    while let Ok((packet, _)) = receive(agent.as_fd(), RecvFlags::empty()) {
         heard += 1;
-        match decode(&buffer[..count]) {
+        match decode(&packet) {
             Some(AgentPacket::Word(ToGuard::Stop(_))) => {
                 service = ServiceState::Stopping { overdue: false };
                 fs::write("stops", "").expect("there is room");
