@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::guard::inspect_device;
 use crate::nats::{Server, unresolved_names};
 use crate::store::dir::DirStore;
-use crate::store::{StoreError, holder_in_words};
+use crate::store::{StoreError, describe_holder};
 use crate::sys;
 
 /// Longest time for looking names up. A script that starts an agent waits for it.
@@ -144,7 +144,7 @@ fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &
         Endpoint::Dir(base) => {
             let entry = DirStore::new(base, &agent.bucket).inspect(&agent.guard.commands.key);
             entry.map(|entry| match entry {
-                Some(entry) => vec![holder_in_words(&agent.guard.commands.key, entry)],
+                Some(entry) => vec![describe_holder(&agent.guard.commands.key, entry)],
                 None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
             })
         }

@@ -14,11 +14,11 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use putex::core::event::{Notice, Opened, Written};
+use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::time::Instant;
+use putex::store::LockKey;
 use putex::store::nats::NatsStore;
-use putex::store::{LockKey, Watched};
 use putex::sys::{self, Waker};
 
 use server::{old_config, on_servers, soon};
@@ -47,13 +47,13 @@ fn write(store: &mut LockKey, expected: Revision, token: &str) -> Revision {
 }
 
 /// Watches until `until`, which must not be interrupted.
-fn watch(store: &mut LockKey, until: Instant) -> Watched {
+fn watch(store: &mut LockKey, until: Instant) -> Result<Option<Event>, String> {
     let waker = Waker::new().expect("a descriptor");
     store.watch(waker.as_fd(), Some(until))
 }
 
 fn assert_quiet(store: &mut LockKey) {
-    assert_eq!(watch(store, sys::now().after(QUIET)), Watched::Elapsed);
+    assert_eq!(watch(store, sys::now().after(QUIET)), Ok(None));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_deleted_bucket_is_noticed_and_not_made_again() {
             let written = store.write(Revision(0), &plain("a"), soon());
             assert_eq!(written, Written::Unknown(format!("nothing sent: {gone}")));
             assert_eq!(store.read(soon()), Err(gone.to_owned()));
-            assert_eq!(watch(&mut store, soon()), Watched::Gone(gone.to_owned()));
+            assert_eq!(watch(&mut store, soon()), Err(gone.to_owned()));
             let info = admin.request("$JS.API.STREAM.INFO.KV_locks", "");
             assert_eq!(info["error"]["err_code"], 10059, "made again: {info}");
             let opened = store.open(soon()).expect("opened again");
@@ -217,7 +217,7 @@ fn a_lost_link_is_told_and_nothing_is_sent_later() {
         assert!(matches!(written, Written::Unknown(_)), "{written:?}");
         assert!(store.read(soon()).is_err());
         let watched = watch(&mut store, soon());
-        assert!(matches!(watched, Watched::Gone(_)), "{watched:?}");
+        assert!(watched.is_err(), "{watched:?}");
         server.restart().expect("it starts");
         // Not before the bucket was checked again.
         let written = store.write(revision, &plain("b"), soon());
@@ -254,7 +254,7 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         let (mut a, _) = open(&server, "locks");
         let (mut b, _) = open(&server, "locks");
         let revision = write(&mut a, Revision(0), "a");
-        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(revision)));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(revision)))));
         assert_quiet(&mut b);
         let refused = a.write(Revision(0), &plain("a"), soon());
         assert_eq!(refused, Written::Moved(Some(revision)));
@@ -262,7 +262,7 @@ fn a_hint_names_what_was_stored_and_nothing_else() {
         let mut admin = server.admin();
         let forged = [("Nats-Sequence", "99"), ("Nats-Stream", "x"), ("Nats-Subject", "y")];
         let seq = admin.put("$KV.locks.web", &forged, "b");
-        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(Revision(seq))));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(Revision(seq))))));
         assert_eq!(b.read(soon()).expect("read").revision, Revision(seq));
         for damaged in [
             &[][..],
@@ -292,9 +292,9 @@ fn a_notice_of_another_agent_arrives_and_ones_own_does_not() {
             host: "alpha".to_owned(),
         };
         a.announce(&notice("1"));
-        assert_eq!(watch(&mut b, soon()), Watched::DuplicateToken(notice("1")));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::DuplicateToken(notice("1")))));
         b.announce(&notice("2"));
-        assert_eq!(watch(&mut a, soon()), Watched::DuplicateToken(notice("2")));
+        assert_eq!(watch(&mut a, soon()), Ok(Some(Event::DuplicateToken(notice("2")))));
         assert_quiet(&mut a);
         assert_quiet(&mut b);
         server.admin().publish("putex.twin.locks.web", &[("Putex-Host", "alpha")]);
@@ -310,7 +310,7 @@ fn of_two_stores_that_open_again_each_hears_a_hint_once() {
         let (mut b, _) = open(&server, "locks");
         b.open(soon()).expect("opened again on the same link");
         let revision = write(&mut a, Revision(0), "a");
-        assert_eq!(watch(&mut b, soon()), Watched::Hint(Some(revision)));
+        assert_eq!(watch(&mut b, soon()), Ok(Some(Event::Hint(Some(revision)))));
         assert_quiet(&mut b);
     });
 }
@@ -325,7 +325,7 @@ fn a_watch_hears_a_write_while_it_waits() {
             let watching = scope.spawn(move || watch(&mut b, soon()));
             observe_for(QUIET);
             let revision = write(&mut a, Revision(0), "a");
-            assert_eq!(watching.join().expect("joined"), Watched::Hint(Some(revision)));
+            assert_eq!(watching.join().expect("joined"), Ok(Some(Event::Hint(Some(revision)))));
         });
     });
 }

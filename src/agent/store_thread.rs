@@ -11,7 +11,7 @@ use crate::core::event::{Event, Notice, Rejection, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
 use crate::log::panic_if_asked;
-use crate::store::{LockKey, StoreError, Watched};
+use crate::store::{LockKey, StoreError};
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it.
@@ -133,13 +133,10 @@ impl StoreThread {
         loop {
             self.answer()?;
             panic_if_asked("putex-store");
-            let watched = self.store.watch(self.requests.as_fd(), None);
-            match watched {
-                Watched::Hint(revision) => self.post.tell(Event::Hint(revision))?,
-                Watched::DuplicateToken(notice) => self.post.tell(Event::DuplicateToken(notice))?,
-                Watched::Woken => self.requests.clear(),
-                Watched::Elapsed => {}
-                Watched::Gone(why) => return Some(why),
+            match self.store.watch(self.requests.as_fd(), None) {
+                Ok(Some(event)) => self.post.tell(event)?,
+                Ok(None) => self.requests.clear(),
+                Err(why) => return Some(why),
             }
         }
     }

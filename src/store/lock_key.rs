@@ -1,4 +1,4 @@
-//! The one key of an agent: a [`Bucket`] with records instead of entries.
+//! The lock key of an agent: records, stored as entries of a [`Bucket`].
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
 //! [`lease`](super::lease). A notice is a message with the token, `Putex-Incarnation` and
@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, Hint, ReadFrom, StoreError};
-use crate::core::event::{Notice, Opened, Written};
+use crate::core::event::{Event, Notice, Opened, Written};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::text::sanitize;
 use crate::core::time::Instant;
@@ -20,28 +20,13 @@ const NOTICE_INCARNATION: &str = "Putex-Incarnation";
 /// The header of a notice with the host name of its sender.
 const NOTICE_HOST: &str = "Putex-Host";
 
-/// The end of a [`LockKey::watch`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
-    /// The key seems to have changed, to this revision if the hint has one.
-    Hint(Option<Revision>),
-    /// Another live agent announced that it uses this token.
-    DuplicateToken(Notice),
-    /// The wake descriptor is readable.
-    Woken,
-    /// The deadline passed.
-    Elapsed,
-    /// The store is lost and must be opened again; why.
-    Gone(String),
-}
-
-/// The key of an agent in a bucket. Every call returns at its deadline at the latest.
+/// The lock key of an agent in a bucket. Every call returns at its deadline at the latest.
 pub struct LockKey {
     bucket: Box<dyn Bucket>,
     key: String,
-    /// Highest revision that the caller knows: a hint at it is no news.
+    /// The revision that the caller knows; hints up to it are ignored.
     known: Revision,
-    /// Incarnation of the last notice sent, to recognise its echo.
+    /// The incarnation in the last announcement. The bucket may return it as a hint.
     announced: Option<String>,
 }
 
@@ -81,7 +66,8 @@ impl LockKey {
         Ok(key_state)
     }
 
-    /// Stores `record` if the key stands at `expected`; 0 means that it has no entry.
+    /// Stores `record` if `expected` is the revision of the key; 0 means that the key has no
+    /// entry.
     pub fn write(&mut self, expected: Revision, record: &Record, deadline: Instant) -> Written {
         let (expected, content) = (Expected::Key(expected), to_content(record));
         let bucket = &mut self.bucket;
@@ -98,63 +84,70 @@ impl LockKey {
         self.bucket.announce(&self.key, &notice_to_content(notice));
     }
 
-    /// Waits for a hint, for `wake` to become readable, or for `deadline`.
-    /// `None` waits for ever.
-    pub fn watch(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Watched {
+    /// Waits for [`Event::Hint`] or [`Event::DuplicateToken`]. Returns `None` when `wake` is
+    /// readable or `deadline` has passed; without a deadline it may wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// The reason, when the store is lost and must be opened again.
+    pub fn watch(
+        &mut self,
+        wake: BorrowedFd<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Event>, String> {
         loop {
             match self.bucket.wait(wake, deadline) {
                 Hint::Changed { revision, .. } => {
                     if revision.is_none_or(|revision| revision > self.known) {
-                        return Watched::Hint(revision);
+                        return Ok(Some(Event::Hint(revision)));
                     }
                 }
                 Hint::Announced { content, .. } => {
                     let own = self.announced.as_ref();
                     let notice = notice_from_content(&content);
                     if let Some(notice) = notice.filter(|it| own != Some(&it.incarnation)) {
-                        return Watched::DuplicateToken(notice);
+                        return Ok(Some(Event::DuplicateToken(notice)));
                     }
                 }
-                Hint::Woken => return Watched::Woken,
-                Hint::Elapsed => return Watched::Elapsed,
-                Hint::Gone(why) => return Watched::Gone(why),
+                Hint::Woken | Hint::Elapsed => return Ok(None),
+                Hint::Gone(why) => return Err(why),
             }
-            // Hints that are no news must not extend the deadline.
+            // Ignored hints must not extend the deadline.
             if deadline.is_some_and(|deadline| sys::now() >= deadline) {
-                return Watched::Elapsed;
+                return Ok(None);
             }
         }
     }
 }
 
-/// Returns the entry that stands for `record`.
+/// Converts a record into the content of an entry.
 pub(crate) fn to_content(record: &Record) -> Content {
     Content::new(record.lease.iter().flat_map(to_headers), record.token.as_bytes())
 }
 
-/// Returns the record that an entry stands for.
+/// Converts the entry of a key into the state of the key.
 pub(crate) fn to_key_state(entry: Option<Entry>) -> KeyState {
     let Some(Entry { revision, content, .. }) = entry else {
         return KeyState { revision: Revision(0), value: KeyValue::Absent };
     };
-    let found = match content.is_tombstone() {
+    let value = match content.is_tombstone() {
         true => KeyValue::Marker,
         false => KeyValue::Record(Record {
             token: String::from_utf8_lossy(&content.payload).into_owned(),
             lease: from_headers(|name| content.header(name)),
         }),
     };
-    KeyState { revision, value: found }
+    KeyState { revision, value }
 }
 
-/// Returns the message that stands for a notice.
+/// Converts a notice into a message.
 pub(crate) fn notice_to_content(notice: &Notice) -> Content {
     let (incarnation, host) = (sanitize(&notice.incarnation), sanitize(&notice.host));
     let headers = [(NOTICE_INCARNATION, incarnation), (NOTICE_HOST, host)];
     Content::new(headers, notice.token.as_bytes())
 }
 
-/// Returns the notice that a message stands for, `None` when it stands for none.
+/// Converts a message into a notice; `None` if it is none.
 pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
     Some(Notice {
         token: String::from_utf8(content.payload.clone()).ok()?,
@@ -163,11 +156,11 @@ pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
     })
 }
 
-/// Formats who holds the lock of `key`, for people.
+/// Describes the holder of the lock for the operator.
 #[must_use]
-pub fn holder_in_words(key: &str, entry: Option<Entry>) -> String {
-    let KeyState { revision, value: found } = to_key_state(entry);
-    match found {
+pub fn describe_holder(key: &str, entry: Option<Entry>) -> String {
+    let KeyState { revision, value } = to_key_state(entry);
+    match value {
         KeyValue::Absent => format!("key {key}: does not exist yet"),
         KeyValue::Marker => format!("key {key}: was deleted, revision {revision}"),
         KeyValue::Record(record) if record.token.trim().is_empty() => {

@@ -29,7 +29,7 @@ use crate::core::record::Revision;
 use crate::core::time::Instant;
 
 pub use crate::core::event::{BucketInfo, StoreError};
-pub use lock_key::{LockKey, Watched, holder_in_words};
+pub use lock_key::{LockKey, describe_holder};
 
 /// The content of an entry: headers, and a payload of any bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

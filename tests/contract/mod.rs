@@ -9,11 +9,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use putex::core::event::{Notice, Opened, Written};
+use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use putex::core::time::Instant;
-use putex::store::{Bucket, LockKey, Watched};
-use putex::sys::{Waker, now};
+use putex::store::{Bucket, LockKey};
+use putex::sys::{Waker, is_ready, now};
 
 /// Returns a store of the bucket of this name, not yet opened. Two calls with the same
 /// name return two stores of one bucket.
@@ -111,7 +111,7 @@ fn assert_moved(written: &Written, stands_at: Revision) {
 
 /// Takes hints of what is past out of the store.
 fn drain(store: &mut LockKey, waker: &Waker) {
-    while store.watch(waker.as_fd(), Some(now().after(QUIET))) != Watched::Elapsed {}
+    while store.watch(waker.as_fd(), Some(now().after(QUIET))) != Ok(None) {}
 }
 
 fn a_key_is_created_once(make: Make<'_>) {
@@ -257,7 +257,7 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
     for _ in 0..3 {
         stored(&mut b, at, &plain("beta"));
         let watched = a.watch(waker.as_fd(), Some(soon()));
-        let Watched::Hint(named) = watched else {
+        let Ok(Some(Event::Hint(named))) = watched else {
             panic!("no hint but {watched:?}");
         };
         at = read(&mut a).revision;
@@ -269,7 +269,7 @@ fn a_hint_tells_of_another_agents_write_to_this_key(make: Make<'_>) {
     }
     stored(&mut db, Revision(0), &plain("gamma"));
     let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
-    assert_eq!(watched, Watched::Elapsed, "after a write to another key");
+    assert_eq!(watched, Ok(None), "after a write to another key");
 }
 
 fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
@@ -278,16 +278,19 @@ fn a_wake_or_the_deadline_ends_a_watch(make: Make<'_>) {
     drain(&mut a, &waker);
     let began = now();
     let watched = a.watch(waker.as_fd(), Some(began.after(QUIET)));
-    assert_eq!(watched, Watched::Elapsed);
+    assert_eq!(watched, Ok(None));
     assert!(now().since(began) >= QUIET);
     thread::scope(|scope| {
         scope.spawn(|| waker.wake());
-        assert_eq!(a.watch(waker.as_fd(), None), Watched::Woken);
+        assert_eq!(a.watch(waker.as_fd(), None), Ok(None));
     });
-    assert_eq!(a.watch(waker.as_fd(), Some(soon())), Watched::Woken, "not cleared");
+    let deadline = soon();
+    assert_eq!(a.watch(waker.as_fd(), Some(deadline)), Ok(None));
+    assert!(now() < deadline && is_ready(&waker), "the watch has cleared the wake");
     waker.clear();
-    let watched = a.watch(waker.as_fd(), Some(now()));
-    assert_eq!(watched, Watched::Elapsed, "cleared");
+    let began = now();
+    assert_eq!(a.watch(waker.as_fd(), Some(began.after(QUIET))), Ok(None));
+    assert!(now().since(began) >= QUIET, "a wake that was cleared ended the watch");
 }
 
 fn a_notice_reaches_the_agent_with_the_same_token(make: Make<'_>) {
@@ -304,10 +307,10 @@ fn a_notice_reaches_the_agent_with_the_same_token(make: Make<'_>) {
     db.announce(&notice("3"));
     a.announce(&notice("1"));
     let watched = a.watch(waker.as_fd(), Some(now().after(QUIET)));
-    assert_eq!(watched, Watched::Elapsed, "of another key, or one's own");
+    assert_eq!(watched, Ok(None), "of another key, or one's own");
     b.announce(&notice("2"));
     let watched = a.watch(waker.as_fd(), Some(soon()));
-    assert_eq!(watched, Watched::DuplicateToken(notice("2")));
+    assert_eq!(watched, Ok(Some(Event::DuplicateToken(notice("2")))));
 }
 
 fn age_and_last_grow(make: Make<'_>) {

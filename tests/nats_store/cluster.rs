@@ -11,7 +11,7 @@ use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
 use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket, Content, Expected, LockKey, StoreError, Watched};
+use putex::store::{Bucket, Content, Expected, LockKey, StoreError};
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
@@ -210,7 +210,7 @@ fn a_server_that_hangs_is_left_for_another() {
             }
             assert!(begin.elapsed() < ELECTION_MAX, "{written:?}");
             let soon = sys::now().after(TRY_EVERY);
-            if let Watched::Gone(_) = store.watch(waker.as_fd(), Some(soon)) {
+            if store.watch(waker.as_fd(), Some(soon)).is_err() {
                 revision = open(&mut store).key_state.revision.max(revision);
             }
         }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use putex::nats::{ClientEvent, ConnectOptions, Login, Secret};
-use putex::store::Watched;
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;
@@ -158,10 +157,7 @@ fn a_creds_file_that_was_replaced_is_used_at_the_next_connection() {
     store.open(soon()).expect("opened");
     write_secret(&file, &creds(&realm.account, &second, None));
     let waker = Waker::new().expect("a descriptor");
-    let watched = store.watch(waker.as_fd(), Some(soon()));
-    let Watched::Gone(why) = watched else {
-        panic!("not gone: {watched:?}");
-    };
+    let why = store.watch(waker.as_fd(), Some(soon())).expect_err("the store is lost");
     assert_says(&why, &["the server says: User Authentication Expired"]);
     store.open(soon()).expect("opened by the new user");
 }

@@ -3,7 +3,7 @@
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
 use crate::core::time::Instant;
-use crate::store::{Bucket as _, StoreError, holder_in_words, name};
+use crate::store::{Bucket as _, StoreError, describe_holder, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -72,6 +72,6 @@ impl NatsStore {
         self.read_any(&subject, deadline)?;
         let epoch = self.raw_subject(name::EPOCH_KEY);
         self.read_leader(&epoch, deadline)?;
-        Ok(holder_in_words(key, entry))
+        Ok(describe_holder(key, entry))
     }
 }
