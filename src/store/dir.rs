@@ -17,17 +17,17 @@
 //! that it protects, and ends with its holder. Under it a write compares, raises
 //! `sequence`, and renames `new` to the record. A process that is killed at any instant
 //! therefore leaves the old record or the new one, and at worst a gap in the revisions. A
-//! reader of one key sees one of the two as well and takes no lock.
+//! reader of one key takes no lock: it reads the old record or the new one.
 //!
 //! # Invariants
 //!
 //! * Only [`Bucket::open`] creates folders. Every other call reports a folder that was
 //!   removed, replaced or given another epoch, and leaves the disk as it is.
-//! * `sequence` is never less than the revision of a record, so revisions and
-//!   terms go on growing when a record is removed by hand. The key then has a tombstone
-//!   at the revision of `KEY.first`.
-//! * A wait is bounded by the caller's deadline. An operation on the disk is not: a file
-//!   system that hangs holds the call. `/run` is in memory.
+//! * `sequence` is never less than the revision of a record, so revisions and terms still
+//!   grow after a record was removed by hand. The key then has a tombstone at the revision
+//!   of `KEY.first`.
+//! * A wait ends at the caller's deadline. An operation on the disk may take longer, on a
+//!   file system that hangs; `/run` is in memory.
 
 mod entries;
 mod folder;
@@ -57,7 +57,7 @@ const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
 /// Buffer for inotify events, in bytes: 15 of the longest names. Further events wait.
 const EVENT_BYTES: usize = 4096;
 
-/// Returns the folder of all buckets when no other is named: `/run/putex` for
+/// Returns the folder of all buckets if the settings name no other: `/run/putex` for
 /// root, else `putex` in `runtime` (the value of `XDG_RUNTIME_DIR`), else
 /// `putex-UID` in `temp`. A `runtime` that is blank or relative counts as unset.
 #[must_use]
@@ -107,13 +107,13 @@ impl DirStore {
     ///
     /// # Errors
     ///
-    /// Why an agent could not use the bucket.
+    /// The reason why an agent could not use the bucket.
     pub fn inspect(&self, key: &str) -> Result<Option<Option<Entry>>, StoreError> {
         let folder = Folder::find(&self.base, &self.bucket)?;
         folder.map(|folder| folder.entry(key)).transpose()
     }
 
-    /// Returns the folder, or that it is not open.
+    /// Returns the folder, or an error if it is not open.
     fn folder(&self) -> Result<&Folder, StoreError> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
     }
@@ -127,7 +127,7 @@ impl OpenFolder {
         }
         while let Some((kind, key)) = self.changed.pop_first() {
             if kind != Kind::Announcement {
-                // Only a record has a new revision: after a removal the key stands at an old one.
+                // A record that was removed has no new revision.
                 let record = self.folder.record(&key).ok().flatten();
                 let revision = record.map(|entry| entry.revision);
                 return Some(Hint::Changed { key, revision });
@@ -192,7 +192,7 @@ fn subscribe(path: &Path) -> io::Result<OwnedFd> {
     Ok(queue)
 }
 
-/// The events after which the kernel sends no more, or events of another folder.
+/// The events after which the kernel sends no more events, or those of another folder.
 fn watch_ended() -> ReadFlags {
     ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED
 }
@@ -261,13 +261,13 @@ impl Bucket for DirStore {
         let Some(open) = &mut self.open else {
             return Hint::Gone(not_open().to_string());
         };
-        // Another failure than the loss says nothing about hints.
+        // Only a loss matters here; `next_hint` returns it.
         let _ = open.folder.verify();
         loop {
             if let Some(hint) = open.next_hint() {
                 return hint;
             }
-            // Without a queue, `wake` stands in its place: it is looked at first.
+            // Without a queue `wake` is polled twice, and its first result counts.
             let queue = open.queue.as_ref().map_or(wake, AsFd::as_fd);
             match open.alarm.wait([(wake, Want::Read), (queue, Want::Read)], deadline) {
                 Ok([true, _]) => return Hint::Woken,

@@ -1,8 +1,8 @@
-//! A [`Lease`] as headers of the record's message, and back.
+//! A [`Lease`] as headers of an entry.
 //!
 //! | header | value |
 //! |---|---|
-//! | `Putex-Format` | 1; a reader that meets a larger number takes the record as foreign |
+//! | `Putex-Format` | 1; a record of another format is read without its lease |
 //! | `Putex-Incarnation` | 32 hexadecimal digits |
 //! | `Putex-Nonce` | decimal |
 //! | `Putex-Host`, `Putex-Boot` | text without line breaks; absent when blank |
@@ -17,10 +17,10 @@ use crate::core::record::{Incarnation, Lease, RecordState, Revision};
 use crate::core::text::sanitize;
 use crate::core::timing::{COUNT_MAX, R_MAX};
 
-/// The only format that this program writes, and the newest that it reads.
+/// The only format that this program writes and reads.
 const FORMAT: &str = "1";
 
-/// Returns the headers that stand for `lease`, in a fixed order.
+/// Converts a lease into headers, in a fixed order.
 #[must_use]
 pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     let standing = match lease.standing {
@@ -45,8 +45,8 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// Returns the lease that the headers stand for, `None` when one of them is
-/// missing, damaged or newer than this program. `find` returns a header's value.
+/// Converts headers into a lease; `None` if a header is missing, damaged or of another
+/// format. `find` returns the value of a header.
 pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease> {
     if find("Putex-Format")? != FORMAT {
         return None;
@@ -62,7 +62,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     let failures: u32 = timing.next()?.parse().ok()?;
     let confirmations: u32 = timing.next()?.parse().ok()?;
     let grace = Duration::from_millis(find("Putex-Grace-Ms")?.parse().ok()?);
-    // A record must not make the other agents wait for ever, or overflow a sum.
+    // No record may make other agents wait for ever, or overflow a sum.
     let bounded = renewal <= R_MAX && failures <= COUNT_MAX && confirmations <= COUNT_MAX;
     if !bounded || grace > R_MAX * COUNT_MAX {
         return None;

@@ -1,11 +1,11 @@
 //! The stores of `putex`: one trait, [`Bucket`], over a NATS JetStream KV bucket and over
 //! a directory of one host.
 //!
-//! | module | its one job |
+//! | module | content |
 //! |---|---|
 //! | [`nats`] | a bucket on NATS servers |
 //! | [`dir`] | a bucket in a directory |
-//! | [`lock_key`] | the one key of an agent: records instead of entries |
+//! | [`lock_key`] | the lock key of an agent: records, stored as entries |
 //! | [`lease`] | the headers of a record |
 //! | [`name`] | the names that buckets and keys may have |
 //!
@@ -41,10 +41,10 @@ pub struct Content {
     pub payload: Vec<u8>,
 }
 
-/// The header by which the server marks an entry that it removed.
+/// The header of a marker, which the server stores when it removes the last entry of a key.
 const MARKER_REASON: &str = "Nats-Marker-Reason";
 
-/// The header of an entry that stands for the end of its key.
+/// The header of a tombstone, an entry that says that its key was deleted.
 const OPERATION: &str = "KV-Operation";
 
 impl Content {
@@ -94,21 +94,21 @@ fn is_protocol_header(name: &str) -> bool {
     name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("nats-"))
 }
 
-/// The last message of one key.
+/// The last entry of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// The revision that stored it, never 0.
+    /// The revision of the write that stored it, never 0.
     pub revision: Revision,
-    /// What was stored.
+    /// The stored content.
     pub content: Content,
 }
 
-/// The condition of a write: the revision that must stand, 0 for no entry at all.
+/// The condition of a write: the revision of a key, 0 if the key must have no entry.
 ///
-/// A condition on anything but the written key itself makes the write unconditional
-/// for the written key.
+/// A condition on another key does not check the written key: the write replaces the entry
+/// of the written key whatever its revision is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
     /// The revision of the written key.
@@ -118,7 +118,7 @@ pub enum Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Returns the revision that must stand.
+    /// Returns the expected revision.
     #[must_use]
     pub fn revision(&self) -> Revision {
         let (Expected::Key(revision) | Expected::OtherKey(_, revision)) = self;
@@ -126,13 +126,13 @@ impl Expected<'_> {
     }
 }
 
-/// Returns whether `key` is `prefix`, a dot, and more.
+/// Returns whether `key` is `prefix`, a dot, and at least one more character.
 fn is_below(key: &str, prefix: &str) -> bool {
     let rest = key.strip_prefix(prefix);
     rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
-/// Where an entry is read from.
+/// The copy of the bucket that an entry is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
     /// The leader of the bucket; any copy when this user may not read from the leader.
@@ -146,7 +146,7 @@ pub enum ReadFrom {
 pub struct Listing {
     /// One entry for each key, tombstones included, in the order of the keys.
     pub entries: Vec<Entry>,
-    /// The listing has every key that was stored up to this revision of the bucket.
+    /// The listing is complete up to this revision of the bucket.
     pub last: Revision,
 }
 
@@ -160,9 +160,9 @@ pub enum Hint {
         /// The new revision, when the hint has one.
         revision: Option<Revision>,
     },
-    /// A message of [`Bucket::announce`], perhaps of this store itself.
+    /// A message that [`Bucket::announce`] sent, perhaps that of this store itself.
     Announced {
-        /// The key that it was announced for.
+        /// The key of the announcement.
         key: String,
         /// The message.
         content: Content,
@@ -171,11 +171,11 @@ pub enum Hint {
     Woken,
     /// The deadline passed.
     Elapsed,
-    /// The store is lost and must be opened again; why.
+    /// The store is lost and must be opened again, with the reason.
     Gone(String),
 }
 
-/// A bucket of keys, whose entries are numbered with growing revisions.
+/// A bucket of keys. Each write gives its entry a higher revision than all before.
 pub trait Bucket: Send {
     /// Connects where needed, creates the bucket when it does not exist, and checks it.
     /// Subscriptions of an earlier connection are gone.
@@ -204,8 +204,8 @@ pub trait Bucket: Send {
     /// When the listing was not complete by the deadline.
     fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError>;
 
-    /// Stores the content of a key if the condition holds. [`Written::Moved`] names the
-    /// revision that stands where the condition expects another.
+    /// Stores the content of a key if the condition holds. [`Written::Moved`] has the present
+    /// revision of the key of the condition, if the store knows it.
     fn compare_and_set(
         &mut self,
         key: &str,

@@ -1,4 +1,4 @@
-//! Which names a bucket and a key may have, the same in every store.
+//! The valid names of buckets and keys, the same in every store.
 //!
 //! The rules are those of NATS KV, so that a name that passes here can be made
 //! part of a subject without escaping: it has no wildcard, no blank, no line
@@ -9,9 +9,9 @@ pub const EPOCH_KEY: &str = "putex.epoch";
 
 /// Longest name of a bucket or a key, in bytes.
 ///
-/// A server keeps a bucket in a directory of its name, a directory store a key in
-/// a file of its name, and file names end at 255 bytes; the rest is for prefixes
-/// and suffixes.
+/// A server stores a bucket in a directory of its name, a directory store a key in a file of
+/// its name, and a file name has at most 255 bytes; the difference is for prefixes and
+/// suffixes.
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// Checks the name of a bucket: `[a-zA-Z0-9_-]+`.
@@ -43,7 +43,7 @@ pub fn valid_key(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the length and the characters, which are letters, digits and `others`.
+/// Checks the length, and that all characters are letters, digits or one of `others`.
 fn check(what: &str, name: &str, others: &str, rule: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("{what}: the name is empty"));

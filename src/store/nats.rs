@@ -1,7 +1,7 @@
 //! The store in a NATS JetStream KV bucket, over one connection.
 //!
-//! Requests are never queued, and only [`Bucket::open`] connects: a bucket is checked
-//! again before anything is written to it over a new connection.
+//! Requests are never queued, and only [`Bucket::open`] connects. So every new connection
+//! has its bucket checked before anything is written to it.
 //!
 //! | subject | use |
 //! |---|---|
@@ -40,17 +40,17 @@ use crate::sys;
 
 use self::write::sendable;
 
-/// Longest check whether the bucket still exists, after an answer did not come. A healthy
-/// server answers within a few milliseconds, and more time would be taken from the
+/// Longest check whether the bucket still exists, after a request without an answer. A
+/// healthy server answers within a few milliseconds, and a longer check would delay the
 /// caller's next attempt.
-const FOLLOW_UP_MAX: Duration = Duration::from_millis(500);
+const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
-/// How long a server may answer nothing before another is tried. Longer than a
-/// hiccup, shorter than a leader election (4 to 8 s), during which a change of the server
-/// costs a few milliseconds and gains nothing.
+/// Time without an answer after which the client connects to another server. It is longer
+/// than a short disturbance and shorter than a leader election (4 to 8 s). During an election
+/// the change gains nothing, but costs only a few milliseconds.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
 
-/// Why no request may be made before the bucket was opened.
+/// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
 
 /// The default prefix of JetStream's API.
@@ -79,15 +79,15 @@ pub struct NatsStore {
     api: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
-    /// Properties of the bucket since it was opened; else why no request may be made.
+    /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
-    /// Warnings that were logged: which reads are denied to this user.
+    /// Warnings that were logged: reads that are denied to this user.
     warned: Vec<String>,
-    /// Since when the server has not answered.
+    /// The first failed request since the last answer of the server.
     unanswered_since: Option<Instant>,
 }
 
-/// Properties that must not change while a bucket is open.
+/// Properties of the bucket, read when it was opened.
 struct OpenBucket {
     created: String,
     allow_direct: bool,
@@ -112,7 +112,7 @@ impl NatsStore {
         }
     }
 
-    /// Returns the subject of a key or of the keys below a prefix, without wildcards.
+    /// Checks a key or a prefix of keys, so that it has no wildcard, and returns its subject.
     fn subject(&self, key: &str) -> Result<String, StoreError> {
         name::valid_key(key).map_err(StoreError::Unsafe)?;
         Ok(self.raw_subject(key))
@@ -163,7 +163,8 @@ impl NatsStore {
         }
     }
 
-    /// Returns whether an error of the API can pass, or needs a change by the operator.
+    /// Converts an error of the API: it may pass by itself, or the operator must change
+    /// something.
     fn api_error(&self, what: &str, failure: &Failure) -> StoreError {
         let text = format!("{what}: {}: {failure}", self.stream);
         match failure.err_code {
@@ -184,12 +185,13 @@ impl NatsStore {
         }
     }
 
-    /// Finds out, after an answer did not come, whether the bucket is gone.
-    fn follow_up(&mut self, deadline: Instant) {
+    /// Checks, after a request without an answer, whether the bucket still exists. If not,
+    /// the store is closed.
+    fn close_if_deleted(&mut self, deadline: Instant) {
         if !self.client.is_connected() {
             return;
         }
-        let deadline = deadline.min(sys::now().after(FOLLOW_UP_MAX));
+        let deadline = deadline.min(sys::now().after(EXISTENCE_CHECK_MAX));
         let Ok(OpenBucket { created, .. }) = &self.bucket else { return };
         let created = created.clone();
         let gone = match self.info(deadline) {
@@ -202,28 +204,29 @@ impl NatsStore {
         self.bucket = Err(format!("the bucket {} {gone}", self.stream));
     }
 
-    /// Returns the properties of the bucket, or why no request may be made.
+    /// Returns the open bucket, or the reason to make no request as an error.
     fn open_bucket(&self) -> Result<&OpenBucket, StoreError> {
         self.bucket.as_ref().map_err(|why| StoreError::Unreachable(why.clone()))
     }
 
-    /// Finishes a read: a failure may mean that the bucket is gone, or that the server is
-    /// cut off.
+    /// Returns the result of a read. A failed read may mean that the bucket was deleted, or
+    /// that the server is cut off: both are checked.
     fn finish_read<T>(
         &mut self,
         read: Result<T, StoreError>,
         deadline: Instant,
     ) -> Result<T, StoreError> {
         if read.is_err() {
-            self.follow_up(deadline);
+            self.close_if_deleted(deadline);
         }
-        self.note_answer(read.is_ok());
+        self.record_answer(read.is_ok());
         read.map_err(|error| self.open_bucket().err().unwrap_or(error))
     }
 
-    /// Notes whether the server answered. A server that is cut off from its cluster keeps
-    /// the connection but answers no request: another may answer.
-    fn note_answer(&mut self, answered: bool) {
+    /// Records whether the server answered a request. Leaves a server that has answered none
+    /// for `LEAVE_AFTER`: a server that is cut off from its cluster keeps the connection but
+    /// answers nothing.
+    fn record_answer(&mut self, answered: bool) {
         let now = sys::now();
         if answered {
             self.unanswered_since = None;
@@ -233,8 +236,8 @@ impl NatsStore {
         }
     }
 
-    /// Returns the hint that a message carries, `None` when it carries none.
-    fn interpret(&self, message: &Message) -> Option<Hint> {
+    /// Converts a message into a hint; `None` if it is none.
+    fn to_hint(&self, message: &Message) -> Option<Hint> {
         let bucket = &self.settings.bucket;
         if let Some(key) = message.subject.strip_prefix(&format!("putex.twin.{bucket}.")) {
             let content = answer::content(&message.headers, &message.payload);
@@ -249,16 +252,16 @@ impl NatsStore {
 
 impl Bucket for NatsStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
-        let old_link = self.client.is_connected();
+        let was_connected = self.client.is_connected();
         let mut opened = self.open_now(deadline);
-        if opened.is_err() && old_link && !self.client.is_connected() {
-            // The connection had died since its last use: a new one may do.
+        if opened.is_err() && was_connected && !self.client.is_connected() {
+            // The connection had failed since its last use: a new one may work.
             opened = self.open_now(deadline);
         }
         if opened.is_err() {
             self.bucket = Err(NOT_OPEN.to_owned());
         }
-        self.note_answer(!matches!(opened, Err(StoreError::Unreachable(_))));
+        self.record_answer(!matches!(opened, Err(StoreError::Unreachable(_))));
         opened
     }
 
@@ -305,9 +308,9 @@ impl Bucket for NatsStore {
         let sent = self.publish_expected(&subject, expected, content, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
         let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
-        self.note_answer(!matches!(written, Written::Unknown(_)));
+        self.record_answer(!matches!(written, Written::Unknown(_)));
         if no_stream {
-            self.follow_up(deadline);
+            self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {
                 return Written::Unknown(format!("nothing stored: {gone}"));
             }
@@ -343,7 +346,7 @@ impl Bucket for NatsStore {
         loop {
             match self.client.wait(wake, deadline) {
                 ClientEvent::Message { message, .. } => {
-                    if let Some(hint) = self.interpret(&message) {
+                    if let Some(hint) = self.to_hint(&message) {
                         return hint;
                     }
                 }

@@ -32,13 +32,14 @@ impl Folder {
                 first.len()
             )));
         }
-        // Before the record: a key without a record that had a first one has lost it.
+        // Read before the record: if there was a first record and there is none now, the record
+        // was removed.
         let first = self.number::<NonZeroU64>(&first, "first");
         let entry = match self.record(key)? {
             Some(entry) => Some(entry),
             None => first?.map(|first| tombstone(key, Revision(first.get()))),
         };
-        // The sequence last: without the lock it may only be too new.
+        // Read after the record: without the lock, `sequence` may be newer than the record.
         let (revision, last) = (revision_of(entry.as_ref()), self.last()?);
         if revision > last {
             let what = format!("stands at {last}, before revision {revision} of a record");
@@ -47,7 +48,7 @@ impl Folder {
         Ok(entry)
     }
 
-    /// Returns the entry in the record's file of a key.
+    /// Returns the entry in the record file of a key.
     pub(super) fn record(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         let name = Kind::Record.file_of(key);
         let Some((revision, content)) = self.parsed(&name, text::decode_record)? else {
@@ -56,8 +57,8 @@ impl Folder {
         Ok(Some(Entry { key: key.to_owned(), revision, content }))
     }
 
-    /// Lists the keys below a prefix, under the lock: a rename can hide its file from a
-    /// reader of the folder.
+    /// Lists the keys below a prefix, under the lock: reading the folder can miss a file that
+    /// is renamed meanwhile.
     pub(super) fn list(&self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
         let _held = self.lock(deadline)?;
         self.verify()?;
@@ -78,14 +79,14 @@ impl Folder {
     ) -> Result<Written, StoreError> {
         let _held = self.lock(deadline)?;
         self.verify()?;
-        // Read in any case: a damaged record is never overwritten.
+        // Read whatever the condition is: a damaged record is never overwritten.
         let entry = self.entry(key)?;
-        let stands_at = match expected {
+        let current = match expected {
             Expected::Key(_) => revision_of(entry.as_ref()),
             Expected::OtherKey(other, _) => revision_of(self.entry(other)?.as_ref()),
         };
-        if stands_at != expected.revision() {
-            return Ok(Written::Moved(Some(stands_at)));
+        if current != expected.revision() {
+            return Ok(Written::Moved(Some(current)));
         }
         let Some(next) = self.last()?.0.checked_add(1) else {
             return Err(self.damaged(SEQUENCE, "has no number left"));
@@ -101,7 +102,7 @@ impl Folder {
                 _ => Err(failed),
             };
         }
-        // A failure here does no harm: the next write tries again.
+        // The next write tries again after a failure.
         if matches!(self.file(&first), Ok(None)) {
             let _ = self.replace(&first, format!("first {next}").as_bytes());
         }
@@ -130,7 +131,7 @@ fn tombstone(key: &str, revision: Revision) -> Entry {
     Entry { key: key.to_owned(), revision, content }
 }
 
-/// Returns the revision at which a key stands, 0 without an entry.
+/// Returns the revision of a key, 0 without an entry.
 fn revision_of(entry: Option<&Entry>) -> Revision {
     entry.map_or(Revision(0), |entry| entry.revision)
 }

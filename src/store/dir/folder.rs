@@ -1,7 +1,7 @@
 //! The folder of one bucket: its lock, its files, its identity.
 //!
-//! Every access is relative to one descriptor of the folder, so that a folder that is
-//! moved or replaced meanwhile is never written to by mistake for the other.
+//! Every access is relative to one descriptor of the folder: if the folder is moved or
+//! replaced meanwhile, nothing is written to the other one.
 
 use std::cell::OnceCell;
 use std::fs::{self, File};
@@ -34,7 +34,8 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 /// and 10 ms on a disk; a pause below 1 ms only costs processor time.
 const LOCK_POLL: Duration = Duration::from_millis(1);
 
-/// Opening a file follows no link, does not wait for a pipe, and closes the file at exec.
+/// Flags for opening a file: follow no symbolic link, do not wait for the writer of a pipe,
+/// close at exec.
 fn flags() -> OFlags {
     OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC
 }
@@ -44,19 +45,19 @@ fn flags() -> OFlags {
 pub(super) struct Folder {
     dir: File,
     path: PathBuf,
-    /// Body of the epoch file when the folder was opened.
+    /// The body of the epoch file when the folder was opened.
     epoch: Vec<u8>,
-    /// Why the folder must be opened again.
+    /// The reason why the folder must be opened again, if it must.
     lost: OnceCell<String>,
 }
 
-/// The lock, until dropped. Dropping unlocks, since closing is not enough: a child between
-/// fork and exec still has the descriptor.
-pub(super) struct LockGuard<'a>(&'a File);
+/// The held lock of the bucket. Dropping it unlocks explicitly: after a mere close, a child
+/// between fork and exec would still hold the lock.
+pub(super) struct HeldLock<'a>(&'a File);
 
-impl Drop for LockGuard<'_> {
+impl Drop for HeldLock<'_> {
     fn drop(&mut self) {
-        // Cannot fail on a lock that is held; the kernel drops it at exit anyhow.
+        // Cannot fail on a held lock; at exit the kernel releases it anyway.
         let _ = self.0.unlock();
     }
 }
@@ -147,7 +148,7 @@ impl Folder {
         Ok(files)
     }
 
-    /// Returns what the epoch file says.
+    /// Returns the identity of the bucket, from the body of the epoch file.
     fn id(&self) -> Result<BucketId, StoreError> {
         let parts = str::from_utf8(&self.epoch).ok().and_then(|text| text.split_once('\n'));
         let parts = parts.and_then(|(id, created)| Some((id.strip_prefix("epoch ")?, created)));
@@ -160,22 +161,22 @@ impl Folder {
     }
 
     /// Waits for the lock of the whole bucket.
-    pub(super) fn lock(&self, deadline: Instant) -> Result<LockGuard<'_>, StoreError> {
+    pub(super) fn lock(&self, deadline: Instant) -> Result<HeldLock<'_>, StoreError> {
         let how = FlockOperation::NonBlockingLockExclusive;
         let within = deadline.since(sys::now());
         let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
         let locked = locked.map_err(|error| self.failed("lock", "", error))?;
-        let held = locked.then(|| LockGuard(&self.dir)).filter(|_| sys::now() < deadline);
+        let held = locked.then(|| HeldLock(&self.dir)).filter(|_| sys::now() < deadline);
         let path = self.path.display();
         let busy = || StoreError::Unreachable(format!("the lock of {path} was not had in time"));
         held.ok_or_else(busy)
     }
 
-    /// Checks that the path still leads here and that the epoch is still the same.
+    /// Checks that the path still names this folder, and that the epoch is the same.
     ///
     /// # Errors
     ///
-    /// When not; the folder is lost then.
+    /// If not: the folder is lost then.
     pub(super) fn verify(&self) -> Result<(), StoreError> {
         let here = self.dir.metadata().map_err(|error| self.failed("check", "", error))?;
         match fs::symlink_metadata(&self.path) {
@@ -204,8 +205,8 @@ impl Folder {
             Err(error) => return Err(self.failed("open", name, error)),
         };
         let mut content = Vec::new();
-        let most = FILE_BYTES_MAX as u64 + 1;
-        let read = File::from(fd).take(most).read_to_end(&mut content);
+        let limit = FILE_BYTES_MAX as u64 + 1;
+        let read = File::from(fd).take(limit).read_to_end(&mut content);
         read.map_err(|error| self.failed("read", name, error))?;
         if content.len() > FILE_BYTES_MAX {
             return Err(self.damaged(name, "is larger than any file of ours"));
@@ -214,7 +215,7 @@ impl Folder {
         Ok(Some(body.to_vec()))
     }
 
-    /// Returns what `parse` reads in the body of a file, `None` when there is no such file.
+    /// Returns the parsed body of a file, `None` when there is no such file.
     pub(super) fn parsed<T>(
         &self,
         name: &str,
@@ -235,13 +236,13 @@ impl Folder {
         self.parsed(name, |body| text::parse_number(label, str::from_utf8(body).ok()?))
     }
 
-    /// Replaces a file by another with this body, atomically. Needs the lock.
+    /// Replaces a file by one with this body, atomically. The caller holds the lock.
     pub(super) fn replace(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
         self.prepare(name, body)?;
         self.publish(name).map_err(|error| self.failed("write", name, error))
     }
 
-    /// Writes the next content of `name` to the temporary file. Needs the lock.
+    /// Writes the next content of `name` to the temporary file. The caller holds the lock.
     pub(super) fn prepare(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
@@ -258,7 +259,7 @@ impl Folder {
             file.sync_data()
         };
         write().map_err(|error| {
-            // Frees the space on a full disk; the next write would truncate the file anyway.
+            // Frees space on a full disk.
             let _ = rustix::fs::unlinkat(&self.dir, TEMP, AtFlags::empty());
             self.failed("write", name, error)
         })
@@ -269,14 +270,14 @@ impl Folder {
         rustix::fs::renameat(&self.dir, TEMP, &self.dir, name)
     }
 
-    /// Makes the renames survive a power failure. Only the growth of terms depends on it:
-    /// no process that could hold the lock survives one.
+    /// Makes the renames survive a power failure. Only the growth of terms depends on this:
+    /// no holder of the lock survives a power failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         self.dir.sync_all().map_err(|error| self.failed("sync", "", error))
     }
 
-    /// Returns the error that operation `what` on the file `name` failed; the folder
-    /// itself has a blank name.
+    /// Returns the error of operation `what` on the file `name`, or on the folder itself if
+    /// `name` is empty.
     pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
         let (path, error) = (self.file_path(name), error.into());
         StoreError::Unreachable(format!("cannot {what} {path}: {error}"))
@@ -298,17 +299,18 @@ impl Folder {
         path.display().to_string()
     }
 
-    /// Notes that the folder is not the one that was opened any more, and returns that error.
+    /// Records that the opened folder is gone, and returns that as an error.
     pub(super) fn gone(&self, what: &str) -> StoreError {
         self.lose(format!("{} {what}", self.path.display()))
     }
 
-    /// Notes why the folder must be opened again, and returns that error.
+    /// Records the reason why the folder must be opened again, and returns it as an error. The
+    /// first reason stays.
     pub(super) fn lose(&self, why: String) -> StoreError {
         StoreError::Unreachable(self.lost.get_or_init(|| why).clone())
     }
 
-    /// Returns why the folder must be opened again, `None` while that is not needed.
+    /// Returns the reason why the folder must be opened again, `None` while it need not be.
     pub(super) fn lost(&self) -> Option<&String> {
         self.lost.get()
     }

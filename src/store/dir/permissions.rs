@@ -1,5 +1,5 @@
-//! Checks of a bucket's folder: other users can neither replace it nor write to it, and it
-//! is on a file system of this host alone.
+//! Checks of a bucket's folder: no other user can replace it or write to it, and no other host
+//! shares its file system.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -30,7 +30,7 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
 ///
 /// # Errors
 ///
-/// [`StoreError::Unsafe`] when other users could write to either of them.
+/// [`StoreError::Unsafe`] if other users could write to one of them.
 pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreError> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
@@ -75,7 +75,7 @@ fn check_base(base: &Path) -> Result<(), StoreError> {
             "{shown} belongs to user {owner}, who could replace what is in it"
         )));
     }
-    // In a sticky folder other users cannot replace the files of this one.
+    // In a sticky folder other users cannot replace the files of this user.
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {
         return Err(StoreError::Unsafe(format!(
             "{shown} is writable by others (mode {mode:04o}), who could replace what is in it"
@@ -84,7 +84,7 @@ fn check_base(base: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens an existing folder that only its owner, this user, can write to.
+/// Opens an existing folder, which must belong to this user and be writable by no other.
 fn open_private(path: &Path) -> Result<File, StoreError> {
     let shown = path.display();
     let refuse = |what: String| Err(StoreError::Unsafe(format!("{shown} {what}")));
@@ -108,7 +108,7 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
     }
     let system = rustix::fs::fstatfs(&dir);
     let system = system.map_err(|error| refused("check", path, &error.into()))?;
-    // The numbers have 32 bits, but their type is signed on some machines.
+    // The numbers have 32 bits, but their type is signed on some architectures.
     let number = system.f_type as u64 & 0xffff_ffff;
     if SHARED_FILE_SYSTEMS.contains(&number) {
         return refuse(format!(
@@ -120,7 +120,7 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
 
 fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
     let text = format!("cannot {what} {}: {error}", path.display());
-    // A file is in the place of a folder: another attempt does not change that.
+    // There is a file where the folder should be: another attempt would fail as well.
     if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
         return StoreError::Unsafe(text);
     }

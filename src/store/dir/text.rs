@@ -17,9 +17,9 @@ const TRAILER_BYTES: usize = END.len() + 16 + 1;
 /// The kinds of the files of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The last announcement.
+    /// The last announcement for the key.
     Announcement,
-    /// The revision of its first record. No name of the others is longer.
+    /// The revision of the first record. These file names are the longest.
     First,
     /// The entry of the key.
     Record,
@@ -29,7 +29,7 @@ impl Kind {
     /// All of them.
     pub(crate) const ALL: [Kind; 3] = [Kind::Announcement, Kind::First, Kind::Record];
 
-    /// Returns the end of the names of these files, and of no others.
+    /// Returns the end of the names of these files. No other file's name has it.
     fn suffix(self) -> &'static str {
         match self {
             Kind::Announcement => ".twin",
@@ -66,7 +66,7 @@ pub(crate) fn key_of(name: &str) -> Option<(Kind, String)> {
         bytes.extend_from_slice(rest.as_bytes());
     }
     let key = String::from_utf8(bytes).ok()?;
-    // One name for each file of a key: another escape of the same key is not of this program.
+    // A file has one name: another escape of the same key is not of this program.
     (kind.file_of(&key) == name).then_some((kind, key))
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// What is wrong with the content, as the end of a sentence about the file.
+/// The damage, as the end of a sentence about the file.
 pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
     let parts = content.split_last_chunk::<TRAILER_BYTES>();
     let (text, end) = parts.ok_or("is cut off")?;
@@ -95,7 +95,7 @@ pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
 }
 
 /// Returns the last line of a file, with the line break before it. The checksum is FNV-1a,
-/// 64 bits: it finds damage, not forgery; a forger could write the file as well.
+/// 64 bits. It detects damage, not forgery: a forger could replace the whole file.
 fn trailer(text: &[u8]) -> Vec<u8> {
     let sum = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -109,14 +109,14 @@ pub(crate) fn encode_record(revision: Revision, content: &Content) -> Vec<u8> {
     [line, encode_content(content)].concat()
 }
 
-/// Returns the arguments of [`encode_record`], `None` when it did not write the body.
+/// Decodes a body of [`encode_record`]; `None` for another body.
 pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
     let (line, rest) = split_line(body)?;
     let revision: NonZeroU64 = parse_number("revision", line)?;
     Some((Revision(revision.get()), decode_content(rest)?))
 }
 
-/// Returns headers, a line each, a blank line, and the payload.
+/// Returns the headers, a line each, then a blank line and the payload.
 pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
     let mut body = String::new();
     for (name, value) in &content.headers {
@@ -127,7 +127,7 @@ pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
     [body.as_bytes(), &content.payload].concat()
 }
 
-/// Returns the argument of [`encode_content`], `None` when it did not write the body.
+/// Decodes a body of [`encode_content`]; `None` for another body.
 pub(crate) fn decode_content(body: &[u8]) -> Option<Content> {
     let (mut headers, mut body) = (Vec::new(), body);
     loop {
@@ -141,13 +141,13 @@ pub(crate) fn decode_content(body: &[u8]) -> Option<Content> {
     }
 }
 
-/// Returns the first line and what follows it.
+/// Returns the first line and the rest.
 fn split_line(body: &[u8]) -> Option<(&str, &[u8])> {
     let end = body.iter().position(|byte| *byte == b'\n')?;
     Some((str::from_utf8(&body[..end]).ok()?, &body[end + 1..]))
 }
 
-/// Returns N of a line `NAME N`, `None` when the line is another.
+/// Returns N of a line `NAME N`; `None` for another line.
 pub(crate) fn parse_number<N: FromStr>(name: &str, line: &str) -> Option<N> {
     line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }

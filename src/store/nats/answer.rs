@@ -10,8 +10,8 @@ use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 /// The status of a direct read that found no message.
 const STATUS_NOT_FOUND: u16 = 404;
 
-/// Returns the outcome of a write from its answer. `replicated` says whether the
-/// bucket has more than one copy.
+/// Converts the answer to a write into its outcome. `replicated`: the bucket has more than
+/// one copy.
 pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
     let error = match jetstream::ack(payload) {
         Ok(ack) if ack.stream == stream => return Written::Stored(Revision(ack.seq)),
@@ -30,7 +30,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
         code::BUSY => Written::Unknown("busy: another write of this key is in flight".to_owned()),
         // The leader failed to store what its followers may have stored.
         code::STORE_FAILED if replicated => Written::Unknown(format!("write: {error}")),
-        // Decided before the message is given to the store.
+        // The server decides these before it hands the message to the store.
         code::STORE_FAILED
         | code::WRONG_STREAM
         | code::MESSAGE_TOO_LARGE
@@ -55,7 +55,7 @@ pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     }
 }
 
-/// Reads the answer to DIRECT.GET for `subject` of `stream`.
+/// Converts the answer to DIRECT.GET into the entry of `subject` in `stream`.
 pub(crate) fn direct_entry(
     headers: &Headers,
     payload: &[u8],
@@ -70,7 +70,7 @@ pub(crate) fn direct_entry(
         }
         None => {}
     }
-    if added(headers, "Nats-Subject") != Some(subject) {
+    if server_header(headers, "Nats-Subject") != Some(subject) {
         return Err(format!("read: answered with another key than {subject}"));
     }
     match revision(headers, stream) {
@@ -79,7 +79,7 @@ pub(crate) fn direct_entry(
     }
 }
 
-/// Returns the entry of a message on `subject` that MSG.GET found.
+/// Converts a message on `subject`, as MSG.GET returns it, into an entry.
 pub(crate) fn leader_entry(subject: &str, stored: &Stored) -> Entry {
     let headers = Headers::parse(&stored.headers);
     entry(subject, Revision(stored.seq), &headers, &stored.data)
@@ -88,17 +88,17 @@ pub(crate) fn leader_entry(subject: &str, stored: &Stored) -> Entry {
 /// Returns the subject and the revision of a republished message, `None` when the message
 /// is not one of `stream`.
 pub(crate) fn hint<'a>(headers: &'a Headers, stream: &str) -> Option<(&'a str, Revision)> {
-    Some((added(headers, "Nats-Subject")?, revision(headers, stream)?))
+    Some((server_header(headers, "Nats-Subject")?, revision(headers, stream)?))
 }
 
 /// Returns the content of a message, without the headers of the protocol.
 pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
-    let ours = |(name, _): &(&str, &str)| !is_protocol_header(name) || *name == MARKER_REASON;
-    let headers = headers.iter().filter(ours);
+    let kept = |(name, _): &(&str, &str)| !is_protocol_header(name) || *name == MARKER_REASON;
+    let headers = headers.iter().filter(kept);
     Content::new(headers.map(|(name, value)| (name, value.to_owned())), payload)
 }
 
-/// Makes a text of a server fit for a message.
+/// Returns a text of a server without control characters and outer blanks.
 pub(crate) fn printable(text: &str) -> String {
     sanitize(text).trim().to_owned()
 }
@@ -111,16 +111,16 @@ fn entry(subject: &str, revision: Revision, headers: &Headers, payload: &[u8]) -
 
 /// Returns the revision of a message of `stream`.
 fn revision(headers: &Headers, stream: &str) -> Option<Revision> {
-    if added(headers, "Nats-Stream") != Some(stream) {
+    if server_header(headers, "Nats-Stream") != Some(stream) {
         return None;
     }
-    let seq: u64 = added(headers, "Nats-Sequence")?.parse().ok()?;
+    let seq: u64 = server_header(headers, "Nats-Sequence")?.parse().ok()?;
     (seq > 0).then_some(Revision(seq))
 }
 
-/// Returns a header that the server adds. It appends its own headers to the stored ones,
-/// so the last header of a name is the server's and no client can forge it.
-fn added<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+/// Returns a header that the server adds. The server appends its headers to the stored ones,
+/// so the last header of a name is the server's, and no client can forge it.
+fn server_header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.iter().filter(|(key, _)| *key == name).map(|(_, value)| value).last()
 }
 

@@ -27,7 +27,7 @@ impl NatsStore {
     ///
     /// # Errors
     ///
-    /// Why an agent could not.
+    /// The reason why an agent could not.
     pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
         name::valid_key(key).map_err(StoreError::Unsafe)?;
@@ -44,10 +44,10 @@ impl NatsStore {
                 found.remarks.push(self.read_all(key, deadline)?);
             }
             None => {
-                self.may_be_made()?;
-                // The server would refuse the agent's request for them.
-                self.has_servers_enough()?;
-                // An error about the request is an answer too: the request was permitted.
+                self.check_replicas()?;
+                // The server would refuse an agent's request for more copies than servers.
+                self.check_cluster()?;
+                // Any answer means that the request is permitted.
                 self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
                 found.remarks.push(format!(
                     "bucket {bucket}: does not exist; an agent would make it, with replicas: \
@@ -55,7 +55,7 @@ impl NatsStore {
                 ));
             }
         }
-        // The subscriptions were sent before the answered requests, so their refusals are here.
+        // The subscriptions were sent before the answered requests, so a refusal has arrived.
         for text in self.client.server_errors() {
             let text = answer::printable(&text);
             found.warnings.push(format!("the server says: {text}"));
@@ -65,7 +65,8 @@ impl NatsStore {
         Ok(found)
     }
 
-    /// Reads all that an agent reads, in every permitted way; returns who holds the lock.
+    /// Reads all keys that an agent reads, in every permitted way; describes the holder of
+    /// the lock.
     fn read_all(&mut self, key: &str, deadline: Instant) -> Result<String, StoreError> {
         let subject = self.raw_subject(key);
         let entry = self.read_leader(&subject, deadline)?;

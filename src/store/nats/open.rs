@@ -15,27 +15,28 @@ use crate::sys::{self, Alarm};
 /// client keeps deleting the key.
 const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
-/// Pause before a bucket that is being created, or that changes during a listing, is read
-/// again: a server creates a bucket within a few milliseconds.
+/// Pause before a bucket that is being created, or that changed during a listing, is read
+/// again. A server creates a bucket within a few milliseconds.
 const CREATION_POLL: Duration = Duration::from_millis(5);
 
 impl NatsStore {
-    /// Opens step by step; the caller closes the store after a failed step.
+    /// Connects, finds or creates the bucket, checks it and reads its epoch. The caller closes
+    /// the store after an error.
     pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
         if !self.client.is_connected() {
             self.subscribed.clear();
         }
         self.client.connect(deadline)?;
-        let (info, made) = self.find_or_make(deadline)?;
-        let lacks = self.accept_bucket(&info)?;
+        let (info, created) = self.find_or_create(deadline)?;
+        let shortcomings = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let server = self.client.server().map(describe_server);
         let mut remarks: Vec<String> = server.into_iter().collect();
-        if made {
+        if created {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
-        remarks.extend(lacks);
+        remarks.extend(shortcomings);
         let (epoch, written) = self.epoch(deadline)?;
         Ok(BucketInfo {
             id: BucketId { epoch, created: info.created },
@@ -50,12 +51,12 @@ impl NatsStore {
     pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<Vec<String>, StoreError> {
         let (bucket, config) = (&self.settings.bucket, &info.config);
         let version = self.version();
-        let mut lacks = bucket::check(bucket, config, version, self.settings.allow_memory)
+        let mut shortcomings = bucket::check(bucket, config, version, self.settings.allow_memory)
             .map_err(StoreError::Unsafe)?;
         let wanted = self.settings.replicas;
         if config.num_replicas < i64::from(wanted) {
             let have = config.num_replicas;
-            lacks.push(format!(
+            shortcomings.push(format!(
                 "bucket {bucket}: num_replicas {have}: {wanted} were asked for, it is taken as \
                  it is"
             ));
@@ -66,7 +67,7 @@ impl NatsStore {
             replicated: config.num_replicas > 1,
             level: config.level,
         });
-        Ok(lacks)
+        Ok(shortcomings)
     }
 
     fn version(&self) -> &str {
@@ -75,14 +76,14 @@ impl NatsStore {
     }
 
     /// Returns the bucket, and whether this call created it.
-    pub(super) fn find_or_make(
+    pub(super) fn find_or_create(
         &mut self,
         deadline: Instant,
     ) -> Result<(StreamInfo, bool), StoreError> {
         if let Some(info) = self.find(deadline)? {
             return Ok((info, false));
         }
-        let refused = self.make(deadline)?;
+        let refused = self.create(deadline)?;
         match (self.find(deadline)?, refused) {
             (Some(info), refused) => Ok((info, refused.is_none())),
             (None, Some(refused)) => Err(refused),
@@ -116,16 +117,16 @@ impl NatsStore {
         }
     }
 
-    /// Checks that a new bucket with the number of replicas of the settings would be safe.
-    pub(super) fn may_be_made(&self) -> Result<(), StoreError> {
+    /// Checks that a new bucket with the replicas of the settings would be safe.
+    pub(super) fn check_replicas(&self) -> Result<(), StoreError> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         bucket::check_replicas(i64::from(*replicas), self.version())
             .map_err(|text| StoreError::Unsafe(format!("bucket {bucket}: {text}")))
     }
 
-    /// Checks that there are servers for the number of replicas of the settings. A server
-    /// with JetStream and without a cluster makes one copy.
-    pub(super) fn has_servers_enough(&self) -> Result<(), StoreError> {
+    /// Checks that there are enough servers for the replicas of the settings: a server with
+    /// JetStream and without a cluster makes only one copy.
+    pub(super) fn check_cluster(&self) -> Result<(), StoreError> {
         let NatsSettings { bucket, replicas, api, .. } = &self.settings;
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
@@ -139,11 +140,11 @@ impl NatsStore {
         }
     }
 
-    /// Requests the creation of the bucket; returns the server's refusal when another
-    /// client may have created it first.
-    fn make(&mut self, deadline: Instant) -> Result<Option<StoreError>, StoreError> {
+    /// Creates the bucket. Returns the server's refusal if another client may have created the
+    /// bucket first.
+    fn create(&mut self, deadline: Instant) -> Result<Option<StoreError>, StoreError> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
-        self.may_be_made()?;
+        self.check_replicas()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         let Err(failure) = jetstream::stream_info(&answer) else {
@@ -151,7 +152,7 @@ impl NatsStore {
         };
         let refused = self.api_error("creating the bucket", &failure);
         match failure.err_code {
-            // nats-server 2.9 answers the second while it creates that very stream.
+            // nats-server 2.9 answers SUBJECTS_OVERLAP while it creates that very stream.
             code::NAME_IN_USE | code::SUBJECTS_OVERLAP => Ok(Some(refused)),
             _ => Err(refused),
         }
@@ -160,23 +161,23 @@ impl NatsStore {
     /// Reads the epoch of the bucket, and writes one when there is none.
     fn epoch(&mut self, deadline: Instant) -> Result<(String, Revision), StoreError> {
         let subject = self.raw_subject(name::EPOCH_KEY);
-        let mut lost = 0;
-        while lost < EPOCH_ATTEMPTS_MAX {
+        let mut lost_races = 0;
+        while lost_races < EPOCH_ATTEMPTS_MAX {
             let entry = self.read_leader(&subject, deadline)?;
-            let stands_at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+            let current = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             let id = entry.filter(|entry| !entry.content.is_tombstone());
             let id = id.map(|entry| String::from_utf8_lossy(&entry.content.payload).into_owned());
             if let Some(id) = id.filter(|id| !id.trim().is_empty()) {
-                return Ok((id, stands_at));
+                return Ok((id, current));
             }
             let id = sys::random()
                 .map_err(|error| StoreError::Unreachable(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
             let content = Content::new([], id.as_bytes());
-            let expected = Expected::Key(stands_at);
+            let expected = Expected::Key(current);
             match self.publish_expected(&subject, expected, &content, deadline) {
                 Ok(Written::Stored(revision)) => return Ok((id, revision)),
-                Ok(Written::Moved(_)) => lost += 1,
+                Ok(Written::Moved(_)) => lost_races += 1,
                 Ok(Written::Denied(text) | Written::Unknown(text)) => {
                     return Err(StoreError::Unreachable(format!("epoch of the bucket: {text}")));
                 }

@@ -62,7 +62,8 @@ impl NatsStore {
     ) -> Result<Option<Entry>, StoreError> {
         if self.may_read_directly() {
             let now = sys::now();
-            // 2.9 does not answer for a stream that is gone, and a hung replica never.
+            // nats-server 2.9 gives no answer for a deleted stream, a hung replica gives none at
+            // all: half of the time is left for the leader.
             let half = now.after(deadline.since(now) / 2);
             match self.read_replica(subject, half) {
                 Err(StoreError::Credentials(text)) => {
@@ -79,7 +80,7 @@ impl NatsStore {
     }
 
     /// Lists the keys of the subjects that `filter` selects. STREAM.INFO names the keys and
-    /// MSG.GET returns their entries, both from the leader: a replica that catches up lacks
+    /// MSG.GET returns their entries, both from the leader: a replica that is behind lacks
     /// keys. The names must fit into one message of the client: about 15,000 keys do.
     pub(super) fn list_now(
         &mut self,

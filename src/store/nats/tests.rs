@@ -53,9 +53,9 @@ fn with_answers<T>(answers: &[&str], call: impl FnOnce(&mut NatsStore, Instant) 
 }
 
 /// Returns whether the bucket had to be created.
-fn find_or_make(answers: [&str; 3]) -> Result<bool, StoreError> {
-    let found = with_answers(&answers, NatsStore::find_or_make);
-    found.map(|(_, made)| made)
+fn find_or_create(answers: [&str; 3]) -> Result<bool, StoreError> {
+    let found = with_answers(&answers, NatsStore::find_or_create);
+    found.map(|(_, created)| created)
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
@@ -141,9 +141,9 @@ fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
     let stands = format!(
         r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}}}}"#
     );
-    let found = find_or_make([none, overlap, &stands]);
+    let found = find_or_create([none, overlap, &stands]);
     assert!(!found.expect("the bucket"), "another made it");
-    let Err(StoreError::Unsafe(text)) = find_or_make([none, overlap, none]) else {
+    let Err(StoreError::Unsafe(text)) = find_or_create([none, overlap, none]) else {
         panic!("another stream has its subjects");
     };
     assert_eq!(text, "creating the bucket: KV_locks: subjects overlap (error 10065)");

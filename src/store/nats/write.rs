@@ -10,9 +10,9 @@ use crate::store::{Content, Expected, name};
 /// Older servers ignore that header and check the written subject instead.
 const OTHER_SUBJECT_LEVEL: u64 = 1;
 
-/// Returns the headers that make a write a compare-and-set. A decimal number is never
-/// empty. With an empty value, or with the name in other letters, the server would store
-/// unconditionally.
+/// Returns the headers that make a write a compare-and-set. With an empty value, or with
+/// another case of the name, the server would store unconditionally; a decimal number is
+/// never empty.
 pub(super) fn expected_headers(
     expected: Expected<'_>,
     bucket: &str,
@@ -29,7 +29,7 @@ pub(super) fn expected_headers(
 }
 
 impl NatsStore {
-    /// Sends a compare-and-set and returns what its answer means.
+    /// Sends a compare-and-set and returns its outcome.
     pub(super) fn publish_expected(
         &mut self,
         subject: &str,
@@ -40,7 +40,7 @@ impl NatsStore {
         let expected = expected_headers(expected, &self.settings.bucket);
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
         let headers: Vec<_> = expected.chain(sendable(content)).collect();
-        // Through the other API to the bucket, when there is one.
+        // A bucket of another domain or account is reached through its API.
         let target = match self.settings.api {
             None => subject.to_owned(),
             Some(_) => format!("{}.{subject}", self.api),
@@ -72,8 +72,8 @@ impl NatsStore {
 }
 
 /// Returns the headers that a message can carry: outer blanks are removed, and headers
-/// without a value are left out, since the server takes an empty header of compare-and-set
-/// for none.
+/// without a value are left out, because the server ignores an empty header of
+/// compare-and-set.
 pub(crate) fn sendable(content: &Content) -> Vec<(&str, &str)> {
     let headers = content.headers.iter();
     let trimmed = headers.map(|(name, value)| (name.as_str(), value.trim()));
