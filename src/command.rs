@@ -245,6 +245,7 @@ impl Process {
             Some(writer)
         } else {
             command.stdin(Stdio::null());
+            raw::with_signals(command);
             None
         };
         command.stdout(output.try_clone()?);

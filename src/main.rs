@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use log::Level;
 use putex::agent::service_manager::{ManagerEnvironment, ServiceManager};
+use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
@@ -88,6 +89,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let service_manager = service_manager(args.notify_fd)?;
     let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(|error| system("no random numbers", error))?;
+    let signals = Signals::take().map_err(|error| system("no signals", error))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(|error| system("no log thread", error))?;
     let (greeting, identity) = (introduce(&args), connect::identity(&args, &variable));
@@ -116,6 +118,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         identity,
         store,
         service_manager,
+        signals,
         greeting,
     });
     drop(log_queue);

@@ -13,12 +13,32 @@ use support::sandbox::Sandbox;
 /// How often the signal is sent.
 const SIGNALS: u32 = 40;
 
+/// Returns the signals that the kernel names in this line about a process.
+fn signals(process: u32, line: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let mask = text.lines().find_map(|text| text.strip_prefix(line));
+    u64::from_str_radix(mask.expect("a mask").trim(), 16).expect("a number")
+}
+
 /// Returns whether a process ignores a signal.
 fn ignores(process: u32, signal: Signal) -> bool {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
-    let ignored = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = u64::from_str_radix(ignored.expect("a mask").trim(), 16).expect("a number");
-    ignored >> (signal.as_raw() - 1) & 1 == 1
+    signals(process, "SigIgn:") >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// What the agent blocks, the service must not inherit.
+#[test]
+fn no_process_but_the_agent_blocks_signals() {
+    let sandbox = Sandbox::new("blocked");
+    let mut command = sandbox.agent("sleep 100 & true", "true");
+    let agent = Agent::start(command.args(["-r", "100ms", "--healthcheck", "exec sleep 100"]));
+    until_true("the health check", || !sandbox.processes_of("sleep").is_empty());
+    // A guard that has just begun blocks them until it can take them.
+    until_true("processes that block nothing", || {
+        let mut others = sandbox.processes();
+        others.retain(|process| *process != agent.id());
+        others.len() > 1 && others.iter().all(|process| signals(*process, "SigBlk:") == 0)
+    });
+    assert_ne!(signals(agent.id(), "SigBlk:"), 0);
 }
 
 /// A log that nobody reads any more would end it by SIGPIPE otherwise.
@@ -41,6 +61,31 @@ fn an_agent_whose_program_is_gone_goes_on_as_before() {
     agent.wait_for_any(&["cannot be executed"]);
     let ignored = || [Signal::PIPE, Signal::USR2, Signal::HUP].map(|it| ignores(agent.id(), it));
     until_true("the same signals", || ignored() == before);
+}
+
+/// As under nohup: the agent is to outlive its terminal.
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let sandbox = Sandbox::new("nohup");
+    let mut command = sandbox.command("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(support::programs::putex())
+        .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
+        .args(["-r", "100ms", "--dir"])
+        .arg(sandbox.join("lock"));
+    let mut agent = Agent::start(&mut command);
+    agent.wait_for_any(&["the service runs here"]);
+    assert!(ignores(agent.id(), Signal::HUP));
+    agent.signal(Signal::HUP);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["adopted"]);
+    assert!(ignores(agent.id(), Signal::HUP));
+    agent.signal(Signal::HUP);
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!said.contains("SIGHUP"), "{said}");
 }
 
 /// The program that is executed has no handler yet when the next signal comes.

@@ -70,17 +70,32 @@ impl<T> Inbox<T> {
     /// Waits for the next item, until `deadline` at the longest; `None` when it has passed. A
     /// deadline that has passed already is looked at after the items that are there.
     pub(super) fn next(&self, deadline: Option<Instant>) -> Option<T> {
+        self.next_or([], deadline, || None)
+    }
+
+    /// As [`Inbox::next`], or takes an item from elsewhere when one of `fds` can be read.
+    pub(super) fn next_or<'a>(
+        &'a self,
+        fds: impl IntoIterator<Item = BorrowedFd<'a>> + Clone,
+        deadline: Option<Instant>,
+        other: impl Fn() -> Option<T>,
+    ) -> Option<T> {
         loop {
             let item = self.try_next();
             if item.is_some() || deadline.is_some_and(|at| sys::now() >= at) {
                 return item;
             }
             // A kernel that refuses to wait leaves only to look again: the deadline ends that.
-            let _ = self.wait([], deadline);
+            if self.wait(fds.clone(), deadline).is_ok_and(|ready| ready)
+                && let Some(item) = other()
+            {
+                return Some(item);
+            }
         }
     }
 
-    /// Waits for an item, or until one of `fds` can be read, until `deadline` at the longest.
+    /// Waits for an item, or until one of `fds` can be read, until `deadline` at the longest;
+    /// returns whether one of `fds` can.
     ///
     /// # Errors
     ///
@@ -89,7 +104,7 @@ impl<T> Inbox<T> {
         &'a self,
         fds: impl IntoIterator<Item = BorrowedFd<'a>>,
         deadline: Option<Instant>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let fds = [self.waker.as_fd()].into_iter().chain(fds);
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds: Vec<_> = fds.map(readable).collect();
@@ -97,7 +112,7 @@ impl<T> Inbox<T> {
         if !fds[0].revents().is_empty() {
             self.waker.clear();
         }
-        Ok(())
+        Ok(fds[1..].iter().any(|fd| !fd.revents().is_empty()))
     }
 
     /// Has the next wait not end for what was sent until now.

@@ -2,11 +2,10 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | the pump | its inbox, until a deadline | |
+//! | `putex` (the main thread) | the pump, the signals | its inbox, until a deadline | SIGTERM, SIGINT, SIGHUP, SIGUSR2 |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
 //! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
-//! | `putex-signal` (`signals`) | the signal pipe | that pipe | SIGTERM, SIGINT, SIGHUP, SIGUSR2 |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the pump drains the inbox, and it never blocks on a send, so the wait
@@ -16,7 +15,7 @@ mod check_thread;
 mod guard_client;
 mod inbox;
 pub mod service_manager;
-mod signals;
+pub mod signals;
 mod store_thread;
 mod threads;
 mod upgrade;
@@ -24,6 +23,7 @@ mod upgrade;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use self::check_thread::CheckHandle;
 use self::guard_client::{GuardHandle, Order};
 use self::inbox::{Inbox, inbox};
 use self::service_manager::ServiceManager;
+use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
 use self::upgrade::Program;
@@ -54,6 +55,9 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often a second agent of the same identity looks whether the first has ended.
 const LOCK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long signals are waited for that were sent together with SIGUSR2.
+const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
 /// What is said once the store is open.
 type Greeting = Vec<(log::Level, String)>;
@@ -80,6 +84,8 @@ pub struct Setup<'a> {
     pub store: LockKey,
     /// The service manager.
     pub service_manager: ServiceManager,
+    /// The signals that the agent takes.
+    pub signals: Signals,
     /// What is said once the store is open: before, a mistake in the set-up shall
     /// be the only line.
     pub greeting: Greeting,
@@ -105,8 +111,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let threads = Threads { realtime: setup.realtime };
     let (post, inbox) = inbox(EVENTS_MAX)?;
-    let notify_socket = setup.service_manager.socket();
-    signals::watch(post.clone(), notify_socket, threads)?;
     if setup.realtime {
         setup.greeting.extend(go_realtime());
     }
@@ -132,6 +136,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         store,
         notice,
         service_manager: setup.service_manager,
+        signals: setup.signals,
         destination: setup.destination,
         program,
         log: setup.log,
@@ -164,7 +169,10 @@ fn wait_for_lock(
             );
             return Ok(Err(setup.destination.refuse(&text, Exit::Unsafe)));
         }
-        if let Some(Event::Shutdown(_)) = inbox.next(Some(sys::now().after(LOCK_EVERY))) {
+        let signal = || setup.signals.next(&setup.service_manager);
+        let until = Some(sys::now().after(LOCK_EVERY));
+        let event = inbox.next_or([setup.signals.as_fd()], until, signal);
+        if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
         }
     }
@@ -202,7 +210,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
     loop {
         let event = match performer.faults.pop_front() {
             Some(fault) => fault,
-            None => next_event(&pump, performer.inbox, &mut performer.service_manager, &mut latest),
+            None => next_event(&pump, &mut performer, &mut latest),
         };
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
@@ -233,17 +241,14 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
 
 /// Waits for an event, until the pump's deadline at the longest, and says meanwhile
 /// that this loop turns. Keeps the longest time by which it woke after the deadline.
-fn next_event(
-    pump: &Pump,
-    inbox: &Inbox<Event>,
-    manager: &mut ServiceManager,
-    latest: &mut Duration,
-) -> Event {
+fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration) -> Event {
+    let Performer { inbox, signals, service_manager: manager, .. } = performer;
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
         let until = [at, manager.keepalive_due()].into_iter().flatten().min();
-        if let Some(event) = inbox.next(until) {
+        let event = inbox.next_or([signals.as_fd()], until, || signals.next(manager));
+        if let Some(event) = event {
             return event;
         }
         let now = sys::now();
@@ -268,6 +273,7 @@ struct Performer<'a> {
     store: StoreHandle,
     notice: Notice,
     service_manager: ServiceManager,
+    signals: Signals,
     destination: Destination,
     program: Program,
     log: &'a LogQueue,
@@ -319,18 +325,21 @@ impl Performer<'_> {
         None
     }
 
-    /// Executes the program anew, unless the agent is told to end meanwhile: the next instance
-    /// would not know of that.
+    /// Executes the program anew, unless the agent is told to end too: this instance knows the
+    /// lock that is to be released then.
     fn upgrade(&mut self) {
         self.program.announce();
         self.log.flush();
-        while let Some(event) = self.inbox.try_next() {
-            self.faults.push_back(event);
+        let until = sys::now().after(SIGNALS_WITHIN);
+        while sys::now() < until {
+            let signalled = self.inbox.wait([self.signals.as_fd()], Some(until));
+            if signalled.is_ok_and(|signalled| signalled)
+                && let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager)
+            {
+                return self.faults.push_back(end);
+            }
         }
-        let is_end = |event: &Event| matches!(event, Event::Shutdown(_));
-        if !self.faults.iter().any(is_end) {
-            self.program.execute();
-        }
+        self.program.execute();
     }
 }
 

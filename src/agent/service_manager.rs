@@ -12,8 +12,6 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::core::level::Level;
@@ -39,51 +37,13 @@ pub struct ManagerEnvironment {
     pub watchdog_pid: Option<String>,
 }
 
-/// The socket of the service manager, if there is one. All threads may use it.
-#[derive(Debug)]
-pub(super) struct NotifySocket {
-    address: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager knows that the agent stands by.
-    ready: AtomicBool,
-}
-
-impl NotifySocket {
-    fn new(address: Option<SocketAddr>) -> io::Result<NotifySocket> {
-        let address = match address {
-            Some(address) => {
-                let socket = UnixDatagram::unbound()?;
-                socket.set_nonblocking(true)?;
-                Some((socket, address))
-            }
-            None => None,
-        };
-        let ready = AtomicBool::new(false);
-        Ok(NotifySocket { address, ready })
-    }
-
-    /// Returns whether the manager took it, or there is no manager.
-    fn send(&self, text: &str) -> bool {
-        match &self.address {
-            Some((socket, address)) => socket.send_to_addr(text.as_bytes(), address).is_ok(),
-            None => true,
-        }
-    }
-
-    /// Tells that a reload is done. Before the agent stands by nothing is sent: the message
-    /// says `READY=1` too.
-    pub(super) fn send_reloaded(&self) {
-        if self.ready.load(SeqCst) {
-            let since_boot = sys::monotonic().as_micros();
-            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={since_boot}"));
-            self.send("READY=1");
-        }
-    }
-}
-
 /// The service manager, as the main thread notifies it.
 #[derive(Debug)]
 pub struct ServiceManager {
-    socket: Arc<NotifySocket>,
+    /// A socket, and where it leads, if the manager has named one.
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager knows that the agent stands by.
+    ready: bool,
     descriptor: Option<OwnedFd>,
     /// The interval of keepalives, and when the next is due.
     keepalive: Option<(Duration, Instant)>,
@@ -102,17 +62,13 @@ impl ServiceManager {
         environment: &ManagerEnvironment,
         descriptor: Option<OwnedFd>,
     ) -> Result<ServiceManager, String> {
-        let address = match environment.socket.as_deref().filter(|name| !name.is_empty()) {
-            Some(name) => Some(address(name).map_err(|why| {
-                let name = name.display();
-                format!("NOTIFY_SOCKET: {name}: {why}")
-            })?),
-            None => None,
+        let name = environment.socket.as_deref().filter(|name| !name.is_empty());
+        let connect = |name: &OsStr| {
+            connect(name).map_err(|why| format!("NOTIFY_SOCKET: {}: {why}", name.display()))
         };
-        let socket =
-            NotifySocket::new(address).map_err(|error| format!("NOTIFY_SOCKET: {error}"))?;
         Ok(ServiceManager {
-            socket: Arc::new(socket),
+            socket: name.map(connect).transpose()?,
+            ready: false,
             descriptor,
             keepalive: period(environment)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
@@ -121,14 +77,27 @@ impl ServiceManager {
         })
     }
 
-    /// Returns the socket, for other threads.
-    pub(super) fn socket(&self) -> Arc<NotifySocket> {
-        Arc::clone(&self.socket)
+    /// Returns whether the manager took it, or there is no manager.
+    fn send(&self, text: &str) -> bool {
+        let Some((socket, address)) = &self.socket else {
+            return true;
+        };
+        socket.send_to_addr(text.as_bytes(), address).is_ok()
+    }
+
+    /// Tells that a reload is done. Before the agent stands by nothing is sent: the message
+    /// says `READY=1` too.
+    pub(super) fn send_reloaded(&self) {
+        if self.ready {
+            let since_boot = sys::monotonic().as_micros();
+            self.send(&format!("RELOADING=1\nMONOTONIC_USEC={since_boot}"));
+            self.send("READY=1");
+        }
     }
 
     /// Notes a line of the log, which becomes the status.
     pub(super) fn note(&mut self, level: Level, text: &str) {
-        if self.socket.address.is_some() && level != Level::Debug {
+        if self.socket.is_some() && level != Level::Debug {
             // A change of state stands in the status already.
             let status = match text.split_once(": ") {
                 Some((states, why)) if states.contains(" -> ") => why,
@@ -144,7 +113,7 @@ impl ServiceManager {
         if !stands_by && self.sent {
             return;
         }
-        let ready = stands_by && !self.socket.ready.load(SeqCst);
+        let ready = stands_by && !self.ready;
         if ready
             && let Some(descriptor) = self.descriptor.take()
             && let Err(error) = write_line(descriptor)
@@ -158,16 +127,16 @@ impl ServiceManager {
         if !self.sent {
             message.push_str(&format!("STATUS={state}: {}\n", self.status));
         }
-        if !message.is_empty() && self.socket.send(&message) {
+        if !message.is_empty() && self.send(&message) {
             self.sent = true;
-            self.socket.ready.fetch_or(ready, SeqCst);
+            self.ready |= ready;
         }
     }
 
     /// Tells that the agent is ending, and how long that may take.
     pub(super) fn send_stopping(&self, at_most: Duration) {
         let at_most = at_most.as_micros();
-        self.socket.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
+        self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={at_most}"));
     }
 
     /// Returns when the next keepalive is due.
@@ -181,17 +150,20 @@ impl ServiceManager {
             && now >= *next
         {
             *next = now.after(*every);
-            self.socket.send("WATCHDOG=1");
+            self.send("WATCHDOG=1");
         }
     }
 }
 
-fn address(name: &OsStr) -> io::Result<SocketAddr> {
-    match name.as_bytes() {
+fn connect(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match name.as_bytes() {
         [b'/', ..] => SocketAddr::from_pathname(name),
         [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name),
         _ => Err(io::Error::other("is neither a path nor a name after @")),
-    }
+    }?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
 }
 
 /// Returns how long an agent may send no keepalive, if the variables are meant for this one.
@@ -246,7 +218,7 @@ mod tests {
         manager.notify("standby", false);
         let first = received(&socket).expect("the status");
         assert_eq!(first, "STATUS=standby: the bucket is open\n");
-        manager.socket().send_reloaded();
+        manager.send_reloaded();
         assert_eq!(received(&socket), None, "it does not stand by yet");
         manager.notify("standby", true);
         manager.notify("active", true);
@@ -255,7 +227,7 @@ mod tests {
         let mut line = String::new();
         reader.read_to_string(&mut line).expect("it was closed");
         assert_eq!(line, "\n");
-        manager.socket().send_reloaded();
+        manager.send_reloaded();
         let reloading = received(&socket).expect("it stands by");
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         assert_eq!(received(&socket).as_deref(), Some("READY=1"));
@@ -267,7 +239,7 @@ mod tests {
         let mut manager =
             ServiceManager::new(&environment, None).expect("the environment is right");
         let mut filler = 0;
-        while manager.socket.send("filler") {
+        while manager.send("filler") {
             filler += 1;
         }
         manager.note(Level::Info, "the service runs here");

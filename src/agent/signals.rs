@@ -1,63 +1,68 @@
-//! The signal thread: SIGTERM and SIGINT end the agent, SIGUSR2 has it execute its program
-//! anew. SIGHUP ends it when its terminal is gone; otherwise a service manager sends it to
-//! have the agent reload.
+//! The signals of an agent: SIGTERM and SIGINT end it, SIGUSR2 has it execute its program anew.
+//! SIGHUP ends it when its terminal is gone; otherwise a service manager sends it to have the
+//! agent reload.
+//!
+//! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
+//! read yet waits for the next instance where the program is executed anew.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
-use signal_hook::iterator::Signals;
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 
-use super::inbox::Post;
-use super::service_manager::NotifySocket;
-use super::threads::Threads;
+use super::service_manager::ServiceManager;
 use crate::core::event::Event;
-use crate::log::panic_if_asked;
 use crate::sys::raw;
 
-/// The signals that an agent takes.
-pub(super) const TAKEN: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGUSR2];
+/// The size of what is read of one signal.
+const SIGNAL_BYTES: usize = 128;
 
-/// Takes the signals over and starts the thread. Called before any other thread
-/// is started, so that none of them inherits the defaults.
-///
-/// # Errors
-///
-/// When the system has no pipe or no thread to give.
-pub(super) fn watch(
-    post: Post<Event>,
-    notify_socket: Arc<NotifySocket>,
-    threads: Threads,
-) -> io::Result<()> {
-    let mut signals = Signals::new(TAKEN)?;
-    // The instance before has blocked them until now where it has executed this program.
-    raw::unblock_signals(&TAKEN)?;
-    let on_terminal = io::stdin().is_terminal();
-    let serve = move || {
-        for signal in signals.forever() {
-            panic_if_asked("putex-signal");
-            let name = match signal {
-                SIGUSR2 => {
-                    if post.tell(Event::Upgrade).is_none() {
-                        return;
-                    }
-                    continue;
-                }
-                SIGTERM => "SIGTERM",
-                SIGINT => "SIGINT",
-                // Nobody is there any more who could press Control-C.
-                _ if on_terminal => "SIGHUP",
-                _ => {
-                    log::info!("SIGHUP: nothing to reload");
-                    notify_socket.send_reloaded();
-                    continue;
-                }
-            };
-            if post.tell(Event::Shutdown(name)).is_none() {
-                return;
+/// The signals that an agent takes.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: OwnedFd,
+    on_terminal: bool,
+}
+
+impl Signals {
+    /// Takes the signals over. Called before any thread is started: all threads block them. A
+    /// SIGHUP that is ignored stays ignored: the agent is to outlive its terminal.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give.
+    pub fn take() -> io::Result<Signals> {
+        let mut taken = vec![SIGTERM, SIGINT, SIGUSR2];
+        if !raw::is_ignored(SIGHUP) {
+            taken.push(SIGHUP);
+        }
+        let descriptor = raw::take_signals(&taken)?;
+        Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
+    }
+
+    /// Reads the next signal, if there is one. A reload is done here.
+    pub(super) fn next(&self, manager: &ServiceManager) -> Option<Event> {
+        let mut signal = [0; SIGNAL_BYTES];
+        rustix::io::read(&self.descriptor, &mut signal).ok()?;
+        let (number, _) = signal.split_first_chunk()?;
+        match i32::from_ne_bytes(*number) {
+            SIGUSR2 => Some(Event::Upgrade),
+            SIGTERM => Some(Event::Shutdown("SIGTERM")),
+            SIGINT => Some(Event::Shutdown("SIGINT")),
+            // Nobody is there any more who could press Control-C.
+            _ if self.on_terminal => Some(Event::Shutdown("SIGHUP")),
+            _ => {
+                log::info!("SIGHUP: nothing to reload");
+                manager.send_reloaded();
+                None
             }
         }
-    };
-    threads.start("putex-signal", serve)?;
-    Ok(())
+    }
+}
+
+impl AsFd for Signals {
+    /// Becomes readable when there is a signal.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }

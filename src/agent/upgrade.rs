@@ -4,10 +4,8 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
-use super::signals;
 use crate::sys::raw;
 
 /// The option whose descriptor is closed by now: the service manager was told once.
@@ -41,18 +39,7 @@ impl Program {
         let Some(path) = &self.path else {
             return;
         };
-        let mut words = self.arguments.iter();
-        let mut command = std::process::Command::new(path);
-        if let Some(name) = words.next() {
-            command.arg0(name);
-        }
-        raw::block_signals_before_exec(&mut command, &signals::TAKEN);
-        let error = command.args(words).exec();
-        // It fails only where the kernel knows no such signal.
-        let _ = raw::unblock_signals(&signals::TAKEN);
-        // The library has set it to the default for the program: a log that nobody reads would
-        // end this process.
-        raw::ignore_broken_pipes();
+        let error = raw::execute(path, &self.arguments);
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
     }

@@ -1,8 +1,11 @@
 //! What rustix does not offer: the only unsafe code. Each function is one act.
 
-use std::io;
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
@@ -75,13 +78,6 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Has a write into a pipe without a reader fail, and not end this process.
-#[expect(unsafe_code, reason = "rustix does not set what signals do")]
-pub fn ignore_broken_pipes() {
-    // SAFETY: to ignore is no function of ours, and SIGPIPE a signal that can be ignored.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-}
-
 /// Lets this process and what it starts hear of the end of their children, whatever
 /// whoever started it did: where SIGCHLD is ignored they vanish, and no command could
 /// be seen to succeed. Called once, before there are threads.
@@ -113,46 +109,83 @@ pub fn in_new_session(command: &mut std::process::Command) {
     }
 }
 
-/// Has a program that is executed in the place of this one find these signals blocked: one
-/// that comes before it can take them waits, and does not end it.
-#[expect(unsafe_code, reason = "a call between the reset of signals and exec")]
-pub fn block_signals_before_exec(command: &mut std::process::Command, signals: &[i32]) {
-    use std::os::unix::process::CommandExt;
-    let set = signal_set(signals);
-    // SAFETY: pthread_sigmask(3) is async-signal-safe; the closure allocates nothing and takes
-    // no lock.
+/// Executes a program in the place of this one; returns why that has failed. Blocked signals
+/// stay blocked, and wait for that program.
+#[expect(unsafe_code, reason = "the library unblocks all signals before it executes a program")]
+pub fn execute(program: &Path, arguments: &[OsString]) -> io::Error {
+    let text = |text: &OsStr| CString::new(text.as_bytes());
+    let arguments: Result<Vec<_>, _> = arguments.iter().map(|word| text(word)).collect();
+    let (Ok(program), Ok(arguments)) = (text(program.as_os_str()), arguments) else {
+        return ErrorKind::InvalidInput.into();
+    };
+    let mut pointers: Vec<_> = arguments.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(ptr::null());
+    // SAFETY: execv(3) reads texts that end in a zero, and a list of such that ends in null.
+    unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Returns whether this process ignores a signal.
+#[expect(unsafe_code, reason = "rustix does not tell what signals do")]
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: sigaction(2) fills in the action, which is plain data, and changes nothing where
+    // no new one is given.
     unsafe {
-        command.pre_exec(move || change_mask(libc::SIG_BLOCK, &set));
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Takes signals that this thread was started with as blocked.
+/// Blocks signals in this thread, and in all that it starts later; returns a descriptor from
+/// which they are read without waiting.
 ///
 /// # Errors
 ///
-/// When the system does not take it.
-pub fn unblock_signals(signals: &[i32]) -> io::Result<()> {
-    change_mask(libc::SIG_UNBLOCK, &signal_set(signals))
-}
-
+/// When the process has no descriptor left.
 #[expect(unsafe_code, reason = "rustix has no signal sets")]
-fn signal_set(signals: &[i32]) -> libc::sigset_t {
+pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset(3) fills the set, which the other calls change.
+    // SAFETY: sigemptyset(3) fills the set, which the other calls change or read; where the old
+    // mask goes may be null. The descriptor is nobody else's.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
             libc::sigaddset(set.as_mut_ptr(), *signal);
         }
-        set.assume_init()
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+        match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
     }
 }
 
-#[expect(unsafe_code, reason = "rustix does not set the signal mask")]
-fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: pthread_sigmask(3) reads one set; where the old one goes may be null.
-    match unsafe { libc::pthread_sigmask(how, set, ptr::null_mut()) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
+/// Blocks no signal in this thread any more, nor in what it starts later.
+///
+/// # Errors
+///
+/// When the system does not take it.
+#[expect(unsafe_code, reason = "rustix has no signal sets")]
+pub fn unblock_signals() -> io::Result<()> {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: sigemptyset(3) fills the set, which pthread_sigmask(3) reads; where the old mask
+    // goes may be null.
+    let error = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Has a command begin with no signal blocked: it would inherit those that this process takes.
+#[expect(unsafe_code, reason = "a call between fork and exec")]
+pub fn with_signals(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: sigemptyset(3) and pthread_sigmask(3) are async-signal-safe; nothing is allocated
+    // and no lock taken.
+    unsafe {
+        command.pre_exec(unblock_signals);
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use signal_hook::flag;
 
+use super::raw;
+
 /// All that end or stop a process, but for SIGKILL, SIGSTOP, what says that the process
 /// itself is broken, and SIGPIPE and SIGXFSZ, which are seen to for every process.
 const DEADLY: [i32; 18] = [
@@ -36,7 +38,9 @@ const DEADLY: [i32; 18] = [
 /// When the system does not take it.
 pub fn heed_none() -> io::Result<()> {
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    DEADLY.into_iter().chain(real_time).try_for_each(heed_not)
+    DEADLY.into_iter().chain(real_time).try_for_each(heed_not)?;
+    // The agent has blocked those that it takes itself.
+    raw::unblock_signals()
 }
 
 /// Goes on where a file has reached the size that it may have: the write fails instead. A

@@ -18,8 +18,8 @@ use crate::rig::setting::Setting;
 use crate::support::clock::{ms, now, observe_for, wait_until};
 
 /// The threads of an agent, the main one first.
-pub(crate) const THREADS: [&str; 6] =
-    ["putex", "putex-store", "putex-check", "putex-guard", "putex-signal", "putex-log"];
+pub(crate) const THREADS: [&str; 5] =
+    ["putex", "putex-store", "putex-check", "putex-guard", "putex-log"];
 
 /// Many more lines a check than the log takes.
 const CHATTER: usize = 3000;
@@ -123,7 +123,7 @@ pub(crate) fn a_panicking_thread_ends_the_agent(
             let active = scene.settle()?;
             let panicked_at = now();
             scene.hosts[active].service.set_panic(true);
-            // It wakes the signal thread, which has the log thread say something.
+            // It wakes the main thread, which has the log thread say something.
             scene.hosts[active].signal_agent(Signal::HUP);
             check_takeover(scene, report, active, panicked_at)?;
             let host = &mut scene.hosts[active];
