@@ -89,7 +89,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let service_manager = service_manager(args.notify_fd)?;
     let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(|error| system("no random numbers", error))?;
-    let signals = Signals::take().map_err(|error| system("no signals", error))?;
+    let signals = Signals::open().map_err(|error| system("no signals", error))?;
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(|error| system("no log thread", error))?;
     let (greeting, identity) = (introduce(&args), connect::identity(&args, &variable));

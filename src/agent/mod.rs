@@ -2,7 +2,7 @@
 //!
 //! | thread | owns | blocks in | tells the pump |
 //! |---|---|---|---|
-//! | `putex` (the main thread) | the pump, the signals | its inbox, until a deadline | SIGTERM, SIGINT, SIGHUP, SIGUSR2 |
+//! | `putex` (the main thread) | the pump, the signals | its inbox, until a deadline | signals |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
 //! | `putex-guard` (`guard_client`) | the socket to the guard | poll(2) | its reports, its end |
 //! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |

@@ -31,7 +31,7 @@ impl Signals {
     /// # Errors
     ///
     /// When the system has no descriptor to give.
-    pub fn take() -> io::Result<Signals> {
+    pub fn open() -> io::Result<Signals> {
         let mut taken = vec![SIGTERM, SIGINT, SIGUSR2];
         if !raw::is_ignored(SIGHUP) {
             taken.push(SIGHUP);
