@@ -1,5 +1,6 @@
-//! Every exit status of putex.
+//! Every exit status of putex, and the reason for a failure.
 
+use std::io;
 use std::process::ExitCode;
 
 /// How the process ends. The numbers are a promise: see EXIT STATUS in putex(8).
@@ -44,5 +45,29 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.status())
+    }
+}
+
+/// The reason why a process ends with a failure, or would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The message, in one line.
+    pub text: String,
+    /// The exit status of the process.
+    pub exit: Exit,
+}
+
+impl Refusal {
+    /// Returns a refusal with a text of one line.
+    #[must_use]
+    pub fn new(exit: Exit, text: impl Into<String>) -> Refusal {
+        let text = text.into();
+        Refusal { text, exit }
+    }
+
+    /// Returns a function that makes the error of a system call a refusal whose message begins
+    /// with `start`.
+    pub fn system(start: &str) -> impl Fn(io::Error) -> Refusal {
+        move |error| Refusal::new(Exit::System, format!("{start}{error}"))
     }
 }

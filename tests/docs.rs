@@ -152,8 +152,10 @@ fn the_page_has_the_variables_that_commands_are_given_and_no_others() {
 
 #[test]
 fn the_page_has_the_environment_that_the_agent_reads() {
-    let readers = ["main.rs", "cli/mod.rs", "cli/access.rs", "cli/context.rs", "cli/connect.rs"];
-    let program: String = readers.map(|file| read(&format!("src/{file}"))).concat();
+    let cli = ["mod.rs", "access.rs", "context.rs", "connect.rs"].map(|file| format!("cli/{file}"));
+    let others = ["main.rs", "agent/service_manager.rs"].map(str::to_owned);
+    let readers = cli.into_iter().chain(others);
+    let program: String = readers.map(|file| read(&format!("src/{file}"))).collect();
     let mut due = BTreeSet::new();
     for call in ["var(\"", "var_os(\"", "set(\"", "value(\""] {
         for piece in program.split(call).skip(1) {

@@ -39,7 +39,7 @@ use crate::core::event::{Effect, Ending, Event, Notice, Rejection};
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::time::Ms;
 use crate::core::timing::SLACK;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
 use crate::guard::{AGENT_LOCK, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
@@ -59,8 +59,9 @@ const LOCK_EVERY: Duration = Duration::from_millis(20);
 /// How long signals are waited for that were sent together with SIGUSR2.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
-/// What is said once the store is open.
-type Greeting = Vec<(log::Level, String)>;
+/// Lines that are logged when the store is open, so that an error of configuration is the only
+/// line before.
+pub type StartupLines = Vec<(log::Level, String)>;
 
 /// All that an agent is set up with.
 pub struct Setup<'a> {
@@ -70,8 +71,6 @@ pub struct Setup<'a> {
     pub id: AgentId,
     /// The commands, and what else the guard has to know; the directory is filled in by [`run`].
     pub guard: Settings,
-    /// Run with real-time priority, and locked in memory.
-    pub realtime: bool,
     /// The log.
     pub log: &'a LogQueue,
     /// Where the log goes.
@@ -86,9 +85,8 @@ pub struct Setup<'a> {
     pub service_manager: ServiceManager,
     /// The signals that the agent takes.
     pub signals: Signals,
-    /// What is said once the store is open: before, a mistake in the set-up shall
-    /// be the only line.
-    pub greeting: Greeting,
+    /// Lines about the location of the lock, which are logged with those of the agent.
+    pub location_lines: StartupLines,
 }
 
 /// What an agent needs of a host besides its kernel.
@@ -109,10 +107,12 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
-    let threads = Threads { realtime: setup.realtime };
+    let threads = Threads { realtime: setup.guard.realtime };
     let (post, inbox) = inbox(EVENTS_MAX)?;
-    if setup.realtime {
-        setup.greeting.extend(go_realtime());
+    let mut startup_lines = introduce(&setup);
+    startup_lines.append(&mut setup.location_lines);
+    if setup.guard.realtime {
+        startup_lines.extend(go_realtime());
     }
     let agent_lock = match wait_for_lock(&dir, &setup, &inbox)? {
         Ok(lock) => lock,
@@ -145,7 +145,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         faults: VecDeque::from([Event::Tick]),
         _agent_lock: agent_lock,
     };
-    Ok(turn_until_end(pump, performer, setup.greeting))
+    Ok(turn_until_end(pump, performer, startup_lines))
 }
 
 /// Waits until the agent before has ended, for T at the longest: then it is another agent.
@@ -167,7 +167,7 @@ fn wait_for_lock(
                 "another agent with this bucket, key and token {token} runs on this host; give \
                  each its own --token"
             );
-            return Ok(Err(setup.destination.refuse(&text, Exit::Unsafe)));
+            return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
         let signal = || setup.signals.next(&setup.service_manager);
         let until = Some(sys::now().after(LOCK_EVERY));
@@ -189,8 +189,23 @@ fn find_needed() -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the lines about the settings of this agent.
+fn introduce(setup: &Setup<'_>) -> StartupLines {
+    let (timing, token) = (setup.config.timing, &setup.id.token);
+    let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
+    let (version, budget) = (env!("CARGO_PKG_VERSION"), Ms(timing.stop_budget()));
+    let settings =
+        format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
+    let mut lines = vec![(log::Level::Info, settings)];
+    if !setup.config.check {
+        let text = "no --healthcheck: a host that is up counts as fit".to_owned();
+        lines.push((log::Level::Info, text));
+    }
+    lines
+}
+
 /// Asks for real-time priority and locked memory; says what is not permitted.
-fn go_realtime() -> Greeting {
+fn go_realtime() -> StartupLines {
     let priority = raw::set_realtime();
     let memory = rustix::mm::mlockall(sys::memory_lock());
     let failed = [
@@ -205,7 +220,11 @@ fn go_realtime() -> Greeting {
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.
-fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Greeting) -> Exit {
+fn turn_until_end(
+    mut pump: Pump,
+    mut performer: Performer<'_>,
+    mut startup_lines: StartupLines,
+) -> Exit {
     let mut latest = Duration::ZERO;
     loop {
         let event = match performer.faults.pop_front() {
@@ -215,7 +234,7 @@ fn turn_until_end(mut pump: Pump, mut performer: Performer<'_>, mut greeting: Gr
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
             performer.store.opened();
-            for (level, text) in greeting.drain(..) {
+            for (level, text) in startup_lines.drain(..) {
                 log::log!(level, "{text}");
             }
         }
@@ -352,7 +371,7 @@ fn ended(ending: &Ending, destination: Destination) -> Exit {
                 Rejection::Credentials(_) => Exit::Credentials,
                 Rejection::Unsafe(_) => Exit::Unsafe,
             };
-            destination.refuse(&rejection.to_string(), exit)
+            destination.refuse(&Refusal::new(exit, rejection.to_string()))
         }
     }
 }

@@ -5,6 +5,7 @@
 //! none. Nothing here waits: a notification that a manager has no room for is repeated after
 //! the next turn.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -28,13 +29,13 @@ const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
 
 /// The variables that a service manager sets in the environment.
 #[derive(Debug, Default)]
-pub struct ManagerEnvironment {
+struct ManagerEnvironment {
     /// `NOTIFY_SOCKET`: a path, or a name after `@`.
-    pub socket: Option<OsString>,
+    socket: Option<OsString>,
     /// `WATCHDOG_USEC`: after so many microseconds of silence the agent is killed.
-    pub watchdog: Option<String>,
+    watchdog: Option<String>,
     /// `WATCHDOG_PID`: the process that `WATCHDOG_USEC` is meant for.
-    pub watchdog_pid: Option<String>,
+    watchdog_pid: Option<String>,
 }
 
 /// The service manager, as the main thread notifies it.
@@ -53,12 +54,31 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
+    /// Returns the manager of the environment. `notify_fd` is the descriptor of `--notify-fd`,
+    /// which must be taken before this process opens one of that number.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor, or a variable, that cannot be used, and why.
+    pub fn of_environment(notify_fd: Option<i32>) -> Result<ServiceManager, String> {
+        let descriptor = notify_fd.map(|number| {
+            let descriptor = sys::raw::inherited(number);
+            descriptor.map_err(|error| format!("--notify-fd: {number}: {error}"))
+        });
+        let environment = ManagerEnvironment {
+            socket: env::var_os("NOTIFY_SOCKET"),
+            watchdog: env::var("WATCHDOG_USEC").ok(),
+            watchdog_pid: env::var("WATCHDOG_PID").ok(),
+        };
+        ServiceManager::new(&environment, descriptor.transpose()?)
+    }
+
     /// Prepares; nothing is sent yet. `descriptor` is what `--notify-fd` named.
     ///
     /// # Errors
     ///
     /// A variable that cannot be used, and why.
-    pub fn new(
+    fn new(
         environment: &ManagerEnvironment,
         descriptor: Option<OwnedFd>,
     ) -> Result<ServiceManager, String> {

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use super::clean;
 use super::settings::{Origin, Setting, Settings};
 use super::table::{FLAGS, Flag, Name};
-use super::{Refusal, clean};
 use crate::core::text::sanitize;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::nats::file::TrustedFile;
 
 /// The file that is read if no other is named.

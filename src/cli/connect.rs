@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use log::Level;
+
 use super::access::Access;
-use super::{AgentArgs, Location, Lookup, Refusal, context};
+use super::{AgentArgs, Location, Lookup, context};
 use crate::core::text::sanitize;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, protocol};
 use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
@@ -139,6 +141,16 @@ pub fn default_dir_warning(location: &Location) -> Option<String> {
             sanitize(&base)
         )
     })
+}
+
+/// Returns the lines that an agent logs about the location of its lock.
+#[must_use]
+pub fn location_lines(location: &Location) -> Vec<(Level, String)> {
+    let is_here = matches!(location, Location::Dir(_));
+    let text = "the lock is kept in a directory: it covers agents on this host only";
+    let note = is_here.then(|| (Level::Info, text.to_owned()));
+    let warning = default_dir_warning(location).map(|text| (Level::Warn, text));
+    note.into_iter().chain(warning).collect()
 }
 
 /// Returns the store for an agent, not yet opened.

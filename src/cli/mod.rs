@@ -35,7 +35,7 @@ pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
 use crate::core::text::sanitize;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
 /// A command with its arguments.
@@ -96,24 +96,6 @@ pub enum Location {
     Dir(PathBuf),
     /// In the default directory of this user.
     DefaultDir,
-}
-
-/// A refused setting or command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The message, in one line.
-    pub text: String,
-    /// The exit status of the process.
-    pub exit: Exit,
-}
-
-impl Refusal {
-    /// Returns a refusal with a text of one line.
-    #[must_use]
-    pub fn new(exit: Exit, text: impl Into<String>) -> Refusal {
-        let text = text.into();
-        Refusal { text, exit }
-    }
 }
 
 fn usage(text: String) -> Refusal {

@@ -9,7 +9,8 @@ use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Origin, Setting, Settings};
 use super::table::{Flag, Name, Subcommand};
-use super::{CheckArgs, Environment, Invocation, Refusal, help, timing, topics, usage};
+use super::{CheckArgs, Environment, Invocation, help, timing, topics, usage};
+use crate::exit::Refusal;
 
 /// Reads a command line.
 ///

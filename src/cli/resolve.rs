@@ -9,11 +9,11 @@ use super::table::{Flag, Name};
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
-use super::{AgentArgs, Environment, Location, Lookup, Refusal};
+use super::{AgentArgs, Environment, Location, Lookup};
 use crate::command::Commands;
 use crate::core::timing::Timing;
 use crate::core::watchdog_timeout::wanted_timeout;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::store::name::{valid_bucket, valid_key};
 

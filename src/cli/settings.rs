@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::fmt;
 
 use super::table::{FLAGS, Name};
-use super::{Lookup, Refusal, clean, usage};
-use crate::exit::Exit;
+use super::{Lookup, clean, usage};
+use crate::exit::{Exit, Refusal};
 
 /// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]

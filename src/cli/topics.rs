@@ -4,7 +4,8 @@
 //! change of a page, `PUTEX_REWRITE=1 cargo test --test manual` writes it again.
 
 use super::help::help;
-use super::{Refusal, usage};
+use super::usage;
+use crate::exit::Refusal;
 
 /// The text of a manual page.
 #[derive(Clone, Copy, Debug)]

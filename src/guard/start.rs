@@ -12,7 +12,7 @@ use super::instance_dir::{GUARD_LOCK, InstanceDir};
 use super::process::GuardProcess;
 use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
 use crate::sys::{raw, signals};
 
@@ -25,38 +25,38 @@ const LOCK_WITHIN: Duration = Duration::from_millis(150);
 /// # Errors
 ///
 /// When stdin does not lead to an agent, or the system lacks something.
-pub fn run(stderr: Destination) -> Result<Exit, (String, Exit)> {
+pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let stdin = io::stdin();
-    let lacks = |what| move |error: io::Error| (format!("guard: {what}: {error}"), Exit::System);
-    let no_descriptor = lacks("no descriptor");
+    let lacks = Refusal::system;
+    let no_descriptor = lacks("guard: no descriptor: ");
     let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
     let socket = socket.map_err(|error| no_descriptor(error.into()))?;
     // The agent sees the guard's end when the last copy of the socket is closed.
-    let nothing = File::open("/dev/null").map_err(no_descriptor)?;
+    let nothing = File::open("/dev/null").map_err(&no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let first = receive(socket.as_fd(), RecvFlags::empty()).map(|(packet, _)| decode(&packet));
     let Ok(Some(AgentPacket::Hello(settings))) = first else {
-        let text = "guard: it is started by an agent, not by hand".to_owned();
-        return Err((text, Exit::Usage));
+        let text = "guard: it is started by an agent, not by hand";
+        return Err(Refusal::new(Exit::Usage, text));
     };
     #[cfg(target_env = "gnu")]
     raw::share_heap();
-    signals::heed_none().map_err(lacks("signals"))?;
+    signals::heed_none().map_err(lacks("guard: signals: "))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
     let dir = InstanceDir::at(PathBuf::from(&settings.dir))
-        .map_err(lacks("the directory of the agent"))?;
+        .map_err(lacks("guard: the directory of the agent: "))?;
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start_killable(&settings.commands.key, settings.level, destination)
-        .map_err(lacks("no log thread"))?;
-    let lock = dir.lock(GUARD_LOCK, LOCK_WITHIN).map_err(lacks("the lock"))?;
+        .map_err(lacks("guard: no log thread: "))?;
+    let lock = dir.lock(GUARD_LOCK, LOCK_WITHIN).map_err(lacks("guard: the lock: "))?;
     let lock = lock.ok_or_else(|| {
-        let text = "guard: another guard of this agent, or putex finish, runs".to_owned();
-        (text, Exit::System)
+        let text = "guard: another guard of this agent, or putex finish, runs";
+        Refusal::new(Exit::System, text)
     })?;
     let process = GuardProcess::new(&dir, lock, &settings, stderr, log, true);
-    let mut process = process.map_err(lacks("it cannot begin"))?;
-    process.listener = Some(dir.listen().map_err(lacks("the socket"))?);
+    let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
+    process.listener = Some(dir.listen().map_err(lacks("guard: the socket: "))?);
     process.agent = Some(socket);
     process.settle(settings.realtime);
     process.configure(*settings);

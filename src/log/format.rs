@@ -11,7 +11,7 @@ use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
 use crate::core::level;
 use crate::core::text::sanitize;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::sys;
 
 /// The facility `daemon`, as syslog(3) counts.
@@ -122,12 +122,12 @@ impl Destination {
 
     /// Writes why the process ends at once, and returns the exit status. The line is written
     /// to stderr wherever the log goes, for the user who started the process there.
-    pub fn refuse(self, text: &str, exit: Exit) -> Exit {
+    pub fn refuse(self, Refusal { text, exit }: &Refusal) -> Exit {
         write_to_stderr(&self.on_stderr().frame(Level::Error, text));
         if self == Destination::Syslog {
             SyslogSocket::default().send(&self.frame(Level::Error, text));
         }
-        exit
+        *exit
     }
 }
 

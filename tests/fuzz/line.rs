@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::assert_one_line;
 use crate::cli::access::Access;
 use crate::cli::resolve::Resolved;
-use crate::cli::{self, AgentArgs, Environment, Invocation, Location, Lookup, Refusal};
+use crate::cli::{self, AgentArgs, Environment, Invocation, Location, Lookup};
 use crate::core::timing::Timing;
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::nats::{Login, Secret, Server};
 use crate::store::name::{valid_bucket, valid_key};
 
