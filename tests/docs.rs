@@ -18,7 +18,7 @@ use putex::exit::Exit;
 use mdoc::{flags_of, items, names, read, root, section, spellings};
 use support::sandbox::Sandbox;
 
-const README_LINES_MAX: usize = 100;
+const README_LINES_MAX: usize = 90;
 
 fn page() -> String {
     read("man/putex.8")
