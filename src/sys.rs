@@ -6,9 +6,10 @@ pub mod signals;
 
 use std::array;
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
@@ -331,6 +332,27 @@ pub fn memory_lock() -> MlockAllFlags {
 #[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Checks that only root and this user can replace the entries of a directory, or the target
+/// of a symbolic link. `metadata` is that of `path`.
+///
+/// # Errors
+///
+/// The user or the mode that permits another user to do so.
+pub fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
+    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
+    if owner != 0 && owner != user_id() {
+        return Err(format!("{path} belongs to user {owner}, who could replace what is in it"));
+    }
+    // In a sticky directory no user can replace the files of another. The mode of a symbolic
+    // link permits nothing.
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 && !metadata.is_symlink() {
+        return Err(format!(
+            "{path} is writable by others (mode {mode:04o}), who could replace what is in it"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -213,24 +213,10 @@ fn check_parents(base: &Path) -> io::Result<()> {
     parent.ancestors().chain(real.ancestors()).try_for_each(check_parent)
 }
 
-/// Checks a directory above the base, or a symbolic link to one: only root or this user may
-/// replace it or what is in it.
+/// Checks a directory above the base, or a symbolic link to one.
 fn check_parent(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
-    let owner = metadata.uid();
-    let show = path.display();
-    if owner != 0 && owner != sys::user_id() {
-        let text = format!("{show} belongs to user {owner}, who could replace what is in it");
-        return Err(io::Error::other(text));
-    }
-    // In a sticky directory nobody can replace what is another's.
-    let writable = metadata.mode() & 0o022 != 0 && metadata.mode() & 0o1000 == 0;
-    if writable && !metadata.is_symlink() {
-        let mode = metadata.mode() & 0o7777;
-        let text = format!("{show} is writable by others (mode {mode:04o})");
-        return Err(io::Error::other(text));
-    }
-    Ok(())
+    sys::check_entries_safe(path, &metadata).map_err(io::Error::other)
 }
 
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.

@@ -67,21 +67,8 @@ pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, Sto
 
 /// Checks that other users cannot replace the folders in the base.
 fn check_base(base: &Path) -> Result<(), StoreError> {
-    let at = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
-    let (mode, owner) = (at.mode() & 0o7777, at.uid());
-    let shown = base.display();
-    if owner != sys::user_id() && owner != 0 {
-        return Err(StoreError::Unsafe(format!(
-            "{shown} belongs to user {owner}, who could replace what is in it"
-        )));
-    }
-    // In a sticky folder other users cannot replace the files of this user.
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        return Err(StoreError::Unsafe(format!(
-            "{shown} is writable by others (mode {mode:04o}), who could replace what is in it"
-        )));
-    }
-    Ok(())
+    let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
+    sys::check_entries_safe(base, &metadata).map_err(StoreError::Unsafe)
 }
 
 /// Opens an existing folder, which must belong to this user and be writable by no other.
