@@ -186,6 +186,10 @@ mod tests {
         (CheckHandle::start(commands, post, threads).expect("a thread"), events)
     }
 
+    fn next(events: &Inbox<Event>) -> Option<Event> {
+        events.next_or([], Some(in_ms(20_000)), || None)
+    }
+
     fn in_ms(ms: u64) -> Instant {
         sys::now().after(Duration::from_millis(ms))
     }
@@ -206,7 +210,7 @@ mod tests {
         }
         std::fs::remove_file(&left).expect("it is there");
         check.extend(sys::now());
-        let ended = events.next(Some(in_ms(20_000)));
+        let ended = next(&events);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)));
     }
 
@@ -215,14 +219,14 @@ mod tests {
         let (check, events) = start("sleep 0.2");
         assert_eq!(check.run(run(in_ms(100))), None);
         check.extend(in_ms(60_000));
-        let ended = events.next(Some(in_ms(20_000)));
+        let ended = next(&events);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Succeeded)));
         assert_eq!(check.run(run(sys::now())), None);
-        let ended = events.next(Some(in_ms(20_000)));
+        let ended = next(&events);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it is not begun");
         assert_eq!(check.run(run(in_ms(60_000))), None);
         check.kill();
-        let ended = events.next(Some(in_ms(20_000)));
+        let ended = next(&events);
         assert_eq!(ended, Some(Event::CheckEnded(Outcome::Overran)), "it was killed");
     }
 }

@@ -67,13 +67,9 @@ impl<T> Inbox<T> {
         self.items.try_recv().ok()
     }
 
-    /// Waits for the next item, until `deadline` at the longest; `None` when it has passed. A
-    /// deadline that has passed already is looked at after the items that are there.
-    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<T> {
-        self.next_or([], deadline, || None)
-    }
-
-    /// As [`Inbox::next`], or takes an item from elsewhere when one of `fds` can be read.
+    /// Waits for the next item, until `deadline` at the longest; `None` when it has passed. When
+    /// one of `fds` can be read, `other` may have an item. A deadline that has passed already is
+    /// looked at after the items that are there.
     pub(super) fn next_or<'a>(
         &'a self,
         fds: impl IntoIterator<Item = BorrowedFd<'a>> + Clone,

@@ -39,11 +39,13 @@ fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let mut guard = guard.spawn().expect("it runs");
     until_true("a guard", || dir.join("listens").exists());
     let agent = host.agent();
-    agent.wait_for_any(&["the guard is of another version of putex: it stops the service first"]);
+    let waits = "the guard is of another version of putex: it stops the service first";
+    agent.wait_for_any(&[waits]);
     until_true("stop", || dir.join("stops").exists());
     assert!(lives(guard.id()), "it was killed before the service was down");
     fs::write(dir.join("stopped"), "").expect("there is room");
     agent.wait_for_any(&["it was of another version; the service is down"]);
+    assert_eq!(agent.log.text().matches(waits).count(), 1, "{}", agent.log.text());
     let status = guard.wait().expect("it was not waited for");
     assert!(!status.success(), "it was not killed");
     fs::remove_file(host.sandbox.join("up")).expect("the guard before has left it");
