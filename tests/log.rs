@@ -9,9 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
-use rustix::pty::{self, OpenptFlags};
 use support::agent::Agent;
 use support::clock::{until_true, wait_until};
 use support::sandbox::Sandbox;
@@ -169,26 +167,6 @@ fn control_characters_of_commands_do_not_reach_the_log() {
     }
     let wrong = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
     assert!(!log.contains(wrong), "{log:?}");
-}
-
-/// A process without a terminal takes one over by opening it, and is ended with it then.
-#[test]
-fn a_terminal_that_the_log_goes_to_does_not_become_the_guards() {
-    let sandbox = Sandbox::new("terminal");
-    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "rm -f $D/up" };
-    let master = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    pty::unlockpt(&master).expect("it is this process's");
-    let name = pty::ptsname(&master, Vec::new()).expect("it has a name");
-    let flags = OFlags::RDWR | OFlags::NOCTTY;
-    let terminal = rustix::fs::open(name, flags, Mode::empty()).expect("it can be opened");
-    let agent = start_with_stderr(&sandbox, &scripts, terminal);
-    until_true("the service", || sandbox.join("up").exists());
-    let guard = sandbox.guard("web").as_raw_nonzero();
-    let stat = fs::read_to_string(format!("/proc/{guard}/stat")).expect("it runs");
-    let (_, fields) = stat.rsplit_once(") ").expect("the name ends");
-    assert_eq!(fields.split(' ').nth(4), Some("0"), "the guard has a terminal: {stat}");
-    agent.signal(Signal::TERM);
-    wait_for_end(&sandbox, agent);
 }
 
 #[test]
