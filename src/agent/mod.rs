@@ -253,7 +253,7 @@ fn turn_until_end(
         while let Some((level, text)) = performer.guard.take_line() {
             performer.service_manager.note(level, &text);
         }
-        performer.service_manager.notify(pump.state(), pump.stands_by());
+        performer.service_manager.notify(pump.state(), pump.is_ready());
         performer.service_manager.keepalive(now);
     }
 }
@@ -321,7 +321,7 @@ impl Performer<'_> {
             Effect::RunCheck(run) => self.faults.extend(self.check.run(run)),
             Effect::ExtendCheck(deadline) => self.check.extend(deadline),
             Effect::KillCheck => self.check.kill(),
-            Effect::StartGuard(number, words) => {
+            Effect::ConnectGuard(number, words) => {
                 self.faults.extend(self.guard.order(Order::Start(number, words)));
             }
             Effect::TellGuard(word) => self.faults.extend(self.guard.order(Order::Tell(word))),

@@ -129,11 +129,11 @@ impl ServiceManager {
     }
 
     /// Sends `READY=1` when the agent stands by for the first time, and a new status.
-    pub(super) fn notify(&mut self, state: &str, stands_by: bool) {
-        if !stands_by && self.sent {
+    pub(super) fn notify(&mut self, state: &str, is_ready: bool) {
+        if !is_ready && self.sent {
             return;
         }
-        let ready = stands_by && !self.ready;
+        let ready = is_ready && !self.ready;
         if ready
             && let Some(descriptor) = self.descriptor.take()
             && let Err(error) = write_line(descriptor)

@@ -33,7 +33,7 @@ pub enum Event {
     DuplicateToken(Notice),
     /// The health check ended.
     CheckEnded(Outcome),
-    /// What became of the guard that [`Effect::StartGuard`] with this number asked for.
+    /// What became of the guard that [`Effect::ConnectGuard`] with this number asked for.
     Guard(u64, GuardEvent),
     /// The agent was told to execute its program anew.
     Upgrade,
@@ -170,7 +170,7 @@ pub enum Effect {
     Announce,
     /// Connect to the guard that lives on this host, or start one, and say these words to it
     /// first. Its events carry this number. The guard of the number before is forgotten.
-    StartGuard(u64, Vec<ToGuard>),
+    ConnectGuard(u64, Vec<ToGuard>),
     /// Say a word to the guard.
     TellGuard(ToGuard),
     /// Kill the guard, which does not answer. No event of it follows.

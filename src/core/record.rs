@@ -64,7 +64,7 @@ pub struct Lease {
     /// Revision of the acquiring write; `None` in that write itself.
     pub term: Option<Revision>,
     /// What the writer was doing.
-    pub standing: RecordState,
+    pub state: RecordState,
 }
 
 /// A value with, when putex 0.3 or later wrote it, the [`Lease`] beside it.

@@ -23,7 +23,7 @@ const FORMAT: &str = "1";
 /// Converts a lease into headers, in a fixed order.
 #[must_use]
 pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
-    let standing = match lease.standing {
+    let state = match lease.state {
         RecordState::Taking => "taking",
         RecordState::Active => "active",
         RecordState::Released => "released",
@@ -37,7 +37,7 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-Boot", sanitize(&lease.boot)),
         ("Putex-Timing", format!("{r_ms} {f} {c}")),
         ("Putex-Grace-Ms", lease.grace.as_millis().to_string()),
-        ("Putex-State", standing.to_owned()),
+        ("Putex-State", state.to_owned()),
     ];
     if let Some(term) = lease.term {
         headers.push(("Putex-Term", term.to_string()));
@@ -51,7 +51,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     if find("Putex-Format")? != FORMAT {
         return None;
     }
-    let standing = match find("Putex-State")? {
+    let state = match find("Putex-State")? {
         "taking" => RecordState::Taking,
         "active" => RecordState::Active,
         "released" => RecordState::Released,
@@ -81,7 +81,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         confirmations,
         grace,
         term,
-        standing,
+        state,
     })
 }
 
@@ -100,7 +100,7 @@ mod tests {
             confirmations: 1,
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
-            standing: RecordState::Active,
+            state: RecordState::Active,
         }
     }
 

@@ -66,7 +66,7 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
             confirmations: 2,
             grace: Duration::from_secs(1),
             term,
-            standing: RecordState::Active,
+            state: RecordState::Active,
         }),
     }
 }

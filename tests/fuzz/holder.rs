@@ -218,7 +218,7 @@ impl World {
                 self.checking = true;
             }
             Effect::Report(report) => assert_one_line(&report.to_string()),
-            Effect::StartGuard(number, words) => {
+            Effect::ConnectGuard(number, words) => {
                 let first = words.first();
                 assert!(matches!(first, Some(ToGuard::Hello(_))), "{first:?}");
                 self.guard.number = number;

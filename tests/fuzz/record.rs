@@ -172,7 +172,7 @@ pub(super) fn invented(data: &[u8]) -> Lease {
         confirmations: u32::try_from(below(101)).unwrap_or(0),
         grace: Duration::from_millis(below(6_000_001)),
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
-        standing: [RecordState::Taking, RecordState::Active, RecordState::Released]
+        state: [RecordState::Taking, RecordState::Active, RecordState::Released]
             [usize::try_from(below(3)).unwrap_or(0)],
     }
 }

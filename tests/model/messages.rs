@@ -207,7 +207,7 @@ pub(crate) enum PumpOutput {
         deadline: i32,
     },
     /// Connect to a guard, or start one. So many words to it follow.
-    StartGuard(u8),
+    ConnectGuard(u8),
     Tell(Word),
     KillGuard,
     KillCgroup,

@@ -166,7 +166,7 @@ impl Pumps {
             confirmations: timing.confirmations(),
             grace: timing.confirmation(),
             term,
-            standing: record.kind.state(),
+            state: record.kind.state(),
         };
         let token = match record.kind {
             RecordKind::Taking | RecordKind::Active => record.by.name().to_owned(),
@@ -285,14 +285,14 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
             });
             PumpOutput::Write {
                 expected: place(*expected, base, BACK_MAX),
-                kind: RecordKind::of(lease.standing),
+                kind: RecordKind::of(lease.state),
                 term_ago,
                 deadline: from(frame, *deadline),
             }
         }
-        Effect::StartGuard(_, words) => {
+        Effect::ConnectGuard(_, words) => {
             let count = u8::try_from(words.len()).expect("a few words");
-            out.push(PumpOutput::StartGuard(count));
+            out.push(PumpOutput::ConnectGuard(count));
             out.extend(words.iter().map(|said| PumpOutput::Tell(word(said, frame))));
             return;
         }

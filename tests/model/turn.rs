@@ -229,7 +229,7 @@ impl<'a> Turn<'a> {
                 };
                 self.ask(at, Some(write), deadline)
             }
-            PumpOutput::StartGuard(words) => self.start_guard(at, words),
+            PumpOutput::ConnectGuard(words) => self.start_guard(at, words),
             PumpOutput::Tell(word) => self.say(at, word, behind),
             PumpOutput::KillGuard => {
                 self.guard_dies(at);

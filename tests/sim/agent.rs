@@ -217,7 +217,7 @@ impl World<'_> {
                 self.ask_store(id, ask);
             }
             Effect::Announce => self.ask_store(id, Ask::Announce),
-            Effect::StartGuard(number, words) => {
+            Effect::ConnectGuard(number, words) => {
                 self.on_words(id, &words, true);
                 self.order(id, ClientOrder::Start(number, words));
             }

@@ -116,7 +116,7 @@ impl World<'_> {
 }
 
 fn is_granted(lease: &Lease, grant: &Grant) -> bool {
-    lease.incarnation == grant.holder && lease.standing == RecordState::Active
+    lease.incarnation == grant.holder && lease.state == RecordState::Active
 }
 
 fn lease(key_state: &KeyState) -> Option<&Lease> {

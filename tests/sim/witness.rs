@@ -64,7 +64,7 @@ impl World<'_> {
         let now = self.now;
         let site = self.agents[id].site;
         let Some(lease) = &record.lease else { return };
-        let releases = lease.standing == RecordState::Released;
+        let releases = lease.state == RecordState::Released;
         let writing = &mut self.agents[id].writing;
         let new = writing.nonce != lease.nonce;
         // Only the first write of an instance can do that.
@@ -195,8 +195,8 @@ impl World<'_> {
                 KeyValue::Record(record) => record.lease.as_ref(),
                 _ => None,
             };
-            let standing = lease.map(|lease| lease.standing);
-            format!("stored {revision}: {standing:?}")
+            let state = lease.map(|lease| lease.state);
+            format!("stored {revision}: {state:?}")
         });
     }
 

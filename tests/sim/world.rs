@@ -465,7 +465,7 @@ impl Happening {
 /// Returns what stands under the key at first.
 fn first_record(sc: &Scenario) -> Option<KeyValue> {
     let site = &sc.sites[0];
-    let lease = |standing| Lease {
+    let lease = |state| Lease {
         incarnation: Incarnation(u128::MAX),
         nonce: 1,
         host: "before".to_owned(),
@@ -475,7 +475,7 @@ fn first_record(sc: &Scenario) -> Option<KeyValue> {
         confirmations: site.timing.confirmations(),
         grace: site.timing.confirmation(),
         term: Some(Revision(1)),
-        standing,
+        state,
     };
     let (token, lease) = match sc.first {
         First::Nothing => return None,

@@ -107,7 +107,7 @@ impl Host {
     /// Does what the pump wants.
     pub(super) fn perform(&mut self, effect: Effect, now: Instant) -> Result<(), String> {
         match effect {
-            Effect::StartGuard(link, words) => {
+            Effect::ConnectGuard(link, words) => {
                 self.link = link;
                 self.said = 0;
                 self.reported = None;

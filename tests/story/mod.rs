@@ -176,7 +176,7 @@ impl Story {
             "active" => true,
             _ => self.host.agent_knows_that_it_is_down(),
         };
-        if pump.stands_by() != expected && !self.agent_frozen {
+        if pump.is_ready() != expected && !self.agent_frozen {
             return Err(format!("in {} it stands by: {}", pump.state(), !expected));
         }
         Ok(())

@@ -254,7 +254,7 @@ fn key_state(words: &Words<'_>) -> Result<KeyState, String> {
     Ok(KeyState { revision, value })
 }
 
-fn lease(words: &Words<'_>, host: &str, standing: RecordState) -> Result<Lease, String> {
+fn lease(words: &Words<'_>, host: &str, state: RecordState) -> Result<Lease, String> {
     let (renewal, confirmations) = (words.duration("r", 500)?, words.count("c", 1)?);
     let grace = u64::try_from((renewal * confirmations).as_millis()).unwrap();
     Ok(Lease {
@@ -270,7 +270,7 @@ fn lease(words: &Words<'_>, host: &str, standing: RecordState) -> Result<Lease, 
             0 => None,
             term => Some(Revision(term)),
         },
-        standing,
+        state,
     })
 }
 

@@ -29,7 +29,7 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("write if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
-        Effect::StartGuard(link, words) => {
+        Effect::ConnectGuard(link, words) => {
             let words: Vec<_> = words.iter().map(word).collect();
             format!("start guard {link}: {}", words.join("; "))
         }
@@ -136,7 +136,7 @@ fn show_record(record: &Record) -> String {
     let lease = record.lease.as_ref().expect("the pump writes leases only");
     let token = if record.token.is_empty() { "(blank)" } else { &record.token };
     let term = lease.term.map_or("new".to_owned(), |term| term.to_string());
-    let (state, grace) = (lease.standing, lease.grace.as_millis());
+    let (state, grace) = (lease.state, lease.grace.as_millis());
     let state = format!("{state:?}").to_lowercase();
     format!("{token} {state} term={term} nonce={} grace={grace}", lease.nonce)
 }

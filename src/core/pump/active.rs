@@ -1,7 +1,6 @@
-//! The lock is this agent's: check, renew, assert start, every R.
+//! This agent holds the lock: every R it checks the service, renews the lock and asserts start.
 //!
-//! A check may take as long as the lock is valid from when the check began. One
-//! that runs over R would leave no time to renew after it, so the lock is renewed
+//! A check must end within T·(1 − e). While a check runs longer than R, the lock is renewed
 //! once beside it.
 
 use std::time::Duration;
@@ -24,10 +23,10 @@ pub(super) struct Active {
     /// When the next stroke begins.
     stroke_at: Instant,
     phase: Phase,
-    /// V of the last grant that the guard was told; `None` before the first.
+    /// V of the last grant that was sent to the guard; `None` before the first.
     granted_until: Option<Instant>,
     started: Started,
-    /// Active checks that have failed, since one passed.
+    /// Consecutive failed checks.
     check_failures: u32,
 }
 
@@ -38,14 +37,14 @@ enum Started {
     No,
     /// For the first time at this instant.
     At(Instant),
-    /// By an earlier instance of this agent, which has left the service running.
-    Earlier,
+    /// By the previous instance of this agent, which has left the service running.
+    ByPreviousInstance,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The check runs: whether it was said to run over R, and whether the lock was
-    /// renewed beside it.
+    /// The check runs. `warned`: a warning was logged that it takes longer than R. `beside`:
+    /// the lock was renewed beside it.
     Checking { began: Instant, warned: bool, beside: bool },
     /// The check has passed; the renewal is under way.
     Renewing,
@@ -56,18 +55,18 @@ enum Phase {
 }
 
 impl Active {
-    /// A free lock was just taken, after a check: that was this stroke's renewal.
+    /// The state after a free lock was taken; the take counts as this stroke's renewal.
     pub(super) fn taken(context: &Context, hold: Hold, now: Instant) -> Active {
         let stroke_at = now.after(context.config.timing.renewal());
         Active { phase: Phase::Renewed, stroke_at, ..Active::confirmed(hold, now) }
     }
 
-    /// The service runs already: a previous life of this agent started it.
+    /// The state after an adoption: the previous instance started the service.
     pub(super) fn adopted(hold: Hold, now: Instant) -> Active {
-        Active { started: Started::Earlier, ..Active::confirmed(hold, now) }
+        Active { started: Started::ByPreviousInstance, ..Active::confirmed(hold, now) }
     }
 
-    /// The wait for the holder before is over: the stroke that starts the service
+    /// The state after the wait for the previous holder: the stroke that starts the service
     /// begins with a check and a renewal.
     pub(super) fn confirmed(hold: Hold, now: Instant) -> Active {
         Active {
@@ -95,16 +94,16 @@ impl Active {
             Ok(true) => self.renewed(context),
             Ok(false) => {}
         }
-        if let Some(why) = self.objection(context, now) {
+        if let Some(why) = self.reason_to_stop(context, now) {
             return Stopping::begin(context, ServiceLock::Held(self.hold), why, now);
         }
         self.advance(context, now);
         Next::Stay(State::Active(self))
     }
 
-    /// Says why the service has to be stopped, when the guard will not let it run or the
-    /// health check hangs.
-    fn objection(&self, context: &Context, now: Instant) -> Option<Reason> {
+    /// Returns the reason to stop the service, if the guard's report rules out a running
+    /// service or the health check hangs.
+    fn reason_to_stop(&self, context: &Context, now: Instant) -> Option<Reason> {
         if let Some(report) = context.guard.report()
             && self.granted_until.is_some()
         {
@@ -122,7 +121,7 @@ impl Active {
         hangs.then(|| Reason::CheckHangs(context.config.timing.validity()))
     }
 
-    /// Says why the service has to move, if a health check that has ended says so.
+    /// Evaluates a health check that has ended; returns the reason to move the service, if any.
     fn judge_check(
         &mut self,
         context: &mut Context,
@@ -158,7 +157,7 @@ impl Active {
     fn in_grace(&self, context: &Context, now: Instant) -> bool {
         match self.started {
             Started::At(first) => now < first.after(context.config.start_grace),
-            Started::No | Started::Earlier => false,
+            Started::No | Started::ByPreviousInstance => false,
         }
     }
 
@@ -190,7 +189,7 @@ impl Active {
             self.assert_start(context, now);
         }
         if self.phase == Phase::Resting && now >= self.stroke_at && !context.check_runs {
-            // At once when it ran over, but then the lost time is lost.
+            // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;
             if context.config.check {
@@ -205,7 +204,7 @@ impl Active {
         self.hold.advance(context, now);
     }
 
-    /// Returns whether nothing is under way that another instance would have to know of.
+    /// Returns whether no renewal, check or request is pending.
     pub(super) fn is_quiet(&self, context: &Context, now: Instant) -> bool {
         let up = matches!(context.guard.service(), Some(ServiceState::Up(..)));
         let resting = self.phase == Phase::Resting && self.hold.renewal.is_none();
@@ -228,8 +227,8 @@ impl Active {
         }
     }
 
-    /// Without a guard, which another takes the place of at once, this waits for the next
-    /// stroke.
+    /// Has the guard assert start. Without a guard, start is asserted in the next stroke;
+    /// another guard is started at once.
     fn assert_start(&mut self, context: &mut Context, now: Instant) {
         if context.guard.link().is_none() {
             return;
@@ -240,20 +239,19 @@ impl Active {
         context.tell_guard(ToGuard::AssertStart, now);
     }
 
-    /// A check is told `active` once the service was started: before, it can only
-    /// judge what a standby's check does.
+    /// Runs a health check. Its role is `active` once the service was started: before, it can
+    /// only judge what the check of a standby judges.
     fn run_check(&self, context: &mut Context, now: Instant) {
         let role = match self.started {
             Started::No => Role::Standby,
-            Started::At(_) | Started::Earlier => Role::Active,
+            Started::At(_) | Started::ByPreviousInstance => Role::Active,
         };
         let (deadline, starting) =
             (self.check_by(context).unwrap_or(now), self.first_start_runs(context));
         context.run_check(role, deadline, starting, Some(&self.hold));
     }
 
-    /// Returns when the running check is killed: when the lock runs out, and not
-    /// later than it would have without the renewal beside the check.
+    /// Returns when the running check is killed: T·(1 − e) after it began, at V at the latest.
     fn check_by(&self, context: &Context) -> Option<Instant> {
         let Phase::Checking { began, .. } = self.phase else {
             return None;

@@ -1,7 +1,7 @@
 //! What every state needs: the configuration, the store as it is known, the guard, the health
-//! check, and the effects of the turn. Each event passes through [`Context::note`] first.
+//! check, and the effects of the turn. Each event passes through [`Context::handle_event`] first.
 
-use super::guard_client::GuardClient;
+use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::store_view::StoreView;
 use super::write::attempt;
@@ -32,7 +32,7 @@ pub(super) struct Context {
     pub(super) id: AgentId,
     pub(super) connection: Connection,
     pub(super) store: StoreView,
-    pub(super) guard: GuardClient,
+    pub(super) guard: GuardView,
     /// A health check runs, or was killed and has not ended.
     pub(super) check_runs: bool,
     /// The program is to be executed anew, as soon as that disturbs nothing.
@@ -40,7 +40,7 @@ pub(super) struct Context {
     /// The instance of this agent to which the guard's grant was given, if another one.
     pub(super) predecessor: Option<Incarnation>,
     /// When two agents with one token were reported last.
-    pub(super) duplicate_said_at: Option<Instant>,
+    pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
     pub(super) rejection: Option<Rejection>,
     nonce: u64,
@@ -54,11 +54,11 @@ impl Context {
             id,
             connection: Connection::Closed,
             store: StoreView::default(),
-            guard: GuardClient::new(now),
+            guard: GuardView::new(now),
             check_runs: false,
             upgrade: false,
             predecessor: None,
-            duplicate_said_at: None,
+            duplicate_reported_at: None,
             rejection: None,
             nonce: 0,
             effects: Vec::new(),
@@ -66,10 +66,10 @@ impl Context {
     }
 
     /// Takes in what an event says of the world.
-    pub(super) fn note(&mut self, event: &Event, now: Instant) {
+    pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
         self.store.rolled_back = None;
         match event {
-            Event::Opened(opened) => self.note_opened(opened, now),
+            Event::Opened(opened) => self.handle_opened(opened, now),
             Event::Closed(why) => {
                 if self.is_open() {
                     self.report(Report::StoreLost(why.clone()));
@@ -86,7 +86,7 @@ impl Context {
             Event::Written(written) => {
                 self.answered();
                 match written {
-                    Written::Stored(revision) => self.note_stored(*revision, now),
+                    Written::Stored(revision) => self.handle_stored(*revision, now),
                     Written::Moved(Some(revision)) => self.show(*revision),
                     Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
                 }
@@ -96,8 +96,8 @@ impl Context {
                 self.store.hinted = self.store.hinted.max(named);
             }
             Event::CheckEnded(_) => self.check_runs = false,
-            Event::DuplicateToken(notice) => self.note_duplicate_token(notice, now),
-            Event::Guard(number, event) => self.note_guard(*number, event, now),
+            Event::DuplicateToken(notice) => self.handle_duplicate_token(notice, now),
+            Event::Guard(number, event) => self.handle_guard_event(*number, event, now),
             Event::Rejected(rejection) => {
                 if self.store.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
                     self.report(Report::StoreRefuses(rejection.to_string()));

@@ -13,7 +13,7 @@ pub enum Timer {
     /// The key is read again.
     ReadKey,
     /// The confirming check begins.
-    ConfirmingCheck,
+    TakeoverCheck,
     /// The lock may be taken.
     Take,
     /// A health check that has passed does not count any more.

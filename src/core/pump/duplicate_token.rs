@@ -34,7 +34,7 @@ impl Context {
         }
     }
 
-    pub(super) fn note_duplicate_token(&mut self, notice: &Notice, now: Instant) {
+    pub(super) fn handle_duplicate_token(&mut self, notice: &Notice, now: Instant) {
         let other = notice.incarnation != self.id.incarnation.to_string();
         if other && notice.token == self.id.token && self.duplicate_is_due(now) {
             self.say_duplicate(sanitize_field(&notice.host), sanitize_field(&notice.incarnation));
@@ -50,9 +50,9 @@ impl Context {
     }
 
     fn duplicate_is_due(&mut self, now: Instant) -> bool {
-        let due = self.duplicate_said_at.is_none_or(|at| now.since(at) >= REPORT_EVERY);
+        let due = self.duplicate_reported_at.is_none_or(|at| now.since(at) >= REPORT_EVERY);
         if due {
-            self.duplicate_said_at = Some(now);
+            self.duplicate_reported_at = Some(now);
         }
         due
     }

@@ -18,7 +18,7 @@ pub(super) struct Hold {
     pub(super) revision: Revision,
     /// Revision of the acquiring write.
     pub(super) term: Revision,
-    /// V: from here on the lock may be another's.
+    /// V: from here on another agent may take the lock.
     pub(super) valid_until: Instant,
     /// Token of the holder before.
     pub(super) previous: Option<String>,
@@ -27,11 +27,11 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Takes in an event; returns whether it says that the lock was renewed.
+    /// Handles an event; returns whether the lock was renewed by it.
     ///
     /// # Errors
     ///
-    /// When the lock is not this agent's any more; why.
+    /// The reason, when this agent has lost the lock.
     pub(super) fn receive(
         &mut self,
         context: &mut Context,
@@ -49,7 +49,7 @@ impl Hold {
                 true
             }
             Some(Verdict::Lost(why)) => return Err(why),
-            Some(Verdict::Open) | None => false,
+            Some(Verdict::Undecided) | None => false,
         };
         if let Some(how) = &context.store.rolled_back {
             return Err(LockLoss::RolledBack(Some(how.clone())));

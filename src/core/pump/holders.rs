@@ -45,7 +45,7 @@ pub(super) struct Holders {
 
 impl Holders {
     /// Takes in what stands under the key, or did before something `older` was shown.
-    pub(super) fn note(&mut self, key_state: &KeyState, older: bool) {
+    pub(super) fn observe(&mut self, key_state: &KeyState, older: bool) {
         self.last = self.followed_by(key_state, older);
     }
 

@@ -1,8 +1,8 @@
-//! The trampoline: a state and an event in, a state and effects out.
+//! The pump, the agent's state machine: it takes a state and an event and returns a state and
+//! effects.
 //!
-//! It calls nothing. The thread that runs it performs the effects in their order
-//! and feeds the outcomes back as events, so the same code runs under a virtual
-//! clock.
+//! The pump calls nothing. The thread that runs it performs the effects in their order
+//! and returns the outcomes as events, so the same code runs under a virtual clock.
 //!
 //! ```text
 //!            opened, or 1R over          revision T old, check passed
@@ -22,14 +22,15 @@
 //! | GetLock, Empty | `looking`, and every read of `standby` |
 //! | WaitKill | `standby`: stop is asserted, but once in T instead of once in R |
 //! | HCWait, WaitFR | `standby`: the check; each renewal seen restarts the wait |
-//! | HCWrite | `standby`: the confirming check, which begins early to end in time |
+//! | HCWrite | `standby`: the takeover check, which begins early to end in time |
 //! | Write | `taking` |
 //! | WriteWaitCR | `taking`: `Confirming`; skipped where the lock was free |
 //! | HCSunnyLoop, SunnyLoopWrite, SunnyStartProcess | `active` |
 //! | SunnyLoopAbort, SunnyKill | `stopping`, in the other order: first stop, then blank |
 //! | WaitR, End | the stroke: the next one begins R after the last one began |
 //!
-//! Blank first, as there, would let another host start the service beside this one.
+//! To release the lock before stop, as putex 0.2.0 did, would let another host start the
+//! service while it still runs here.
 //! Nothing starts the service on standby, so stop need not be asserted more often.
 //!
 //! # Rules
@@ -37,9 +38,9 @@
 //! 1. The service is started only under a write of this agent that was
 //!    acknowledged, and, where the lock was not free, C·R after that.
 //! 2. `sent` is the instant of the turn that asked for the write: never later
-//!    than the write itself, so a validity errs on the short side.
+//!    than the write itself, so the computed validity is never too long.
 //! 3. Stop first, release after: a release is written only when the guard has reported
-//!    that the service is down, after all words of this agent.
+//!    that the service is down, in a report that answers all messages.
 //! 4. A lock that is not yet confirmed is never released, but left to expire: its
 //!    holder before may still be stopping.
 //! 5. After a turn the next deadline lies in the future, or there is none.
@@ -48,7 +49,7 @@ mod active;
 mod context;
 mod deadline;
 mod duplicate_token;
-mod guard_client;
+mod guard_view;
 mod hold;
 mod holders;
 mod looking;
@@ -80,9 +81,9 @@ use crate::core::timing::Timing;
 /// Who this agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentId {
-    /// What it writes into the lock.
+    /// The agent's token.
     pub token: String,
-    /// This instance of it.
+    /// The random number of this instance.
     pub incarnation: Incarnation,
     /// Name of its host.
     pub host: String,
@@ -97,9 +98,10 @@ pub struct Config {
     pub timing: Timing,
     /// Whether there is a health check; without one every check passes.
     pub check: bool,
-    /// For so long after the first start of a term a failing health check is a warning.
+    /// Within this time after the first start of a term, a failed health check is only a
+    /// warning.
     pub start_grace: Duration,
-    /// So many failing health checks in a row move the service.
+    /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
     /// Whether there is a last resort.
     pub last_resort: bool,
@@ -108,7 +110,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns what the guard has to know of it.
+    /// Returns the part that the guard needs.
     #[must_use]
     pub fn guard(&self) -> GuardConfig {
         GuardConfig { timing: self.timing, last_resort: self.last_resort, device: self.device }
@@ -119,17 +121,17 @@ impl Config {
 enum State {
     /// The key has not been read yet.
     Looking(Looking),
-    /// The lock is another's, or nobody's yet.
+    /// Another agent holds the lock, or no agent holds it.
     Standby(Standby),
     /// The acquiring write is under way.
     Taking(Taking),
-    /// The lock was another's: wait until that one must be down.
+    /// The lock was taken from another agent; wait until that agent's service must be down.
     Confirming(Confirming),
-    /// The lock is this agent's, and the service runs.
+    /// This agent holds the lock, and the service runs.
     Active(Active),
-    /// The service must go, and after it the lock.
+    /// The service is being stopped; then the lock is released.
     Stopping(Stopping),
-    /// Nothing happens any more.
+    /// The agent exits.
     Ended,
 }
 
@@ -146,12 +148,13 @@ impl State {
         }
     }
 
-    /// Whether this is tried once more after it was refused.
-    fn is_again(&self) -> bool {
+    /// Returns whether this is another try of a take that was refused.
+    fn retries_refused_take(&self) -> bool {
         matches!(self, State::Taking(taking) if taking.again)
     }
 
-    /// Whether nothing is under way that another instance would have to know of.
+    /// Returns whether another instance of this agent could go on from here: nothing is under
+    /// way that only this one knows.
     fn is_quiet(&self, context: &Context, now: Instant) -> bool {
         match self {
             State::Standby(standby) => standby.is_quiet(context),
@@ -179,7 +182,7 @@ impl State {
         }
     }
 
-    /// The agent was told to end, by a signal.
+    /// Begins the end of the agent, after a signal.
     fn told_to_end(
         self,
         context: &mut Context,
@@ -190,7 +193,7 @@ impl State {
         let lock = match self {
             State::Looking(_) => ServiceLock::inherited(looking::inherited(context)),
             State::Standby(_) => ServiceLock::None,
-            // What was sent may be stored: left to expire, it wakes nobody early.
+            // The write may be stored. Such a lock is left to expire: no agent starts early.
             State::Taking(taking) => ServiceLock::inherited(taking.adoption),
             State::Confirming(_) => {
                 context.report(Report::LeftToExpire);
@@ -204,7 +207,7 @@ impl State {
     }
 
     /// Returns what a new guard has to be told at once.
-    fn word_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
+    fn message_for_new_guard(&self, context: &Context) -> Option<ToGuard> {
         match self {
             State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
             State::Stopping(stopping) => Some(ToGuard::Stop(stopping.order().clone())),
@@ -217,15 +220,15 @@ impl State {
     }
 }
 
-/// What a state makes of an event.
+/// The result of a state's `turn`.
 enum Next {
-    /// Nothing more to do until the next event.
+    /// The state stays until the next event.
     Stay(State),
-    /// Another state, which is given a [`Event::Tick`] at once, and why.
+    /// Another state, which handles an [`Event::Tick`] at once, and the reason.
     Go(State, Reason),
 }
 
-/// Longest chain of states within one turn; the longest legal one is shorter.
+/// Limit on state changes in one [`bounce`]; correct code stays below it.
 const BOUNCES_MAX: u32 = 8;
 
 /// All that an agent knows.
@@ -236,8 +239,8 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// Returns the pump of an agent that starts now and knows nothing. It wants a
-    /// [`Event::Tick`] at once.
+    /// Returns the pump of an agent that starts now. Its first event is an [`Event::Tick`],
+    /// at once.
     #[must_use]
     pub fn new(config: Config, id: AgentId, now: Instant) -> Pump {
         let context = Context::new(config, id, now);
@@ -251,10 +254,10 @@ impl Pump {
         self.state.name()
     }
 
-    /// Returns whether this agent does its duty: the service is known to be down here,
-    /// or runs under the lock.
+    /// Returns whether this agent is ready: the service is known to be down here, or runs
+    /// under the lock.
     #[must_use]
-    pub fn stands_by(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         match self.state {
             State::Looking(_) | State::Ended => false,
             State::Active(_) => true,
@@ -264,7 +267,7 @@ impl Pump {
         }
     }
 
-    /// Returns when the pump wants a [`Event::Tick`] if nothing happens before, and what for.
+    /// Returns the instant of the next [`Event::Tick`] and its reason.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         let context = &self.context;
@@ -281,18 +284,18 @@ impl Pump {
     }
 }
 
-/// Takes in one event and returns what comes of it.
+/// Handles one event; returns the new pump and its effects.
 ///
 /// # Panics
 ///
-/// When states hand an event round and round, which is a bug in putex.
+/// When states hand an event to each other without end, which is a bug in putex.
 #[must_use]
 pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     let Pump { mut state, mut context } = pump;
-    context.note(event, now);
+    context.handle_event(event, now);
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
-        let (old, again) = (state.name(), state.is_again());
+        let (old, again) = (state.name(), state.retries_refused_take());
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
                 let quiet = same.is_quiet(&context, now) && !context.check_runs;
@@ -301,19 +304,19 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                     context.want(Effect::Upgrade);
                 }
                 let ended = matches!(same, State::Ended);
-                let word = same.word_for_new_guard(&context);
+                let message = same.message_for_new_guard(&context);
                 state = same;
-                if ended || !context.tend_guard(word, now) {
+                if ended || !context.tend_guard(message, now) {
                     let effects = context.take_effects();
                     return (Pump { state, context }, effects);
                 }
-                // What depends on the guard may be due now.
+                // A deadline that depends on the guard may have passed.
                 event = &Event::Tick;
             }
             Next::Go(new, why) => {
                 let level = if let State::Stopping(_) = new {
                     Level::Warn
-                } else if context.store.refused.is_some() && (again || new.is_again()) {
+                } else if context.store.refused.is_some() && (again || new.retries_refused_take()) {
                     Level::Debug
                 } else {
                     Level::Info

@@ -163,11 +163,11 @@ impl Standby {
         }
         if let Phase::Ready { since } = self.phase {
             let stale = now >= since.after(context.config.timing.renewal());
-            match self.candidate(context) {
-                Some(candidate) if !stale => {
-                    if now >= candidate.take_at() && context.is_idle() {
-                        let seen = candidate.clone();
-                        return Taking::go(context, &seen, now);
+            match self.takeable_key(context) {
+                Some(seen) if !stale => {
+                    if now >= seen.take_at() && context.is_idle() {
+                        let seen = seen.clone();
+                        return Taking::begin(context, &seen, now);
                     }
                 }
                 Some(_) | None => self.phase = Phase::Resting,
@@ -182,11 +182,11 @@ impl Standby {
         Next::Stay(State::Standby(self))
     }
 
-    /// From rest: the deciding check when its time has come, else the next stroke, for which
+    /// From rest: the takeover check when its time has come, else the next stroke, for which
     /// there must be a guard that answers.
     fn begin(&mut self, context: &mut Context, now: Instant) {
-        if let Some(candidate) = self.candidate(context)
-            && now >= self.decide_at(candidate)
+        if let Some(seen) = self.takeable_key(context)
+            && now >= self.takeover_check_at(seen)
             && context.is_idle()
         {
             if context.config.check {
@@ -221,7 +221,7 @@ impl Standby {
     }
 
     /// Returns what stands under the key, if this agent may have it in time.
-    fn candidate<'a>(&self, context: &'a Context) -> Option<&'a Seen> {
+    fn takeable_key<'a>(&self, context: &'a Context) -> Option<&'a Seen> {
         // Stop is run first of all: what an earlier instance left running may not be known. An
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
@@ -233,32 +233,32 @@ impl Standby {
     /// been taken, after an answer that was under way: the stop could hold the take up.
     fn stroke_due(&self, context: &Context) -> Instant {
         let near = self.stroke_at.after(context.config.timing.renewal());
-        match self.candidate(context).map(Seen::take_at) {
+        match self.takeable_key(context).map(Seen::take_at) {
             Some(at) if at < near => at.after(attempt(context)).max(self.stroke_at),
             Some(_) | None => self.stroke_at,
         }
     }
 
-    /// The deciding check begins early, so that it ends when the lock may be had.
-    fn decide_at(&self, candidate: &Seen) -> Instant {
+    /// The takeover check begins early, so that it ends when the lock may be had.
+    fn takeover_check_at(&self, seen: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        candidate.take_at().before(lead.min(candidate.takeover.wait)).max(self.retry_at)
+        seen.take_at().before(lead.min(seen.takeover.wait)).max(self.retry_at)
     }
 
     pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
         let idle = context.is_idle();
         let read = idle.then(|| Timer::ReadKey.at(self.read_at));
-        let candidate = self.candidate(context).filter(|_| idle);
+        let seen = self.takeable_key(context).filter(|_| idle);
         let act = match self.phase {
             Phase::Resting if !context.check_runs => {
-                let decide = candidate.map(|seen| Timer::ConfirmingCheck.at(self.decide_at(seen)));
+                let check = seen.map(|seen| Timer::TakeoverCheck.at(self.takeover_check_at(seen)));
                 let stroke = context.guard.report().is_some();
                 let stroke = stroke.then(|| Timer::Stroke.at(self.stroke_due(context)));
-                earliest(decide, stroke)
+                earliest(check, stroke)
             }
             Phase::Ready { since } => {
                 let stale = Timer::CheckStale.at(since.after(context.config.timing.renewal()));
-                let take = candidate.map(|seen| Timer::Take.at(seen.take_at()));
+                let take = seen.map(|seen| Timer::Take.at(seen.take_at()));
                 earliest(take, Some(stale))
             }
             Phase::Resting | Phase::Stopping { .. } | Phase::Checking { .. } => None,

@@ -61,7 +61,7 @@ pub(super) struct Stopping {
     /// When an agent that was told to end does so although the service is not known to be
     /// down.
     give_up_at: Instant,
-    /// When a guard that is there has to have said that the service is overdue.
+    /// When a guard that is there has to have reported that the service is overdue.
     guard_overdue_by: Instant,
     /// The agent did not run when the service had to be down.
     slept: bool,

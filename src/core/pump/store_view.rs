@@ -55,7 +55,7 @@ pub(super) struct StoreView {
 }
 
 impl Context {
-    pub(super) fn note_opened(&mut self, opened: &Opened, now: Instant) {
+    pub(super) fn handle_opened(&mut self, opened: &Opened, now: Instant) {
         if self.store.bucket.is_some() {
             self.report(Report::StoreOpenAgain);
         }
@@ -83,7 +83,7 @@ impl Context {
     }
 
     /// Every revision is given once, each higher than all before.
-    pub(super) fn note_stored(&mut self, revision: Revision, now: Instant) {
+    pub(super) fn handle_stored(&mut self, revision: Revision, now: Instant) {
         let highest = self.store.high_water;
         if revision <= highest {
             self.roll_back(Rollback::WriteBehind(revision, highest), now);
@@ -140,7 +140,7 @@ impl Context {
             && (key_state.revision < seen.key_state.revision || *key_state == seen.key_state)
         {
             // If it was a rollback, its holder is one of those that the store may lose next.
-            self.store.holders.note(key_state, true);
+            self.store.holders.observe(key_state, true);
             return;
         }
         if let Some(seen) = &self.store.seen
@@ -159,7 +159,7 @@ impl Context {
         self.store.high_water = self.store.high_water.max(key_state.revision);
         self.watch_for_duplicate_token(key_state, now);
         let takeover = self.takeover(key_state, now);
-        self.store.holders.note(key_state, self.is_older(key_state));
+        self.store.holders.observe(key_state, self.is_older(key_state));
         if key_state.value != KeyValue::Absent {
             self.show(key_state.revision);
         }

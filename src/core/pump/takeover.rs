@@ -30,7 +30,7 @@ impl Context {
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
         let takeover = |wait, confirm, holder| Takeover { wait, confirm, holder };
-        let free = Duration::ZERO;
+        let no_wait = Duration::ZERO;
         let lost = self.store.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
         let old_enough = self.store.age.is_some_and(|age| age >= known_for);
@@ -39,7 +39,7 @@ impl Context {
             KeyValue::Absent if self.store.max_seen.is_some() => {
                 takeover(wait, confirm, Holder::Gone)
             }
-            KeyValue::Absent if old_enough => takeover(free, None, Holder::Never),
+            KeyValue::Absent if old_enough => takeover(no_wait, None, Holder::Never),
             KeyValue::Absent => takeover(wait, confirm, Holder::Unwatched),
             KeyValue::Record(record) if lost => {
                 takeover(wait, confirm, Holder::InRollback(name(record)))
@@ -50,17 +50,19 @@ impl Context {
             KeyValue::Record(record) => match &record.lease {
                 None if record.token.is_empty() => takeover(wait, confirm, Holder::Blanked),
                 None => takeover(wait, confirm, Holder::Somebody(name(record))),
-                Some(lease) => match (lease.standing, lease.incarnation == self.id.incarnation) {
+                Some(lease) => match (lease.state, lease.incarnation == self.id.incarnation) {
                     // Released because it was unfit here: the others go first.
                     (RecordState::Released, true) => takeover(wait, None, Holder::ReleasedHere),
                     (RecordState::Released, false) => {
-                        takeover(free, None, Holder::Released(sanitize_field(&lease.host)))
+                        takeover(no_wait, None, Holder::Released(sanitize_field(&lease.host)))
                     }
                     (RecordState::Active, false) if self.is_predecessor(lease) => {
                         takeover(wait, confirm, Holder::Predecessor)
                     }
-                    (RecordState::Active, true) => takeover(free, None, Holder::Own),
-                    (RecordState::Taking, true) => takeover(free, confirm, Holder::OwnUnconfirmed),
+                    (RecordState::Active, true) => takeover(no_wait, None, Holder::Own),
+                    (RecordState::Taking, true) => {
+                        takeover(no_wait, confirm, Holder::OwnUnconfirmed)
+                    }
                     (RecordState::Active | RecordState::Taking, false) => {
                         takeover(wait, confirm, Holder::Somebody(name(record)))
                     }

@@ -32,7 +32,7 @@ pub(super) struct Taking {
 
 impl Taking {
     /// Takes the lock as it was seen, in the way that its claim allows.
-    pub(super) fn go(context: &mut Context, seen: &Seen, now: Instant) -> Next {
+    pub(super) fn begin(context: &mut Context, seen: &Seen, now: Instant) -> Next {
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
         // For fencing it: never this agent's own token, or it would fence itself.
@@ -81,7 +81,7 @@ impl Taking {
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         match self.pending.receive(context, event, now) {
-            Verdict::Open => {}
+            Verdict::Undecided => {}
             Verdict::Held { revision, sent } => return self.held(context, revision, sent, now),
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
@@ -180,7 +180,7 @@ fn adoptable(context: &Context, grant: &Grant) -> Option<(Revision, Revision)> {
     let lease = key_state.value.lease()?;
     let revision = key_state.revision;
     let term = lease.term.unwrap_or(revision);
-    let active = lease.standing == RecordState::Active;
+    let active = lease.state == RecordState::Active;
     let same = lease.incarnation == grant.holder && grant.context.term == Some(term);
     (active && same).then_some((revision, term))
 }

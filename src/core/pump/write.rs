@@ -41,7 +41,7 @@ pub(super) fn prepare_write(
         confirmations: timing.confirmations(),
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
-        standing: write.state,
+        state: write.state,
     };
     let token = match write.state {
         RecordState::Taking | RecordState::Active => context.id.token.clone(),
@@ -91,7 +91,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing yet.
-    Open,
+    Undecided,
     /// The lock stands at this revision as this agent wrote it; `sent` is when
     /// the earliest copy that may be the stored one was sent.
     Held { revision: Revision, sent: Instant },
@@ -109,7 +109,7 @@ impl Pending {
     ) -> Verdict {
         let verdict = self.judge(context, event, now);
         let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack(None));
-        if verdict != Verdict::Open && !rolled_back {
+        if verdict != Verdict::Undecided && !rolled_back {
             // Another record stands there than the one that was seen.
             context.store.seen = None;
             context.store.refused = None;
@@ -151,7 +151,7 @@ impl Pending {
                 }
             }
         }
-        Verdict::Open
+        Verdict::Undecided
     }
 
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
@@ -167,7 +167,7 @@ impl Pending {
             Written::Moved(current) => {
                 if self.outcome_unknown {
                     self.step = Step::Resolve(now);
-                    return Verdict::Open;
+                    return Verdict::Undecided;
                 }
                 Verdict::Lost(LockLoss::Moved(*current, self.expected))
             }
@@ -177,7 +177,7 @@ impl Pending {
                     context.store.refused = Some(why.clone());
                 }
                 self.step = Step::Due(now.after(pause(context)));
-                Verdict::Open
+                Verdict::Undecided
             }
             Written::Unknown(why) => {
                 context.store.refused = None;
@@ -185,7 +185,7 @@ impl Pending {
                 context.report(Report::WriteUnanswered(after, why.clone()));
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
-                Verdict::Open
+                Verdict::Undecided
             }
         }
     }

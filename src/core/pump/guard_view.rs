@@ -1,7 +1,7 @@
 //! The agent's end of the guard: when one is started, what it is told, and whether its last
 //! report still holds.
 //!
-//! A report holds when the guard has received all words that were said to it: an older one
+//! A report holds when the guard has received all messages that were sent to it: an older one
 //! may say `Down` of a service that a grant, which is still on its way, lets run.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What the agent knows of its guard.
 #[derive(Clone, Debug)]
-pub(super) struct GuardClient {
+pub(super) struct GuardView {
     /// The guard that was started or connected to; `None` when there is none.
     present: Option<Box<Present>>,
     /// When a guard is started where there is none.
@@ -32,48 +32,48 @@ pub(super) struct GuardClient {
     number: u64,
     /// How long to wait before the next start.
     pause: Duration,
-    /// Why there is no guard, as it was reported last.
-    said: Option<String>,
+    /// Why there is no guard, as it was last reported.
+    reported_loss: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Present {
     since: Instant,
-    /// Words that were said.
-    said: u64,
-    /// When the guard last showed life while a word was not answered; `None` when all are.
+    /// Messages that were sent to the guard.
+    sent: u64,
+    /// When the guard last showed life while a message was not answered; `None` when all are.
     unanswered_since: Option<Instant>,
     report: Option<GuardReport>,
-    /// The last order to stop the service, and when it was said.
+    /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
 }
 
 impl Present {
-    /// Notes a word that is being said.
-    fn note_word(&mut self, word: &ToGuard, now: Instant) {
-        self.said += 1;
+    /// Counts a message that is sent.
+    fn count_message(&mut self, message: &ToGuard, now: Instant) {
+        self.sent += 1;
         self.unanswered_since.get_or_insert(now);
-        if let ToGuard::Stop(order) = word {
+        if let ToGuard::Stop(order) = message {
             self.order = Some((order.clone(), now));
         }
     }
 
-    /// Returns the order that the guard carries out and has answered, and when it was said last.
+    /// Returns the order that the guard carries out and has answered, and when it was sent last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
         let stopping = matches!(self.report.as_ref()?.service, ServiceState::Stopping { .. });
         self.order.as_ref().filter(|_| stopping && self.unanswered_since.is_none())
     }
 }
 
-impl GuardClient {
-    pub(super) fn new(now: Instant) -> GuardClient {
-        GuardClient { present: None, start_at: now, number: 0, pause: PAUSE_MIN, said: None }
+impl GuardView {
+    pub(super) fn new(now: Instant) -> GuardView {
+        GuardView { present: None, start_at: now, number: 0, pause: PAUSE_MIN, reported_loss: None }
     }
 
-    /// Returns the last report if it answers all words.
+    /// Returns the last report if it answers all messages.
     pub(super) fn report(&self) -> Option<&GuardReport> {
         let present = self.present.as_ref()?;
-        present.report.as_ref().filter(|report| report.heard == present.said)
+        present.report.as_ref().filter(|report| report.heard == present.sent)
     }
 
     /// Returns what the guard knows of the service, if its report holds.
@@ -82,7 +82,7 @@ impl GuardClient {
     }
 
     /// Returns whether the first start of the term runs, `asserted` telling that it was asked
-    /// for. While a word is not answered, what was reported before it counts.
+    /// for. While a message is not answered, what was reported before it counts.
     pub(super) fn first_start_runs(&self, asserted: bool) -> bool {
         let Some(present) = &self.present else {
             return false;
@@ -96,7 +96,7 @@ impl GuardClient {
             ServiceState::Up(_, StartState::NotRun)
             | ServiceState::Unknown
             | ServiceState::Down
-            | ServiceState::Stopping { .. } => asserted && report.heard < present.said,
+            | ServiceState::Stopping { .. } => asserted && report.heard < present.sent,
         }
     }
 
@@ -115,7 +115,7 @@ impl GuardClient {
         self.present.as_ref().map(|_| self.number)
     }
 
-    /// Returns why the service must not run here, if the guard said so.
+    /// Returns why the service must not run here, if the guard reported it.
     pub(super) fn unfit(&self) -> Option<&str> {
         self.report()?.unfit.as_deref()
     }
@@ -123,28 +123,28 @@ impl GuardClient {
 
 impl Context {
     /// Takes in what the guard tells, or what became of it.
-    pub(super) fn note_guard(&mut self, number: u64, event: &GuardEvent, now: Instant) {
+    pub(super) fn handle_guard_event(&mut self, number: u64, event: &GuardEvent, now: Instant) {
         if number != self.guard.number {
             return;
         }
         match event {
-            GuardEvent::Report(report) => self.note_guard_report(report, now),
+            GuardEvent::Report(report) => self.handle_guard_report(report, now),
             GuardEvent::Lost(why) => self.guard_lost(why, now),
         }
     }
 
-    fn note_guard_report(&mut self, report: &GuardReport, now: Instant) {
+    fn handle_guard_report(&mut self, report: &GuardReport, now: Instant) {
         let Some(present) = &mut self.guard.present else {
             return;
         };
-        present.unanswered_since = (report.heard < present.said).then_some(now);
+        present.unanswered_since = (report.heard < present.sent).then_some(now);
         let before = present.report.replace(report.clone());
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
         {
             self.predecessor = Some(grant.holder);
         }
-        self.guard.said = None;
+        self.guard.reported_loss = None;
         let unfit_before = before.and_then(|before| before.unfit);
         if let Some(why) = &report.unfit
             && unfit_before.as_ref() != Some(why)
@@ -154,8 +154,8 @@ impl Context {
     }
 
     fn guard_lost(&mut self, why: &str, now: Instant) {
-        if self.guard.said.as_deref() != Some(why) {
-            self.guard.said = Some(why.to_owned());
+        if self.guard.reported_loss.as_deref() != Some(why) {
+            self.guard.reported_loss = Some(why.to_owned());
             let report =
                 if self.guard.has_reported() { Report::GuardLost } else { Report::NoGuard };
             self.report(report(why.to_owned()));
@@ -177,24 +177,24 @@ impl Context {
         }
     }
 
-    /// Says a word to the guard. Without a guard nothing is said: the next guard is told at
+    /// Sends the guard a message. Without a guard nothing is sent: the next guard is told at
     /// its start what it has to know.
-    pub(super) fn tell_guard(&mut self, word: ToGuard, now: Instant) {
+    pub(super) fn tell_guard(&mut self, message: ToGuard, now: Instant) {
         if let Some(present) = &mut self.guard.present {
-            present.note_word(&word, now);
-            self.want(Effect::TellGuard(word));
+            present.count_message(&message, now);
+            self.want(Effect::TellGuard(message));
         }
     }
 
-    /// Starts a guard where there is none, and kills one that does not answer. `word` is what
+    /// Starts a guard where there is none, and kills one that does not answer. `message` is what
     /// a new guard has to know at once. A guard that stops the service is told so again and
     /// again: there is nothing else to say, and one that is frozen shows by its silence alone.
     /// Returns whether a guard was started or killed.
-    pub(super) fn tend_guard(&mut self, word: Option<ToGuard>, now: Instant) -> bool {
+    pub(super) fn tend_guard(&mut self, message: Option<ToGuard>, now: Instant) -> bool {
         let due = self.guard_deadline().filter(|deadline| now >= deadline.at);
         let Some(present) = &self.guard.present else {
             if due.is_some() {
-                self.start_guard(word, now);
+                self.start_guard(message, now);
             }
             return due.is_some();
         };
@@ -212,15 +212,15 @@ impl Context {
         true
     }
 
-    fn start_guard(&mut self, word: Option<ToGuard>, now: Instant) {
-        let mut words = vec![ToGuard::Hello(self.config.guard())];
-        words.extend(word);
+    fn start_guard(&mut self, message: Option<ToGuard>, now: Instant) {
+        let mut messages = vec![ToGuard::Hello(self.config.guard())];
+        messages.extend(message);
         let mut present =
-            Present { since: now, said: 0, unanswered_since: None, report: None, order: None };
-        words.iter().for_each(|word| present.note_word(word, now));
+            Present { since: now, sent: 0, unanswered_since: None, report: None, order: None };
+        messages.iter().for_each(|message| present.count_message(message, now));
         self.guard.number += 1;
         self.guard.present = Some(Box::new(present));
-        self.want(Effect::StartGuard(self.guard.number, words));
+        self.want(Effect::ConnectGuard(self.guard.number, messages));
     }
 
     /// Returns when [`Context::tend_guard`] has something to do.
@@ -230,7 +230,7 @@ impl Context {
         };
         let (timer, since) = match (present.unanswered_since, present.order_under_way()) {
             (Some(since), _) => (Timer::GuardAnswer, since),
-            (None, Some((_, said_at))) => (Timer::RepeatStop, *said_at),
+            (None, Some((_, sent_at))) => (Timer::RepeatStop, *sent_at),
             (None, None) => return None,
         };
         Some(timer.at(since.after(self.guard_patience())))
