@@ -14,7 +14,7 @@ use support::clock::until_true;
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
-const NOT_HEEDED: [i32; 6] =
+const NOT_HANDLED: [i32; 6] =
     [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
 #[test]
@@ -26,7 +26,7 @@ fn no_signal_ends_a_guard() {
     // The last of those with a name says so too.
     let named = 1..libc::SIGSYS;
     for number in named.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
-        if !NOT_HEEDED.contains(&number) {
+        if !NOT_HANDLED.contains(&number) {
             let mut kill = Command::new("/bin/kill");
             let kill = kill.args([format!("-{number}"), guard.to_string()]);
             assert!(kill.status().expect("it runs").success(), "{number}");

@@ -41,7 +41,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     };
     #[cfg(target_env = "gnu")]
     raw::share_heap();
-    signals::heed_none().map_err(lacks("guard: signals: "))?;
+    signals::handle_deadly().map_err(lacks("guard: signals: "))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
     let dir = InstanceDir::at(PathBuf::from(&settings.dir))

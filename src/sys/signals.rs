@@ -1,5 +1,5 @@
-//! Signals that must not end a process. They do nothing then, and that only here: one that
-//! is ignored would be ignored by what this process starts too.
+//! Signals that must not end a process. Each gets a handler that does nothing: an ignored
+//! signal, unlike a handled one, would stay ignored in the commands that this process starts.
 
 use std::io;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use signal_hook::flag;
 
 use super::raw;
 
-/// All that end or stop a process, but for SIGKILL, SIGSTOP, what says that the process
-/// itself is broken, and SIGPIPE and SIGXFSZ, which are seen to for every process.
+/// All signals that end or stop a process, except SIGKILL, SIGSTOP, those of a defect of the
+/// process itself, and SIGPIPE and SIGXFSZ, which every process of this program handles.
 const DEADLY: [i32; 18] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -31,28 +31,28 @@ const DEADLY: [i32; 18] = [
     libc::SIGPWR,
 ];
 
-/// Goes on whatever signal comes, real-time ones too.
+/// Handles all signals that would end or stop this process, real-time signals too.
 ///
 /// # Errors
 ///
-/// When the system does not take it.
-pub fn heed_none() -> io::Result<()> {
+/// If the system refuses a handler.
+pub fn handle_deadly() -> io::Result<()> {
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    DEADLY.into_iter().chain(real_time).try_for_each(heed_not)?;
+    DEADLY.into_iter().chain(real_time).try_for_each(handle)?;
     // The agent has blocked those that it takes itself.
     raw::unblock_signals()
 }
 
-/// Goes on where a file has reached the size that it may have: the write fails instead. A
-/// log there costs lines, and not the process.
+/// Handles SIGXFSZ: a write to a file of the largest permitted size fails, and does not end
+/// the process. A log in such a file loses lines.
 ///
 /// # Errors
 ///
-/// When the system does not take it.
+/// If the system refuses a handler.
 pub fn outlive_full_files() -> io::Result<()> {
-    heed_not(libc::SIGXFSZ)
+    handle(libc::SIGXFSZ)
 }
 
-fn heed_not(signal: i32) -> io::Result<()> {
+fn handle(signal: i32) -> io::Result<()> {
     flag::register(signal, Arc::default()).map(drop)
 }
