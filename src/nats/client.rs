@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::connect_error::ConnectError;
 use super::connect_options::ConnectOptions;
-use super::decode::Message;
+use super::decode::{Message, ServerOp};
 use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
@@ -20,8 +20,6 @@ use super::url::Server;
 use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
-
-pub use super::link::Sid;
 
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +58,7 @@ impl fmt::Display for RequestError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A message of a subscription arrived.
-    Message {
-        /// The subscription.
-        sid: Sid,
-        /// The message.
-        message: Message,
-    },
+    Message(Message),
     /// The wake descriptor is readable. Its owner clears it.
     Woken,
     /// The deadline passed.
@@ -150,12 +143,10 @@ impl Client {
     /// # Errors
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
-    pub fn subscribe(&mut self, subject: &str) -> Result<Sid, RequestError> {
-        let sid = self.pool.next_sid();
+    pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
         let mut frame = Vec::new();
-        encode::sub(&mut frame, subject, sid.0).map_err(RequestError::NotSent)?;
-        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))?;
-        Ok(sid)
+        encode::sub(&mut frame, subject, self.pool.next_sid()).map_err(RequestError::NotSent)?;
+        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
     }
 
     /// Sends a message and waits for its reply. A status other than 503 is a reply.
@@ -178,11 +169,13 @@ impl Client {
         loop {
             let link = self.link()?;
             match link.receive(None, Some(deadline)) {
-                Ok(Received::Reply(message)) if message.subject == reply => return answer(message),
-                // The message is the late reply to an earlier request.
-                Ok(Received::Reply(_) | Received::Info) => {}
-                Ok(Received::Message(sid, message)) => link.enqueue(sid, message),
-                Ok(Received::Refusal(text)) => {
+                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
+                    link.enqueue(message);
+                }
+                Ok(Received::Op(ServerOp::Msg { message, .. })) if message.subject == reply => {
+                    return answer(message);
+                }
+                Ok(Received::Op(ServerOp::Err(text))) => {
                     let names = |subject: &str| text.contains(&format!("\"{subject}\""));
                     let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
                     if is_denied && (names(subject) || names(&reply)) {
@@ -190,7 +183,8 @@ impl Client {
                     }
                     link.warn(text);
                 }
-                Ok(Received::Elapsed | Received::Woken) => return Err(RequestError::TimedOut),
+                // A message is the late reply to an earlier request.
+                Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
                 Err(ConnectError { text, .. }) => {
                     self.end(&text);
                     return Err(RequestError::Lost(text));
@@ -229,17 +223,16 @@ impl Client {
             let Some(link) = &mut self.link else {
                 return ClientEvent::Gone(self.pool.reason.clone());
             };
-            if let Some((sid, message)) = link.dequeue() {
-                return ClientEvent::Message { sid, message };
+            if let Some(message) = link.dequeue() {
+                return ClientEvent::Message(message);
             }
             match link.receive(Some(wake), deadline) {
-                Ok(Received::Message(sid, message)) => {
-                    return ClientEvent::Message { sid, message };
+                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
+                    return ClientEvent::Message(message);
                 }
-                Ok(Received::Reply(_) | Received::Info) => {}
-                Ok(Received::Refusal(text)) => link.warn(text),
+                Ok(Received::Op(ServerOp::Err(text))) => link.warn(text),
+                Ok(Received::Op(_) | Received::Elapsed) => {}
                 Ok(Received::Woken) => return ClientEvent::Woken,
-                Ok(Received::Elapsed) => return ClientEvent::Elapsed,
                 Err(ConnectError { text, .. }) => {
                     self.end(&text);
                     continue;

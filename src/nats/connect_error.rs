@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::why;
+use super::io_error_text;
 use crate::core::event::StoreError;
 
 /// The kinds of failures. The greatest kind of the failures at several servers is the kind of
@@ -58,6 +58,8 @@ impl From<ConnectError> for StoreError {
 impl From<io::Error> for ConnectError {
     /// Returns the error inside, if TLS failed, else one of an unfit server.
     fn from(error: io::Error) -> ConnectError {
-        error.downcast().unwrap_or_else(|error| ConnectErrorKind::Unfit.error(why(&error)))
+        error
+            .downcast()
+            .unwrap_or_else(|error| ConnectErrorKind::Unfit.error(io_error_text(&error)))
     }
 }

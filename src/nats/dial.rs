@@ -16,8 +16,8 @@ use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::io_error_text;
 use super::url::Server;
-use super::why;
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Waker, Want};
 
@@ -70,7 +70,7 @@ impl Dialer {
             reason = match connect(SocketAddr::new(address, server.port), alarm, limit) {
                 Ok(Some(stream)) => return Ok(stream),
                 Ok(None) => format!("no connection within {}", Ms(sys::now().since(now))),
-                Err(error) => why(&error),
+                Err(error) => io_error_text(&error),
             };
         }
         Err(reason)
@@ -94,7 +94,7 @@ impl Dialer {
         let lookup = self.lookups.swap_remove(index);
         // The thread sends before it wakes: an empty channel means that it died.
         let answer = lookup.answer.try_recv().map_err(|_| "the lookup of its name failed")?;
-        match answer.map_err(|error| why(&error))? {
+        match answer.map_err(|error| io_error_text(&error))? {
             none if none.is_empty() => Err("its name has no address".to_owned()),
             addresses => Ok(addresses),
         }
@@ -111,7 +111,8 @@ impl Dialer {
         if self.lookups.len() == LOOKUPS_MAX {
             return Err("too many names are being looked up".to_owned());
         }
-        let lookup = Lookup::start(host).map_err(|error| format!("no lookup: {}", why(&error)))?;
+        let lookup =
+            Lookup::start(host).map_err(|error| format!("no lookup: {}", io_error_text(&error)))?;
         self.lookups.push(lookup);
         Ok(self.lookups.len() - 1)
     }

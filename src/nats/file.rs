@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
-use super::why;
+use super::io_error_text;
 use crate::sys;
 
 /// Largest file that is read, in bytes. A bundle of all public roots has 250 KB.
@@ -81,7 +81,7 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
 
 /// Opens a file; `None` when it does not exist.
 fn open(path: &Path) -> Result<Option<(File, Stat)>, String> {
-    let failed = |errno: Errno| format!("{}: {}", path.display(), why(&errno.into()));
+    let failed = |errno: Errno| format!("{}: {}", path.display(), io_error_text(&errno.into()));
     // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -99,7 +99,7 @@ fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| format!("{shown}: {}", why(&error)))?;
+    read.map_err(|error| format!("{shown}: {}", io_error_text(&error)))?;
     match bytes.len() as u64 > FILE_BYTES_MAX {
         true => Err(format!("{shown}: is longer than {FILE_BYTES_MAX} bytes")),
         false => Ok(bytes),
@@ -109,7 +109,7 @@ fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
 fn read(path: &Path, secret: bool) -> Result<String, String> {
     let shown = path.display();
     let (file, stat) =
-        open(path)?.ok_or_else(|| format!("{shown}: {}", why(&Errno::NOENT.into())))?;
+        open(path)?.ok_or_else(|| format!("{shown}: {}", io_error_text(&Errno::NOENT.into())))?;
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
         return Err(format!(

@@ -14,10 +14,10 @@ use super::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode;
 use super::info::ServerInfo;
+use super::io_error_text;
 use super::server_error::ServerError;
 use super::stream::{Stream, would_block};
 use super::url::Server;
-use super::why;
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
@@ -42,10 +42,6 @@ const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// clears the memory.
 const WARNED_MAX: usize = 32;
 
-/// A subscription. Its number is unique among all connections of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sid(pub(super) u64);
-
 /// Why a frame was not sent. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SendError {
@@ -57,17 +53,11 @@ pub(super) struct SendError {
 /// The result of [`Link::receive`].
 #[derive(Debug)]
 pub(super) enum Received {
-    /// A message for the inbox.
-    Reply(Message),
-    /// A message for another subscription.
-    Message(Sid, Message),
-    /// The server's INFO changed.
-    Info,
-    /// The server refused an operation and keeps the connection open.
-    Refusal(String),
+    /// An operation of the server.
+    Op(ServerOp),
     /// The wake descriptor is readable.
     Woken,
-    /// The deadline passed.
+    /// The deadline, or that of the liveness check, passed.
     Elapsed,
 }
 
@@ -90,21 +80,15 @@ pub(super) struct Link {
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.
     inbox: String,
-    /// The subscription of the inbox.
-    inbox_sid: u64,
+    /// The number of the subscription of the inbox.
+    pub(super) inbox_sid: u64,
     /// Number of requests, each of which has a reply subject of its own.
     requests: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
-    queue: VecDeque<(Sid, Message)>,
+    queue: VecDeque<Message>,
     queue_bytes: usize,
     /// The refusals of the server that belonged to no request.
     pub(super) warned: Vec<String>,
-}
-
-enum Step {
-    Op(ServerOp),
-    Woken,
-    Elapsed,
 }
 
 impl Link {
@@ -142,7 +126,7 @@ impl Link {
                     sent += count;
                     continue;
                 }
-                Err(error) if !would_block(&error) => why(&error),
+                Err(error) if !would_block(&error) => io_error_text(&error),
                 Err(_) if self.wait_for_room(deadline) => continue,
                 Err(_) => "the server does not read".to_owned(),
             };
@@ -168,57 +152,46 @@ impl Link {
         }
     }
 
-    /// Returns the next message, INFO or refusal. Answers PING on the way. After
-    /// `ping_after` without a byte it sends PING; after as much again the link is lost.
+    /// Returns the next operation of the server. Stores an INFO and answers a PING before; a
+    /// `-ERR` with which the server closes the connection is an error. After `ping_after`
+    /// without a byte the link sends PING; after as much again it is lost.
     pub(super) fn receive(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> Result<Received, ConnectError> {
-        loop {
-            let alarm_at = self.alarm_at();
-            let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
-            match self.step(wake, until)? {
-                Step::Woken => return Ok(Received::Woken),
-                Step::Elapsed => self.check_alive(deadline)?,
-                Step::Op(ServerOp::Msg { sid, message }) if sid == self.inbox_sid => {
-                    return Ok(Received::Reply(message));
-                }
-                Step::Op(ServerOp::Msg { sid, message }) => {
-                    return Ok(Received::Message(Sid(sid), message));
-                }
-                Step::Op(ServerOp::Info(json)) => {
-                    self.accept_info(&json)?;
-                    return Ok(Received::Info);
-                }
-                Step::Op(ServerOp::Ping) => self.send_now(encode::PONG, deadline)?,
-                Step::Op(ServerOp::Pong | ServerOp::Ok) => {}
-                Step::Op(ServerOp::Err(text)) if ServerError::of(&text).closes() => {
-                    return Err(Kind::Unfit.error(server_says(&text)));
-                }
-                Step::Op(ServerOp::Err(text)) => return Ok(Received::Refusal(text)),
+        let alarm_at = self.alarm_at();
+        let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
+        let received = self.step(wake, until)?;
+        match &received {
+            Received::Elapsed => self.check_alive(deadline)?,
+            Received::Op(ServerOp::Info(json)) => self.accept_info(json)?,
+            Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, deadline)?,
+            Received::Op(ServerOp::Err(text)) if ServerError::of(text).closes() => {
+                return Err(Kind::Unfit.error(server_says(text)));
             }
-            if is_past(deadline) {
-                return Ok(Received::Elapsed);
-            }
+            Received::Op(ServerOp::Msg { .. } | ServerOp::Err(_))
+            | Received::Op(ServerOp::Pong | ServerOp::Ok)
+            | Received::Woken => {}
         }
+        Ok(received)
     }
 
-    /// Keeps a message that arrived during a request, and drops the oldest ones beyond the
+    /// Queues a message that arrived during a request, and drops the oldest ones beyond the
     /// limits.
-    pub(super) fn enqueue(&mut self, sid: Sid, message: Message) {
+    pub(super) fn enqueue(&mut self, message: Message) {
         self.queue_bytes += message.weight();
-        self.queue.push_back((sid, message));
+        self.queue.push_back(message);
         while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
             self.dequeue();
         }
     }
 
-    /// Returns the oldest message that arrived during a request.
-    pub(super) fn dequeue(&mut self) -> Option<(Sid, Message)> {
-        let (sid, message) = self.queue.pop_front()?;
+    /// Removes the oldest message that arrived during a request, and returns it.
+    pub(super) fn dequeue(&mut self) -> Option<Message> {
+        let message = self.queue.pop_front()?;
         self.queue_bytes -= message.weight();
-        Some((sid, message))
+        Some(message)
     }
 
     /// Logs a refusal of the server, once for each text.
@@ -236,25 +209,25 @@ impl Link {
     /// Returns the memory of all buffers and of the queue, in bytes.
     #[cfg(test)]
     pub(super) fn held_bytes(&self) -> usize {
-        let slots = self.queue.capacity() * size_of::<(Sid, Message)>();
+        let slots = self.queue.capacity() * size_of::<Message>();
         self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
     }
 
-    /// Returns one operation. Polls the socket once even when the deadline has passed, so
+    /// Waits for one operation. Polls the socket once even when the deadline has passed, so
     /// that bytes that have arrived are used.
     fn step(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Instant,
-    ) -> Result<Step, ConnectError> {
+    ) -> Result<Received, ConnectError> {
         let mut polled = false;
         loop {
             if let Some(op) = self.decoder.next().map_err(|error| Kind::Unfit.error(error))? {
-                return Ok(Step::Op(op));
+                return Ok(Received::Op(op));
             }
             // A message that arrives byte by byte must not extend the deadline.
             if polled && sys::now() >= deadline {
-                return Ok(Step::Elapsed);
+                return Ok(Received::Elapsed);
             }
             polled = true;
             if self.stream.holds() {
@@ -267,8 +240,8 @@ impl Link {
                 None => [self.alarm.wait([socket], Some(deadline))?[0], false],
             };
             match ready {
-                [_, true] => return Ok(Step::Woken),
-                [false, false] => return Ok(Step::Elapsed),
+                [_, true] => return Ok(Received::Woken),
+                [false, false] => return Ok(Received::Elapsed),
                 [true, false] => self.read()?,
             }
         }

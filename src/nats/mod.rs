@@ -63,7 +63,7 @@ pub mod url;
 pub(crate) mod fake;
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Client, ClientEvent, RequestError, Sid};
+pub use client::{Client, ClientEvent, RequestError};
 pub use connect_options::ConnectOptions;
 pub use decode::Message;
 pub use dial::unresolved_names;
@@ -73,7 +73,7 @@ pub use tls::Tls;
 pub use url::Server;
 
 /// Formats an I/O error as the end of a message: lower case, no error number.
-fn why(error: &std::io::Error) -> String {
+fn io_error_text(error: &std::io::Error) -> String {
     let mut text = error.to_string();
     text.truncate(text.find(" (os error").unwrap_or(text.len()));
     if let Some(first) = text.get_mut(..1) {

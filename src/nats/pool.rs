@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::backoff::{BACKOFF_MAX, Backoff, shuffle};
 use super::connect_error::ConnectErrorKind;
 use super::dial::Dialer;
-use super::link::{Link, LinkOptions, Sid};
+use super::io_error_text;
+use super::link::{Link, LinkOptions};
 use super::url::Server;
-use super::why;
 use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
@@ -60,10 +60,10 @@ impl Pool {
         }
     }
 
-    /// Returns the number of a new subscription.
-    pub(super) fn next_sid(&mut self) -> Sid {
+    /// Returns the number of a new subscription, unique among all connections of a client.
+    pub(super) fn next_sid(&mut self) -> u64 {
         self.last_sid += 1;
-        Sid(self.last_sid)
+        self.last_sid
     }
 
     /// Tries one server after the other, and pauses after each round of all servers, each
@@ -76,7 +76,8 @@ impl Pool {
     pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
         loop {
             let passed = self.backoff.pass(deadline);
-            let no_timer = |error| StoreError::Unreachable(format!("no timer: {}", why(&error)));
+            let no_timer =
+                |error| StoreError::Unreachable(format!("no timer: {}", io_error_text(&error)));
             if !passed.map_err(no_timer)? {
                 return Err(StoreError::Unreachable(self.reason.clone()));
             }
@@ -113,11 +114,11 @@ impl Pool {
         if failures.len() == count {
             self.backoff.failed(sys::now());
         }
-        self.reason = shown(&failures);
+        self.reason = describe(&failures);
         Err(kind.error(&*self.reason).into())
     }
 
-    /// Takes note of the end of a connection.
+    /// Stores the advertised servers of a connection that has ended, and the reason of its end.
     pub(super) fn ended(&mut self, link: &Link, reason: &str) {
         self.learn(link);
         self.reason = format!("{}: {reason}", link.info.address);
@@ -155,7 +156,7 @@ impl Pool {
 }
 
 /// Returns the text of the failures of one round.
-fn shown(failures: &[String]) -> String {
+fn describe(failures: &[String]) -> String {
     let (shown, more) = failures.split_at(failures.len().min(FAILURES_SHOWN_MAX));
     match (shown, more.len()) {
         ([], _) => "no server was tried".to_owned(),

@@ -345,7 +345,7 @@ impl Bucket for NatsStore {
         }
         loop {
             match self.client.wait(wake, deadline) {
-                ClientEvent::Message { message, .. } => {
+                ClientEvent::Message(message) => {
                     if let Some(hint) = self.to_hint(&message) {
                         return hint;
                     }

@@ -23,20 +23,20 @@ impl Link {
         dialer: &mut Dialer,
         server: &Server,
         options: &LinkOptions,
-        Sid(inbox_sid): Sid,
+        inbox_sid: u64,
         deadline: Instant,
     ) -> Result<Link, ConnectError> {
         let ConnectOptions { login, tls, inbox } = &options.connect;
         let login = if server.login == Login::None { login } else { &server.login };
         let credentials = login.read().map_err(|text| Kind::Unsafe.error(text))?;
         let unreachable = |text: String| Kind::Unreachable.error(text);
-        let random = sys::random().map_err(|error| unreachable(why(&error)))?;
+        let random = sys::random().map_err(|error| unreachable(io_error_text(&error)))?;
         let inbox = format!("{inbox}.{random:032x}.");
         let mut first = Vec::new();
         encode::sub(&mut first, &format!("{inbox}*"), inbox_sid).map_err(unreachable)?;
         let began = sys::now();
-        let alarm =
-            Alarm::new().map_err(|error| unreachable(format!("no timer: {}", why(&error))))?;
+        let alarm = Alarm::new()
+            .map_err(|error| unreachable(format!("no timer: {}", io_error_text(&error))))?;
         let tcp = dialer.dial(server, &alarm, deadline).map_err(unreachable)?;
         let mut link = Link {
             stream: Stream::new(tcp),
@@ -79,12 +79,12 @@ impl Link {
         deadline: Instant,
     ) -> Result<(), ConnectError> {
         match self.step(None, deadline).map_err(|error| self.judge(error))? {
-            Step::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
-            Step::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
-            Step::Op(_) => {
+            Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
+            Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
+            Received::Op(_) => {
                 return Err(Kind::Unfit.error("it does not begin with INFO: not a NATS server"));
             }
-            Step::Elapsed | Step::Woken => {
+            Received::Elapsed | Received::Woken => {
                 let hint = match self.stream.is_tls() {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
@@ -112,13 +112,14 @@ impl Link {
                 Ok(Some(want)) => want,
                 Err(error) => {
                     let fault = error.downcast::<ConnectError>().unwrap_or_else(|error| {
-                        Kind::Unfit.error(format!("TLS was not agreed upon: {}", why(&error)))
+                        Kind::Unfit
+                            .error(format!("TLS was not agreed upon: {}", io_error_text(&error)))
                     });
                     return Err(self.judge(fault));
                 }
             };
             let ready = self.alarm.wait([(self.stream.fd(), want)], Some(deadline));
-            let [ready] = ready.map_err(|error| Kind::Unreachable.error(why(&error)))?;
+            let [ready] = ready.map_err(|error| Kind::Unreachable.error(io_error_text(&error)))?;
             // Bytes that arrive one by one must not extend the deadline.
             if !ready || sys::now() >= deadline {
                 let text = format!("TLS was not agreed upon within {}", Ms(self.age()));
@@ -159,11 +160,13 @@ impl Link {
         }
         loop {
             match self.step(None, deadline).map_err(|error| self.judge(error))? {
-                Step::Op(ServerOp::Pong) => return Ok(()),
-                Step::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
-                Step::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
-                Step::Op(ServerOp::Ping) => self.send_now(encode::PONG, Some(deadline))?,
-                Step::Op(ServerOp::Ok | ServerOp::Msg { .. }) | Step::Elapsed | Step::Woken => {}
+                Received::Op(ServerOp::Pong) => return Ok(()),
+                Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
+                Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
+                Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, Some(deadline))?,
+                Received::Op(ServerOp::Ok | ServerOp::Msg { .. })
+                | Received::Elapsed
+                | Received::Woken => {}
             }
             if sys::now() >= deadline {
                 let text = format!("it did not answer within {}", Ms(self.age()));
