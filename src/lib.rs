@@ -1,12 +1,12 @@
 //! The parts of `putex`. Not an API: the binary and its tests are the only users.
 //!
-//! # Rooms
+//! # Modules
 //!
-//! In reading order: a room imports only from rooms above it.
+//! In reading order: a module imports only from modules above it.
 //!
-//! | room | content |
+//! | module | content |
 //! |---|---|
-//! | [`core`] | the decisions, without I/O: times, the record, the pump, the guard |
+//! | [`core`] | the decisions, without I/O: times, the record, the state machines: pump and guard |
 //! | [`exit`] | exit statuses |
 //! | [`sys`] | system calls; the only unsafe code |
 //! | [`log`] | the log: destinations, the form of a line, the queue |
@@ -20,24 +20,27 @@
 //!
 //! # Invariants
 //!
-//! The service never outlives its lock, and two are never active at once. This follows
-//! from eleven rules; each is held by the file behind it.
+//! The service never outlives its lock: it is down at V + stop budget, before another agent may
+//! start it. So it runs on at most one host at a time. This follows from eleven rules; each is
+//! enforced in the file that it names.
 //!
 //! 1. Every write is a compare-and-set on the revision seen: `src/store/nats.rs`.
 //! 2. A write is stored, refused or unknown. An unknown one is repeated unchanged until the
 //!    outcome is known; the old validity stands until then: `src/core/pump/write.rs`.
-//! 3. Another revision, a rollback or another bucket is loss at once:
-//!    `src/core/pump/store_view.rs`.
+//! 3. An agent loses the lock as soon as it sees another revision, a rollback or another bucket:
+//!    `src/core/pump/store_view.rs`, `src/core/pump/hold.rs`.
 //! 4. The lock is released only after stop has succeeded: `src/core/pump/stopping.rs`.
 //! 5. The owner of a record is its incarnation, not its token: `src/core/record.rs`.
-//! 6. A start without waiting needs a clean absence of the lock: `src/core/pump/takeover.rs`.
-//! 7. Deadlines are on a clock that counts suspend, and are checked again after every
-//!    wake-up and before every act: `src/sys.rs`.
+//! 6. The service starts without a wait only if no other agent can be running it:
+//!    `src/core/pump/takeover.rs`.
+//! 7. Deadlines are on a clock that counts suspend (`src/sys.rs`), and are checked again after
+//!    every wake-up and before every act: `src/core/pump/hold.rs`, `src/core/guard/mod.rs`,
+//!    `src/nats/client.rs`.
 //! 8. Nothing written for one connection is sent on the next: `src/nats/link.rs`.
 //! 9. No script, log or full pipe blocks the thread that renews: `src/agent/mod.rs`.
 //! 10. The record holds R, F and C; a challenger waits the longer of its own times and the
 //!     holder's: `src/core/pump/holders.rs`.
-//! 11. The service is down when its lock may be another's, whatever happens to the agent:
+//! 11. The service is down at V + stop budget, whatever happens to the agent:
 //!     `src/core/guard/mod.rs`, which stops the service by `src/core/stop.rs`.
 
 pub mod agent;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::inbox::{Inbox, Post, inbox};
+use super::inbox::{Inbox, InboxSender, inbox};
 use super::threads::Threads;
 use crate::command::{Commands, OutputPipe, Process};
 use crate::core::command::{Command, Outcome, Run};
@@ -20,7 +20,7 @@ const RUNS_MAX: usize = 2;
 
 /// The pump's end of the thread.
 pub(super) struct CheckHandle {
-    runs: Post<Run>,
+    runs: InboxSender<Run>,
     check: Arc<Mutex<Check>>,
 }
 
@@ -37,7 +37,7 @@ struct CheckThread {
     output: OutputPipe,
     check: Arc<Mutex<Check>>,
     runs: Inbox<Run>,
-    post: Post<Event>,
+    events: InboxSender<Event>,
 }
 
 impl CheckHandle {
@@ -48,14 +48,14 @@ impl CheckHandle {
     /// When the system has no pipe, descriptor or thread to give.
     pub(super) fn start(
         commands: Commands,
-        post: Post<Event>,
+        events: InboxSender<Event>,
         threads: Threads,
     ) -> io::Result<CheckHandle> {
         let (own, runs) = inbox(RUNS_MAX)?;
         let none = Check { deadline: sys::now(), process: None, killed: false };
         let check = Arc::new(Mutex::new(none));
         let output = OutputPipe::new(Command::Check)?;
-        let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, post };
+        let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, events };
         threads.start("putex-check", move || while thread.turn().is_some() {})?;
         Ok(CheckHandle { runs: own, check })
     }
@@ -128,11 +128,11 @@ impl CheckThread {
         if let Some((process, killed)) = ended {
             let outcome = process.reap(killed);
             self.output.flush(&mut command_output);
-            self.post.tell(Event::CheckEnded(outcome))?;
+            self.events.tell(Event::CheckEnded(outcome))?;
         }
         while let Some(run) = self.runs.try_next() {
             if let Err(outcome) = self.spawn(&run) {
-                self.post.tell(Event::CheckEnded(outcome))?;
+                self.events.tell(Event::CheckEnded(outcome))?;
             }
         }
         Some(())
@@ -181,9 +181,9 @@ mod tests {
             key: "web".to_owned(),
             token: "one".to_owned(),
         };
-        let (post, events) = inbox(8).expect("a descriptor");
+        let (events, inbox) = inbox(8).expect("a descriptor");
         let threads = Threads { realtime: false };
-        (CheckHandle::start(commands, post, threads).expect("a thread"), events)
+        (CheckHandle::start(commands, events, threads).expect("a thread"), inbox)
     }
 
     fn next(events: &Inbox<Event>) -> Option<Event> {

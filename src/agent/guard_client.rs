@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use super::inbox::{Inbox, Post, inbox};
+use super::inbox::{Inbox, InboxSender, inbox};
 use super::threads::Threads;
 use crate::command::{describe, remove_agents_own, remove_secrets};
 use crate::core::command::LockContext;
@@ -40,19 +40,19 @@ const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the pump wants of this thread.
 pub(super) enum Order {
-    /// Connects to a guard or starts one, and says these words to it first.
-    Start(u64, Vec<ToGuard>),
-    /// Says a word.
+    /// Connects to a guard or starts one, and sends it these messages first.
+    Connect(u64, Vec<ToGuard>),
+    /// Sends a message.
     Tell(ToGuard),
     /// Kills the guard.
     Kill,
     /// The agent ends.
-    End(Post<()>),
+    End(InboxSender<()>),
 }
 
 /// The pump's end of the thread.
 pub(super) struct GuardHandle {
-    orders: Post<Order>,
+    orders: InboxSender<Order>,
     /// Number of the guard that was asked for last.
     number: u64,
     kill_file: Arc<Mutex<Option<File>>>,
@@ -68,7 +68,7 @@ impl GuardHandle {
     pub(super) fn start(
         dir: InstanceDir,
         settings: Settings,
-        post: Post<Event>,
+        events: InboxSender<Event>,
         threads: Threads,
     ) -> io::Result<GuardHandle> {
         let (own, orders) = inbox(ORDERS_MAX)?;
@@ -79,7 +79,7 @@ impl GuardHandle {
             settings,
             orders,
             alarm: Alarm::new()?,
-            post,
+            events,
             kill_file: Arc::clone(&kill_file),
             lines: lines_said,
             link: None,
@@ -92,7 +92,7 @@ impl GuardHandle {
     /// Gives an order without waiting. What could not even be said to the guard is the loss of
     /// that guard, which is returned.
     pub(super) fn order(&mut self, order: Order) -> Option<Event> {
-        if let Order::Start(number, _) = &order {
+        if let Order::Connect(number, _) = &order {
             self.number = *number;
         }
         self.orders.offer(order)?;
@@ -140,7 +140,7 @@ struct GuardThread {
     settings: Settings,
     orders: Inbox<Order>,
     alarm: Alarm,
-    post: Post<Event>,
+    events: InboxSender<Event>,
     kill_file: Arc<Mutex<Option<File>>>,
     lines: Sender<(Level, String)>,
     link: Option<Link>,
@@ -149,7 +149,7 @@ struct GuardThread {
 }
 
 impl GuardThread {
-    /// Waits and does what is to be done; `None` when the agent has ended.
+    /// Waits, then handles all reports and orders; `None` when the agent has ended.
     fn turn(&mut self) -> Option<()> {
         let socket = self.link.as_ref().map(|link| link.socket.as_fd());
         // A kernel that refuses to wait leaves only to look again.
@@ -163,11 +163,11 @@ impl GuardThread {
         Some(())
     }
 
-    /// Carries one order out; `None` when the agent has ended.
+    /// Carries out one order; `None` when the agent has ended.
     fn carry_out(&mut self, order: Order) -> Option<()> {
         match order {
-            Order::Start(number, words) => self.connect(number, &words),
-            Order::Tell(word) => self.tell(&word),
+            Order::Connect(number, messages) => self.connect(number, &messages),
+            Order::Tell(message) => self.tell(&message),
             Order::Kill => {
                 if let Some(link) = self.link.take() {
                     // It fails when the guard has ended already.
@@ -187,15 +187,15 @@ impl GuardThread {
         }
     }
 
-    fn connect(&mut self, number: u64, words: &[ToGuard]) -> Option<()> {
+    fn connect(&mut self, number: u64, messages: &[ToGuard]) -> Option<()> {
         if let Some(link) = self.link.take() {
             self.dead.push(link.process);
         }
-        if let Some(link) = self.find(number) {
+        if let Some(link) = self.connect_to_running(number) {
             self.link = Some(link);
-            return words.iter().try_for_each(|word| self.tell(word));
+            return messages.iter().try_for_each(|message| self.tell(message));
         }
-        match self.start(number, words) {
+        match self.start(number, messages) {
             Ok(link) => {
                 self.link = Some(link);
                 Some(())
@@ -205,24 +205,24 @@ impl GuardThread {
     }
 
     /// Connects to the guard that lives, if there is one.
-    fn find(&self, number: u64) -> Option<Link> {
+    fn connect_to_running(&self, number: u64) -> Option<Link> {
         let socket = self.dir.connect()?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         Some(Link { number, socket, process, outdated: false })
     }
 
-    /// Starts a guard. The words are in its socket before it runs, so it knows them whatever
+    /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
     /// becomes of this agent.
-    fn start(&self, number: u64, words: &[ToGuard]) -> io::Result<Link> {
+    fn start(&self, number: u64, messages: &[ToGuard]) -> io::Result<Link> {
         let (own, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
         )?;
-        for word in words {
-            send(own.as_fd(), &encode(word, &self.settings), None)?;
+        for message in messages {
+            send(own.as_fd(), &encode(message, &self.settings), None)?;
         }
         // This very program, also when its file has been replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
@@ -240,12 +240,12 @@ impl GuardThread {
         Ok(Link { number, socket: own, process, outdated: false })
     }
 
-    /// A guard that takes nothing in is as good as gone.
-    fn tell(&mut self, word: &ToGuard) -> Option<()> {
+    /// Sends the guard a message. A guard that takes no message counts as gone.
+    fn tell(&mut self, message: &ToGuard) -> Option<()> {
         let Some(link) = &self.link else {
             return Some(());
         };
-        let packet = encode(word, &self.settings);
+        let packet = encode(message, &self.settings);
         match send(link.socket.as_fd(), &packet, None) {
             Ok(()) => Some(()),
             // Its end is noticed where it is read from.
@@ -267,7 +267,7 @@ impl GuardThread {
                 Ok((packet, file)) if !packet.is_empty() => {
                     match GuardPacket::decode(&packet) {
                         Some(GuardPacket::Report(VERSION, report)) => {
-                            self.post.tell(Event::Guard(number, GuardEvent::Report(report)))?;
+                            self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
                         }
                         Some(GuardPacket::Report(_, report)) => {
                             self.replace_outdated(number, report)?;
@@ -319,7 +319,7 @@ impl GuardThread {
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
-        self.post.tell(Event::Guard(number, GuardEvent::Report(report)))
+        self.events.tell(Event::Guard(number, GuardEvent::Report(report)))
     }
 
     /// The guard has closed its end of the socket.
@@ -348,7 +348,7 @@ impl GuardThread {
     }
 
     fn lost(&self, number: u64, why: String) -> Option<()> {
-        self.post.tell(Event::Guard(number, GuardEvent::Lost(why)))
+        self.events.tell(Event::Guard(number, GuardEvent::Lost(why)))
     }
 }
 

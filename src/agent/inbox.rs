@@ -23,7 +23,7 @@ pub(super) struct Inbox<T> {
 
 /// A sender's end.
 #[derive(Clone)]
-pub(super) struct Post<T> {
+pub(super) struct InboxSender<T> {
     items: Sender<T>,
     waker: Arc<Waker>,
 }
@@ -33,14 +33,14 @@ pub(super) struct Post<T> {
 /// # Errors
 ///
 /// When the process has no descriptor left.
-pub(super) fn inbox<T>(most: usize) -> io::Result<(Post<T>, Inbox<T>)> {
+pub(super) fn inbox<T>(most: usize) -> io::Result<(InboxSender<T>, Inbox<T>)> {
     let (sender, items) = bounded(most);
     let waker = Arc::new(Waker::new()?);
-    let post = Post { items: sender, waker: Arc::clone(&waker) };
-    Ok((post, Inbox { items, waker, alarm: Alarm::new()? }))
+    let events = InboxSender { items: sender, waker: Arc::clone(&waker) };
+    Ok((events, Inbox { items, waker, alarm: Alarm::new()? }))
 }
 
-impl<T> Post<T> {
+impl<T> InboxSender<T> {
     /// Sends an item, waiting for room; `None` when the receiver has ended.
     pub(super) fn tell(&self, item: T) -> Option<()> {
         self.items.send(item).ok()?;

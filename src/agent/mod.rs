@@ -8,8 +8,8 @@
 //! | `putex-check` (`check_thread`) | the health check | poll(2), until a deadline | its end |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
-//! Only the pump drains the inbox, and it never blocks on a send, so the wait
-//! graph has no cycle. A queue that is full is a fault with a name.
+//! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait
+//! for each other. A full queue becomes an event with its reason.
 
 mod check_thread;
 mod guard_client;
@@ -50,26 +50,26 @@ use crate::sys::{self, raw};
 /// person can make them; a thread that finds the queue full waits.
 const EVENTS_MAX: usize = 256;
 
-/// What ending takes beside stopping the service.
+/// Time for the exit, besides stopping the service.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often a second agent of the same identity looks whether the first has ended.
-const LOCK_EVERY: Duration = Duration::from_millis(20);
+/// Pause between two attempts of a second agent to lock `agent.lock`.
+const AGENT_LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// How long signals are waited for that were sent together with SIGUSR2.
+/// How long the agent waits for a signal that was sent together with SIGUSR2.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
-/// Lines that are logged when the store is open, so that an error of configuration is the only
-/// line before.
+/// Lines that are logged when the store is open, so that a configuration error is the only line
+/// before.
 pub type StartupLines = Vec<(log::Level, String)>;
 
-/// All that an agent is set up with.
+/// The settings and resources of an agent.
 pub struct Setup<'a> {
     /// How the pump was set up.
     pub config: Config,
-    /// Who this agent is.
+    /// The token, incarnation and host of this agent.
     pub id: AgentId,
-    /// The commands, and what else the guard has to know; the directory is filled in by [`run`].
+    /// The settings of the guard, with the commands; [`run`] fills in the directory.
     pub guard: Settings,
     /// The log.
     pub log: &'a LogQueue,
@@ -77,7 +77,7 @@ pub struct Setup<'a> {
     pub destination: Destination,
     /// Below this directory is the private directory of agent and guard.
     pub base: PathBuf,
-    /// What all instances of this agent have in common.
+    /// What all instances of this agent have in common: location, bucket, key and token.
     pub identity: Identity,
     /// Where the lock is kept.
     pub store: LockKey,
@@ -89,8 +89,8 @@ pub struct Setup<'a> {
     pub location_lines: StartupLines,
 }
 
-/// What an agent needs of a host besides its kernel.
-const NEEDED: [(&str, &str); 3] = [
+/// The files that an agent needs on a host, and what for.
+const REQUIRED_FILES: [(&str, &str); 3] = [
     ("/bin/sh", "which runs the commands"),
     ("/proc/self/exe", "from which the guard is started"),
     ("/dev/null", "which commands read"),
@@ -103,26 +103,26 @@ const NEEDED: [(&str, &str); 3] = [
 /// When the system has no thread, pipe or signal handler to give, or lacks a file
 /// that every agent needs.
 pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
-    find_needed()?;
+    check_required_files()?;
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
     let threads = Threads { realtime: setup.guard.realtime };
-    let (post, inbox) = inbox(EVENTS_MAX)?;
-    let mut startup_lines = introduce(&setup);
+    let (events, inbox) = inbox(EVENTS_MAX)?;
+    let mut startup_lines = describe_settings(&setup);
     startup_lines.append(&mut setup.location_lines);
     if setup.guard.realtime {
         startup_lines.extend(go_realtime());
     }
-    let agent_lock = match wait_for_lock(&dir, &setup, &inbox)? {
+    let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path().display().to_string();
-    let check = CheckHandle::start(setup.guard.commands.clone(), post.clone(), threads)?;
-    let guard = GuardHandle::start(dir, setup.guard, post.clone(), threads)?;
+    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), threads)?;
+    let guard = GuardHandle::start(dir, setup.guard, events.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;
-    let store = StoreHandle::start(setup.store, pause, post, threads)?;
+    let store = StoreHandle::start(setup.store, pause, events, threads)?;
     let notice = Notice {
         token: setup.id.token.clone(),
         incarnation: setup.id.incarnation.to_string(),
@@ -142,16 +142,16 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         log: setup.log,
         inbox: &inbox,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
-        faults: VecDeque::from([Event::Tick]),
+        queued_events: VecDeque::from([Event::Tick]),
         _agent_lock: agent_lock,
     };
     Ok(turn_until_end(pump, performer, startup_lines))
 }
 
-/// Waits until the agent before has ended, for T at the longest: then it is another agent.
-/// Nothing is run meanwhile. The error is the exit status of an agent that ends without the
-/// lock.
-fn wait_for_lock(
+/// Waits up to T for `agent.lock`. If another process still holds it, that process is a second
+/// agent. No command runs meanwhile. The error is the exit status of an agent that ends without
+/// `agent.lock`.
+fn wait_for_agent_lock(
     dir: &InstanceDir,
     setup: &Setup<'_>,
     inbox: &Inbox<Event>,
@@ -170,7 +170,7 @@ fn wait_for_lock(
             return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
         let signal = || setup.signals.next(&setup.service_manager);
-        let until = Some(sys::now().after(LOCK_EVERY));
+        let until = Some(sys::now().after(AGENT_LOCK_POLL));
         let event = inbox.next_or([setup.signals.as_fd()], until, signal);
         if let Some(Event::Shutdown(_)) = event {
             return Ok(Err(Exit::Success));
@@ -178,9 +178,9 @@ fn wait_for_lock(
     }
 }
 
-/// A host that is nearly empty shall be told what is missing, by name.
-fn find_needed() -> io::Result<()> {
-    for (file, why) in NEEDED {
+/// Checks the required files, so that the error names the missing one.
+fn check_required_files() -> io::Result<()> {
+    for (file, why) in REQUIRED_FILES {
         if let Err(error) = std::fs::metadata(file) {
             let text = format!("{file}, {why}: {error}");
             return Err(io::Error::new(error.kind(), text));
@@ -190,7 +190,7 @@ fn find_needed() -> io::Result<()> {
 }
 
 /// Returns the lines about the settings of this agent.
-fn introduce(setup: &Setup<'_>) -> StartupLines {
+fn describe_settings(setup: &Setup<'_>) -> StartupLines {
     let (timing, token) = (setup.config.timing, &setup.id.token);
     let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
     let (version, budget) = (env!("CARGO_PKG_VERSION"), Ms(timing.stop_budget()));
@@ -227,8 +227,8 @@ fn turn_until_end(
 ) -> Exit {
     let mut latest = Duration::ZERO;
     loop {
-        let event = match performer.faults.pop_front() {
-            Some(fault) => fault,
+        let event = match performer.queued_events.pop_front() {
+            Some(event) => event,
             None => next_event(&pump, &mut performer, &mut latest),
         };
         panic_if_asked("putex");
@@ -258,8 +258,8 @@ fn turn_until_end(
     }
 }
 
-/// Waits for an event, until the pump's deadline at the longest, and says meanwhile
-/// that this loop turns. Keeps the longest time by which it woke after the deadline.
+/// Waits for an event, until the pump's deadline at the longest; sends the service manager's
+/// keepalive meanwhile. Updates `latest`, the longest delay after a deadline.
 fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration) -> Event {
     let Performer { inbox, signals, service_manager: manager, .. } = performer;
     let deadline = pump.deadline();
@@ -285,7 +285,7 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
     }
 }
 
-/// What performs the pump's effects. Nothing here blocks.
+/// Performs the pump's effects. No effect blocks.
 struct Performer<'a> {
     check: CheckHandle,
     guard: GuardHandle,
@@ -297,11 +297,11 @@ struct Performer<'a> {
     program: Program,
     log: &'a LogQueue,
     inbox: &'a Inbox<Event>,
-    /// How long ending may take.
+    /// How long the exit may take.
     end_within: Duration,
-    /// Answers to what could not even be asked, and events that were taken before their turn.
-    faults: VecDeque<Event>,
-    /// Keeps the lock.
+    /// Events to handle before the inbox: failures of full queues, and events read early.
+    queued_events: VecDeque<Event>,
+    /// Holds `agent.lock`.
     _agent_lock: File,
 }
 
@@ -309,23 +309,26 @@ impl Performer<'_> {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
             Effect::Read { deadline } => {
-                self.faults.extend(self.store.send(StoreRequest::Read { deadline }));
+                self.queued_events.extend(self.store.send(StoreRequest::Read { deadline }));
             }
             Effect::Write { expected, record, deadline } => {
                 let request = StoreRequest::Write { expected, record, deadline };
-                self.faults.extend(self.store.send(request));
+                self.queued_events.extend(self.store.send(request));
             }
             Effect::Announce => {
-                self.faults.extend(self.store.send(StoreRequest::Announce(self.notice.clone())));
+                self.queued_events
+                    .extend(self.store.send(StoreRequest::Announce(self.notice.clone())));
             }
-            Effect::RunCheck(run) => self.faults.extend(self.check.run(run)),
+            Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),
             Effect::ExtendCheck(deadline) => self.check.extend(deadline),
             Effect::KillCheck => self.check.kill(),
-            Effect::ConnectGuard(number, words) => {
-                self.faults.extend(self.guard.order(Order::Start(number, words)));
+            Effect::ConnectGuard(number, messages) => {
+                self.queued_events.extend(self.guard.order(Order::Connect(number, messages)));
             }
-            Effect::TellGuard(word) => self.faults.extend(self.guard.order(Order::Tell(word))),
-            Effect::KillGuard => self.faults.extend(self.guard.order(Order::Kill)),
+            Effect::TellGuard(message) => {
+                self.queued_events.extend(self.guard.order(Order::Tell(message)))
+            }
+            Effect::KillGuard => self.queued_events.extend(self.guard.order(Order::Kill)),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
@@ -338,14 +341,14 @@ impl Performer<'_> {
                 if ending != Ending::NotStopped {
                     self.guard.end();
                 }
-                return Some(ended(&ending, self.destination));
+                return Some(exit_status(&ending, self.destination));
             }
         }
         None
     }
 
-    /// Executes the program anew, unless the agent is told to end too: this instance knows the
-    /// lock that is to be released then.
+    /// Executes the program anew, unless a signal tells the agent to end: this instance knows
+    /// the lock that is to be released then.
     fn upgrade(&mut self) {
         self.program.announce();
         self.log.flush();
@@ -355,14 +358,14 @@ impl Performer<'_> {
             if signalled.is_ok_and(|signalled| signalled)
                 && let Some(end @ Event::Shutdown(_)) = self.signals.next(&self.service_manager)
             {
-                return self.faults.push_back(end);
+                return self.queued_events.push_back(end);
             }
         }
         self.program.execute();
     }
 }
 
-fn ended(ending: &Ending, destination: Destination) -> Exit {
+fn exit_status(ending: &Ending, destination: Destination) -> Exit {
     match ending {
         Ending::Clean => Exit::Success,
         Ending::NotStopped => Exit::NotStopped,

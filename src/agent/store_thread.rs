@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::inbox::{Inbox, Post, inbox};
+use super::inbox::{Inbox, InboxSender, inbox};
 use super::threads::Threads;
 use crate::core::event::{Event, Notice, Rejection, Written};
 use crate::core::record::{Record, Revision};
@@ -40,7 +40,7 @@ pub(super) enum StoreRequest {
 
 /// The pump's handle to the store thread.
 pub(super) struct StoreHandle {
-    requests: Post<Queued>,
+    requests: InboxSender<Queued>,
     /// How many times the store was reported open to the pump.
     generation: u64,
 }
@@ -55,13 +55,13 @@ impl StoreHandle {
     pub(super) fn start(
         store: LockKey,
         pause: Duration,
-        post: Post<Event>,
+        events: InboxSender<Event>,
         threads: Threads,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
         let mut thread =
-            StoreThread { store, requests, generation: 0, reported: None, post, pause };
+            StoreThread { store, requests, generation: 0, reported: None, events, pause };
         let work = move || {
             while thread.open_and_serve().is_some() {
                 thread.pause();
@@ -96,7 +96,7 @@ struct StoreThread {
     generation: u64,
     /// Why the store cannot be opened, as the pump knows.
     reported: Option<Event>,
-    post: Post<Event>,
+    events: InboxSender<Event>,
     pause: Duration,
 }
 
@@ -109,9 +109,9 @@ impl StoreThread {
             Ok(opened) => {
                 self.reported = None;
                 self.generation += 1;
-                self.post.tell(Event::Opened(opened))?;
+                self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
-                return self.post.tell(Event::Closed(why));
+                return self.events.tell(Event::Closed(why));
             }
             Err(StoreError::Unreachable(why)) => Event::Closed(why),
             Err(StoreError::Credentials(why)) => Event::Rejected(Rejection::Credentials(why)),
@@ -124,7 +124,7 @@ impl StoreThread {
             log::warn!("store out of reach: {why}");
         }
         self.reported = Some(failed.clone());
-        self.post.tell(failed)
+        self.events.tell(failed)
     }
 
     /// Serves an open store until it is lost and returns the reason; `None` when the
@@ -134,7 +134,7 @@ impl StoreThread {
             self.answer()?;
             panic_if_asked("putex-store");
             match self.store.watch(self.requests.as_fd(), None) {
-                Ok(Some(event)) => self.post.tell(event)?,
+                Ok(Some(event)) => self.events.tell(event)?,
                 Ok(None) => self.requests.clear(),
                 Err(why) => return Some(why),
             }
@@ -156,7 +156,7 @@ impl StoreThread {
                     continue;
                 }
             };
-            self.post.tell(event)?;
+            self.events.tell(event)?;
         }
         Some(())
     }

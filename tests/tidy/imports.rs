@@ -202,8 +202,7 @@ fn the_files_that_hold_the_invariants_exist() {
     let text = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
     let named = text.text.split('`').filter(|word| word.starts_with("src/"));
     let named: Vec<_> = named.map(str::to_owned).collect();
-    // The last rule is held by two.
-    assert_eq!(named.len(), 12, "{named:?}");
+    assert!(named.len() > 11, "a rule names no file: {named:?}");
     let missing = named.into_iter().filter(|path| files.iter().all(|file| file.path != *path));
     report(&missing.collect::<Vec<_>>());
 }
