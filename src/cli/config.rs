@@ -1,10 +1,11 @@
 //! The configuration file: lines of `key = value`. A key is the long name of an option. A
 //! value extends to the end of its line; there is no quoting.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::clean;
-use super::settings::{Origin, Setting, Settings};
+use super::settings::{Origin, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name};
 use crate::core::text::sanitize;
 use crate::exit::{Exit, Refusal};
@@ -55,28 +56,31 @@ pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
     let path = sanitize(&path.display().to_string());
     let mut config = Config { path: Some(path.clone()), ..Config::default() };
     let bytes = file.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.bytes);
+    let mut lines = BTreeMap::new();
     for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-        let origin = Origin::File { path: path.clone(), line };
+        let shown = format!("{path}:{line}");
         let parsed = parse_line(bytes).and_then(|setting| {
             let Some((flag, text)) = setting else {
                 return Ok(());
             };
             let key = flag.long;
-            if let Some(Origin::File { line, .. }) = config.settings.origin(flag.name) {
-                return Err(format!("{key}: stands in line {line} already"));
+            let first = *lines.entry(flag.name).or_insert(line);
+            if first != line {
+                return Err(format!("{key}: stands in line {first} already"));
             }
             // Before the @ of a URL stands a password or a token.
             let shows_secret = flag.name == Name::Nats && text.contains('@') && file.others_read;
-            config.settings.set(flag.name, Setting { text, origin: origin.clone() });
+            let (shown, written) = (shown.clone(), format!("{shown}: {key}"));
+            let origin = Origin { precedence: Precedence::File, shown, written };
+            config.settings.set(flag.name, Setting { text, origin });
             match shows_secret {
                 false => Ok(()),
                 true => Err(format!("{key}: others can read this secret; chmod o= {path}")),
             }
         });
         if let Err(why) = parsed {
-            let text = format!("{origin}: {}", clean(&why));
-            let exit = Exit::Unsafe;
-            config.faults.push(Refusal { text, exit });
+            let text = format!("{shown}: {}", clean(&why));
+            config.faults.push(Refusal::new(Exit::Unsafe, text));
         }
     }
     config

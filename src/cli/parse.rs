@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser};
 
 use super::config::{self, Config};
 use super::resolve::{self, Resolved};
-use super::settings::{Faults, Origin, Setting, Settings};
+use super::settings::{Faults, Origin, Precedence, Setting, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::{CheckArgs, Environment, Invocation, help, timing, topics, usage};
 use crate::exit::Refusal;
@@ -67,7 +67,7 @@ pub fn parse(
             "" => "yes".to_owned(),
             _ => utf8(&written, parser.value()?)?,
         };
-        settings.set(flag.name, Setting { text, origin: Origin::Flag(written) });
+        settings.set(flag.name, typed(text, "flag", written));
     }
     invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
 }
@@ -122,6 +122,12 @@ fn invocation(
     }
 }
 
+/// Returns a setting of the command line.
+fn typed(text: String, shown: &str, written: String) -> Setting {
+    let (precedence, shown) = (Precedence::CommandLine, shown.to_owned());
+    Setting { text, origin: Origin { precedence, shown, written } }
+}
+
 /// Returns the first fault, the only one that an agent reports; `putex check` reports all.
 fn first(faults: Vec<Refusal>) -> Refusal {
     let none = || usage("nothing is wrong".to_owned());
@@ -146,12 +152,11 @@ fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Resu
         )));
     }
     for (name, text) in names.into_iter().zip(positionals) {
+        let flag = name.flag().shown();
         if settings.get(name).is_some() {
-            let shown = name.flag().shown();
-            return Err(usage(format!("{shown}: given twice, as an option and as an argument")));
+            return Err(usage(format!("{flag}: given twice, as an option and as an argument")));
         }
-        let origin = Origin::Argument;
-        settings.set(name, Setting { text, origin });
+        settings.set(name, typed(text, "argument", flag));
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 //! together with its origin, which refusals and `putex check` show.
 
 use std::ffi::OsString;
-use std::fmt;
 
 use super::table::{FLAGS, Name};
 use super::{Lookup, clean, usage};
@@ -11,20 +10,13 @@ use crate::exit::{Exit, Refusal};
 
 /// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A line of a configuration file.
-    File {
-        /// The path of the file.
-        path: String,
-        /// The number of the line, counted from 1.
-        line: usize,
-    },
-    /// This environment variable.
-    Env(&'static str),
-    /// An option, as the user wrote it.
-    Flag(String),
-    /// One of the four arguments.
-    Argument,
+pub struct Origin {
+    /// Its precedence.
+    pub precedence: Precedence,
+    /// The origin as `putex check` shows it: the line of a file, a variable, `flag`, `argument`.
+    pub shown: String,
+    /// The name of the setting as the user wrote it there, with which a refusal begins.
+    pub written: String,
 }
 
 /// The precedence of an origin, lowest first.
@@ -36,29 +28,6 @@ pub enum Precedence {
     Env,
     /// The command line.
     CommandLine,
-}
-
-impl Origin {
-    /// Returns the precedence of the origin.
-    #[must_use]
-    pub fn precedence(&self) -> Precedence {
-        match self {
-            Origin::File { .. } => Precedence::File,
-            Origin::Env(_) => Precedence::Env,
-            Origin::Flag(_) | Origin::Argument => Precedence::CommandLine,
-        }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::File { path, line } => write!(f, "{path}:{line}"),
-            Origin::Env(variable) => f.write_str(variable),
-            Origin::Flag(_) => f.write_str("flag"),
-            Origin::Argument => f.write_str("argument"),
-        }
-    }
 }
 
 /// The value of a setting and its origin.
@@ -100,7 +69,8 @@ impl Settings {
     pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             if let Some(text) = variable(flag.env, var)? {
-                let origin = Origin::Env(flag.env);
+                let (shown, written) = (flag.env.to_owned(), flag.env.to_owned());
+                let origin = Origin { precedence: Precedence::Env, shown, written };
                 self.set_if_absent(flag.name, Setting { text, origin });
             }
         }
@@ -140,7 +110,7 @@ impl Settings {
     /// Returns the precedence of a setting; `None` if it is not set.
     #[must_use]
     pub fn precedence(&self, name: Name) -> Option<Precedence> {
-        self.origin(name).map(Origin::precedence)
+        self.origin(name).map(|origin| origin.precedence)
     }
 
     /// Returns whether `-v` or `-q` is set, and the other one has a higher precedence.
@@ -156,19 +126,14 @@ impl Settings {
         self.text(name).is_some_and(|text| text != "no")
     }
 
-    /// Returns the refusal of a setting. It begins with the origin of the setting, as the
-    /// user wrote it there.
+    /// Returns the refusal of a setting. It begins with the name of the setting as the user
+    /// wrote it. The exit status for a line of a file is always the same.
     pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
-        let (origin, exit) = match self.origin(name) {
-            Some(origin @ Origin::File { .. }) => {
-                (format!("{origin}: {}", name.flag().long), Exit::Unsafe)
-            }
-            Some(Origin::Env(variable)) => ((*variable).to_owned(), exit),
-            Some(Origin::Flag(written)) => (written.clone(), exit),
-            Some(Origin::Argument) | None => (name.flag().shown(), exit),
-        };
-        let text = format!("{origin}: {}", clean(why));
-        Refusal { text, exit }
+        let exit =
+            if self.precedence(name) == Some(Precedence::File) { Exit::Unsafe } else { exit };
+        let written = self.origin(name).map(|origin| origin.written.clone());
+        let written = written.unwrap_or_else(|| name.flag().shown());
+        Refusal::new(exit, format!("{written}: {}", clean(why)))
     }
 }
 

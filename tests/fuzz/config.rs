@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::line::{asked, environment, refused};
 use crate::cli::config::{Config, LINE_BYTES_MAX, parse_file};
-use crate::cli::settings::{Origin, Setting};
+use crate::cli::settings::{Precedence, Setting};
 use crate::cli::table::Name;
 use crate::cli::{self, Environment, Invocation};
 use crate::nats::file::TrustedFile;
@@ -20,10 +20,11 @@ pub fn config(data: &[u8]) -> bool {
     let mut written = String::new();
     let mut before = 0;
     for (name, Setting { text, origin }) in found.settings.iter() {
-        let Origin::File { path, line } = origin else { panic!("{origin}") };
-        assert_eq!(path, PATH);
-        assert!(before < *line && *line <= lines, "line {line}");
-        before = *line;
+        assert_eq!(origin.precedence, Precedence::File);
+        let line = origin.shown.strip_prefix(PATH).and_then(|rest| rest.strip_prefix(':'));
+        let line = line.and_then(|line| line.parse().ok()).expect("the file and a line");
+        assert!(before < line && line <= lines, "line {line}");
+        before = line;
         assert!(!text.is_empty() && text.trim() == text && text.len() <= LINE_BYTES_MAX);
         assert!(!text.contains(['\n', '\0']));
         let key = name.flag().key().expect("it has a key");
