@@ -22,7 +22,7 @@ use putex::sys;
 
 fn main() -> ExitCode {
     sys::raw::hear_of_children();
-    // Where it cannot be had, all else goes on.
+    // Without the handler putex runs too, until a file of the log is full.
     let _ = sys::signals::outlive_full_files();
     let stderr = Destination::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());
     let words = env::args_os().skip(1);

@@ -20,7 +20,7 @@ pub const LINE_BYTES_MAX: usize = 8192;
 /// Most characters of an unknown key that a message shows.
 const SHOWN_MAX: usize = 40;
 
-/// Some editors begin a file with it. It is invisible and means nothing in UTF-8.
+/// Some editors write it at the beginning of a file. It is invisible and means nothing in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a file that other users must not be able to write; `None` if there is no such

@@ -1,5 +1,5 @@
-//! From a location to a store. Reads contexts and files with secrets and certificates;
-//! connects to nothing. The agent and `putex check` both use it, so they cannot disagree.
+//! Makes the store of a location. Reads contexts and files with secrets and certificates;
+//! connects to nothing. The agent and `putex check` both use it, with the same result.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::store::nats::{NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey};
 use crate::sys;
 
-/// The store that a location stands for.
+/// The store of a location.
 #[derive(Debug)]
 pub enum Endpoint {
     /// Servers.
@@ -58,8 +58,8 @@ impl Endpoint {
         Ok(Endpoint::Nats(Box::new(Servers { servers, access })))
     }
 
-    /// Returns the faults of the files with secrets and certificates. A file that cannot be
-    /// read is better reported before anything runs.
+    /// Returns the faults of the files with secrets and certificates, which are reported before
+    /// any command runs.
     #[must_use]
     pub fn faults(&self) -> Vec<Refusal> {
         let Endpoint::Nats(nats) = self else {
@@ -118,7 +118,7 @@ fn access_text(access: &Access, var: Lookup<'_>) -> String {
 /// Long enough that no two locations of a host ever have the same.
 const LOCATION_ID_BYTES: usize = 8;
 
-/// Returns what all instances of an agent have in common.
+/// Returns the properties that all instances of an agent share.
 #[must_use]
 pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
     Identity {

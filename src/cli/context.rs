@@ -86,7 +86,7 @@ fn parsed<T, E: fmt::Display>(
     text.map(|text| parse(&text).map_err(|why| format!("{name}: {why}"))).transpose()
 }
 
-/// Returns the login. If there are several, that which the nats command takes.
+/// Returns the login. Of several, the nats command takes the same.
 fn login(
     fields: &Map<String, Value>,
     file: &dyn Fn(&str) -> Result<Option<PathBuf>, String>,

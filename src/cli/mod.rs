@@ -123,7 +123,8 @@ pub(crate) fn without_secret(word: &str) -> String {
 /// Returns the value of an environment variable.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The surroundings of a command line: everything else that its meaning depends on.
+/// The environment of a command line: everything besides its words that its meaning depends
+/// on.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// Returns the value of an environment variable.

@@ -139,7 +139,7 @@ fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
     word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
-/// Sets the options that the arguments of `putex agent SERVER BUCKET KEY TOKEN` stand for.
+/// Sets the options that correspond to the arguments of `putex agent SERVER BUCKET KEY TOKEN`.
 fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Result<(), Refusal> {
     let Some(first) = positionals.first() else {
         return Ok(());

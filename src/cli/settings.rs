@@ -54,18 +54,18 @@ impl Settings {
         }
     }
 
-    /// Sets what is not set otherwise.
+    /// Sets a setting unless it is set.
     pub(super) fn set_if_absent(&mut self, name: Name, setting: Setting) {
         if self.get(name).is_none() {
             self.0.push((name, setting));
         }
     }
 
-    /// Adds the variables of the environment that are not set otherwise.
+    /// Adds the variables of the environment whose settings are not set.
     ///
     /// # Errors
     ///
-    /// A variable is not UTF-8. It is not ignored: it was set on purpose.
+    /// A variable is not UTF-8. It is not ignored: the user set it on purpose.
     pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             if let Some(text) = variable(flag.env, var)? {

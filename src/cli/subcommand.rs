@@ -76,8 +76,8 @@ impl Subcommand {
         self.row()[2]
     }
 
-    /// Returns whether it takes arguments that belong to no option. Of the guard it is the
-    /// key, which shows in a list of processes.
+    /// Returns whether it takes arguments that belong to no option. The guard takes the key,
+    /// so that a list of processes shows it.
     #[must_use]
     pub fn takes_arguments(self) -> bool {
         self != Subcommand::Timing

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A health check that may fail for longer than this protects nothing.
+/// Longest grace of health checks: one that may fail for longer protects nothing.
 const GRACE_MAX: Duration = Duration::from_secs(3600);
 
 const TOO_LARGE: &str = "is too large";

@@ -52,7 +52,7 @@ pub enum Secret {
 impl Secret {
     fn read(&self) -> Result<String, String> {
         match self {
-            Secret::Given(word) => Ok(word.clone()),
+            Secret::Given(secret) => Ok(secret.clone()),
             Secret::File(path) => file::read_line(path),
         }
     }
@@ -63,7 +63,7 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// Which file cannot be used, and why. The error contains nothing of the file.
+    /// The file that cannot be used, and the reason. The error contains nothing of the file.
     pub fn read(&self) -> Result<Credentials, String> {
         let (fields, key) = match self {
             Login::None => (Vec::new(), None),
@@ -166,7 +166,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Returns a likely reason for which a server refused these credentials, as the end of
+    /// Returns a likely reason why a server refused these credentials, as the end of
     /// a message; empty when none is known.
     pub(super) fn refusal_hint(&self) -> String {
         let user = self.key.as_ref().map(KeyPair::public).unwrap_or_default();

@@ -26,8 +26,8 @@ impl Backoff {
         Backoff { wait: BACKOFF_MIN, not_before: None }
     }
 
-    /// Notes a failure: the next attempt is due after half of the present pause or up to
-    /// all of it, and the pause doubles.
+    /// Schedules the next attempt after a failure: after half to all of the present pause. The
+    /// pause doubles.
     pub(super) fn failed(&mut self, now: Instant) {
         let half = self.wait / 2;
         let jitter = Duration::from_nanos((random() % (half.as_nanos() + 1)) as u64);
@@ -35,7 +35,7 @@ impl Backoff {
         self.wait = (self.wait * 2).min(BACKOFF_MAX);
     }
 
-    /// Notes the end of a good connection: the next attempt is due at once.
+    /// Resets the pause after a good connection: the next attempt is due at once.
     pub(super) fn reset(&mut self) {
         *self = Backoff::new();
     }

@@ -77,15 +77,15 @@ impl StreamConfig {
         }
         let flag = |name: &str| read(&value[name], name, Some(false), Value::as_bool);
         let number = |name: &str, absent| read(&value[name], name, absent, Value::as_i64);
-        let text = |name: &str, absent| read(&value[name], name, absent, shown);
-        let texts = |items: &Value| items.as_array()?.iter().map(shown).collect();
+        let text = |name: &str, absent| read(&value[name], name, absent, sanitized);
+        let texts = |items: &Value| items.as_array()?.iter().map(sanitized).collect();
         let level = |level: &Value| level.as_str()?.parse().ok();
         let (metadata, republish) = (&value["metadata"], &value["republish"]);
         let republish = match republish.is_null() {
             true => None,
             false => Some(Republish {
-                src: read(&republish["src"], "republish.src", Some(">".to_owned()), shown)?,
-                dest: read(&republish["dest"], "republish.dest", None, shown)?,
+                src: read(&republish["src"], "republish.src", Some(">".to_owned()), sanitized)?,
+                dest: read(&republish["dest"], "republish.dest", None, sanitized)?,
             }),
         };
         Ok(StreamConfig {
@@ -132,9 +132,9 @@ fn read<T>(
     value.ok_or_else(|| format!("config.{name} is missing or of an unexpected kind"))
 }
 
-/// Reads a text as people are shown it: it must not begin lines of its own. No text that it
-/// is compared with has a control character or its replacement.
-fn shown(value: &Value) -> Option<String> {
+/// Reads a text as messages show it: it must not begin lines of its own. No text that it is
+/// compared with has a control character or its replacement.
+fn sanitized(value: &Value) -> Option<String> {
     value.as_str().map(sanitize)
 }
 
@@ -200,7 +200,7 @@ pub fn check(
 ///
 /// # Errors
 ///
-/// Why it may have several.
+/// The reason why it may have several.
 pub fn check_replicas(replicas: i64, version: &str) -> Result<(), String> {
     if replicas <= 1 {
         return Ok(());
@@ -230,7 +230,7 @@ fn parse_version(version: &str) -> Option<([u64; 3], bool)> {
     Some((parts?.try_into().ok()?, numbers == version))
 }
 
-/// The faults or the shortcomings of a configuration, a text each.
+/// The faults or the shortcomings of a configuration, one text each.
 struct Findings(Vec<String>);
 
 impl Findings {
@@ -239,7 +239,7 @@ impl Findings {
         self.0.extend(has.then(|| format!("{option}: {effect}")));
     }
 
-    /// Adds the options that let keys of the bucket live elsewhere, or come from elsewhere.
+    /// Adds the options that store keys of the bucket in another stream, or take them from one.
     fn add_origin(&mut self, bucket: &str, config: &StreamConfig) {
         let StreamConfig { name, mirror, sources, subjects, subject_transform, .. } = config;
         let other_name = *name != format!("KV_{bucket}");

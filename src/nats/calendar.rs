@@ -1,5 +1,4 @@
-//! Points in time as people write them, for messages alone: nothing is decided by
-//! the wall clock.
+//! Dates as text, for messages only: no decision depends on the wall clock.
 
 use crate::sys;
 

@@ -21,24 +21,24 @@ use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
 
-/// Why there is no reply.
+/// The reason why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// When no byte left this host: not connected, no time left, or an invalid
-    /// subject. The request had no effect.
+    /// No byte left this host: not connected, no time left, or an invalid subject. The
+    /// request had no effect.
     NotSent(String),
-    /// When no subscriber exists for the subject. The request had no effect.
+    /// No subscriber exists for the subject. The request had no effect.
     NoResponders,
-    /// When the server does not permit it. The request had no effect.
+    /// The server does not permit the request. The request had no effect.
     ///
-    /// The server names the subject and not the request. A `-ERR` that arrives during
-    /// the next request to the same subject is taken for that one's, even if the
-    /// permission was granted between the two.
+    /// The server names the subject and not the request. A `-ERR` that arrives during the
+    /// next request to the same subject counts for that request, even if the permission was
+    /// granted between the two.
     Forbidden(String),
-    /// When the deadline passed. The request may have had an effect, or have it later.
+    /// The deadline passed. The request may have had an effect, or have it later.
     TimedOut,
-    /// When the connection ended after a part of the request or all of it was sent. The
-    /// request may have had an effect, or have it later.
+    /// The connection ended after a part of the request or all of it was sent. The request
+    /// may have had an effect, or have it later.
     Lost(String),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// What ended a wait.
+/// The result of [`Client::wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A message of a subscription arrived.
@@ -63,7 +63,7 @@ pub enum ClientEvent {
     Woken,
     /// The deadline passed.
     Elapsed,
-    /// The connection ended with its subscriptions; why.
+    /// The connection and its subscriptions ended, with the reason.
     Gone(String),
 }
 
@@ -137,8 +137,8 @@ impl Client {
         self.link.as_ref().map_or_else(Vec::new, |link| link.warned.clone())
     }
 
-    /// Subscribes, for the life of this connection. A server that does not permit it
-    /// says so later; then a warning is logged.
+    /// Subscribes until this connection ends. The refusal of a server arrives later and is
+    /// logged as a warning.
     ///
     /// # Errors
     ///
@@ -299,7 +299,7 @@ impl Client {
     }
 }
 
-/// Returns the reply, or that no subscriber exists.
+/// Returns the reply, or the error that no subscriber exists.
 fn answer(message: Message) -> Result<Message, RequestError> {
     match message.headers.status() {
         Some(NO_RESPONDERS) if message.payload.is_empty() => Err(RequestError::NoResponders),

@@ -1,4 +1,4 @@
-//! Why there is no connection to one server, or none any more.
+//! The reason of a failed or ended connection to one server.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::core::event::StoreError;
 /// all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ConnectErrorKind {
-    /// The server was not reached, or said nothing, by the deadline.
+    /// The server was not reached, or sent nothing, by the deadline.
     Unreachable,
     /// The server did not prove its identity, or a local file that a safe connection needs is
     /// missing or unusable. Another attempt does not change that.
@@ -22,7 +22,7 @@ pub(super) enum ConnectErrorKind {
     Unfit,
 }
 
-/// Why there is no connection, for people.
+/// The reason of a failed or ended connection, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConnectError {
     pub(super) kind: ConnectErrorKind,

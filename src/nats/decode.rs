@@ -1,4 +1,4 @@
-//! Bytes from the server, in any pieces, to operations.
+//! Decodes bytes of the server, in any pieces, into operations.
 //!
 //! The decoder holds at most one unfinished operation and the rest of one read. It
 //! refuses an operation above its limit as soon as it knows the length, before it

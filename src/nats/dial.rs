@@ -1,4 +1,4 @@
-//! From a name to a connected socket, by a deadline.
+//! Resolves a name and connects, by a deadline.
 //!
 //! A lookup of a name has no deadline of its own, so another thread performs it and
 //! keeps running when the deadline passes first. The next attempt for the same name
@@ -118,7 +118,8 @@ impl Dialer {
     }
 }
 
-/// Looks up the names of all servers at once. Returns those without an address, and why.
+/// Looks up the names of all servers at once. Returns those without an address, each
+/// with the reason.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Operations to bytes. A subject, name or value that could begin another line is an
+//! Encodes operations. A subject, name or value that could begin another line is an
 //! error, and nothing is written.
 
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(super) const PING: &[u8] = b"PING\r\n";
 /// `PONG\r\n`
 pub(super) const PONG: &[u8] = b"PONG\r\n";
 
-/// Why something cannot be sent, in one printable line that holds no payload and no value.
+/// The reason why an operation cannot be sent, in one printable line without payload or value.
 pub(crate) type EncodeError = String;
 
 /// `CONNECT <json>\r\n`

@@ -37,7 +37,7 @@ pub struct TrustedFile {
 ///
 /// # Errors
 ///
-/// Which file, and why it cannot be used.
+/// The file that cannot be used, and the reason.
 pub fn read_secret(path: &Path) -> Result<String, String> {
     read(path, true)
 }
@@ -46,17 +46,17 @@ pub fn read_secret(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// Which file, and why it cannot be used.
+/// The file that cannot be used, and the reason.
 pub fn read_public(path: &Path) -> Result<String, String> {
     read(path, false)
 }
 
-/// Reads a file that this program obeys, so that only root or this user may write it.
+/// Reads a file with commands that this program runs: only root or this user may write it.
 /// `None` when the file does not exist.
 ///
 /// # Errors
 ///
-/// Which file, and why it cannot be used.
+/// The file that cannot be used, and the reason.
 pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let shown = path.display();
     let Some((file, stat)) = open(path)? else {

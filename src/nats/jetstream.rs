@@ -9,8 +9,8 @@
 //! | read a key, from any replica | `$JS.API.DIRECT.GET.KV_<bucket>.$KV.<bucket>.<key>` | none |
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
-//! Decisions depend on the `err_code` of an error only. Its text is for people, with one
-//! exception that no decision depends on: [`Failure::revision`].
+//! Decisions depend on the `err_code` of an error only. Its text is for the operator;
+//! [`Failure::revision`] reads a number from it, which is only a hint.
 
 use std::fmt;
 
@@ -60,12 +60,12 @@ pub mod code {
     pub const TOO_MANY_REQUESTS: u64 = 10167;
 }
 
-/// Why an answer has no result: an error of the server, or an answer of an unknown form.
+/// The reason why an answer has no result: an error of the server, or an unknown form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// One of [`code`], or another; 0 when the server gave none.
     pub err_code: u64,
-    /// The server's text, or that the answer is not understood, for people.
+    /// The server's text, or the fault in the form of the answer, for the operator.
     pub description: String,
 }
 

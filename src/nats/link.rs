@@ -42,7 +42,7 @@ const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// clears the memory.
 const WARNED_MAX: usize = 32;
 
-/// Why a frame was not sent. The link must be dropped.
+/// The reason why a frame was not sent. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SendError {
     pub(super) reason: String,
@@ -75,7 +75,7 @@ pub(super) struct Link {
     ping_after: Duration,
     opened_at: Instant,
     received_at: Instant,
-    /// When the PING was sent that the server has not answered yet.
+    /// When the unanswered PING was sent.
     pinged_at: Option<Instant>,
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.

@@ -10,15 +10,15 @@
 //! | `pool` | the servers: which one is tried next, for how long, what failures mean |
 //! | `link` | one connection: handshake, frames in and out, liveness, queue |
 //! | `connect_options` | the options of all connections |
-//! | `connect_error` | why there is no connection |
+//! | `connect_error` | the reason of a failed or ended connection |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
-//! | `dial` | from a name to a connected socket, by a deadline |
+//! | `dial` | resolves a name and connects, by a deadline |
 //! | `backoff` | the pause before the next attempt, with jitter |
 //! | `info` | the INFO of a server |
 //! | `server_error` | the meaning of a `-ERR` |
-//! | `decode` | bytes from the server, in any pieces, to operations |
-//! | `encode` | operations to bytes; no value can inject another line |
+//! | `decode` | decodes bytes of the server, in any pieces, into operations |
+//! | `encode` | encodes operations; no value can inject another line |
 //! | [`headers`] | the header block of a message |
 //! | [`jetstream`] | requests to JetStream and their answers, as JSON |
 //! | [`bucket`] | the configuration of a bucket, and whether it is safe for a lock |
@@ -72,7 +72,7 @@ pub use info::ServerInfo;
 pub use tls::Tls;
 pub use url::Server;
 
-/// Formats an I/O error as the end of a message: lower case, no error number.
+/// Formats an I/O error as the last part of a message: lower case, no error number.
 fn io_error_text(error: &std::io::Error) -> String {
     let mut text = error.to_string();
     text.truncate(text.find(" (os error").unwrap_or(text.len()));

@@ -1,5 +1,5 @@
-//! The servers of a client: which one is tried next, for how long, and what all failures
-//! together mean.
+//! The servers of a client: the next one to try, the time for it, and the meaning of all
+//! failures together.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) struct Pool {
     options: LinkOptions,
     dialer: Dialer,
     backoff: Backoff,
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub(super) reason: String,
     last_sid: u64,
 }

@@ -120,8 +120,8 @@ impl Session {
     fn read_tls(&mut self, tcp: &mut TcpStream) -> io::Result<usize> {
         let count = self.tls.read_tls(tcp)?;
         let outcome = self.tls.process_new_packets();
-        // Messages of TLS itself, such as an alert, leave as far as possible now; the
-        // rest leaves with the next frame.
+        // Messages of TLS itself, such as an alert, are sent now as far as possible, the rest
+        // with the next frame.
         let written = self.write_tls(tcp);
         match outcome {
             Ok(state) => self.plaintext = state.plaintext_bytes_to_read(),

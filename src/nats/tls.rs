@@ -45,7 +45,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Which of the files cannot be used, and why.
+    /// The file that cannot be used, and the reason.
     pub(super) fn session(&self, name: &str) -> Result<Session, String> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| format!("{name}: no certificate can name that"))?;
@@ -67,7 +67,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Which of them cannot, and why.
+    /// The file that cannot be used, and the reason.
     pub fn check(&self) -> Result<(), String> {
         self.session("localhost").map(|_| ())
     }
@@ -155,7 +155,7 @@ impl ResolvesClientCert for CertResolver {
     }
 }
 
-/// Returns what a failure of TLS proves about the two ends.
+/// Returns what a failure of TLS proves about the server or about this client.
 #[allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
 pub(super) fn judge(error: &Error) -> ConnectError {
     match error {
@@ -169,7 +169,8 @@ pub(super) fn judge(error: &Error) -> ConnectError {
     }
 }
 
-/// Some alerts say why the server refuses the client certificate.
+/// Returns the meaning of an alert. Some name the reason why the server refuses the client
+/// certificate.
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
 fn judge_alert(alert: AlertDescription) -> ConnectError {
     Kind::Credentials.error(match alert {
@@ -192,7 +193,7 @@ pub(super) const CERTIFICATE_WANTED: &str =
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
 fn judge_certificate(why: &CertificateError) -> ConnectError {
     let moment = |time: &UnixTime| calendar::utc(time.as_secs());
-    // By the day: a text that changed every second would be logged every second.
+    // The day only: a text that changed every second would be logged every second.
     let day = |time: &UnixTime| calendar::day(time.as_secs());
     let (kind, text) = match why {
         // A bad signature comes from another authority with the name of a trusted one.

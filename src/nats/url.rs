@@ -35,8 +35,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Which entry is not the address of a server, and why. The text contains no part that
-    /// may be secret.
+    /// The entry that is not the address of a server, and the reason. The text contains no part
+    /// that may be secret.
     pub fn parse_list(list: &str) -> Result<Vec<Server>, String> {
         // A comma or an @ in the wrong place can put a part of a password where the
         // host belongs, so the error then names the entry by its number alone.
@@ -76,7 +76,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// A forgotten `@host` puts the password where the port belongs.
+/// Returns an entry without its port. If `@host` is missing, the password stands there.
 fn without_port(entry: &str) -> &str {
     let from = entry.find("://").map_or(0, |at| at + 3);
     let to = entry[from..].find(':').map_or(entry.len(), |at| from + at);

@@ -12,7 +12,7 @@ pub(in crate::nats) struct LinkOptions {
     pub(in crate::nats) connect: ConnectOptions,
     /// The name in the server's list of connections.
     pub(in crate::nats) name: String,
-    /// How long a waiting link receives nothing until it sends PING.
+    /// A waiting link sends PING after this time without a byte.
     pub(in crate::nats) ping_after: Duration,
 }
 
@@ -129,7 +129,7 @@ impl Link {
     }
 
     /// Returns the error for a link that was lost during the handshake. A server may close
-    /// the connection of a client without a certificate before it says why.
+    /// the connection of a client without a certificate before it sends the reason.
     fn judge(&self, error: ConnectError) -> ConnectError {
         match self.stream.lacks_client_certificate() && error.kind != Kind::Unsafe {
             true => Kind::Credentials.error(CERTIFICATE_WANTED),
