@@ -96,10 +96,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         faults.collect(Name::Nats, servers)?;
     }
     let before = faults.found.len();
-    let login = match login(settings, var) {
-        Ok(login) => login,
-        Err((name, why)) => faults.usage(name, &why),
-    };
+    let login = login(settings, var).unwrap_or_else(|(name, why)| faults.usage(name, &why));
     let certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
         (Some(cert), Some(key)) => Some((cert.into(), key.into())),
         (Some(_), None) if settings.get(Name::TlsKey).is_none() => {

@@ -112,6 +112,9 @@ const REPLACED: &[Replaced] = &[
     ("", "Door", Type, "CertResolver"),
     ("src", "complaint", Name, "server_error"),
     ("src", "letters", Function, "encoding"),
+    ("src/nats", "why", Function, "io_error_text"),
+    ("", "Greeting", Type, "StartupLines"),
+    ("src", "greeting", Name, "startup_lines"),
     ("src", "opening", Name, "handshake, generation"),
 ];
 
