@@ -10,8 +10,8 @@
 //! * `stuck`, until the service is down: a start that was late to die brought the service up
 //!   after all that had been done, so that only stop is left.
 //! * `unaided`, until the service is down: the last resort failed too.
-//! * `unknown`, until the service is down: guard and agent died: nobody knows that the service
-//!   had a lock, so no last resort is run.
+//! * `unknown`, until the service is down and no start is left: guard and agent died: nobody
+//!   knows that the service had a lock, so no last resort is run.
 //! * `until`, until a stop has had its time: no guard was there when the lock ran out, a killed
 //!   start was late to die, an agent told of a loss late, or so early that a stop that runs is
 //!   killed before the deadline that it was told.
@@ -167,7 +167,8 @@ impl World<'_> {
 
     /// What was excused is over, but for the time that a stop has.
     pub fn forgive(&mut self, site: usize) {
-        let until = self.sites[site].excuse.until;
-        self.sites[site].excuse = Excuse { until, ..Excuse::default() };
+        let Excuse { until, unknown, .. } = self.sites[site].excuse;
+        let unknown = unknown && self.may_run(site);
+        self.sites[site].excuse = Excuse { until, unknown, ..Excuse::default() };
     }
 }

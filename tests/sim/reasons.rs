@@ -27,9 +27,21 @@ impl World<'_> {
             self.fail("needless", text);
         }
         if !self.guards[id].told {
+            self.judge_adoption(site);
             self.told_by_nobody(id);
         }
         self.guards[id].ending = true;
+    }
+
+    /// A guard is told of the lock of a service that is being adopted.
+    fn judge_adoption(&mut self, site: usize) {
+        let agent = self.sites[site].agent.map(|id| &self.agents[id]);
+        let adopts = agent
+            .is_some_and(|agent| agent.alive && agent.state == "taking" && agent.writing.adopts);
+        if adopts {
+            let text = format!("the guard of {site} stops a service that is being adopted");
+            self.fail("needless", text);
+        }
     }
 
     /// What an earlier guard has left is not left alone, whatever the agent says.

@@ -211,11 +211,8 @@ impl State {
         match self {
             State::Active(active) => Some(ToGuard::Grant(active.hold.grant(context))),
             State::Stopping(stopping) => Some(ToGuard::Stop(stopping.order().clone())),
-            State::Looking(_)
-            | State::Standby(_)
-            | State::Taking(_)
-            | State::Confirming(_)
-            | State::Ended => None,
+            State::Taking(taking) => taking.adoption.clone().map(ToGuard::Grant),
+            State::Looking(_) | State::Standby(_) | State::Confirming(_) | State::Ended => None,
         }
     }
 }
