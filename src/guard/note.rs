@@ -163,11 +163,13 @@ impl Before {
     }
 }
 
-/// Returns what stands in a file, if a guard of this boot has written it.
+/// Returns what stands in a file, if a guard of this boot has written it. Without such a note
+/// the service may be up: another version, the host's init system or a person may have
+/// started it.
 pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
     let place = |number| line_at(text, number);
     if !is_of_boot(text, boot) {
-        return Before { up: !is_of_another_boot(text, boot), ..Before::default() };
+        return Before { up: true, ..Before::default() };
     }
     let mut running = Vec::new();
     for command in [Command::Start, Command::Stop, Command::LastResort] {
@@ -194,15 +196,6 @@ fn line_at(text: &[u8], place: usize) -> String {
 /// a boot without a name, are nobody's.
 fn is_of_boot(text: &[u8], boot: &str) -> bool {
     !boot.is_empty() && line_at(text, 0).strip_prefix(FORMAT) == Some(boot)
-}
-
-/// Returns whether no guard of this boot has left a service: there is no note, or one of
-/// another boot. What another version has noted, or a guard that did not know its boot, proves
-/// nothing.
-fn is_of_another_boot(text: &[u8], boot: &str) -> bool {
-    let named = line_at(text, 0);
-    let named = named.strip_prefix(FORMAT).unwrap_or_default();
-    text.is_empty() || (!boot.is_empty() && !named.is_empty() && named != boot)
 }
 
 /// Returns the process of a note if it is still the same.
@@ -245,7 +238,10 @@ mod tests {
     fn the_next_guard_learns_what_the_one_before_has_noted() {
         let file = file("next");
         let (note, before) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        assert!(!before.up && before.running.is_empty() && before.cgroup.is_none());
+        assert!(before.up && before.running.is_empty() && before.cgroup.is_none());
+        note.service(false).expect("there is room");
+        let begun = Note::begin(file.try_clone().expect("a descriptor"));
+        assert!(!begun.expect("a note").1.up);
         note.service(true).expect("there is room");
         let own = rustix::process::getpid();
         note.command(Command::Stop, own, BOOT).expect("there is room");
@@ -298,20 +294,24 @@ mod tests {
     }
 
     #[test]
-    fn only_a_note_of_this_boot_or_of_another_tells_whether_the_service_is_up() {
+    fn only_a_note_of_this_boot_tells_that_the_service_is_down() {
         let file = file("boot");
         let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        note.service(true).expect("there is room");
+        note.service(false).expect("there is room");
         let mut text = vec![0; 4096];
         let count = file.read_at(&mut text, 0).expect("it is there");
-        assert!(parse(&text[..count], &sys::boot_id()).up);
-        assert!(!parse(&text[..count], "another").up);
-        let unnamed = b"putex guard 1 ".as_slice();
-        for (text, boot) in
-            [(&text[..count], ""), (unnamed, "here"), (b"putex guard 2 here", "here")]
-        {
+        let text = &text[..count];
+        assert!(!parse(text, &sys::boot_id()).up);
+        let of_another_version = b"putex guard 2 here".as_slice();
+        for (text, boot) in [
+            (text, "another"),
+            (text, ""),
+            (b"putex guard 1 ", "here"),
+            (of_another_version, "here"),
+            (b"", "here"),
+            (b"", ""),
+        ] {
             assert!(parse(text, boot).up, "{}", text.escape_ascii());
         }
-        assert!(!parse(b"", "here").up && !parse(b"", "").up);
     }
 }

@@ -224,9 +224,7 @@ pub fn note(data: &[u8]) -> bool {
     let boot = named.unwrap_or("here");
     for another in [format!("{boot}?"), String::new()] {
         let before = notes::parse(data, &another);
-        assert!(before.cgroup.is_none() && before.running.is_empty());
-        let down = data.is_empty() || (named.is_some() && !another.is_empty());
-        assert_eq!(before.up, !down);
+        assert!(before.up && before.cgroup.is_none() && before.running.is_empty());
     }
     let before = notes::parse(data, boot);
     assert!(before.running.len() <= Command::ALL.len());

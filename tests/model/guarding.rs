@@ -27,7 +27,7 @@ impl Turn<'_> {
         host.processes[Job::Stop as usize] = None;
         host.processes[Job::LastResort as usize] = None;
         host.guard = Some(GuardProcess {
-            state: self.model.guards.begin(!host.noted_up, start_alive),
+            state: self.model.guards.begin(host.noted_down, start_alive),
             term: -TERM_BACK_MAX,
             frozen: None,
         });
@@ -112,7 +112,7 @@ impl Turn<'_> {
                     let name = job.command().name();
                     return Err(format!("{}: two instances of {name}", NAMES[at]));
                 }
-                host.noted_up |= job == Job::Start;
+                host.noted_down &= job != Job::Start;
                 Ok(())
             }
             GuardOutput::Release(job) => self.release(at, job),
@@ -125,7 +125,7 @@ impl Turn<'_> {
                 Ok(())
             }
             GuardOutput::Report { uncounted, service } => {
-                host.noted_up &= service != Service::Down;
+                host.noted_down |= service == Service::Down;
                 if host.link.open && !host.others_words_wait() {
                     let service = match service {
                         Service::Up(grant, start) => {

@@ -180,8 +180,8 @@ pub(crate) struct Host {
     pub(crate) guard: Option<GuardProcess>,
     /// The commands, in the order of [`Job::ALL`].
     pub(crate) processes: [Option<Process>; 3],
-    /// A guard has noted that the service may be up.
-    pub(crate) noted_up: bool,
+    /// A guard has noted that the service is down, and none has run start since.
+    pub(crate) noted_down: bool,
     /// The service may run.
     pub(crate) up: bool,
     /// When it must be down: V + C·R of the last write of this host that was stored.

@@ -32,7 +32,7 @@ pub enum GuardEvent {
     /// `putex finish` gives up.
     GiveUp,
     /// What becomes of the service must be decided by now.
-    Decide(True),
+    Decide,
 }
 
 impl GuardEvent {
@@ -45,7 +45,7 @@ impl GuardEvent {
             GuardEvent::Spawned(..) => 4,
             GuardEvent::Ended(_) => 5,
             GuardEvent::GiveUp => 6,
-            GuardEvent::Decide(_) => 7,
+            GuardEvent::Decide => 7,
         }
     }
 }
@@ -80,6 +80,8 @@ pub struct GuardProcess {
     pub told: bool,
     /// When it was told last how it is set up.
     pub greeted_at: True,
+    /// When it went on after a pause.
+    pub resumed_at: True,
     /// The last grant that was valid when it was heard.
     pub granted: Option<Grant>,
     /// It was told to stop the service since.
@@ -117,6 +119,7 @@ impl World<'_> {
             emptying: false,
             told: false,
             greeted_at: 0,
+            resumed_at: 0,
             granted: None,
             ordered: false,
             ending: false,
@@ -155,7 +158,7 @@ impl World<'_> {
             GuardEvent::Spawned(command, run, well) => self.spawned(id, command, run, well),
             GuardEvent::Ended(process) => self.reap(id, process),
             GuardEvent::GiveUp => return self.kill_guard(id),
-            GuardEvent::Decide(at) => return self.judge_decision(id, at),
+            GuardEvent::Decide => return self.judge_decision(id),
             GuardEvent::Locked | GuardEvent::Look => {}
         }
         self.look(id);

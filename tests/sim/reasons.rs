@@ -46,27 +46,27 @@ impl World<'_> {
 
     /// What an earlier guard has left is not left alone, whatever the agent says.
     pub fn expect_decision(&mut self, id: usize) {
-        let timing = self.sc.sites[self.guards[id].site].timing;
-        let wait = nanos(timing.renewal() / 4).max(20 * MS) * 3 / 2;
-        self.expect_decision_at(id, self.guards[id].greeted_at + wait);
+        let at = self.decision_over(id);
+        self.at(at, Happening::Guard(id, GuardEvent::Decide));
     }
 
-    fn expect_decision_at(&mut self, id: usize, at: True) {
-        let at = at + 4 * self.sc.late + MS;
-        self.at(at, Happening::Guard(id, GuardEvent::Decide(at)));
-    }
-
-    pub fn judge_decision(&mut self, id: usize, at: True) {
+    /// Returns by when a guard has decided on its own what becomes of the service.
+    fn decision_over(&self, id: usize) -> True {
         let guard = &self.guards[id];
-        let down = guard.core.as_ref().is_some_and(Guard::is_down);
-        if guard.told || down {
+        let r = self.sc.sites[guard.site].timing.renewal();
+        let wait = nanos(r / 4).max(20 * MS) * 3 / 2;
+        guard.greeted_at.max(guard.resumed_at) + wait + 4 * self.sc.late + MS
+    }
+
+    pub fn judge_decision(&mut self, id: usize) {
+        let guard = &self.guards[id];
+        let (site, told) = (guard.site, guard.told);
+        if told || guard.core.as_ref().is_some_and(Guard::is_down) {
             return;
         }
-        if self.now > at {
-            // It did not run for a while.
-            return self.expect_decision_at(id, self.now);
+        if self.now < self.decision_over(id) {
+            return self.expect_decision(id);
         }
-        let site = guard.site;
         self.fail("undecided", format!("the guard of {site} leaves the service alone"));
     }
 

@@ -184,6 +184,7 @@ impl World<'_> {
             for id in self.sites[site].guards.clone() {
                 if self.guards[id].stopped {
                     self.guards[id].stopped = false;
+                    self.guards[id].resumed_at = self.now;
                     for event in std::mem::take(&mut self.guards[id].held) {
                         let wait = self.late();
                         self.after(wait, Happening::Guard(id, event));
@@ -239,6 +240,9 @@ impl World<'_> {
             }
             if self.may_run(site) && self.lock_over(site).is_some_and(|over| self.now > over) {
                 self.count(Sometimes::SleptOverV);
+            }
+            for id in self.sites[site].guards.clone() {
+                self.guards[id].resumed_at = self.now;
             }
             self.after(MS, Happening::Spawn(site));
         }

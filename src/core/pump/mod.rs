@@ -72,7 +72,7 @@ use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
-use crate::core::protocol::{DeviceUse, GuardConfig, ToGuard};
+use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
 use crate::core::time::Instant;
@@ -311,8 +311,10 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 event = &Event::Tick;
             }
             Next::Go(new, why) => {
-                let level = if let State::Stopping(_) = new {
-                    Level::Warn
+                let level = if let State::Stopping(stopping) = &new {
+                    // The agent says at its end why the store is refused.
+                    let sure = stopping.order().stake == Stake::Assurance;
+                    if sure && why == Reason::Refused { Level::Debug } else { Level::Warn }
                 } else if context.store.refused.is_some() && (again || new.retries_refused_take()) {
                     Level::Debug
                 } else {
