@@ -144,9 +144,8 @@ impl Client {
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
-        let mut frame = Vec::new();
-        encode::sub(&mut frame, subject, self.pool.next_sid()).map_err(RequestError::NotSent)?;
-        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
+        let frame = encode::sub(subject, self.pool.next_sid()).map_err(RequestError::NotSent)?;
+        self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 
     /// Sends a message and waits for its reply. A status other than 503 is a reply.
@@ -269,9 +268,8 @@ impl Client {
         deadline: Instant,
     ) -> Result<(), RequestError> {
         let limit = self.link()?.info.max_payload;
-        let mut frame = Vec::new();
-        let size = encode::publish(&mut frame, subject, reply, headers, payload);
-        let size = size.map_err(RequestError::NotSent)?;
+        let encoded = encode::publish(subject, reply, headers, payload);
+        let (frame, size) = encoded.map_err(RequestError::NotSent)?;
         if size > limit {
             let text = format!("{size} bytes are more than the server's limit of {limit}");
             return Err(RequestError::NotSent(text));

@@ -1,5 +1,4 @@
-//! Encodes operations. A subject, name or value that could begin another line is an
-//! error, and nothing is written.
+//! Encodes operations. A subject, name or value that could begin another line is an error.
 
 use serde_json::json;
 
@@ -27,12 +26,11 @@ pub(crate) type EncodeError = String;
 ///
 /// When the server and the credentials do not go together.
 pub(crate) fn connect(
-    out: &mut Vec<u8>,
     name: &str,
     tls: bool,
     credentials: &Credentials,
     nonce: Option<&str>,
-) -> Result<(), &'static str> {
+) -> Result<String, &'static str> {
     let mut options = json!({
         "verbose": false,
         "pedantic": false,
@@ -46,48 +44,39 @@ pub(crate) fn connect(
         "tls_required": tls,
     });
     credentials.add_to(&mut options, nonce)?;
-    out.extend_from_slice(b"CONNECT ");
     // JSON escapes every control character, so the line ends where it should.
-    out.extend_from_slice(options.to_string().as_bytes());
-    out.extend_from_slice(b"\r\n");
-    Ok(())
+    Ok(format!("CONNECT {options}\r\n"))
 }
 
 /// `SUB <subject> <sid>\r\n`
-pub(crate) fn sub(out: &mut Vec<u8>, subject: &str, sid: u64) -> Result<(), EncodeError> {
+pub(crate) fn sub(subject: &str, sid: u64) -> Result<String, EncodeError> {
     check_subject(subject, true)?;
-    line(out, format!("SUB {subject} {sid}"))
+    line(format!("SUB {subject} {sid}"))
 }
 
 /// `PUB <subject> [reply-to] <#bytes>\r\n[payload]\r\n`, or with headers
 /// `HPUB <subject> [reply-to] <#header bytes> <#total bytes>\r\n[headers]\r\n\r\n[payload]\r\n`
 ///
-/// Returns the size that the server counts: headers and payload, in bytes.
+/// Returns the frame, and the size that the server counts: headers and payload, in bytes.
 pub(crate) fn publish(
-    out: &mut Vec<u8>,
     subject: &str,
     reply: Option<&str>,
     headers: &[(&str, &str)],
     payload: &[u8],
-) -> Result<usize, EncodeError> {
+) -> Result<(Vec<u8>, usize), EncodeError> {
     check_subject(subject, false)?;
     let mut target = subject.to_owned();
     if let Some(reply) = reply {
         check_subject(reply, false)?;
         target.extend([" ", reply]);
     }
-    let mut total = payload.len();
-    if headers.is_empty() {
-        line(out, format!("PUB {target} {total}"))?;
-    } else {
-        let block = header_block(headers)?;
-        total += block.len();
-        line(out, format!("HPUB {target} {} {total}", block.len()))?;
-        out.extend_from_slice(block.as_bytes());
-    }
-    out.extend_from_slice(payload);
-    out.extend_from_slice(b"\r\n");
-    Ok(total)
+    let block = if headers.is_empty() { String::new() } else { header_block(headers)? };
+    let total = block.len() + payload.len();
+    let line = match block.len() {
+        0 => line(format!("PUB {target} {total}"))?,
+        length => line(format!("HPUB {target} {length} {total}"))?,
+    };
+    Ok(([line.as_bytes(), block.as_bytes(), payload, b"\r\n"].concat(), total))
 }
 
 /// Writes the header block. A name is visible ASCII without a colon. A value has no control
@@ -128,13 +117,11 @@ fn check_subject(subject: &str, may_be_wild: bool) -> Result<(), EncodeError> {
     }
 }
 
-fn line(out: &mut Vec<u8>, text: String) -> Result<(), EncodeError> {
-    if text.len() > LINE_BYTES_MAX {
-        return Err(format!("a subject makes the line longer than {LINE_BYTES_MAX} bytes"));
+fn line(text: String) -> Result<String, EncodeError> {
+    match text.len() > LINE_BYTES_MAX {
+        true => Err(format!("a subject makes the line longer than {LINE_BYTES_MAX} bytes")),
+        false => Ok(text + "\r\n"),
     }
-    out.extend_from_slice(text.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    Ok(())
 }
 
 #[cfg(test)]
@@ -144,20 +131,14 @@ mod tests {
     use super::*;
     use crate::nats::auth::{Login, Secret};
 
-    fn text<T>(
-        write: impl FnOnce(&mut Vec<u8>) -> Result<T, EncodeError>,
-    ) -> Result<String, EncodeError> {
-        let mut out = Vec::new();
-        let result = write(&mut out);
-        let text = String::from_utf8(out).expect("these frames are text");
-        assert!(result.is_ok() || text.is_empty(), "an error wrote {text:?}");
-        result.map(|_| text)
+    fn text(published: Result<(Vec<u8>, usize), EncodeError>) -> Result<String, EncodeError> {
+        published.map(|(frame, _)| String::from_utf8(frame).expect("these frames are text"))
     }
 
     #[test]
     fn frames() {
         let frame = |reply, headers, payload| {
-            text(|out| publish(out, "$KV.locks.b", reply, headers, payload)).expect("valid")
+            text(publish("$KV.locks.b", reply, headers, payload)).expect("valid")
         };
         assert_eq!(frame(None, &[], b"v1"), "PUB $KV.locks.b 2\r\nv1\r\n");
         assert_eq!(frame(Some("_INBOX.x.1"), &[], b""), "PUB $KV.locks.b _INBOX.x.1 0\r\n\r\n");
@@ -166,7 +147,7 @@ mod tests {
             "HPUB $KV.locks.b in.1 52 54\r\nNATS/1.0\r\n\
              Nats-Expected-Last-Subject-Sequence: 0\r\n\r\nv1\r\n"
         );
-        assert_eq!(text(|out| sub(out, "_INBOX.x.*", 7)), Ok("SUB _INBOX.x.* 7\r\n".to_owned()));
+        assert_eq!(sub("_INBOX.x.*", 7), Ok("SUB _INBOX.x.* 7\r\n".to_owned()));
         assert_eq!([PING, PONG].concat(), b"PING\r\nPONG\r\n");
     }
 
@@ -175,9 +156,7 @@ mod tests {
         let password = Secret::Given("p\"\\\n".to_owned());
         let login = Login::User { name: "u\r\nPUB x 0".to_owned(), password };
         let credentials = login.read().expect("nothing to read");
-        let mut out = Vec::new();
-        connect(&mut out, "putex\r\n", false, &credentials, None).expect("no key to sign with");
-        let text = String::from_utf8(out).expect("JSON is text");
+        let text = connect("putex\r\n", false, &credentials, None).expect("no key to sign with");
         let json = text.strip_prefix("CONNECT ").and_then(|rest| rest.strip_suffix("\r\n"));
         let json = json.expect("prefix and line end");
         assert!(!json.contains(['\r', '\n']));
@@ -196,24 +175,24 @@ mod tests {
     fn subjects() {
         let long = "a".repeat(LINE_BYTES_MAX);
         for bad in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\r\nb", "a\0b", "a\u{a0}b"] {
-            assert!(text(|out| publish(out, bad, None, &[], b"")).is_err(), "{bad:?}");
-            assert!(text(|out| publish(out, "a", Some(bad), &[], b"")).is_err(), "{bad:?}");
-            assert!(text(|out| sub(out, bad, 1)).is_err(), "{bad:?}");
+            assert!(text(publish(bad, None, &[], b"")).is_err(), "{bad:?}");
+            assert!(text(publish("a", Some(bad), &[], b"")).is_err(), "{bad:?}");
+            assert!(sub(bad, 1).is_err(), "{bad:?}");
         }
         for wild in ["*", ">", "a.*", "a.>", "*.b"] {
-            assert!(text(|out| publish(out, wild, None, &[], b"")).is_err(), "{wild:?}");
-            assert!(text(|out| sub(out, wild, 1)).is_ok(), "{wild:?}");
+            assert!(text(publish(wild, None, &[], b"")).is_err(), "{wild:?}");
+            assert!(sub(wild, 1).is_ok(), "{wild:?}");
         }
-        assert!(text(|out| sub(out, ">.a", 1)).is_err());
-        assert!(text(|out| publish(out, "a*b.c>", None, &[], b"")).is_ok());
-        let too_long = text(|out| publish(out, &long, None, &[("A", "b")], b""));
+        assert!(sub(">.a", 1).is_err());
+        assert!(text(publish("a*b.c>", None, &[], b"")).is_ok());
+        let too_long = text(publish(&long, None, &[("A", "b")], b""));
         let refused = Err("a subject makes the line longer than 4096 bytes".to_owned());
         assert_eq!(too_long, refused);
     }
 
     #[test]
     fn headers() {
-        let with = |name, value| text(|out| publish(out, "a", None, &[(name, value)], b""));
+        let with = |name, value| text(publish("a", None, &[(name, value)], b""));
         assert!(with("A-b_1", "any: thing, \u{e9}").is_ok());
         for name in ["", "a b", "a:", "a\r\nb", "a\n", "\u{e9}", "a\t"] {
             let refused = Err(format!("'{}' is not a header name", name.escape_debug()));
@@ -227,7 +206,7 @@ mod tests {
 
     #[test]
     fn errors_are_one_printable_line() {
-        let error = text(|out| sub(out, "a\r\nb", 1)).expect_err("refused");
+        let error = sub("a\r\nb", 1).expect_err("refused");
         assert_eq!(error, "'a\\r\\nb' is not a subject");
     }
 }

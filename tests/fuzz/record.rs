@@ -94,10 +94,9 @@ fn read_back(record: &Record) -> Record {
     let content = to_content(record);
     let mut headers = sendable(&content);
     headers.extend(ADDED);
-    let mut out = Vec::new();
     let token = record.token.as_bytes();
-    let written = encode::publish(&mut out, SUBJECT, None, &headers, token);
-    written.expect("a record can always be written");
+    let written = encode::publish(SUBJECT, None, &headers, token);
+    let (out, _) = written.expect("a record can always be written");
     let delivered = [b"HMSG $KV.locks.web 1 ", &out[b"HPUB $KV.locks.web ".len()..]].concat();
     let mut decoder = Decoder::default();
     decoder.feed(&delivered).expect("it fits");
@@ -138,8 +137,7 @@ fn noticed(headers: &Headers, payload: &[u8]) {
     assert_eq!(notice.token.as_bytes(), payload);
     let sent = notice_to_content(&notice);
     let fields = sendable(&sent);
-    let mut out = Vec::new();
-    let written = encode::publish(&mut out, SUBJECT, None, &fields, payload);
+    let written = encode::publish(SUBJECT, None, &fields, payload);
     written.expect("a notice can always be sent");
     let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let block = Headers::parse(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());

@@ -32,8 +32,7 @@ impl Link {
         let unreachable = |text: String| Kind::Unreachable.error(text);
         let random = sys::random().map_err(|error| unreachable(io_error_text(&error)))?;
         let inbox = format!("{inbox}.{random:032x}.");
-        let mut first = Vec::new();
-        encode::sub(&mut first, &format!("{inbox}*"), inbox_sid).map_err(unreachable)?;
+        let first = encode::sub(&format!("{inbox}*"), inbox_sid).map_err(unreachable)?;
         let began = sys::now();
         let alarm = Alarm::new()
             .map_err(|error| unreachable(format!("no timer: {}", io_error_text(&error))))?;
@@ -137,21 +136,19 @@ impl Link {
         }
     }
 
-    /// Sends CONNECT, the frames of `first` and PING, and waits for PONG: then the server has
+    /// Sends CONNECT, the frame `first` and PING, and waits for PONG: then the server has
     /// processed all of them.
     fn send_connect(
         &mut self,
         name: &str,
         credentials: &Credentials,
-        first: &[u8],
+        first: &str,
         deadline: Instant,
     ) -> Result<(), ConnectError> {
-        let mut frame = Vec::new();
         let nonce = self.info.nonce.as_deref();
-        encode::connect(&mut frame, name, self.stream.is_tls(), credentials, nonce)
+        let connect = encode::connect(name, self.stream.is_tls(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
-        frame.extend_from_slice(first);
-        frame.extend_from_slice(encode::PING);
+        let frame = [connect.as_bytes(), first.as_bytes(), encode::PING].concat();
         if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
             return Err(match self.final_error() {
                 Some(text) => refusal(&text, credentials),
