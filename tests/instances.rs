@@ -8,6 +8,8 @@ mod support;
 mod hostile;
 #[path = "instances/other_version.rs"]
 mod other_version;
+#[path = "instances/removed.rs"]
+mod removed;
 #[path = "instances/site.rs"]
 mod site;
 

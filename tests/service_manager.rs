@@ -171,6 +171,23 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     host.wait_until_down();
 }
 
+/// It listens, and does nothing else.
+#[test]
+fn finish_kills_a_guard_that_hangs_and_stops_the_service() {
+    let host = Host::new("hangs");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    let (status, said) = host.finish(STOP);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the guard did not answer within 250 ms: it is killed"), "{said}");
+    assert!(said.contains("finish: stop succeeded"), "{said}");
+    assert!(!host.is_up());
+    wait_for_end(guard);
+}
+
 #[test]
 fn finish_stops_what_agent_and_guard_left() {
     let host = Host::new("both");

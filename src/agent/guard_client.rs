@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::inbox::{Inbox, InboxSender, inbox};
@@ -22,7 +22,7 @@ use crate::core::event::{Event, GuardEvent};
 use crate::core::level::Level;
 use crate::core::protocol::{GuardReport, ServiceState, Stake, StopOrder, ToGuard};
 use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
-use crate::guard::{InstanceDir, receive, send};
+use crate::guard::{HeldDir, receive, send};
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, Want};
 
@@ -66,7 +66,7 @@ impl GuardHandle {
     ///
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
-        dir: InstanceDir,
+        dir: HeldDir,
         settings: Settings,
         events: InboxSender<Event>,
         threads: Threads,
@@ -133,10 +133,12 @@ struct Link {
     process: OwnedFd,
     /// The guard is of another version and was told to stop the service.
     outdated: bool,
+    /// It has reported, so other instances of the agent can connect to it.
+    listens: bool,
 }
 
 struct GuardThread {
-    dir: InstanceDir,
+    dir: HeldDir,
     settings: Settings,
     orders: Inbox<Order>,
     alarm: Alarm,
@@ -191,6 +193,11 @@ impl GuardThread {
         if let Some(link) = self.link.take() {
             self.dead.push(link.process);
         }
+        match self.dir.mend().and_then(|held| self.dir.hand_note_on().map(|()| held)) {
+            Ok(true) => {}
+            Ok(false) => return self.displaced(),
+            Err(error) => return self.lost(number, format!("it cannot be started: {error}")),
+        }
         if let Some(link) = self.connect_to_running(number) {
             self.link = Some(link);
             return messages.iter().try_for_each(|message| self.tell(message));
@@ -206,10 +213,8 @@ impl GuardThread {
 
     /// Connects to the guard that lives, if there is one.
     fn connect_to_running(&self, number: u64) -> Option<Link> {
-        let socket = self.dir.connect()?;
-        let peer = sockopt::socket_peercred(&socket).ok()?;
-        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
-        Some(Link { number, socket, process, outdated: false })
+        let (socket, process) = self.dir.connect()?;
+        Some(Link { number, socket, process, outdated: false, listens: true })
     }
 
     /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
@@ -237,11 +242,39 @@ impl GuardThread {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Link { number, socket: own, process, outdated: false })
+        Ok(Link { number, socket: own, process, outdated: false, listens: false })
+    }
+
+    /// Mends the private directory where somebody has removed it. A guard that the next instance
+    /// would not find there is replaced: two would act otherwise.
+    fn mend_dir(&mut self) -> Option<()> {
+        match self.dir.mend() {
+            Ok(true) if self.dir.shows_guard() => return Some(()),
+            Ok(true) => {}
+            Ok(false) => return self.displaced(),
+            // No other guard could be started.
+            Err(_) => return Some(()),
+        }
+        let Some(link) = self.link.as_ref().filter(|link| link.listens) else {
+            return Some(());
+        };
+        let number = link.number;
+        let _ = rustix::process::pidfd_send_signal(&link.process, Signal::KILL);
+        self.wait_for_end(&link.process, CLOSING_WITHIN);
+        self.carry_out(Order::Kill)?;
+        self.lost(number, "somebody has removed its directory".to_owned())
+    }
+
+    /// Another agent has the lock: this one stops the service and ends.
+    fn displaced(&self) -> Option<()> {
+        self.events.tell(Event::Shutdown("another agent has taken the private directory"))
     }
 
     /// Sends the guard a message. A guard that takes no message counts as gone.
     fn tell(&mut self, message: &ToGuard) -> Option<()> {
+        if let ToGuard::Grant(_) = message {
+            self.mend_dir()?;
+        }
         let Some(link) = &self.link else {
             return Some(());
         };
@@ -260,13 +293,14 @@ impl GuardThread {
 
     /// Passes on all that the guard has reported, and its end.
     fn receive_reports(&mut self) -> Option<()> {
-        while let Some(link) = &self.link {
+        while let Some(link) = &mut self.link {
             let number = link.number;
             let received = receive(link.socket.as_fd(), RecvFlags::DONTWAIT);
             match received {
                 Ok((packet, file)) if !packet.is_empty() => {
                     match GuardPacket::decode(&packet) {
                         Some(GuardPacket::Report(VERSION, report)) => {
+                            link.listens = true;
                             self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
                         }
                         Some(GuardPacket::Report(_, report)) => {

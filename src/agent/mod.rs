@@ -41,7 +41,7 @@ use crate::core::time::Ms;
 use crate::core::timing::SLACK;
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{AGENT_LOCK, Identity, InstanceDir};
+use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
 use crate::sys::{self, raw};
@@ -114,8 +114,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     if setup.guard.realtime {
         startup_lines.extend(go_realtime());
     }
-    let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
-        Ok(lock) => lock,
+    let dir = match wait_for_agent_lock(&dir, &setup, &inbox)? {
+        Ok(lock) => HeldDir::new(dir, lock)?,
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path().display().to_string();
@@ -143,7 +143,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         inbox: &inbox,
         end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         queued_events: VecDeque::from([Event::Tick]),
-        _agent_lock: agent_lock,
     };
     Ok(turn_until_end(pump, performer, startup_lines))
 }
@@ -301,8 +300,6 @@ struct Performer<'a> {
     end_within: Duration,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     queued_events: VecDeque<Event>,
-    /// Holds `agent.lock`.
-    _agent_lock: File,
 }
 
 impl Performer<'_> {

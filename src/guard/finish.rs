@@ -1,21 +1,34 @@
 //! `putex finish`: what a service manager runs when an agent has ended, however it
 //! did. When its guard is gone too, nobody else would stop the service.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
+
+use rustix::net::Shutdown;
+use rustix::process::Signal;
 
 use super::instance_dir::{AGENT_LOCK, GUARD_LOCK, Identity, InstanceDir};
 use super::process::GuardProcess;
 use super::protocol::Settings;
 use crate::core::level::Level;
+use crate::core::time::Ms;
+use crate::core::timing::Timing;
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
-use crate::sys;
+use crate::sys::{self, Alarm, Want};
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
 /// that has not executed its program yet has it too.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
+
+/// Shortest time that a guard has to answer in, as an agent gives it.
+const ANSWER_MIN: Duration = Duration::from_millis(250);
+
+/// How long a guard that was killed may take to end.
+const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the stop procedure, unless an agent or a guard lives that will. No guard begins
 /// meanwhile, and no agent does anything without one.
@@ -35,7 +48,11 @@ pub fn finish(
         say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
-    let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? else {
+    let lock = match dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
+        Some(lock) => Some(lock),
+        None => lock_of_silent_guard(&dir, settings.timing)?,
+    };
+    let Some(lock) = lock else {
         say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
@@ -53,4 +70,24 @@ pub fn finish(
     }
     say(Level::Info, "finish: stop succeeded");
     Ok(Exit::Success)
+}
+
+/// Kills the guard unless it answers, as an agent does, and returns its lock then. A guard that
+/// answers to a connection takes it in, or closes it where an agent is there.
+fn lock_of_silent_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> {
+    let Some((socket, process)) = dir.connect() else {
+        return Ok(None);
+    };
+    // It fails where the guard has closed it already.
+    let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+    let patience = timing.renewal().max(ANSWER_MIN);
+    let until = sys::now().after(patience);
+    if let [true] = Alarm::new()?.wait([(socket.as_fd(), Want::Read)], Some(until))? {
+        return Ok(None);
+    }
+    let text = format!("finish: the guard did not answer within {}: it is killed", Ms(patience));
+    say(Level::Error, &text);
+    rustix::process::pidfd_send_signal(&process, Signal::KILL)?;
+    let lock = dir.lock(GUARD_LOCK, KILLED_WITHIN)?;
+    lock.map(Some).ok_or_else(|| io::Error::other("the guard was killed and has not ended"))
 }

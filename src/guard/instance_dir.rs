@@ -12,12 +12,15 @@
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
+use rustix::net::sockopt;
+use rustix::process::PidfdFlags;
 
+use super::note::BYTES_MAX as NOTE_MAX;
 use super::socket;
 use crate::sys;
 
@@ -42,6 +45,9 @@ pub const AGENT_LOCK: &str = "agent.lock";
 
 /// The file that the guard locks.
 pub(super) const GUARD_LOCK: &str = "lock";
+
+/// Where the guard listens.
+const SOCKET: &str = "socket";
 
 /// How often a lock is tried.
 const LOCK_EVERY: Duration = Duration::from_millis(2);
@@ -180,15 +186,93 @@ impl InstanceDir {
         socket::listen(&path)
     }
 
-    /// Connects to the guard that lives; `None` when there is none.
+    /// Connects to the guard that lives, and opens its process; `None` when there is none.
     #[must_use]
-    pub fn connect(&self) -> Option<OwnedFd> {
-        socket::connect(&self.socket())
+    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+        let socket = socket::connect(&self.socket())?;
+        let peer = sockopt::socket_peercred(&socket).ok()?;
+        let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
+        Some((socket, process))
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
     fn socket(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/socket", self.dir.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", self.dir.as_raw_fd()))
+    }
+}
+
+/// The private directory as the agent holds it.
+#[derive(Debug)]
+pub struct HeldDir {
+    dir: InstanceDir,
+    /// Keeps the lock of the agent.
+    lock: File,
+    /// What the guard notes, also where somebody has removed the file.
+    note: File,
+}
+
+impl HeldDir {
+    /// Takes the directory whose agent has this lock.
+    ///
+    /// # Errors
+    ///
+    /// When the file of the guard cannot be made.
+    pub fn new(dir: InstanceDir, lock: File) -> io::Result<HeldDir> {
+        let note = dir.file(GUARD_LOCK)?;
+        Ok(HeldDir { dir, lock, note })
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Connects to the guard that lives, and opens its process; `None` when there is none.
+    #[must_use]
+    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+        self.dir.connect()
+    }
+
+    /// Returns whether the next agent would find a guard that listens.
+    #[must_use]
+    pub fn shows_guard(&self) -> bool {
+        let is_there = |name| fs::symlink_metadata(self.dir.path.join(name)).is_ok();
+        self.dir.is_current(GUARD_LOCK, &self.note) && is_there(SOCKET)
+    }
+
+    /// Makes what somebody has removed anew, but for the file of the guard. Returns whether the
+    /// agent has the lock: another may have taken it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be made, or others can write to it.
+    pub fn mend(&mut self) -> io::Result<bool> {
+        if !self.dir.is_current(AGENT_LOCK, &self.lock) {
+            let dir = InstanceDir::at(self.dir.path.clone())?;
+            let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? else {
+                return Ok(false);
+            };
+            (self.dir, self.lock) = (dir, lock);
+        }
+        Ok(true)
+    }
+
+    /// Hands what the guard before has noted on to the next one where somebody has removed the
+    /// file. The guard before is dead.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made, or the file system is full.
+    pub fn hand_note_on(&mut self) -> io::Result<()> {
+        if !self.dir.is_current(GUARD_LOCK, &self.note) {
+            let mut noted = vec![0; NOTE_MAX];
+            let count = self.note.read_at(&mut noted, 0)?;
+            let note = self.dir.file(GUARD_LOCK)?;
+            note.write_all_at(&noted[..count], 0)?;
+            self.note = note;
+        }
+        Ok(())
     }
 }
 
@@ -246,6 +330,32 @@ mod tests {
     fn identity([location, bucket, key, token]: [&str; 4]) -> Identity {
         let [location, bucket, key, token] = [location, bucket, key, token].map(str::to_owned);
         Identity { location, bucket, key, token }
+    }
+
+    /// Whoever waits for it would hold a lock that keeps nobody else out.
+    #[test]
+    fn the_lock_on_a_file_that_was_removed_is_not_taken_for_the_lock() {
+        let path = std::env::temp_dir().join(format!("putex-lock-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is new");
+        let open = || InstanceDir { path: path.clone(), dir: File::open(&path).expect("made") };
+        let dir = open();
+        let lock = |dir: &InstanceDir, within| dir.lock(AGENT_LOCK, within).expect("a lock");
+        let held = lock(&dir, Duration::ZERO).expect("nobody has it");
+        let waiting = open();
+        let got = std::thread::scope(|scope| {
+            let got = scope.spawn(|| lock(&waiting, Duration::from_secs(60)));
+            // It has the file open by then, as a rule.
+            let soon = sys::now().after(Duration::from_millis(50));
+            let alarm = sys::Alarm::new().expect("a descriptor");
+            alarm.wait([], Some(soon)).expect("it waits");
+            fs::remove_file(path.join(AGENT_LOCK)).expect("it is there");
+            drop(held);
+            got.join().expect("it ends").expect("nobody has it")
+        });
+        let is_current = dir.is_current(AGENT_LOCK, &got);
+        let another = lock(&dir, Duration::ZERO);
+        fs::remove_dir_all(&path).expect("it is there");
+        assert!(is_current && another.is_none());
     }
 
     #[test]

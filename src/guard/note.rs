@@ -33,7 +33,7 @@ const CGROUP: usize = SERVICE + Command::ALL.len();
 const TICK_MS: u128 = 10;
 
 /// Longest file that is read.
-const BYTES_MAX: usize = 8192;
+pub(super) const BYTES_MAX: usize = 8192;
 
 /// The notes of this guard.
 #[derive(Debug)]
@@ -218,9 +218,11 @@ fn start_time(process: Pid) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
     use super::*;
+    use crate::sys::{Alarm, Want};
 
     const BOOT: Instant = Instant::from_boot(Duration::ZERO);
 
@@ -266,6 +268,28 @@ mod tests {
         assert!(find_process(&line(born + 1, born + 2)).is_none());
         assert!(find_process(&line(0, born - 1)).is_none());
         assert!(find_process("run 1 0 99999999").is_none());
+    }
+
+    #[test]
+    fn a_command_that_has_left_its_group_is_killed_with_its_guard() {
+        let file = file("left");
+        let (note, _) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        let since = sys::now();
+        // In the group of this process.
+        let sleep = std::process::Command::new("sleep").arg("1000").spawn();
+        let mut sleep = sleep.expect("it can be run");
+        note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
+        let (_, before) = Note::begin(file).expect("a note");
+        let start = before.kill_commands();
+        let killed = start.is_some_and(|start| {
+            let until = sys::now().after(Duration::from_secs(5));
+            let exit = [(start.as_fd(), Want::Read)];
+            Alarm::new().expect("a descriptor").wait(exit, Some(until)).expect("waits")[0]
+        });
+        let ended = sleep.try_wait().expect("it was not waited for");
+        let _ = sleep.kill();
+        let _ = sleep.wait();
+        assert!(killed && ended.is_some());
     }
 
     #[test]

@@ -58,10 +58,7 @@ impl Host {
 
     /// Returns the path of a file in the directory of this host's agent and guard.
     pub(crate) fn file_of_guard(&self, name: &str) -> PathBuf {
-        let agents = self.sandbox.subfolder("run").join("putex/.agents");
-        let mut entries = fs::read_dir(agents).expect("an agent was started");
-        let dir = entries.next().expect("there is one").expect("an entry");
-        dir.path().join(name)
+        file_in(&self.sandbox, name)
     }
 
     pub(crate) fn has(&self, file: &str) -> bool {
@@ -98,4 +95,12 @@ pub(crate) fn kill_both(guard: Pid, agent: Agent) {
     agent.kill();
     kill_process(guard, Signal::KILL).expect("it is stopped");
     wait_for_end(guard);
+}
+
+/// Returns the path of a file in the directory of the one agent and guard in a sandbox.
+pub(crate) fn file_in(sandbox: &Sandbox, name: &str) -> PathBuf {
+    let agents = sandbox.subfolder("run").join("putex/.agents");
+    let mut entries = fs::read_dir(agents).expect("an agent was started");
+    let dir = entries.next().expect("there is one").expect("an entry");
+    dir.path().join(name)
 }

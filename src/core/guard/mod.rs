@@ -313,8 +313,9 @@ impl Guard {
     }
 
     fn disconnected(&mut self, now: Instant) {
-        self.heard = None;
-        if let State::Up(up) = &self.state
+        // One that has said nothing was no agent.
+        if self.heard.take().is_some()
+            && let State::Up(up) = &self.state
             && now < up.grant.valid_until
         {
             let left = up.grant.valid_until.since(now);
