@@ -21,7 +21,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::time::{Instant, Ms};
+use crate::core::time::Ms;
 
 /// Part of the stop budget that is kept back: the agent or its guard may wake this
 /// late, and the kernel needs a moment to tear a killed process group down.
@@ -187,41 +187,11 @@ impl Timing {
         self.confirmation().saturating_sub(self.drift_share()).saturating_sub(SLACK)
     }
 
-    /// Returns until when a stop has time that is run now: until the service must be
-    /// dead; once that is over, for another budget, but not beyond `bound`, V + C·R after
-    /// the last renewal, while that lies ahead.
-    #[must_use]
-    pub fn stop_until(self, now: Instant, dead_by: Instant, bound: Instant) -> Instant {
-        let again = now.after(self.stop_budget());
-        if now < dead_by {
-            dead_by
-        } else if now < bound {
-            again.min(bound)
-        } else {
-            again
-        }
-    }
-
-    /// Returns when a stop that failed now is run again: soon while V + C·R, the `bound`,
-    /// lies ahead.
-    #[must_use]
-    pub fn stop_again(self, now: Instant, bound: Instant) -> Instant {
-        let r = self.renewal();
-        now.after(if now < bound { r / 4 } else { r })
-    }
-
-    /// Returns how long after V the guard waits for word of a living agent: a
-    /// quarter of the stop budget, which leaves three for its own stop.
-    #[must_use]
-    pub fn guard_patience(self) -> Duration {
-        self.stop_budget() / 4
-    }
-
     /// Returns the longest timeout with which a watchdog device that is kicked at
     /// every renewal resets the host before the service must be dead, with R to
     /// spare for the next renewal: T·(1 − e) + stop budget − R.
     #[must_use]
-    pub fn bite_max(self) -> Duration {
+    pub fn watchdog_timeout_max(self) -> Duration {
         (self.validity() + self.stop_budget()).saturating_sub(self.renewal)
     }
 
@@ -267,9 +237,9 @@ mod tests {
     }
 
     /// True time that passes while a clock whose rate is off by `ppm` of 1e6 counts
-    /// `shown`, scaled by 1e6 * 1e6 to stay whole.
-    fn true_time(shown: Duration, rate_ppm: u128) -> u128 {
-        shown.as_nanos() * 1_000_000 * 1_000_000 / rate_ppm
+    /// `counted`, scaled by 1e6 * 1e6 to stay whole.
+    fn true_time(counted: Duration, rate_ppm: u128) -> u128 {
+        counted.as_nanos() * 1_000_000 * 1_000_000 / rate_ppm
     }
 
     #[test]

@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::core::time::Ms;
 use crate::core::timing::Timing;
 
-/// Returns how long after a kick a device of this timeout bites at the latest.
+/// Returns how long after a kick a device of this timeout resets the host at the latest.
 /// Their clocks are coarse: an i6300esb takes 1024 ms for a second.
 #[must_use]
-pub fn longest_bite(timeout: Duration) -> Duration {
+pub fn latest_reset(timeout: Duration) -> Duration {
     timeout + timeout / 16
 }
 
 /// Returns the timeout that a device is asked for: whole seconds that cover the
 /// stop budget, so that a stop which ends in time is not cut short, if a device
-/// that is kicked at every renewal can then still bite in time.
+/// that is kicked at every renewal can then still reset the host in time.
 ///
 /// # Errors
 ///
@@ -23,10 +23,10 @@ pub fn longest_bite(timeout: Duration) -> Duration {
 pub fn wanted_timeout(timing: Timing) -> Result<Duration, String> {
     let second = Duration::from_secs(1);
     let mut wanted = Duration::from_secs(timing.stop_budget().as_secs() + 1);
-    while wanted > second && !bites_in_time(wanted, timing) {
+    while wanted > second && !resets_in_time(wanted, timing) {
         wanted -= second;
     }
-    if bites_in_time(wanted, timing) {
+    if resets_in_time(wanted, timing) {
         return Ok(wanted);
     }
     Err(too_slow(wanted, timing))
@@ -35,8 +35,8 @@ pub fn wanted_timeout(timing: Timing) -> Result<Duration, String> {
 /// Returns whether a device of this timeout, kicked at every renewal, resets the
 /// host before the service must be dead.
 #[must_use]
-pub fn bites_in_time(timeout: Duration, timing: Timing) -> bool {
-    longest_bite(timeout) <= timing.bite_max()
+pub fn resets_in_time(timeout: Duration, timing: Timing) -> bool {
+    latest_reset(timeout) <= timing.watchdog_timeout_max()
 }
 
 /// Says why a device of this timeout cannot reset the host in time.
@@ -46,8 +46,8 @@ pub fn too_slow(timeout: Duration, timing: Timing) -> String {
         "a timeout of {} cannot bite before V + C*R: {} with its tolerance is more than \
          T*(1 - drift) + stop budget - R = {}",
         Ms(timeout),
-        Ms(longest_bite(timeout)),
-        Ms(timing.bite_max())
+        Ms(latest_reset(timeout)),
+        Ms(timing.watchdog_timeout_max())
     )
 }
 
@@ -60,6 +60,6 @@ mod tests {
         let fast = Timing::new(Duration::from_millis(100), 3, 1, 10_000).expect("it is safe");
         let why = wanted_timeout(fast).expect_err("a second is too long");
         assert!(why.contains("1 s cannot bite before V + C*R"), "{why}");
-        assert!(!bites_in_time(Duration::from_secs(60), fast));
+        assert!(!resets_in_time(Duration::from_secs(60), fast));
     }
 }

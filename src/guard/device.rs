@@ -14,7 +14,7 @@ use crate::core::guard::GuardInput;
 use crate::core::level::Level;
 use crate::core::time::Ms;
 use crate::core::timing::Timing;
-use crate::core::watchdog_timeout::{bites_in_time, too_slow, wanted_timeout};
+use crate::core::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};
 use crate::log::say;
 use crate::sys::raw;
 
@@ -28,7 +28,7 @@ struct Device {
 }
 
 impl Device {
-    /// Opens the device, which makes it run, with a timeout that can bite before
+    /// Opens the device, which makes it run, with a timeout that resets the host before
     /// the service must be dead. One that cannot is stopped again.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Device {
             device.disarm();
             return Err(refuse(format!("it tells no timeout: {error}")));
         }
-        if device.timeout.is_zero() || !bites_in_time(device.timeout, timing) {
+        if device.timeout.is_zero() || !resets_in_time(device.timeout, timing) {
             let why = too_slow(device.timeout, timing);
             device.disarm();
             return Err(refuse(why));

@@ -7,7 +7,7 @@ use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use putex::core::time::Instant;
 use putex::core::timing::Timing;
-use putex::core::watchdog_timeout::{longest_bite, wanted_timeout};
+use putex::core::watchdog_timeout::{latest_reset, wanted_timeout};
 
 use super::bench::{Bench, config, grant, order, run};
 use super::{TICK, ms, timing, v};
@@ -62,7 +62,7 @@ fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
         let (mut bench, dead_by) = armed(timeout, timing);
         let kicks = kicks(&mut bench, dead_by.after(SECOND));
         let last = *kicks.last().expect("it was opened");
-        let bite = last.after(longest_bite(timeout));
+        let bite = last.after(latest_reset(timeout));
         assert!(bite <= dead_by, "R {r_ms}: bites at {bite:?}");
         for two in kicks.windows(2) {
             assert!(two[1].since(two[0]) <= timeout / 3, "R {r_ms}: {two:?}");
@@ -76,13 +76,13 @@ fn a_device_that_is_kicked_no_more_bites_before_the_service_must_be_down() {
 fn a_device_of_a_short_timeout_leaves_stop_its_time() {
     let (mut bench, dead_by) = armed(SECOND, slow());
     let kicks = kicks(&mut bench, dead_by);
-    assert_eq!(kicks.last(), Some(&dead_by.before(longest_bite(SECOND))));
+    assert_eq!(kicks.last(), Some(&dead_by.before(latest_reset(SECOND))));
 }
 
 #[test]
 fn a_device_is_not_kicked_when_that_comes_too_late() {
     let (mut bench, dead_by) = armed(SECOND, slow());
-    let last = dead_by.before(longest_bite(SECOND));
+    let last = dead_by.before(latest_reset(SECOND));
     let deeds = bench.tick(last.after(TICK));
     assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
     let (mut bench, _) = armed(SECOND, slow());
@@ -120,7 +120,7 @@ fn a_device_is_kicked_no_longer_than_a_service_that_was_lost_early_may_live() {
     assert!(sooner < dead_by);
     bench.tell(ToGuard::Stop(order(sooner, Stake::Lock)), ms(100));
     let kicks = kicks(&mut bench, dead_by);
-    assert_eq!(kicks.last(), Some(&sooner.before(longest_bite(SECOND))));
+    assert_eq!(kicks.last(), Some(&sooner.before(latest_reset(SECOND))));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_guard_that_does_not_get_the_service_down_leaves_the_device_to_bite() {
     let closes = |(_, deed): &(Instant, GuardAction)| *deed == GuardAction::CloseDevice;
     assert!(!deeds.iter().any(closes));
     let kicked = |(at, deed): &(Instant, GuardAction)| {
-        *deed == GuardAction::KickDevice && *at > dead_by.before(longest_bite(SECOND))
+        *deed == GuardAction::KickDevice && *at > dead_by.before(latest_reset(SECOND))
     };
     assert!(!deeds.iter().any(kicked));
 }
@@ -219,7 +219,7 @@ fn a_device_that_was_not_tried_keeps_start_from_being_run() {
     let mut bench = Bench::new(wants(DeviceUse::Optional, timing()), false);
     let granted = grant(timing(), v());
     let timeout = wanted_timeout(timing()).expect("it can bite");
-    let too_late = granted.dead_by.before(longest_bite(timeout)).after(TICK);
+    let too_late = granted.dead_by.before(latest_reset(timeout)).after(TICK);
     assert!(too_late < v());
     assert_eq!(bench.tell(ToGuard::Grant(granted), too_late), []);
     assert_eq!(bench.tell(ToGuard::AssertStart, too_late), []);
@@ -261,7 +261,7 @@ fn a_device_is_not_tried_while_it_could_put_the_bite_off() {
 fn a_device_that_runs_on_after_its_guard_is_not_put_off_too_far() {
     let granted = || grant(timing(), v());
     let timeout = wanted_timeout(timing()).expect("it can bite");
-    let last = granted().dead_by.before(longest_bite(timeout));
+    let last = granted().dead_by.before(latest_reset(timeout));
     for (now, deeds) in [(last.after(TICK), vec![]), (last, vec![GuardAction::OpenDevice])] {
         let mut bench = Bench::new(wants(DeviceUse::Required, timing()), false);
         let word = GuardInput::Received(ToGuard::Grant(granted()));

@@ -59,7 +59,7 @@ fn hurries(transition: Transition, alive: bool) -> bool {
         | Transition::ThawGuard { .. }
         | Transition::Open { .. }
         | Transition::Perform { .. }
-        | Transition::Answer { .. }
+        | Transition::Reply { .. }
         | Transition::Words { .. }
         | Transition::Reports { .. }
         | Transition::Spawned { .. } => true,

@@ -131,7 +131,9 @@ impl Canonical {
             self.instant(&after[..end]);
             return Some(8 + end);
         }
-        for name in [&b"Revision("[..], b"nonce: ", b"number: ", b"sent: ", b"heard: ", b"link: "] {
+        for name in
+            [&b"Revision("[..], b"nonce: ", b"number: ", b"sent_count: ", b"heard: ", b"link: "]
+        {
             let found = rest.strip_prefix(name).and_then(number);
             if let Some((number, digits)) = found {
                 self.show(name, number);

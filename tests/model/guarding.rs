@@ -5,7 +5,7 @@ use super::messages::{
     End, Grant, GuardInput, GuardOutput, Job, NAMES, Report, Service, TERM_BACK_MAX, Word,
 };
 use super::turn::{Kept, Turn};
-use super::world::{GuardProcess, Host, Link, Process, Stage};
+use super::world::{CommandRunner, GuardProcess, Host, Link, Process};
 
 impl Model {
     pub(crate) fn wait_guard(&mut self, state: u32, by: i32) -> u32 {
@@ -46,7 +46,7 @@ impl Turn<'_> {
     pub(crate) fn wake_guard(&mut self, at: usize, words: usize) -> Kept {
         for job in Job::ALL {
             let process = &mut self.world.hosts[at].processes[job as usize];
-            if let Some(Process { stage: Stage::Ended(how), .. }) = *process {
+            if let Some(Process { stage: CommandRunner::Ended(how), .. }) = *process {
                 *process = None;
                 self.tell_guard(at, GuardInput::Ended(job, how))?;
             }
@@ -151,7 +151,7 @@ impl Turn<'_> {
         let Some(process) = &mut host.processes[job as usize] else {
             return Ok(());
         };
-        process.stage = Stage::Running;
+        process.stage = CommandRunner::Running;
         let term = process.term;
         match job {
             Job::Start => self.service_starts(at, term),
@@ -196,7 +196,7 @@ impl Turn<'_> {
 
     fn spawn(&mut self, at: usize, job: Job) -> Kept {
         if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
-            process.stage = Stage::Waiting;
+            process.stage = CommandRunner::Waiting;
             process.slow = false;
             process.left = 0;
         }
@@ -214,7 +214,7 @@ impl Turn<'_> {
             return Ok(());
         };
         if let Some(process) = &mut host.processes[job as usize] {
-            process.stage = Stage::Ended(how);
+            process.stage = CommandRunner::Ended(how);
         }
         if guard.frozen.is_some() {
             return Ok(());
@@ -228,7 +228,9 @@ impl Turn<'_> {
         }
         for job in Job::ALL {
             let process = self.world.hosts[at].process(job);
-            if process.is_some_and(|process| process.stage == Stage::Spawning && !process.slow) {
+            if process
+                .is_some_and(|process| process.stage == CommandRunner::Spawning && !process.slow)
+            {
                 self.spawn(at, job)?;
             }
         }
@@ -241,7 +243,7 @@ impl Turn<'_> {
         let host = &mut self.world.hosts[at];
         host.guard = None;
         for process in &mut host.processes {
-            if process.is_some_and(|process| process.stage != Stage::Running) {
+            if process.is_some_and(|process| process.stage != CommandRunner::Running) {
                 *process = None;
             }
         }

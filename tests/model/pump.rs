@@ -60,7 +60,7 @@ impl Pumps {
         let frame = Frame {
             base: high_water.filter(|high| *high > 0).unwrap_or(frame.base),
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
-            words: canon::first_number(&text, "sent: ").unwrap_or(0),
+            words: canon::first_number(&text, "sent_count: ").unwrap_or(0),
             link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };
@@ -201,7 +201,7 @@ fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
         let text = format!("{after:?}");
         let after = Frame {
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
-            words: canon::first_number(&text, "sent: ").unwrap_or(0),
+            words: canon::first_number(&text, "sent_count: ").unwrap_or(0),
             link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Model;
 use super::messages::{End, Job, NAMES};
-use super::world::{Host, Process, Stage, World};
+use super::world::{CommandRunner, Host, Process, World};
 
 /// Something that happens now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Transition {
     /// The store performs a request; whether the answer arrives at once.
     Perform { host: usize, answered: bool },
     /// The answer arrives.
-    Answer { host: usize },
+    Reply { host: usize },
     /// The time of a request is over without an answer.
     GiveUp { host: usize },
     /// A write that was given up on is stored.
@@ -72,7 +72,7 @@ impl Transition {
             | Transition::Words { host, .. }
             | Transition::Reports { host }
             | Transition::Perform { host, .. }
-            | Transition::Answer { host }
+            | Transition::Reply { host }
             | Transition::GiveUp { host }
             | Transition::Spawned { host, .. }
             | Transition::End { host, .. }
@@ -108,7 +108,7 @@ impl fmt::Display for Transition {
             Transition::Reports { .. } => "the agent hears of the guard",
             Transition::Perform { answered: true, .. } => "the store performs and answers",
             Transition::Perform { .. } => "the store performs, the answer is on its way",
-            Transition::Answer { .. } => "the answer arrives",
+            Transition::Reply { .. } => "the answer arrives",
             Transition::GiveUp { .. } => "no answer in time",
             Transition::Land { .. } => "a write that was given up on is stored",
             Transition::Spawned { job, .. } => {
@@ -229,7 +229,7 @@ impl Choices {
         let (slow, done) = (request.slow, request.answer.is_some());
         let answered = !slow && host.frozen.is_none();
         let next = if done {
-            Transition::Answer { host: at }
+            Transition::Reply { host: at }
         } else {
             Transition::Perform { host: at, answered }
         };
@@ -284,21 +284,21 @@ impl Choices {
         let left = if process.slow { process.left } else { 0 };
         match process.stage {
             // A guard that is stopped spawns nothing.
-            Stage::Spawning if host.is_guarded() => {
+            CommandRunner::Spawning if host.is_guarded() => {
                 self.within(left, Transition::Spawned { host: at, job });
             }
-            Stage::Spawning | Stage::Ended(_) => {}
-            Stage::Waiting | Stage::Running if process.killed => {
+            CommandRunner::Spawning | CommandRunner::Ended(_) => {}
+            CommandRunner::Waiting | CommandRunner::Running if process.killed => {
                 self.within(left, end(End::Overran));
             }
-            Stage::Waiting => {}
-            Stage::Running if process.slow => {
+            CommandRunner::Waiting => {}
+            CommandRunner::Running if process.slow => {
                 self.free.push(end(End::Well));
                 if job == Job::Stop {
                     self.free.push(end(End::Failed));
                 }
             }
-            Stage::Running => self.due.push(end(End::Well)),
+            CommandRunner::Running => self.due.push(end(End::Well)),
         }
     }
 
@@ -334,8 +334,8 @@ impl Choices {
                 continue;
             };
             let can = match process.stage {
-                Stage::Spawning | Stage::Running => !process.killed,
-                Stage::Waiting | Stage::Ended(_) => false,
+                CommandRunner::Spawning | CommandRunner::Running => !process.killed,
+                CommandRunner::Waiting | CommandRunner::Ended(_) => false,
             };
             if can && !process.slow {
                 self.free.push(Transition::Hang { host: at, job });

@@ -7,7 +7,7 @@ use super::messages::{
     Service, StoredRecord, TERM_BACK_MAX, Word,
 };
 use super::transition::Transition;
-use super::world::{Answer, HOSTS, Link, Request, Stage, World, Write};
+use super::world::{CommandRunner, HOSTS, Link, Reply, Request, World, Write};
 
 /// A world in which something has just happened.
 pub(crate) struct Turn<'a> {
@@ -62,7 +62,7 @@ impl<'a> Turn<'a> {
                 }
                 Ok(())
             }
-            Transition::Answer { host } => self.answer(host),
+            Transition::Reply { host } => self.answer(host),
             Transition::GiveUp { host } => self.give_up(host),
             Transition::Land { at } => {
                 if let Some(write) = self.world.shared.late[at].take() {
@@ -136,7 +136,7 @@ impl<'a> Turn<'a> {
             | Transition::Words { .. }
             | Transition::Reports { .. }
             | Transition::Perform { .. }
-            | Transition::Answer { .. }
+            | Transition::Reply { .. }
             | Transition::GiveUp { .. }
             | Transition::Land { .. }
             | Transition::Spawned { .. }
@@ -151,7 +151,8 @@ impl<'a> Turn<'a> {
     fn hang(&mut self, at: usize, job: Job) {
         if let Some(process) = &mut self.world.hosts[at].processes[job as usize] {
             process.slow = true;
-            process.left = if process.stage == Stage::Spawning { self.model.longest } else { 0 };
+            process.left =
+                if process.stage == CommandRunner::Spawning { self.model.longest } else { 0 };
         }
     }
 
@@ -326,7 +327,7 @@ impl<'a> Turn<'a> {
         };
         let answer = match request.write {
             Some(write) => self.world.commit(write, self.model.held),
-            None => Answer::Shown(0, self.world.shared.record),
+            None => Reply::Shown(0, self.world.shared.record),
         };
         if let Some(request) = &mut self.world.hosts[at].request {
             request.answer = Some(answer);
@@ -340,9 +341,9 @@ impl<'a> Turn<'a> {
         };
         let lag = host.lag;
         let input = match answer {
-            Answer::Shown(at, record) => PumpInput::Read { at: at + lag, record },
-            Answer::Stored(at) => PumpInput::Stored(at + lag),
-            Answer::Moved(at) => PumpInput::Moved(at + lag),
+            Reply::Shown(at, record) => PumpInput::Read { at: at + lag, record },
+            Reply::Stored(at) => PumpInput::Stored(at + lag),
+            Reply::Moved(at) => PumpInput::Moved(at + lag),
         };
         self.tell_pump(at, input)
     }

@@ -26,7 +26,7 @@ pub(crate) struct Write {
 
 /// What the store answers, revisions counted from the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Shown(i16, StoredRecord),
     Stored(i16),
     Moved(i16),
@@ -41,12 +41,12 @@ pub(crate) struct Request {
     /// It takes its time.
     pub(crate) slow: bool,
     /// The store has performed it; the answer is on its way.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<Reply>,
 }
 
 /// How far the process of a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
+pub(crate) enum CommandRunner {
     /// The guard has asked for it.
     Spawning,
     /// It waits for its release.
@@ -60,7 +60,7 @@ pub(crate) enum Stage {
 /// The process of a command that a guard runs or ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
-    pub(crate) stage: Stage,
+    pub(crate) stage: CommandRunner,
     /// It takes its time: to be spawned, or to end, and as a start to end when it is killed.
     pub(crate) slow: bool,
     pub(crate) killed: bool,
@@ -72,13 +72,13 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(term: i16) -> Process {
-        Process { stage: Stage::Spawning, slow: false, killed: false, left: 0, term }
+        Process { stage: CommandRunner::Spawning, slow: false, killed: false, left: 0, term }
     }
 
     /// Kills it, if there is something to be killed. A start that takes its time has ended
     /// after `within` at the latest.
     pub(crate) fn kill(&mut self, within: i32) {
-        if matches!(self.stage, Stage::Waiting | Stage::Running) && !self.killed {
+        if matches!(self.stage, CommandRunner::Waiting | CommandRunner::Running) && !self.killed {
             self.killed = true;
             self.left = if self.slow { within } else { 0 };
         }
@@ -206,7 +206,7 @@ impl Host {
     /// Returns whether start was released and has not ended.
     pub(crate) fn start_runs(&self) -> bool {
         let start = self.process(Job::Start);
-        start.is_some_and(|start| start.stage == Stage::Running)
+        start.is_some_and(|start| start.stage == CommandRunner::Running)
     }
 
     /// Returns whether start may still do something: not when it was killed, unless it takes
@@ -289,9 +289,9 @@ impl World {
 
     /// Stores a record if the key stands where it was expected; returns the answer.
     /// `held` is T + C·R.
-    pub(crate) fn commit(&mut self, write: Write, held: i32) -> Answer {
+    pub(crate) fn commit(&mut self, write: Write, held: i32) -> Reply {
         if write.expected != 0 {
-            return Answer::Moved(0);
+            return Reply::Moved(0);
         }
         for host in &mut self.hosts {
             host.lag += i16::from(host.pump.is_some());
@@ -299,7 +299,7 @@ impl World {
                 if let Some(write) = &mut request.write {
                     back(&mut write.expected);
                 }
-                if let Some(Answer::Shown(at, _) | Answer::Stored(at) | Answer::Moved(at)) =
+                if let Some(Reply::Shown(at, _) | Reply::Stored(at) | Reply::Moved(at)) =
                     &mut request.answer
                 {
                     back(at);
@@ -322,7 +322,7 @@ impl World {
             let host = &mut self.hosts[usize::from(write.host)];
             host.bound = host.bound.max(write.sent + held);
         }
-        Answer::Stored(0)
+        Reply::Stored(0)
     }
 
     /// A write whose answer nobody waits for may still be stored.
@@ -347,7 +347,7 @@ impl World {
             if let Some(write) = &mut request.write {
                 visit(&mut write.record);
             }
-            if let Some(Answer::Shown(_, record)) = &mut request.answer {
+            if let Some(Reply::Shown(_, record)) = &mut request.answer {
                 visit(record);
             }
         }

@@ -1,14 +1,14 @@
 //! When the watchdog device is opened, kicked and closed.
 //!
 //! The device resets the host unless it is kicked in time. It is never kicked so late that
-//! it bites after the service must be down, unless the service is known to be down. It is
+//! it resets the host after the service must be down, unless the service is known to be down. It is
 //! closed, so that it stops, only while the service is down.
 
 use std::time::Duration;
 
 use crate::core::protocol::DeviceUse;
 use crate::core::time::Instant;
-use crate::core::watchdog_timeout::longest_bite;
+use crate::core::watchdog_timeout::latest_reset;
 
 /// The device is kicked at every grant, and so often within its timeout.
 const KICKS: u32 = 3;
@@ -37,7 +37,7 @@ enum DeviceState {
 pub(super) enum KickUntil {
     /// The service is down: always.
     Always,
-    /// The service must be down by this instant: the device bites before it.
+    /// The service must be down by this instant: the device resets the host before it.
     DeadBy(Instant),
     /// When the service must be down is not known: never.
     Never,
@@ -49,7 +49,7 @@ impl KickUntil {
     fn last(self, timeout: Duration) -> Option<Instant> {
         match self {
             KickUntil::Always => None,
-            KickUntil::DeadBy(dead_by) => Some(dead_by.before(longest_bite(timeout))),
+            KickUntil::DeadBy(dead_by) => Some(dead_by.before(latest_reset(timeout))),
             KickUntil::Never => Some(Instant::from_boot(Duration::ZERO)),
         }
     }
@@ -140,7 +140,7 @@ impl Device {
         }
     }
 
-    /// Notes a kick and returns whether it is allowed: too late for it, the device bites.
+    /// Notes a kick and returns whether it is allowed: a kick that is too late is none.
     pub(super) fn kick(&mut self, until: KickUntil, now: Instant) -> bool {
         let DeviceState::Open { timeout, kicked_at } = &mut self.state else {
             return false;

@@ -72,7 +72,7 @@ pub enum GuardAction {
     OpenDevice,
     /// Kick the watchdog device.
     KickDevice,
-    /// Close the watchdog device so that it does not bite; answered at once with
+    /// Close the watchdog device so that it does not reset the host; answered at once with
     /// `DeviceClosed`, or not at all when the device cannot be stopped.
     CloseDevice,
     /// End. The last action there is.

@@ -40,7 +40,7 @@ pub(super) struct GuardView {
 struct Present {
     since: Instant,
     /// Messages that were sent to the guard.
-    sent: u64,
+    sent_count: u64,
     /// When the guard last showed life while a message was not answered; `None` when all are.
     unanswered_since: Option<Instant>,
     report: Option<GuardReport>,
@@ -51,7 +51,7 @@ struct Present {
 impl Present {
     /// Counts a message that is sent.
     fn count_message(&mut self, message: &ToGuard, now: Instant) {
-        self.sent += 1;
+        self.sent_count += 1;
         self.unanswered_since.get_or_insert(now);
         if let ToGuard::Stop(order) = message {
             self.order = Some((order.clone(), now));
@@ -73,7 +73,7 @@ impl GuardView {
     /// Returns the last report if it answers all messages.
     pub(super) fn report(&self) -> Option<&GuardReport> {
         let present = self.present.as_ref()?;
-        present.report.as_ref().filter(|report| report.heard == present.sent)
+        present.report.as_ref().filter(|report| report.heard == present.sent_count)
     }
 
     /// Returns what the guard knows of the service, if its report holds.
@@ -96,7 +96,7 @@ impl GuardView {
             ServiceState::Up(_, StartState::NotRun)
             | ServiceState::Unknown
             | ServiceState::Down
-            | ServiceState::Stopping { .. } => asserted && report.heard < present.sent,
+            | ServiceState::Stopping { .. } => asserted && report.heard < present.sent_count,
         }
     }
 
@@ -137,7 +137,7 @@ impl Context {
         let Some(present) = &mut self.guard.present else {
             return;
         };
-        present.unanswered_since = (report.heard < present.sent).then_some(now);
+        present.unanswered_since = (report.heard < present.sent_count).then_some(now);
         let before = present.report.replace(report.clone());
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
@@ -215,8 +215,13 @@ impl Context {
     fn start_guard(&mut self, message: Option<ToGuard>, now: Instant) {
         let mut messages = vec![ToGuard::Hello(self.config.guard())];
         messages.extend(message);
-        let mut present =
-            Present { since: now, sent: 0, unanswered_since: None, report: None, order: None };
+        let mut present = Present {
+            since: now,
+            sent_count: 0,
+            unanswered_since: None,
+            report: None,
+            order: None,
+        };
         messages.iter().for_each(|message| present.count_message(message, now));
         self.guard.number += 1;
         self.guard.present = Some(Box::new(present));
