@@ -5,8 +5,9 @@
 //! kept the start command's output open goes on writing into it, and nothing has
 //! to be opened for a stroke.
 
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -169,15 +170,28 @@ pub struct OutputPipe {
 }
 
 impl OutputPipe {
-    /// Makes the pipe of a command.
+    /// Makes the pipe of a command, or goes on with the reading end of one.
     ///
     /// # Errors
     ///
     /// When the process has no descriptor left.
-    pub fn new(command: Command) -> io::Result<OutputPipe> {
-        let (reader, writer) = io::pipe()?;
+    pub fn new(command: Command, reader: Option<OwnedFd>) -> io::Result<OutputPipe> {
+        let (reader, writer) = match reader {
+            None => io::pipe()?,
+            Some(reader) => {
+                let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+                let writer = File::options().write(true).open(path)?;
+                (reader.into(), OwnedFd::from(writer).into())
+            }
+        };
         rustix::io::ioctl_fionbio(&reader, true)?;
         Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
+    }
+
+    /// Returns the command.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        self.command
     }
 
     /// Returns another writing end.

@@ -54,7 +54,7 @@ impl CheckHandle {
         let (own, runs) = inbox(RUNS_MAX)?;
         let none = Check { deadline: sys::now(), process: None, killed: false };
         let check = Arc::new(Mutex::new(none));
-        let output = OutputPipe::new(Command::Check)?;
+        let output = OutputPipe::new(Command::Check, None)?;
         let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, events };
         threads.start("putex-check", move || while thread.turn().is_some() {})?;
         Ok(CheckHandle { runs: own, check })

@@ -83,6 +83,7 @@ impl GuardHandle {
             kill_file: Arc::clone(&kill_file),
             lines: lines_said,
             link: None,
+            output: None,
             dead: Vec::new(),
         };
         threads.start("putex-guard", move || while thread.turn().is_some() {})?;
@@ -146,6 +147,8 @@ struct GuardThread {
     kill_file: Arc<Mutex<Option<File>>>,
     lines: Sender<(Level, String)>,
     link: Option<Link>,
+    /// The reading end of start's output, for the next guard.
+    output: Option<OwnedFd>,
     /// Guards that were killed and are to be reaped.
     dead: Vec<OwnedFd>,
 }
@@ -226,8 +229,9 @@ impl GuardThread {
             SocketFlags::CLOEXEC,
             None,
         )?;
+        let mut output = self.output.as_ref().map(AsFd::as_fd);
         for message in messages {
-            send(own.as_fd(), &encode(message, &self.settings), None)?;
+            send(own.as_fd(), &encode(message, &self.settings), output.take())?;
         }
         // This very program, also when its file has been replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
@@ -315,6 +319,7 @@ impl GuardThread {
                             let mut known = known.unwrap_or_else(PoisonError::into_inner);
                             *known = file.map(File::from).or(known.take());
                         }
+                        Some(GuardPacket::Output) => self.output = file.or(self.output.take()),
                         // It is of another version.
                         None => {}
                     }

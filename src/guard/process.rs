@@ -19,7 +19,7 @@ use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
 use super::socket::{receive, send};
-use crate::command::Commands;
+use crate::command::{Commands, OutputPipe};
 use crate::core::command::{Command, Outcome, Role, Run};
 use crate::core::guard::{Guard, GuardAction, GuardInput};
 use crate::core::level::Level;
@@ -80,7 +80,8 @@ impl GuardProcess {
     /// is permitted: one for all guards of this agent, so that whoever has to end the service
     /// finds what each of them has left. The lock proves that the guard before is dead.
     ///
-    /// Unless it may be down, the service counts as up whatever the guard before has noted. The
+    /// `output` is the reading end of start's output that the guard before had. Unless it may be
+    /// down, the service counts as up whatever the guard before has noted. The
     /// process has neither agent nor listener.
     ///
     /// # Errors
@@ -92,6 +93,7 @@ impl GuardProcess {
         settings: &Settings,
         stderr: Destination,
         log: LogQueue,
+        output: Option<OwnedFd>,
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let named = |error: io::Error| {
@@ -120,16 +122,16 @@ impl GuardProcess {
         let waker = Arc::new(Waker::new()?);
         // Its commands keep it.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
-        let runner = |command| {
-            Runner::start(command, note.try_clone()?, Arc::clone(&waker), oom_score.clone())
+        let runner = |pipe: OutputPipe| {
+            Runner::start(pipe, note.try_clone()?, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
             guard: Guard::new(settings.config(), down, predecessor_start.is_some(), sys::now()),
             commands: settings.commands.clone(),
             runners: [
-                runner(Command::Start)?,
-                runner(Command::Stop)?,
-                runner(Command::LastResort)?,
+                runner(OutputPipe::new(Command::Start, output)?)?,
+                runner(OutputPipe::new(Command::Stop, None)?)?,
+                runner(OutputPipe::new(Command::LastResort, None)?)?,
             ],
             waker,
             cgroups,
@@ -277,6 +279,7 @@ impl GuardProcess {
         if let Some(Ok(file)) = self.cgroups.first().map(ServiceCgroup::kill_file) {
             self.send(&GuardPacket::KillFile, Some(file.as_fd()));
         }
+        self.send(&GuardPacket::Output, Some(self.runners[0].output()));
     }
 
     /// Takes a connection, unless an agent is there.

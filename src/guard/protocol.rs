@@ -71,6 +71,9 @@ pub enum GuardPacket {
     /// Comes with the descriptor of `cgroup.kill`, for where there is no guard that could use
     /// it.
     KillFile,
+    /// Comes with the reading end of start's output, which the agent keeps for the next guard: a
+    /// service that writes to it would end when the last reader ends.
+    Output,
 }
 
 /// Returns a word as a packet; the first word carries the settings.

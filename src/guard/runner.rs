@@ -52,12 +52,12 @@ impl Runner {
     ///
     /// When the system has no descriptor or thread to give.
     pub(super) fn start(
-        command: Command,
+        output: OutputPipe,
         note: Note,
         waker: Arc<Waker>,
         oom_score: String,
     ) -> io::Result<Runner> {
-        let output = OutputPipe::new(command)?;
+        let command = output.command();
         let writer = output.writer()?;
         let (orders, ordered) = bounded(ORDERS_MAX);
         let (done, spawned) = bounded(1);
@@ -112,6 +112,11 @@ impl Runner {
     pub(super) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let ended = self.process.as_ref().map(AsFd::as_fd);
         ended.into_iter().chain([self.output.as_fd()])
+    }
+
+    /// Returns the reading end of its output.
+    pub(super) fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
     }
 
     /// Passes on what the command has written, and reaps it if it has ended; returns how.

@@ -34,8 +34,9 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     // The agent sees the guard's end when the last copy of the socket is closed.
     let nothing = File::open("/dev/null").map_err(&no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
-    let first = receive(socket.as_fd(), RecvFlags::empty()).map(|(packet, _)| decode(&packet));
-    let Ok(Some(AgentPacket::Hello(settings))) = first else {
+    let first = receive(socket.as_fd(), RecvFlags::empty());
+    let first = first.map(|(packet, output)| (decode(&packet), output));
+    let Ok((Some(AgentPacket::Hello(settings)), output)) = first else {
         let text = "guard: it is started by an agent, not by hand";
         return Err(Refusal::new(Exit::Usage, text));
     };
@@ -54,7 +55,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
         let text = "guard: another guard of this agent, or putex finish, runs";
         Refusal::new(Exit::System, text)
     })?;
-    let process = GuardProcess::new(&dir, lock, &settings, stderr, log, true);
+    let process = GuardProcess::new(&dir, lock, &settings, stderr, log, output, true);
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
     process.listener = Some(dir.listen().map_err(lacks("guard: the socket: "))?);
     process.agent = Some(socket);
