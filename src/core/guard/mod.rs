@@ -13,7 +13,7 @@
 //! 1. Start is run only while a grant is valid. A grant that has run out tells how long a
 //!    service may run that an earlier guard has left, and nothing else.
 //! 2. The service is stopped when its grant runs out, whoever fell silent and why.
-//! 3. `Down` is reported only after the [`StopProcedure`] is over.
+//! 3. `Down` is reported only after the stop procedure is over.
 //! 4. What an earlier guard has left is stopped when the agent has gone, or does not say in
 //!    time what becomes of it. The guard leaves without its agent, and in `Down` only.
 //! 5. Words are taken in before a deadline counts: a guard that did not run for a while
