@@ -61,68 +61,63 @@ impl ServiceReport {
     /// Returns how much it matters.
     #[must_use]
     pub fn level(&self) -> Level {
+        self.line().0
+    }
+
+    fn line(&self) -> (Level, String) {
         match self {
-            ServiceReport::Started(_) | ServiceReport::DownInTime(_) | ServiceReport::Down => Info,
-            ServiceReport::AgentGone(_)
-            | ServiceReport::StartFailed(_)
-            | ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: true }
-            | ServiceReport::DownLate => Warn,
-            ServiceReport::LockOver { .. }
-            | ServiceReport::StopFailed { .. }
-            | ServiceReport::LastResort
-            | ServiceReport::LastResortEnded { .. }
-            | ServiceReport::MayStillRun => Error,
+            Self::AgentGone(left) => {
+                let left = Ms(*left);
+                let text = "the agent is gone; unless it is back within";
+                (Warn, format!("{text} {left}, the guard stops the service"))
+            }
+            Self::LockOver { agent_gone } => {
+                let gone = if *agent_gone { " and the agent is gone" } else { "" };
+                (Error, format!("the lock has run out{gone}: the guard stops the service"))
+            }
+            Self::Started(term) => (Info, format!("the service runs here, term {term}")),
+            Self::StartFailed(outcome) => {
+                let why = outcome.why();
+                (Warn, format!("start failed: {why}; asserted again in every stroke"))
+            }
+            Self::StopFailed { outcome, cut_short, took, stake } => {
+                let why = match outcome {
+                    Outcome::Overran if !cut_short => {
+                        format!("it did not end within {} and was killed", Ms(*took))
+                    }
+                    Outcome::Succeeded | Outcome::Overran => BESIDE_START.to_owned(),
+                    Outcome::Failed(why) => why.clone(),
+                };
+                let next = match stake {
+                    Some(Stake::Lock) => "; the lock is not released",
+                    Some(Stake::Assurance) => "; it is run until it succeeds",
+                    None => "",
+                };
+                (Error, format!("stop failed: {why}{next}"))
+            }
+            Self::LastResort => (Error, "running the last resort".to_owned()),
+            Self::LastResortEnded { outcome: Outcome::Succeeded, counts: true } => {
+                (Warn, "the last resort succeeded".to_owned())
+            }
+            Self::LastResortEnded { outcome: Outcome::Succeeded, counts: false } => {
+                (Error, format!("the last resort does not count: {BESIDE_START}"))
+            }
+            Self::LastResortEnded { outcome, .. } => {
+                (Error, format!("the last resort failed: {}", outcome.why()))
+            }
+            Self::MayStillRun => (Error, MAY_STILL_RUN.to_owned()),
+            Self::DownInTime(left) => {
+                (Info, format!("the service is down, {} before it had to be", Ms(*left)))
+            }
+            Self::DownLate => (Warn, "the service is down, too late".to_owned()),
+            Self::Down => (Info, "the service is down".to_owned()),
         }
     }
 }
 
 impl fmt::Display for ServiceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServiceReport::AgentGone(left) => write!(
-                f,
-                "the agent is gone; unless it is back within {}, the guard stops the service",
-                Ms(*left)
-            ),
-            ServiceReport::LockOver { agent_gone } => {
-                let gone = if *agent_gone { " and the agent is gone" } else { "" };
-                write!(f, "the lock has run out{gone}: the guard stops the service")
-            }
-            ServiceReport::Started(term) => write!(f, "the service runs here, term {term}"),
-            ServiceReport::StartFailed(outcome) => {
-                write!(f, "start failed: {}; asserted again in every stroke", outcome.why())
-            }
-            ServiceReport::StopFailed { outcome, cut_short, took, stake } => {
-                f.write_str("stop failed: ")?;
-                match outcome {
-                    Outcome::Succeeded => f.write_str(BESIDE_START)?,
-                    Outcome::Overran if *cut_short => f.write_str(BESIDE_START)?,
-                    Outcome::Overran => {
-                        write!(f, "it did not end within {} and was killed", Ms(*took))?;
-                    }
-                    Outcome::Failed(why) => f.write_str(why)?,
-                }
-                f.write_str(match stake {
-                    Some(Stake::Lock) => "; the lock is not released",
-                    Some(Stake::Assurance) => "; it is run until it succeeds",
-                    None => "",
-                })
-            }
-            ServiceReport::LastResort => f.write_str("running the last resort"),
-            ServiceReport::LastResortEnded { outcome, counts } => match outcome {
-                Outcome::Succeeded if *counts => f.write_str("the last resort succeeded"),
-                Outcome::Succeeded => write!(f, "the last resort does not count: {BESIDE_START}"),
-                Outcome::Failed(_) | Outcome::Overran => {
-                    write!(f, "the last resort failed: {}", outcome.why())
-                }
-            },
-            ServiceReport::MayStillRun => f.write_str(MAY_STILL_RUN),
-            ServiceReport::DownInTime(left) => {
-                write!(f, "the service is down, {} before it had to be", Ms(*left))
-            }
-            ServiceReport::DownLate => f.write_str("the service is down, too late"),
-            ServiceReport::Down => f.write_str("the service is down"),
-        }
+        f.write_str(&self.line().1)
     }
 }
 

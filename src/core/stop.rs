@@ -153,31 +153,21 @@ impl StopProcedure {
             }
             Phase::Running(running) if command == running.command => {
                 let running = *running;
-                self.run_ended(running, outcome, processes, now);
+                let counts = *outcome == Outcome::Succeeded && !running.beside_start;
+                if command == Command::LastResort {
+                    self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
+                    let outcome = outcome.clone();
+                    processes.report(ServiceReport::LastResortEnded { outcome, counts });
+                    // Only stop can tell that the service is down.
+                    self.phase = Phase::Waiting(now);
+                } else if counts {
+                    self.phase = Phase::Emptying;
+                    processes.act(ServiceAction::EmptyCgroup);
+                } else {
+                    self.stop_failed(running, outcome, processes, now);
+                }
             }
             Phase::Waiting(_) | Phase::Running(_) | Phase::Emptying => {}
-        }
-    }
-
-    fn run_ended(
-        &mut self,
-        running: Running,
-        outcome: &Outcome,
-        processes: &mut Processes,
-        now: Instant,
-    ) {
-        let counts = *outcome == Outcome::Succeeded && !running.beside_start;
-        if running.command == Command::LastResort {
-            self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
-            let outcome = outcome.clone();
-            processes.report(ServiceReport::LastResortEnded { outcome, counts });
-            // Only stop can tell that the service is down.
-            self.phase = Phase::Waiting(now);
-        } else if counts {
-            self.phase = Phase::Emptying;
-            processes.act(ServiceAction::EmptyCgroup);
-        } else {
-            self.stop_failed(running, outcome, processes, now);
         }
     }
 

@@ -84,19 +84,12 @@ impl Timing {
     ) -> Result<Timing, Refused> {
         let timing = Timing { renewal, failures, confirmations, drift_ppm };
         let refuse = |text: String| Err(Refused(text));
+        let r = Ms(renewal);
         if renewal < R_MIN {
-            return refuse(format!(
-                "-r: {} is shorter than the minimum of {}",
-                Ms(renewal),
-                Ms(R_MIN)
-            ));
+            return refuse(format!("-r: {r} is shorter than the minimum of {}", Ms(R_MIN)));
         }
         if renewal > R_MAX {
-            return refuse(format!(
-                "-r: {} is longer than the maximum of {}",
-                Ms(renewal),
-                Ms(R_MAX)
-            ));
+            return refuse(format!("-r: {r} is longer than the maximum of {}", Ms(R_MAX)));
         }
         for (flag, count) in [("-f", failures), ("-c", confirmations)] {
             if count > COUNT_MAX {
@@ -109,19 +102,15 @@ impl Timing {
         }
         if failures < 2 {
             return refuse(format!(
-                "-f: {failures} is less than 2: the lock would be valid for \
-                 F*R*(1 - drift) = {} and renewed only every R = {}; F*R*(1 - drift) > R must hold",
-                Ms(timing.validity()),
-                Ms(renewal)
+                "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} \
+                 and renewed only every R = {r}; F*R*(1 - drift) > R must hold",
+                Ms(timing.validity())
             ));
         }
         if timing.stop_budget().is_zero() {
             return refuse(format!(
-                "-c: no time is left to stop the service: \
-                 C*R - drift - slack = {} * {} - {} - {} is not more \
-                 than 0; C*R > drift + slack must hold",
-                confirmations,
-                Ms(renewal),
+                "-c: no time is left to stop the service: C*R - drift - slack = \
+                 {confirmations} * {r} - {} - {} is not more than 0; C*R > drift + slack must hold",
                 Ms(timing.drift_share()),
                 Ms(SLACK)
             ));

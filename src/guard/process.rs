@@ -184,7 +184,8 @@ impl GuardProcess {
             if late > SLACK {
                 say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
             }
-            // What was said until this instant is taken in before it counts.
+            // What happened until this instant is taken in before it counts.
+            self.look_at_commands();
             self.receive_words();
         }
         self.handle_at(GuardInput::Tick, now);
@@ -328,7 +329,7 @@ impl GuardProcess {
             GuardAction::OpenDevice => return self.device.open(),
             GuardAction::KickDevice => self.device.kick(),
             GuardAction::CloseDevice => return self.device.close(),
-            GuardAction::Leave => {
+            GuardAction::Exit => {
                 self.over = true;
                 if self.guard.is_down() {
                     // Without the note the next guard runs stop, which does no harm. Nothing

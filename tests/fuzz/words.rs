@@ -272,7 +272,7 @@ impl House {
                 self.device_open = false;
                 self.handle(GuardInput::DeviceClosed);
             }
-            GuardAction::Leave => {
+            GuardAction::Exit => {
                 assert!(!self.busy && !self.connected, "it leaves its service alone");
                 self.left = true;
             }

@@ -84,7 +84,7 @@ pub(crate) fn ran(deeds: &[GuardAction]) -> Option<Command> {
         | GuardAction::OpenDevice
         | GuardAction::KickDevice
         | GuardAction::CloseDevice
-        | GuardAction::Leave => None,
+        | GuardAction::Exit => None,
     })
 }
 
@@ -175,7 +175,7 @@ impl Bench {
                 | GuardAction::OpenDevice
                 | GuardAction::KickDevice
                 | GuardAction::CloseDevice
-                | GuardAction::Leave => deeds.push(action),
+                | GuardAction::Exit => deeds.push(action),
             }
         }
         deeds

@@ -135,7 +135,7 @@ fn a_device_is_closed_when_the_service_is_down_and_not_before() {
     let deeds = bench.take(GuardInput::CgroupEmptied, ms(320));
     assert_eq!(deeds, [GuardAction::CloseDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(320)), []);
-    assert_eq!(bench.leave_agent(ms(500)), [GuardAction::Leave]);
+    assert_eq!(bench.leave_agent(ms(500)), [GuardAction::Exit]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_device_that_cannot_be_stopped_is_kicked_while_the_service_is_down() {
     assert!(kicks(&mut bench, ms(60_000)).len() > 100);
     assert!(ms(60_000) > dead_by);
     let deeds = bench.leave_agent(ms(60_000));
-    let close_and_leave = [GuardAction::CloseDevice, GuardAction::Leave];
+    let close_and_leave = [GuardAction::CloseDevice, GuardAction::Exit];
     assert!(deeds.ends_with(&close_and_leave), "{deeds:?}");
 }
 

@@ -41,7 +41,7 @@ fn a_lost_agent_has_until_v_to_be_back() {
     assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
     assert!(bench.has_said(&ServiceReport::LockOver { agent_gone: true }));
     let end = ms(1500);
-    assert_eq!(bench.stop_counts(end), [GuardAction::Leave]);
+    assert_eq!(bench.stop_counts(end), [GuardAction::Exit]);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn an_agent_that_goes_when_the_service_is_down_takes_the_guard_along() {
     assert!(bench.guard.is_down());
     assert_eq!(bench.guard.deadline(), None);
     assert_eq!(bench.tick(ms(620)), []);
-    assert_eq!(bench.leave_agent(ms(700)), [GuardAction::Leave]);
+    assert_eq!(bench.leave_agent(ms(700)), [GuardAction::Exit]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_guard_that_was_told_nothing_stops_the_service_when_its_agent_goes() {
     assert_eq!(bench.leave_agent(ms(20)), [run(Command::Stop, until)]);
     assert_eq!(bench.tick(until), [kill(Command::Stop), KILL_CGROUP], "no lock is known of");
     bench.ended(Command::Stop, Outcome::Overran, until);
-    assert_eq!(bench.stop_counts(ms(500)), [GuardAction::Leave]);
+    assert_eq!(bench.stop_counts(ms(500)), [GuardAction::Exit]);
 }
 
 /// An agent that did not run for a while knew of a lock: the service must be down when that
@@ -207,12 +207,12 @@ fn a_guard_never_leaves_while_the_service_is_not_known_to_be_down() {
         let mut deeds = bench.ended(Command::Stop, failed(), now);
         now = bench.guard.deadline().expect("it goes on");
         deeds.extend(bench.tick(now));
-        assert!(!deeds.contains(&GuardAction::Leave), "{deeds:?}");
+        assert!(!deeds.contains(&GuardAction::Exit), "{deeds:?}");
         assert!(!bench.guard.is_down());
         runs += usize::from(deeds.contains(&run(Command::Stop, now.after(late_time()))));
     }
     assert_eq!(runs, 100, "stop is run again and again");
-    assert_eq!(bench.stop_counts(now), [GuardAction::Leave]);
+    assert_eq!(bench.stop_counts(now), [GuardAction::Exit]);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_guard_that_finishes_stops_the_service_and_leaves() {
     assert_eq!(bench.spawned(Command::Stop, ms(101)), [release(Command::Stop)]);
     let ended = bench.ended(Command::Stop, Outcome::Succeeded, ms(110));
     assert_eq!(ended, [EMPTY_CGROUP]);
-    assert_eq!(bench.emptied(ms(111)), [GuardAction::Leave]);
+    assert_eq!(bench.emptied(ms(111)), [GuardAction::Exit]);
     assert!(bench.reports.is_empty(), "there is nobody to report to");
 }
 
@@ -305,5 +305,5 @@ fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
     bench.tick(until);
     let deeds = bench.ended(Command::Stop, Outcome::Overran, until);
     assert_eq!(deeds, [run(Command::Stop, until.after(late_time()))]);
-    assert_eq!(bench.stop_counts(ms(700)), [GuardAction::Leave]);
+    assert_eq!(bench.stop_counts(ms(700)), [GuardAction::Exit]);
 }

@@ -178,7 +178,7 @@ fn output(
                 service: service(&report.service, frame),
             }
         }
-        GuardAction::Leave => GuardOutput::Leave,
+        GuardAction::Exit => GuardOutput::Exit,
         GuardAction::TryDevice
         | GuardAction::OpenDevice
         | GuardAction::KickDevice

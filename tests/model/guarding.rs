@@ -139,7 +139,7 @@ impl Turn<'_> {
                 }
                 Ok(())
             }
-            GuardOutput::Leave => {
+            GuardOutput::Exit => {
                 self.guard_dies(at);
                 Ok(())
             }

@@ -246,5 +246,5 @@ pub(crate) enum GuardOutput {
         uncounted: i8,
         service: Service,
     },
-    Leave,
+    Exit,
 }

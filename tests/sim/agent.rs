@@ -231,7 +231,7 @@ impl World<'_> {
             }
             Effect::KillCgroup => {
                 self.count(Sometimes::AgentKillsCgroup);
-                self.cage_kill(self.agents[id].site);
+                self.kill_cgroup(self.agents[id].site);
             }
             Effect::RunCheck(run) => self.run_check(id, &run),
             Effect::ExtendCheck(deadline) => self.arm_check(id, deadline),

@@ -81,9 +81,9 @@ impl World<'_> {
 
     fn word_delay(&mut self, site: usize) -> u64 {
         let r = nanos(self.sc.sites[site].timing.renewal());
-        let dice = self.dice(Kind::WordLate);
-        let most = dice.pick(&[r / 8, r / 2, 2 * r]);
-        dice.below(most)
+        let rng = self.rng(Kind::WordLate);
+        let most = rng.pick(&[r / 8, r / 2, 2 * r]);
+        rng.below(most)
     }
 
     pub fn carry_out(&mut self, id: usize, order: ClientOrder) {

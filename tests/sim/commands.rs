@@ -71,7 +71,7 @@ impl World<'_> {
             return (wait, true);
         }
         let t = nanos(self.sc.sites[site].timing.lock_time());
-        let hangs = self.dice(Kind::SpawnHang).below(4 * t);
+        let hangs = self.rng(Kind::SpawnHang).below(4 * t);
         // Until nothing goes wrong any more, at the latest.
         let hangs = hangs.min(self.sc.quiet_at.saturating_sub(self.now) + MS);
         let over = self.host(site).clock.when(until);
@@ -209,7 +209,7 @@ impl World<'_> {
     /// Kills what is in the control group of start, and tells when it is empty.
     pub fn empty_cgroup(&mut self, id: usize) {
         let site = self.guards[id].site;
-        if !self.sc.sites[site].cages {
+        if !self.sc.sites[site].has_cgroup {
             self.guards[id].inputs.push_back(GuardInput::CgroupEmptied);
             return self.after(1, Happening::Guard(id, GuardEvent::Look));
         }
@@ -217,13 +217,13 @@ impl World<'_> {
         if self.may_run(site) {
             self.count(Sometimes::CgroupEmptied);
         }
-        self.cage_kill(site);
+        self.kill_cgroup(site);
     }
 
-    pub fn cage_kill(&mut self, site: usize) {
+    pub fn kill_cgroup(&mut self, site: usize) {
         let wait = self.late();
-        if self.sc.sites[site].cages {
-            self.after(wait, Happening::Caged(site));
+        if self.sc.sites[site].has_cgroup {
+            self.after(wait, Happening::CgroupKilled(site));
         }
     }
 

@@ -56,8 +56,8 @@ impl World<'_> {
     /// Whether nobody can know that the service is up, or comes up, after stop.
     pub fn lies_are_excused(&self, site: usize) -> bool {
         let excuse = &self.sites[site].excuse;
-        let caged = self.sc.sites[site].cages;
-        (excuse.lied || excuse.escaped) && !caged
+        let has_cgroup = self.sc.sites[site].has_cgroup;
+        (excuse.lied || excuse.escaped) && !has_cgroup
     }
 
     /// Whether it is nobody's fault that stop did not help.
@@ -65,7 +65,7 @@ impl World<'_> {
         let excuse = &self.sites[site].excuse;
         let setup = &self.sc.sites[site];
         let resort = setup.resort && !excuse.unaided && !excuse.unknown;
-        let aided = setup.cages || resort || self.device_helps(site);
+        let aided = setup.has_cgroup || resort || self.device_helps(site);
         excuse.stop_failed && (!aided || excuse.stuck)
     }
 
@@ -101,7 +101,7 @@ impl World<'_> {
         let unguarded = agent.view.unguarded_since.is_some_and(|at| at < by);
         let well = agent.alive && !agent.stopped && agent.well_since < by;
         let stops = agent.state == "stopping" && agent.state_since < by;
-        self.sc.sites[site].cages && unguarded && well && stops && had_time
+        self.sc.sites[site].has_cgroup && unguarded && well && stops && had_time
     }
 
     /// Notes whether a guard is there that can act.
@@ -138,7 +138,7 @@ impl World<'_> {
         }
         // Whatever becomes of stop, these end the service when it had to be down.
         let setup = &self.sc.sites[site];
-        let aided = (setup.cages || setup.resort) && !self.sites[site].excuse.unknown;
+        let aided = (setup.has_cgroup || setup.resort) && !self.sites[site].excuse.unknown;
         let until = if aided {
             let by = self.dead_by_own(site).unwrap_or(0);
             self.now.max(by) + 40 * MS + 8 * self.sc.late

@@ -130,7 +130,7 @@ impl World<'_> {
         self.sites[site].guards.push(id);
         let mut wait = begin_time(&mut self.chance);
         if self.strikes(Kind::GuardSlow) {
-            wait += self.dice(Kind::GuardSlow).below(2000 * MS);
+            wait += self.rng(Kind::GuardSlow).below(2000 * MS);
         }
         self.after(wait, Happening::Guard(id, GuardEvent::Begin));
         id
@@ -325,7 +325,7 @@ impl World<'_> {
             GuardAction::OpenDevice => return Some(self.open_device(id)),
             GuardAction::KickDevice => self.kick_device(id),
             GuardAction::CloseDevice => return self.close_device(id),
-            GuardAction::Leave => {
+            GuardAction::Exit => {
                 self.on_leave(id);
                 self.kill_guard(id);
             }
@@ -352,7 +352,7 @@ impl World<'_> {
             }
             ServiceAction::KillCgroup => {
                 self.judge_end(id);
-                self.cage_kill(site);
+                self.kill_cgroup(site);
             }
             ServiceAction::EmptyCgroup => {
                 self.judge_end(id);

@@ -29,7 +29,7 @@ impl Trace {
             let extras = [
                 (site.check, "check"),
                 (site.resort, "last resort"),
-                (site.cages, "cages"),
+                (site.has_cgroup, "has_cgroup"),
                 (site.device.is_some(), "watchdog device"),
                 (site.device_use == putex::core::protocol::DeviceUse::Required, "required"),
                 (site.plain, "putex 0.2.0"),

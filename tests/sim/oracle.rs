@@ -257,7 +257,7 @@ impl World<'_> {
         let place = &self.sites[site];
         let (up, stopped) = (place.up, place.stopped);
         let (starts, escaped) = (place.starts.len(), place.escaped.len());
-        let escaped = if self.sc.sites[site].cages { escaped } else { 0 };
+        let escaped = if self.sc.sites[site].has_cgroup { escaped } else { 0 };
         let lies = self.lies_are_excused(site);
         if up && !lies || !stopped || starts > 0 || escaped > 0 {
             let text = format!(
@@ -292,7 +292,7 @@ impl World<'_> {
 
     /// Whether the service is up, or may come up, as far as a guard can know.
     pub fn may_come_up(&self, site: usize) -> bool {
-        let escaped = self.sc.sites[site].cages && !self.sites[site].escaped.is_empty();
+        let escaped = self.sc.sites[site].has_cgroup && !self.sites[site].escaped.is_empty();
         self.sites[site].up || self.starting(site) || escaped
     }
 

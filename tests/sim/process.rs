@@ -119,7 +119,7 @@ impl World<'_> {
         let mut escape = None;
         if command == Command::Start && self.strikes(Kind::StartEscape) {
             let t = nanos(self.sc.sites[site].timing.lock_time());
-            escape = Some(self.dice(Kind::StartEscape).below(t));
+            escape = Some(self.rng(Kind::StartEscape).below(t));
         }
         let process = &mut self.processes[id];
         process.begun = true;

@@ -44,7 +44,7 @@ pub struct Site {
     pub check_failures: u32,
     pub resort: bool,
     /// What start leaves behind can be killed by the kernel.
-    pub cages: bool,
+    pub has_cgroup: bool,
     /// Timeout of its watchdog device.
     pub device: Option<Duration>,
     pub device_use: DeviceUse,
@@ -191,25 +191,25 @@ pub struct Scenario {
 
 impl Scenario {
     pub fn draw(seed: u64, limits: &Limits) -> Scenario {
-        let mut dice = Random::stream(seed, 1);
+        let mut rng = Random::stream(seed, 1);
         let kinds = draw_kinds(seed).and(limits.with).without(limits.without);
-        let drift_ppm = dice.pick(&[0, 100, 10_000, 10_000, 50_000, 200_000]);
-        let shared = draw_timing(&mut dice, drift_ppm);
-        let store = match dice.below(6) {
+        let drift_ppm = rng.pick(&[0, 100, 10_000, 10_000, 50_000, 200_000]);
+        let shared = draw_timing(&mut rng, drift_ppm);
+        let store = match rng.below(6) {
             0 if !kinds.has(Kind::Plain) => store::Kind::Dir,
             _ => store::Kind::Nats,
         };
-        let count = dice.pick(&[2, 2, 3, 3, 3, 4]);
-        let hosts = draw_hosts(&mut dice, count, kinds, drift_ppm, limits.beyond_drift);
+        let count = rng.pick(&[2, 2, 3, 3, 3, 4]);
+        let hosts = draw_hosts(&mut rng, count, kinds, drift_ppm, limits.beyond_drift);
         let mut sites = Vec::new();
         for index in 0..count {
-            sites.push(draw_site(&mut dice, index, kinds, shared));
+            sites.push(draw_site(&mut rng, index, kinds, shared));
         }
         arrange(&mut sites, kinds, store);
         let longest = sites.iter().map(|site| failover(site.timing)).max();
         let longest = longest.unwrap_or_default();
-        let quiet_at = longest * dice.between(1, 5) + dice.below(longest);
-        let first = match dice.below(10) {
+        let quiet_at = longest * rng.between(1, 5) + rng.below(longest);
+        let first = match rng.below(10) {
             0 => First::Nothing,
             1 => First::Held,
             2 if store == store::Kind::Nats => First::Plain,
@@ -218,7 +218,7 @@ impl Scenario {
         let until = limits.until.map_or(quiet_at, |until| until.min(quiet_at));
         let mut rates = [0; Kind::ALL.len()];
         for rate in &mut rates {
-            *rate = dice.pick(&[20, 60, 150, 400]);
+            *rate = rng.pick(&[20, 60, 150, 400]);
         }
         Scenario {
             seed,
@@ -230,14 +230,14 @@ impl Scenario {
             store,
             first,
             late: if kinds.has(Kind::Late) { 4 * MS } else { MS / 20 },
-            hop: dice.pick(&[MS / 20, MS / 4, MS, 5 * MS]),
-            restart: dice.pick(&[10 * MS, 50 * MS, 300 * MS, longest / 2, longest * 2]),
-            open_within: dice.pick(&[200 * MS, 1000 * MS, 2000 * MS]),
-            reopen: dice.pick(&[10 * MS, 100 * MS, 1000 * MS]),
+            hop: rng.pick(&[MS / 20, MS / 4, MS, 5 * MS]),
+            restart: rng.pick(&[10 * MS, 50 * MS, 300 * MS, longest / 2, longest * 2]),
+            open_within: rng.pick(&[200 * MS, 1000 * MS, 2000 * MS]),
+            reopen: rng.pick(&[10 * MS, 100 * MS, 1000 * MS]),
             quiet_at,
             until,
             drift_ppm,
-            older: dice.pick(&[0, 3600 * 1000 * MS]),
+            older: rng.pick(&[0, 3600 * 1000 * MS]),
         }
     }
 }
@@ -248,11 +248,11 @@ pub fn failover(timing: Timing) -> u64 {
 }
 
 fn draw_kinds(seed: u64) -> Kinds {
-    let mut dice = Random::stream(seed, 2);
-    let calm = dice.chance(100);
+    let mut rng = Random::stream(seed, 2);
+    let calm = rng.chance(100);
     let mut kinds = Kinds::default();
     for kind in Kind::ALL {
-        let has = dice.chance(kind.share());
+        let has = rng.chance(kind.share());
         let always = kind == Kind::Drift || kind == Kind::StopEdge;
         if has && (always || !calm) {
             kinds = kinds.with(kind);
@@ -261,11 +261,11 @@ fn draw_kinds(seed: u64) -> Kinds {
     kinds
 }
 
-fn draw_timing(dice: &mut Random, drift_ppm: u32) -> Timing {
+fn draw_timing(rng: &mut Random, drift_ppm: u32) -> Timing {
     loop {
-        let r = dice.pick(&[50, 100, 200, 500, 500, 1000, 1000, 3000]);
-        let f = dice.pick(&[2, 2, 3, 3, 3, 4, 6]);
-        let c = dice.pick(&[1, 1, 2, 3]);
+        let r = rng.pick(&[50, 100, 200, 500, 500, 1000, 1000, 3000]);
+        let f = rng.pick(&[2, 2, 3, 3, 3, 4, 6]);
+        let c = rng.pick(&[1, 1, 2, 3]);
         if let Ok(timing) = Timing::new(Duration::from_millis(r), f, c, drift_ppm) {
             return timing;
         }
@@ -273,7 +273,7 @@ fn draw_timing(dice: &mut Random, drift_ppm: u32) -> Timing {
 }
 
 fn draw_hosts(
-    dice: &mut Random,
+    rng: &mut Random,
     count: usize,
     kinds: Kinds,
     drift_ppm: u32,
@@ -282,10 +282,10 @@ fn draw_hosts(
     let bound = i64::from(drift_ppm);
     let mut hosts = Vec::new();
     for _ in 0..count {
-        let drawn = match dice.below(4) {
+        let drawn = match rng.below(4) {
             0 => bound,
             1 => -bound,
-            2 => dice.between(0, 2 * u64::from(drift_ppm)) as i64 - bound,
+            2 => rng.between(0, 2 * u64::from(drift_ppm)) as i64 - bound,
             _ => 0,
         };
         let off_ppm = if beyond {
@@ -295,35 +295,35 @@ fn draw_hosts(
         } else {
             0
         };
-        let shown = dice.below(1000) * 1000 * MS + MS;
+        let shown = rng.below(1000) * 1000 * MS + MS;
         hosts.push(Host { off_ppm, shown });
     }
     hosts
 }
 
-fn draw_site(dice: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Site {
-    let own = draw_timing(dice, shared.drift_ppm());
+fn draw_site(rng: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Site {
+    let own = draw_timing(rng, shared.drift_ppm());
     let timing = if kinds.has(Kind::Mixed) && !kinds.has(Kind::Plain) { own } else { shared };
     let device = watchdog_timeout::wanted_timeout(timing).ok();
-    let device = device.filter(|_| dice.chance(300));
+    let device = device.filter(|_| rng.chance(300));
     let r = timing.renewal();
     Site {
         host: index,
         token: format!("t{index}"),
         timing,
-        check: dice.chance(600),
-        start_grace: dice.pick(&[Duration::ZERO, Duration::ZERO, r, 5 * r]),
-        check_failures: dice.pick(&[1, 1, 2, 3]),
-        resort: dice.chance(300),
-        cages: dice.chance(300),
+        check: rng.chance(600),
+        start_grace: rng.pick(&[Duration::ZERO, Duration::ZERO, r, 5 * r]),
+        check_failures: rng.pick(&[1, 1, 2, 3]),
+        resort: rng.chance(300),
+        has_cgroup: rng.chance(300),
         device,
-        device_use: match dice.below(3) {
+        device_use: match rng.below(3) {
             0 if device.is_some() => DeviceUse::Required,
-            _ if device.is_some() || dice.chance(200) => DeviceUse::Optional,
+            _ if device.is_some() || rng.chance(200) => DeviceUse::Optional,
             _ => DeviceUse::None,
         },
         plain: false,
-        begins: dice.below(2 * nanos(r)),
+        begins: rng.below(2 * nanos(r)),
     }
 }
 
@@ -354,37 +354,37 @@ fn draw_faults(
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     for kind in Kind::ALL.into_iter().filter(|kind| kind.is_event()) {
-        let mut dice = Random::stream(seed, 100 + kind as u64);
+        let mut rng = Random::stream(seed, 100 + kind as u64);
         if !kinds.has(kind) {
             continue;
         }
-        for _ in 0..dice.between(1, 4) {
-            let step = dice.pick(&STEPS);
-            let nth = dice.between(1, step.often());
-            let wait = dice.below(12) * dice.below(12) * MS / 4;
-            let at_once = dice.chance(500);
+        for _ in 0..rng.between(1, 4) {
+            let step = rng.pick(&STEPS);
+            let nth = rng.between(1, step.often());
+            let wait = rng.below(12) * rng.below(12) * MS / 4;
+            let at_once = rng.chance(500);
             let step = When::After(step, nth, if at_once { 0 } else { wait });
-            let at = When::At(dice.below(quiet_at));
+            let at = When::At(rng.below(quiet_at));
             faults.push(Fault {
                 kind,
-                when: if dice.chance(400) { step } else { at },
-                site: dice.below(count as u64) as usize,
-                aim: dice.pick(&[Aim::Anybody, Aim::Active, Aim::Stepper]),
-                lasts: draw_length(&mut dice, timing),
+                when: if rng.chance(400) { step } else { at },
+                site: rng.below(count as u64) as usize,
+                aim: rng.pick(&[Aim::Anybody, Aim::Active, Aim::Stepper]),
+                lasts: draw_length(&mut rng, timing),
             });
         }
     }
     faults
 }
 
-fn draw_length(dice: &mut Random, timing: Timing) -> u64 {
+fn draw_length(rng: &mut Random, timing: Timing) -> u64 {
     let (r, t) = (nanos(timing.renewal()), nanos(timing.lock_time()));
     let budget = nanos(timing.stop_budget());
-    match dice.below(5) {
-        0 => dice.below(r),
-        1 => t.saturating_sub(r) + dice.below(2 * r),
-        2 => t + dice.below(budget + r),
-        3 => dice.below(2 * (t + budget)),
-        _ => 2 * t + dice.below(2 * t),
+    match rng.below(5) {
+        0 => rng.below(r),
+        1 => t.saturating_sub(r) + rng.below(2 * r),
+        2 => t + rng.below(budget + r),
+        3 => rng.below(2 * (t + budget)),
+        _ => 2 * t + rng.below(2 * t),
     }
 }

@@ -176,13 +176,13 @@ impl World<'_> {
         let mut wait = self.travel();
         let t = nanos(self.sc.sites[site].timing.lock_time());
         if self.strikes(Kind::SlowNet) {
-            wait += self.dice(Kind::SlowNet).below(t / 2);
+            wait += self.rng(Kind::SlowNet).below(t / 2);
         }
         let mut outlives = false;
         if waiting == Waiting::Write && self.strikes(Kind::LateRequest) {
-            let dice = self.dice(Kind::LateRequest);
-            outlives = dice.chance(300);
-            wait += dice.below(3 * t);
+            let rng = self.rng(Kind::LateRequest);
+            outlives = rng.chance(300);
+            wait += rng.below(3 * t);
             self.count(Sometimes::LateRequest);
         }
         let lost = self.sites[site].cut_out > 0 || self.strikes(Kind::LostRequest);
@@ -215,7 +215,7 @@ impl World<'_> {
         let mut wait = self.travel();
         if self.strikes(Kind::SlowNet) {
             let r = nanos(self.sc.sites[site].timing.renewal());
-            wait += self.dice(Kind::SlowNet).below(r);
+            wait += self.rng(Kind::SlowNet).below(r);
         }
         let event = AgentEvent::Reply(number, Box::new(reply));
         self.after(wait, Happening::Agent(agent, event));
@@ -245,7 +245,7 @@ impl World<'_> {
     fn read(&mut self, stale: Kind) -> KeyState {
         if self.store.kind == store::Kind::Nats && self.strikes(stale) {
             let t = nanos(self.sc.sites[0].timing.lock_time());
-            let lag = self.dice(stale).below(2 * t);
+            let lag = self.rng(stale).below(2 * t);
             let at = self.now.saturating_sub(lag);
             return self.store.as_of(at);
         }
@@ -257,7 +257,7 @@ impl World<'_> {
             return Written::Denied("full".to_owned());
         }
         let busy = self.strikes(Kind::Busy);
-        if busy && self.dice(Kind::Busy).chance(500) {
+        if busy && self.rng(Kind::Busy).chance(500) {
             return Written::Unknown("busy".to_owned());
         }
         let (replaced, stood_since) = (self.store.current(), self.store.written_at());
@@ -292,7 +292,7 @@ impl World<'_> {
             let mut wait = self.travel();
             if self.strikes(Kind::HintLate) {
                 let t = nanos(self.sc.sites[site].timing.lock_time());
-                wait += self.dice(Kind::HintLate).below(t);
+                wait += self.rng(Kind::HintLate).below(t);
             }
             let times = 1 + u64::from(self.strikes(Kind::HintTwice));
             for again in 0..times {

@@ -42,7 +42,7 @@ pub enum Happening {
     Fault(usize, Option<usize>),
     Over(usize, usize),
     /// What start left behind on a site is killed.
-    Caged(usize),
+    CgroupKilled(usize),
     /// A watchdog device may bite.
     Bite(usize),
     /// An agent of putex 0.2.0 has its turn.
@@ -130,7 +130,7 @@ pub struct World<'a> {
     /// Draws what is no fault: how long things take.
     pub chance: Random,
     /// Draws whether a kind of fault happens now: one stream a kind.
-    dice: Vec<Random>,
+    rng: Vec<Random>,
     pub counters: Counters,
     pub failure: Option<Failure>,
     pub trace: Option<Trace>,
@@ -193,7 +193,7 @@ impl<'a> World<'a> {
             guards: Vec::new(),
             plain: Plain::new(),
         };
-        let dice = |kind: Kind| Random::stream(sc.seed, 1000 + kind as u64);
+        let rng = |kind: Kind| Random::stream(sc.seed, 1000 + kind as u64);
         World {
             sc,
             now: 0,
@@ -206,7 +206,7 @@ impl<'a> World<'a> {
             store: Store::new(sc.store, first_record(sc), sc.older),
             server_down: 0,
             chance: Random::stream(sc.seed, 3),
-            dice: Kind::ALL.into_iter().map(dice).collect(),
+            rng: Kind::ALL.into_iter().map(rng).collect(),
             counters: Counters::default(),
             failure: None,
             trace: trace.then(|| Trace::new(sc)),
@@ -264,7 +264,7 @@ impl<'a> World<'a> {
             Happening::Spawn(site) => self.spawn(site),
             Happening::Fault(index, site) => self.fault(index, site),
             Happening::Over(index, site) => self.fault_over(index, site),
-            Happening::Caged(site) => self.kill_service(site),
+            Happening::CgroupKilled(site) => self.kill_service(site),
             Happening::Bite(host) => self.bite(host),
             Happening::Plain(site) => self.plain_turn(site),
             Happening::Quiet => self.fall_quiet(),
@@ -371,11 +371,11 @@ impl<'a> World<'a> {
         if self.quiet || self.now >= self.sc.until || !self.sc.kinds.has(kind) {
             return false;
         }
-        self.dice[kind as usize].chance(self.sc.rates[kind as usize])
+        self.rng[kind as usize].chance(self.sc.rates[kind as usize])
     }
 
-    pub fn dice(&mut self, kind: Kind) -> &mut Random {
-        &mut self.dice[kind as usize]
+    pub fn rng(&mut self, kind: Kind) -> &mut Random {
+        &mut self.rng[kind as usize]
     }
 
     /// Notes a step that a fault may follow.

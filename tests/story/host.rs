@@ -258,7 +258,7 @@ impl Host {
             | GuardAction::OpenDevice
             | GuardAction::KickDevice
             | GuardAction::CloseDevice
-            | GuardAction::Leave => false,
+            | GuardAction::Exit => false,
         }
     }
 
@@ -289,7 +289,7 @@ impl Host {
             GuardAction::OpenDevice => {
                 self.inputs.push_front(GuardInput::DeviceOpened(DEVICE_TIMEOUT));
             }
-            GuardAction::Leave => self.die(),
+            GuardAction::Exit => self.die(),
             GuardAction::Service(
                 ServiceAction::Release(_)
                 | ServiceAction::Kill(_)

@@ -66,7 +66,7 @@ pub(super) fn action(action: &GuardAction, context: &LockContext) -> String {
         GuardAction::OpenDevice => "open the device".to_owned(),
         GuardAction::KickDevice => "kick the device".to_owned(),
         GuardAction::CloseDevice => "close the device".to_owned(),
-        GuardAction::Leave => "leave".to_owned(),
+        GuardAction::Exit => "leave".to_owned(),
     };
     format!("guard: {text}")
 }

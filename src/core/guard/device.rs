@@ -32,27 +32,10 @@ enum DeviceState {
     Failed(String),
 }
 
-/// When a device must not be kicked any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KickUntil {
-    /// The service is down: always.
-    Always,
-    /// The service must be down by this instant: the device resets the host before it.
-    DeadBy(Instant),
-    /// When the service must be down is not known: never.
-    Never,
-}
-
-impl KickUntil {
-    /// Returns the last instant at which a device of this timeout may be kicked; `None` for
-    /// any.
-    fn last(self, timeout: Duration) -> Option<Instant> {
-        match self {
-            KickUntil::Always => None,
-            KickUntil::DeadBy(dead_by) => Some(dead_by.before(latest_reset(timeout))),
-            KickUntil::Never => Some(Instant::from_boot(Duration::ZERO)),
-        }
-    }
+/// Returns the last instant at which a device of this timeout may be kicked over a service that
+/// must be down by `dead_by`; `None` for any, as over a service that is down.
+fn last_kick(dead_by: Option<Instant>, timeout: Duration) -> Option<Instant> {
+    dead_by.map(|dead_by| dead_by.before(latest_reset(timeout)))
 }
 
 impl Device {
@@ -85,12 +68,17 @@ impl Device {
     /// Whether it is to be opened before the service is started. `timeout` is what it would
     /// be asked for: one that a dead guard left running is not put off when it is too late
     /// for that.
-    pub(super) fn wants_opening(&self, until: KickUntil, timeout: Duration, now: Instant) -> bool {
+    pub(super) fn wants_opening(
+        &self,
+        dead_by: Option<Instant>,
+        timeout: Duration,
+        now: Instant,
+    ) -> bool {
         let closed = match self.state {
             DeviceState::Untried | DeviceState::Closed => true,
             DeviceState::Open { .. } | DeviceState::Failed(_) => false,
         };
-        let in_time = until.last(timeout).is_none_or(|last| now <= last);
+        let in_time = last_kick(dead_by, timeout).is_none_or(|last| now <= last);
         self.wanted != DeviceUse::None && closed && in_time
     }
 
@@ -129,23 +117,23 @@ impl Device {
     }
 
     /// Returns when it is to be kicked next; `None` when it must not be.
-    pub(super) fn kick_at(&self, until: KickUntil) -> Option<Instant> {
+    pub(super) fn kick_at(&self, dead_by: Option<Instant>) -> Option<Instant> {
         let DeviceState::Open { timeout, kicked_at } = self.state else {
             return None;
         };
         let rest = kicked_at.after(timeout / KICKS);
-        match until.last(timeout) {
+        match last_kick(dead_by, timeout) {
             None => Some(rest),
             Some(last) => (kicked_at < last).then(|| rest.min(last)),
         }
     }
 
     /// Notes a kick and returns whether it is allowed: a kick that is too late is none.
-    pub(super) fn kick(&mut self, until: KickUntil, now: Instant) -> bool {
+    pub(super) fn kick(&mut self, dead_by: Option<Instant>, now: Instant) -> bool {
         let DeviceState::Open { timeout, kicked_at } = &mut self.state else {
             return false;
         };
-        let last = until.last(*timeout);
+        let last = last_kick(dead_by, *timeout);
         *kicked_at = last.unwrap_or(now).min(now);
         last.is_none_or(|last| now <= last)
     }

@@ -22,7 +22,7 @@
 
 mod device;
 
-use self::device::{Device, KickUntil};
+use self::device::Device;
 use crate::core::command::{Command, LockContext, Outcome};
 use crate::core::protocol::{
     Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
@@ -76,7 +76,7 @@ pub enum GuardAction {
     /// `DeviceClosed`, or not at all when the device cannot be stopped.
     CloseDevice,
     /// End. The last action there is.
-    Leave,
+    Exit,
 }
 
 /// What the guard knows of the service.
@@ -172,7 +172,7 @@ impl Guard {
             State::Up(up) => Some(up.grant.valid_until),
             State::Stopping(procedure) => procedure.deadline(),
         };
-        let kick = self.device.kick_at(self.kick_until());
+        let kick = self.device.kick_at(self.reset_before());
         step.into_iter().chain(kick).min()
     }
 
@@ -221,14 +221,14 @@ impl Guard {
         if let State::Stopping(procedure) = &mut self.state {
             procedure.advance(&mut self.processes, now);
         }
-        if self.device.kick_at(self.kick_until()).is_some_and(|at| now >= at) {
+        if self.device.kick_at(self.reset_before()).is_some_and(|at| now >= at) {
             self.kick_device(now);
         }
         if self.heard.is_none() && self.is_down() {
             if self.device.is_open() {
                 self.act(GuardAction::CloseDevice);
             }
-            self.act(GuardAction::Leave);
+            self.act(GuardAction::Exit);
         }
     }
 
@@ -267,7 +267,7 @@ impl Guard {
             }
         }
         let timeout = wanted_timeout(self.config.timing).unwrap_or_default();
-        if self.device.wants_opening(self.kick_until(), timeout, now) {
+        if self.device.wants_opening(self.reset_before(), timeout, now) {
             self.act(GuardAction::OpenDevice);
         } else {
             self.kick_device(now);
@@ -384,20 +384,22 @@ impl Guard {
         }
     }
 
-    fn kick_until(&self) -> KickUntil {
+    /// Returns when the service must be down, before which a device that runs has to reset the
+    /// host; `None` where no lock is at stake.
+    fn reset_before(&self) -> Option<Instant> {
         match &self.state {
-            State::Unknown(_) => KickUntil::Never,
-            State::Down => KickUntil::Always,
-            State::Up(up) => KickUntil::DeadBy(up.grant.dead_by),
+            // No device runs yet.
+            State::Unknown(_) | State::Down => None,
+            State::Up(up) => Some(up.grant.dead_by),
             State::Stopping(procedure) => match procedure.order().stake {
-                Stake::Lock => KickUntil::DeadBy(procedure.order().dead_by),
-                Stake::Assurance => KickUntil::Always,
+                Stake::Lock => Some(procedure.order().dead_by),
+                Stake::Assurance => None,
             },
         }
     }
 
     fn kick_device(&mut self, now: Instant) {
-        if self.device.kick(self.kick_until(), now) {
+        if self.device.kick(self.reset_before(), now) {
             self.act(GuardAction::KickDevice);
         }
     }
