@@ -42,6 +42,21 @@
 //!     holder's: `src/core/pump/holders.rs`.
 //! 11. The service is down at V + stop budget, whatever happens to the agent:
 //!     `src/core/guard/mod.rs`, which stops the service by `src/core/stop.rs`.
+//!
+//! # Where it is decided
+//!
+//! | question | function | file |
+//! |---|---|---|
+//! | When is the stop command killed? | `overran`, `become_overdue` | `src/core/stop.rs` |
+//! | Does the last resort run? | `become_overdue`, `run_next` | `src/core/stop.rs` |
+//! | How long must a lock stand still to be taken? | `takeover` | `src/core/pump/takeover.rs` |
+//! | Is the lock taken now? | `advance` | `src/core/pump/standby.rs` |
+//! | Has the agent lost its lock? | `receive` | `src/core/pump/hold.rs` |
+//! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
+//! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
+//! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
+//! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
+//! | Is a line of a command left out of the log? | `admits` | `src/log/limit.rs` |
 
 pub mod agent;
 pub mod check;
