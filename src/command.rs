@@ -5,16 +5,19 @@
 //! kept the start command's output open goes on writing into it, and nothing has
 //! to be opened for a stroke.
 
+use std::env;
+use std::ffi::{CString, NulError, OsStr};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::time::Instant;
@@ -28,8 +31,10 @@ const LINE_MAX: usize = 3072;
 /// keep the thread from the others.
 const READ_MAX: u64 = 16 * 1024;
 
-/// What must not be handed to a command: it holds secrets, or may.
-const SECRETS: [&str; 9] = [
+/// Variables that are the agent's alone, and neither its guard's nor a command's: they hold
+/// secrets, or may, or are what the service manager said to the agent, for which whoever else
+/// used it would be taken.
+const AGENTS_OWN: [&str; 15] = [
     "NATS_URL",
     "NATS_USER",
     "NATS_PASSWORD",
@@ -39,11 +44,6 @@ const SECRETS: [&str; 9] = [
     "NATS_JWT",
     "NATS_SEED",
     "NATS_KEY",
-];
-
-/// What the service manager said to the agent alone: whoever else used it would
-/// speak, or be taken, for the agent.
-const AGENTS_OWN: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
     "WATCHDOG_PID",
@@ -55,6 +55,18 @@ const AGENTS_OWN: [&str; 6] = [
 /// What says that stderr is the journal: it is the guard's too, but no command's.
 const JOURNAL: &str = "JOURNAL_STREAM";
 
+/// What a command is told, in this order.
+const TOLD: [&str; 8] = [
+    "PUTEX_KEY",
+    "PUTEX_TOKEN",
+    "PUTEX_ROLE",
+    "PUTEX_DEADLINE_MS",
+    "PUTEX_STARTING",
+    "PUTEX_TERM",
+    "PUTEX_EPOCH",
+    "PUTEX_PREVIOUS",
+];
+
 /// Precedes a script that waits for its release: the script ends unbegun when the process
 /// that spawned it has died before that.
 const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
@@ -62,20 +74,14 @@ const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
 /// A command that can be spawned.
 #[derive(Debug)]
 pub struct Prepared {
-    command: std::process::Command,
+    /// Arguments, the name of the shell first.
+    arguments: Vec<String>,
+    /// Its own variables and their values; it inherits others.
+    pub variables: Vec<(&'static str, String)>,
     /// The script waits for its release.
     waits: bool,
-    /// It gets a session of its own: the service is not scheduled like the guard. That costs
-    /// a copy of the process that spawns it.
-    pub own_session: bool,
-}
-
-#[cfg(any(test, fuzzing))]
-impl Prepared {
-    /// Returns the variables that the command is given, or, without a value, denied.
-    pub fn variables(&self) -> std::process::CommandEnvs<'_> {
-        self.command.get_envs()
-    }
+    /// It gets a session of its own: the service is not scheduled like the guard.
+    own_session: bool,
 }
 
 /// The operator's commands and what all of them are told.
@@ -113,46 +119,47 @@ impl Commands {
         let waits = run.command != Command::Check;
         let wait = if waits { WAIT_FOR_RELEASE } else { "" };
         let script = self.script(run.command);
-        let mut command = std::process::Command::new("/bin/sh");
-        command.arg("-c");
+        let mut arguments = vec!["/bin/sh".to_owned(), "-c".to_owned()];
         if let Some(entry) = cgroup_entry {
-            command.arg(entry).arg("putex");
+            arguments.extend([entry.to_owned(), "putex".to_owned()]);
         }
-        command.arg(format!("{wait}{script}")).arg(run.command.name()).arg(run.role.to_string());
-        remove_secrets(&mut command);
-        remove_agents_own(&mut command);
-        command.env_remove(JOURNAL);
-        command.env("PUTEX_KEY", &self.key);
-        command.env("PUTEX_TOKEN", &self.token);
-        command.env("PUTEX_ROLE", run.role.to_string());
+        let (name, role) = (run.command.name().to_owned(), run.role.to_string());
+        arguments.extend([format!("{wait}{script}"), name, role.clone()]);
         let left_ms = run.deadline.since(now).as_millis();
-        let told = [
+        let values = TOLD.into_iter().zip([
+            Some(self.key.clone()),
+            Some(self.token.clone()),
+            Some(role),
             // A start may take as long as the lock is renewed: it has no deadline.
-            ("PUTEX_DEADLINE_MS", (run.command != Command::Start).then(|| left_ms.to_string())),
-            ("PUTEX_STARTING", run.starting.then(|| "1".to_owned())),
-            ("PUTEX_TERM", run.context.term.map(|term| term.to_string())),
-            ("PUTEX_EPOCH", run.context.epoch.clone()),
-            ("PUTEX_PREVIOUS", run.context.previous.clone()),
-        ];
-        for (name, value) in told {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        Prepared { command, waits, own_session: false }
+            (run.command != Command::Start).then(|| left_ms.to_string()),
+            run.starting.then(|| "1".to_owned()),
+            run.context.term.map(|term| term.to_string()),
+            run.context.epoch.clone(),
+            run.context.previous.clone(),
+        ]);
+        let variables = values.filter_map(|(name, value)| Some((name, value?))).collect();
+        Prepared { arguments, variables, waits, own_session: run.command == Command::Start }
     }
 }
 
-/// Takes what holds secrets, or may, out of a command's environment.
-pub fn remove_secrets(command: &mut std::process::Command) {
-    for secret in SECRETS {
-        command.env_remove(secret);
-    }
+/// Returns the variables that every command inherits. They are read once.
+fn inherited() -> &'static [CString] {
+    static INHERITED: LazyLock<Vec<CString>> = LazyLock::new(|| {
+        let is_inherited = |name: &OsStr| {
+            let own = AGENTS_OWN.iter().chain(&TOLD).chain([&JOURNAL]);
+            own.into_iter().all(|own| name != *own)
+        };
+        let kept = env::vars_os().filter(|(name, _)| is_inherited(name));
+        kept.filter_map(|(name, value)| variable(name.as_bytes(), value.as_bytes()).ok()).collect()
+    });
+    &INHERITED
 }
 
-/// Takes what is meant for the agent alone out of the environment of a command or of
-/// the guard.
+fn variable(name: &[u8], value: &[u8]) -> Result<CString, NulError> {
+    CString::new([name, b"=", value].concat())
+}
+
+/// Takes what is the agent's alone out of the environment of the guard.
 pub fn remove_agents_own(command: &mut std::process::Command) {
     for name in AGENTS_OWN {
         command.env_remove(name);
@@ -239,7 +246,7 @@ impl AsFd for OutputPipe {
 /// A command that was spawned, with its process group.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    group: Pid,
     exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
 }
@@ -250,33 +257,28 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When the system has no process or descriptor to give.
-    pub fn spawn(mut prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
-        let command = &mut prepared.command;
-        let release = if prepared.waits {
+    /// When the system has no process or descriptor to give, or a text has a zero in it.
+    pub fn spawn(prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
+        let (stdin, release) = if prepared.waits {
             let (reader, writer) = io::pipe()?;
-            command.stdin(reader);
-            Some(writer)
+            (OwnedFd::from(reader), Some(writer))
         } else {
-            command.stdin(Stdio::null());
-            raw::with_signals(command);
-            None
+            (File::open("/dev/null")?.into(), None)
         };
-        command.stdout(output.try_clone()?);
-        command.stderr(output.try_clone()?);
-        if prepared.own_session {
-            raw::in_new_session(command);
-        } else {
-            command.process_group(0);
-        }
-        let mut child = command.spawn()?;
-        let group = Pid::from_child(&child);
+        let arguments = prepared.arguments.into_iter().map(CString::new);
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+        let own = prepared.variables.iter();
+        let own = own.map(|(name, value)| variable(name.as_bytes(), value.as_bytes()));
+        let own = own.collect::<Result<Vec<_>, _>>()?;
+        let stdio = [stdin.as_fd(), output.as_fd(), output.as_fd()];
+        let environment = inherited().iter().chain(&own);
+        let group = raw::spawn_shell(&arguments, environment, stdio, prepared.own_session)?;
         match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => Ok(Process { child, exit: Arc::new(exit), release }),
+            Ok(exit) => Ok(Process { group, exit: Arc::new(exit), release }),
             Err(error) => {
                 // Without it the end would go unnoticed: better not run at all.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
-                let _ = child.wait();
+                let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
                 Err(error.into())
             }
         }
@@ -285,7 +287,7 @@ impl Process {
     /// Returns the process group; its number is also the process's own.
     #[must_use]
     pub fn group(&self) -> Pid {
-        Pid::from_child(&self.child)
+        self.group
     }
 
     /// Returns what becomes readable when the process has ended.
@@ -318,15 +320,19 @@ impl Process {
     /// Reaps a process that has ended, with what it leaves in its group if it was
     /// killed; returns how it ended.
     #[must_use]
-    pub fn reap(mut self, killed: bool) -> Outcome {
+    pub fn reap(self, killed: bool) -> Outcome {
         if killed {
             // What joined the group after the first kill goes with it.
             self.kill();
         }
-        match self.child.wait() {
+        let ended = rustix::process::waitpid(Some(self.group), WaitOptions::empty());
+        let status =
+            ended.map(|ended| ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())));
+        match status {
             _ if killed => Outcome::Overran,
-            Ok(status) if status.success() => Outcome::Succeeded,
-            Ok(status) => Outcome::Failed(describe(status)),
+            Ok(Some(status)) if status.success() => Outcome::Succeeded,
+            Ok(Some(status)) => Outcome::Failed(describe(status)),
+            Ok(None) => Outcome::Failed("its end is not known".to_owned()),
             Err(error) => Outcome::Failed(format!("its end could not be read: {error}")),
         }
     }
@@ -348,5 +354,61 @@ pub fn describe(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags};
+
+    use super::*;
+    use crate::core::command::{LockContext, Role};
+
+    /// Runs a command that shows its lines in `/proc`; returns its session, its process group,
+    /// its number, and which of the first 31 signals are blocked or ignored.
+    fn shown(command: Command) -> (Pid, Pid, Pid, u32) {
+        let script = "exec cat /proc/self/status".to_owned();
+        let commands = Commands {
+            check: Some(script.clone()),
+            start: script.clone(),
+            stop: script,
+            last_resort: None,
+            key: "web".to_owned(),
+            token: "one".to_owned(),
+        };
+        let (deadline, context) = (sys::now(), LockContext::default());
+        let run = Run { command, role: Role::Active, deadline, starting: false, context };
+        let mut output = OutputPipe::new(command, None).expect("a descriptor");
+        let writer = output.writer().expect("a descriptor");
+        let prepared = commands.prepare(&run, None, deadline);
+        let mut process = Process::spawn(prepared, &writer).expect("it can be run");
+        let session = rustix::process::getsid(Some(process.group())).expect("it lives");
+        let group = rustix::process::getpgid(Some(process.group())).expect("it lives");
+        let own = process.group();
+        process.release();
+        sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
+        assert_eq!(process.reap(false), Outcome::Succeeded);
+        let mut signals = 0;
+        output.flush(&mut |_, line| {
+            let line = String::from_utf8_lossy(line);
+            if let Some(set) = line.strip_prefix("SigBlk:").or(line.strip_prefix("SigIgn:")) {
+                signals |= u32::from_str_radix(&set.trim()[8..], 16).expect("a number");
+            }
+        });
+        // The C library has two of the highest for itself.
+        (session, group, own, signals & 0x7fff_ffff)
+    }
+
+    #[test]
+    fn start_has_a_session_of_its_own_and_every_command_its_group_and_all_signals() {
+        for command in Command::ALL {
+            if command == Command::LastResort {
+                continue;
+            }
+            let (session, group, own, signals) = shown(command);
+            assert_eq!(group, own, "{command:?}");
+            assert_eq!(session == own, command == Command::Start, "{command:?}");
+            assert_eq!(signals, 0, "{command:?}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use super::threads::Threads;
-use crate::command::{describe, remove_agents_own, remove_secrets};
+use crate::command::{describe, remove_agents_own};
 use crate::core::command::LockContext;
 use crate::core::event::{Event, GuardEvent};
 use crate::core::level::Level;
@@ -236,7 +236,6 @@ impl GuardThread {
         // This very program, also when its file has been replaced.
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
-        remove_secrets(&mut command);
         remove_agents_own(&mut command);
         command.stdin(theirs).stdout(Stdio::null());
         let mut child = command.spawn()?;

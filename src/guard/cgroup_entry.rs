@@ -1,10 +1,10 @@
-//! Whether a start enters the control group, and gets a session of its own.
+//! Whether a start enters the control group.
 //!
-//! Start is asserted every R, and to enter costs it, and every fork on the host, some 10 ms; a
-//! session of its own costs a copy of the guard. Both are worth it when a service may come of
-//! it: at the first start of a term, and when the service that the last start left inside has
-//! died. A start that succeeds and leaves nothing there has its service run by another, such
-//! as an init system or a container engine, and stays outside until a stop is run.
+//! Start is asserted every R, and to enter costs it, and every fork on the host, some 10 ms.
+//! It is worth that when a service may come of it: at the first start of a term, and when the
+//! service that the last start left inside has died. A start that succeeds and leaves nothing
+//! there has its service run by another, such as an init system or a container engine, and
+//! stays outside until a stop is run.
 
 use super::cgroup::ServiceCgroup;
 
@@ -19,22 +19,20 @@ pub(super) struct CgroupEntry {
 }
 
 impl CgroupEntry {
-    /// Returns whether the next start enters. Where there is no control group, it is not seen
-    /// that a service has died.
-    pub(super) fn enters(&mut self, cgroup: Option<&ServiceCgroup>) -> bool {
-        self.entered = match (self.inhabited, cgroup) {
-            (None, _) => true,
-            (Some(true), Some(cgroup)) => !cgroup.is_populated().unwrap_or(false),
-            (Some(_), _) => false,
+    /// Returns whether the next start enters.
+    pub(super) fn enters(&mut self, cgroup: &ServiceCgroup) -> bool {
+        self.entered = match self.inhabited {
+            None => true,
+            Some(false) => false,
+            Some(true) => !cgroup.is_populated().unwrap_or(false),
         };
         self.entered
     }
 
     /// A start has succeeded.
-    pub(super) fn start_succeeded(&mut self, cgroup: Option<&ServiceCgroup>) {
+    pub(super) fn start_succeeded(&mut self, cgroup: &ServiceCgroup) {
         if self.entered {
-            self.inhabited =
-                Some(cgroup.is_some_and(|cgroup| cgroup.is_populated().unwrap_or(true)));
+            self.inhabited = Some(cgroup.is_populated().unwrap_or(true));
         }
     }
 }

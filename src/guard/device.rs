@@ -64,16 +64,6 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the timeout that it really has.
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Returns whether it cannot be stopped once it runs.
-    fn nowayout(&self) -> bool {
-        self.nowayout
-    }
-
     /// Puts the reset off by the timeout.
     ///
     /// # Errors
@@ -124,7 +114,7 @@ impl WatchdogDevice {
         let (Some(device), Some((path, _))) = (&self.open, &self.setting) else {
             return Some(answer);
         };
-        if device.nowayout() {
+        if device.nowayout {
             let text = format!(
                 "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
                  putex has ended"
@@ -132,7 +122,7 @@ impl WatchdogDevice {
             say(Level::Warn, &text);
             return Some(answer);
         }
-        let text = format!("watchdog {path}: timeout {}", Ms(device.timeout()));
+        let text = format!("watchdog {path}: timeout {}", Ms(device.timeout));
         say(Level::Info, &text);
         self.close()
     }
@@ -142,7 +132,7 @@ impl WatchdogDevice {
         let (path, required) = self.setting.as_ref()?;
         Some(match Device::open(path, self.timing) {
             Ok(device) => {
-                let timeout = device.timeout();
+                let timeout = device.timeout;
                 self.open = Some(device);
                 GuardInput::DeviceOpened(timeout)
             }
@@ -165,7 +155,7 @@ impl WatchdogDevice {
 
     /// Closes the device; one that cannot be stopped stays open, and is kicked.
     pub(super) fn close(&mut self) -> Option<GuardInput> {
-        let device = self.open.take_if(|device| !device.nowayout())?;
+        let device = self.open.take_if(|device| !device.nowayout)?;
         device.disarm();
         Some(GuardInput::DeviceClosed)
     }

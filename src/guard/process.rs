@@ -218,8 +218,10 @@ impl GuardProcess {
         for at in 0..self.runners.len() {
             if let Some((command, outcome)) = self.runners[at].pass_on(&mut command_output) {
                 count_left_out();
-                if (command, &outcome) == (Command::Start, &Outcome::Succeeded) {
-                    self.cgroup_entry.start_succeeded(self.cgroups.first());
+                if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
+                    && let Some(cgroup) = self.cgroups.first()
+                {
+                    self.cgroup_entry.start_succeeded(cgroup);
                 }
                 self.handle(GuardInput::Ended(command, outcome));
             }
@@ -389,11 +391,10 @@ impl GuardProcess {
         if !is_start {
             self.cgroup_entry = CgroupEntry::default();
         }
-        let cgroup = self.cgroups.first();
-        let enters = is_start && self.cgroup_entry.enters(cgroup);
-        let entry = cgroup.filter(|_| enters).map(ServiceCgroup::entry);
-        let mut prepared = self.commands.prepare(&run, entry, sys::now());
-        prepared.own_session = enters;
+        let cgroup = self.cgroups.first().filter(|_| is_start);
+        let entered = cgroup.filter(|cgroup| self.cgroup_entry.enters(cgroup));
+        let entry = entered.map(ServiceCgroup::entry);
+        let prepared = self.commands.prepare(&run, entry, sys::now());
         self.noted_up |= is_start;
         if !self.runner(command).run(prepared) {
             let why = "the one before has not even been spawned".to_owned();

@@ -1,15 +1,16 @@
 //! What rustix does not offer: the only unsafe code. Each function is one act.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString, c_char, c_short};
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
+use rustix::process::Pid;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
 const SET_TIMEOUT: rustix::ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
@@ -96,17 +97,67 @@ pub fn share_heap() {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
-/// Has a command run in a session of its own, as its leader and that of a process group.
-#[expect(unsafe_code, reason = "a call between fork and exec")]
-pub fn in_new_session(command: &mut std::process::Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: setsid(2) is async-signal-safe; the closure allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::setsid()?;
-            Ok(())
+/// Runs `/bin/sh` in a session or process group of its own, with no signal blocked and SIGPIPE
+/// as it is by default. The descriptors are those of its stdin, stdout and stderr. Copies no
+/// memory of this process.
+///
+/// # Errors
+///
+/// When the system has no process or memory to give, or no such file.
+#[expect(unsafe_code, reason = "the library copies this process for a session")]
+pub fn spawn_shell<'a>(
+    arguments: &[CString],
+    environment: impl Iterator<Item = &'a CString>,
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
+    own_session: bool,
+) -> io::Result<Pid> {
+    let pointer = |text: &CString| text.as_ptr().cast_mut();
+    let end = [ptr::null_mut::<c_char>()];
+    let arguments: Vec<_> = arguments.iter().map(pointer).chain(end).collect();
+    let environment: Vec<_> = environment.map(pointer).chain(end).collect();
+    let session = i32::from(libc::POSIX_SPAWN_SETSID);
+    let own = if own_session { session } else { libc::POSIX_SPAWN_SETPGROUP };
+    let flags = own | libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
+    let flags = c_short::try_from(flags).map_err(io::Error::other)?;
+    let (mut files, mut attributes) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let (mut none, mut broken_pipe) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut process = 0;
+    // SAFETY: the first functions fill what the later ones change, read and free. The texts end
+    // in a zero and live until then, and the lists of them end in null.
+    let error = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigemptyset(broken_pipe.as_mut_ptr());
+        libc::sigaddset(broken_pipe.as_mut_ptr(), libc::SIGPIPE);
+        libc::posix_spawnattr_init(attributes.as_mut_ptr());
+        libc::posix_spawn_file_actions_init(files.as_mut_ptr());
+        let set = [
+            libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), flags),
+            libc::posix_spawnattr_setsigmask(attributes.as_mut_ptr(), none.as_ptr()),
+            libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), broken_pipe.as_ptr()),
+        ];
+        let files_set = (0..).zip([stdin, stdout, stderr]).map(|(number, file)| {
+            let file = file.as_raw_fd();
+            libc::posix_spawn_file_actions_adddup2(files.as_mut_ptr(), file, number)
         });
-    }
+        let error = set.into_iter().chain(files_set).max().unwrap_or_default();
+        let error = if error != 0 {
+            error
+        } else {
+            libc::posix_spawn(
+                &raw mut process,
+                c"/bin/sh".as_ptr(),
+                files.as_ptr(),
+                attributes.as_ptr(),
+                arguments.as_ptr(),
+                environment.as_ptr(),
+            )
+        };
+        libc::posix_spawn_file_actions_destroy(files.as_mut_ptr());
+        libc::posix_spawnattr_destroy(attributes.as_mut_ptr());
+        error
+    };
+    let process = Pid::from_raw(process).filter(|_| error == 0);
+    process.ok_or_else(|| io::Error::from_raw_os_error(error))
 }
 
 /// Executes a program in the place of this one; returns why that has failed. Blocked signals
@@ -177,15 +228,4 @@ pub fn unblock_signals() -> io::Result<()> {
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
     };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
-}
-
-/// Has a command begin with no signal blocked: it would inherit those that this process takes.
-#[expect(unsafe_code, reason = "a call between fork and exec")]
-pub fn with_signals(command: &mut std::process::Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: sigemptyset(3) and pthread_sigmask(3) are async-signal-safe; nothing is allocated
-    // and no lock taken.
-    unsafe {
-        command.pre_exec(unblock_signals);
-    }
 }

@@ -283,10 +283,8 @@ impl World {
 fn runs(settings: &Settings, run: &Run, now: Instant) {
     let commands = &settings.commands;
     let prepared = commands.prepare(run, None, now);
-    for (name, value) in prepared.variables() {
-        let value = value.map(std::ffi::OsStr::as_encoded_bytes);
-        let value = value.unwrap_or_default();
-        let name = name.display();
+    for (name, value) in &prepared.variables {
+        let value = value.as_bytes();
         assert!(!value.contains(&0), "{name} has a zero byte");
         assert!(value.len() <= VARIABLE_BYTES_MAX, "{name} has {} bytes", value.len());
     }
