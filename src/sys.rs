@@ -115,9 +115,6 @@ pub enum Want {
     Write,
 }
 
-/// Most descriptors that [`Alarm::wait`] takes.
-const WAITED_MAX: usize = 8;
-
 /// Locks a file, trying it at once and then now and then; says whether that came about
 /// in time. `how` does not block.
 ///
@@ -218,15 +215,12 @@ impl Alarm {
         fds: [(BorrowedFd<'_>, Want); N],
         deadline: Option<Instant>,
     ) -> io::Result<[bool; N]> {
-        const { assert!(N <= WAITED_MAX) };
-        // No vector: the watchdog waits here, and must not have to allocate.
-        let mut polled: [PollFd<'_>; WAITED_MAX + 1] =
-            array::from_fn(|at| match fds.get(at).copied() {
-                Some((fd, Want::Read)) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
-                Some((fd, Want::Write)) => PollFd::from_borrowed_fd(fd, PollFlags::OUT),
-                None => self.polled(),
-            });
-        self.poll_with_timer(&mut polled[..=N], deadline)?;
+        let mut polled = Vec::with_capacity(N + 1);
+        polled.extend(fds.map(|(fd, want)| match want {
+            Want::Read => PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            Want::Write => PollFd::from_borrowed_fd(fd, PollFlags::OUT),
+        }));
+        self.poll(&mut polled, deadline)?;
         Ok(array::from_fn(|at| !polled[at].revents().is_empty()))
     }
 
@@ -241,14 +235,10 @@ impl Alarm {
         fds: &mut Vec<PollFd<'a>>,
         deadline: Option<Instant>,
     ) -> io::Result<()> {
-        fds.push(self.polled());
+        fds.push(PollFd::new(&self.timer, PollFlags::IN));
         let polled = self.poll_with_timer(fds, deadline);
         fds.pop();
         polled
-    }
-
-    fn polled(&self) -> PollFd<'_> {
-        PollFd::new(&self.timer, PollFlags::IN)
     }
 
     /// The last of `fds` is the timer.

@@ -216,7 +216,7 @@ impl GuardThread {
 
     /// Connects to the guard that lives, if there is one.
     fn connect_to_running(&self, number: u64) -> Option<Link> {
-        let (socket, process) = self.dir.connect()?;
+        let (socket, process) = self.dir.dir.connect()?;
         Some(Link { number, socket, process, outdated: false, listens: true })
     }
 

@@ -118,7 +118,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         Ok(lock) => HeldDir::new(dir, lock)?,
         Err(exit) => return Ok(exit),
     };
-    setup.guard.dir = dir.path().display().to_string();
+    setup.guard.dir = dir.dir.path().display().to_string();
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), threads)?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;

@@ -42,26 +42,19 @@ impl Device {
         let seconds = i32::try_from(wanted.as_secs()).unwrap_or(i32::MAX);
         // One that has a timeout of its own says which below.
         let _ = raw::set_watchdog_timeout(&file, seconds);
-        let timeout = match raw::watchdog_timeout(&file) {
+        let why = match raw::watchdog_timeout(&file) {
             // Nothing must be written to what is no watchdog device.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTTY) => {
                 return Err(refuse("it is no watchdog device".to_owned()));
             }
-            other => other,
+            Err(error) => format!("it tells no timeout: {error}"),
+            Ok(timeout) if timeout.is_zero() || !resets_in_time(timeout, timing) => {
+                too_slow(timeout, timing)
+            }
+            Ok(timeout) => return Ok(Device { nowayout: nowayout(&file), file, timeout }),
         };
-        let nowayout = nowayout(&file);
-        let device =
-            Device { file, timeout: *timeout.as_ref().unwrap_or(&Duration::ZERO), nowayout };
-        if let Err(error) = timeout {
-            device.disarm();
-            return Err(refuse(format!("it tells no timeout: {error}")));
-        }
-        if device.timeout.is_zero() || !resets_in_time(device.timeout, timing) {
-            let why = too_slow(device.timeout, timing);
-            device.disarm();
-            return Err(refuse(why));
-        }
-        Ok(device)
+        disarm(file);
+        Err(refuse(why))
     }
 
     /// Puts the reset off by the timeout.
@@ -72,12 +65,12 @@ impl Device {
     fn kick(&mut self) -> io::Result<()> {
         self.file.write_all(b"\0")
     }
+}
 
-    /// Closes it so that it stops, if it can be stopped.
-    fn disarm(mut self) {
-        // A failure leaves it running: the host is reset, which is the safe side.
-        let _ = self.file.write_all(b"V");
-    }
+/// Closes a device so that it stops, if it can be stopped.
+fn disarm(mut device: File) {
+    // A failure leaves it running: the host is reset, which is the safe side.
+    let _ = device.write_all(b"V");
 }
 
 /// The watchdog device that the guard was told to use, open or not.
@@ -156,7 +149,7 @@ impl WatchdogDevice {
     /// Closes the device; one that cannot be stopped stays open, and is kicked.
     pub(super) fn close(&mut self) -> Option<GuardInput> {
         let device = self.open.take_if(|device| !device.nowayout)?;
-        device.disarm();
+        disarm(device.file);
         Some(GuardInput::DeviceClosed)
     }
 }

@@ -204,7 +204,8 @@ impl InstanceDir {
 /// The private directory as the agent holds it.
 #[derive(Debug)]
 pub struct HeldDir {
-    dir: InstanceDir,
+    /// The directory.
+    pub dir: InstanceDir,
     /// Keeps the lock of the agent.
     lock: File,
     /// What the guard notes, also where somebody has removed the file.
@@ -220,18 +221,6 @@ impl HeldDir {
     pub fn new(dir: InstanceDir, lock: File) -> io::Result<HeldDir> {
         let note = dir.file(GUARD_LOCK)?;
         Ok(HeldDir { dir, lock, note })
-    }
-
-    /// Returns the path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Connects to the guard that lives, and opens its process; `None` when there is none.
-    #[must_use]
-    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
-        self.dir.connect()
     }
 
     /// Returns whether the next agent would find a guard that listens.
@@ -306,21 +295,17 @@ fn check_parent(path: &Path) -> io::Result<()> {
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.
 fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
-    let show = path.display();
-    if !metadata.is_dir() {
-        return Err(io::Error::other(format!("{show} is no directory")));
-    }
-    let owner = metadata.uid();
-    if owner != sys::user_id() {
-        let text = format!("{show} belongs to user {owner}");
-        return Err(io::Error::other(text));
-    }
-    if metadata.mode() & forbidden != 0 {
-        let mode = metadata.mode() & 0o7777;
-        let text = format!("{show} is open to others (mode {mode:04o})");
-        return Err(io::Error::other(text));
-    }
-    Ok(())
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let fault = if !metadata.is_dir() {
+        "is no directory".to_owned()
+    } else if owner != sys::user_id() {
+        format!("belongs to user {owner}")
+    } else if mode & forbidden != 0 {
+        format!("is open to others (mode {mode:04o})")
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!("{} {fault}", path.display())))
 }
 
 #[cfg(test)]

@@ -72,9 +72,7 @@ pub fn receive(
 ///
 /// When the path cannot be used, or the process has no descriptor left.
 pub(super) fn listen(path: &Path) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let listener = new()?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
@@ -83,11 +81,14 @@ pub(super) fn listen(path: &Path) -> io::Result<OwnedFd> {
 /// Connects to a path; `None` when nobody listens there. A guard that hangs may have no room
 /// for another connection.
 pub(super) fn connect(path: &Path) -> Option<OwnedFd> {
-    let kind = SocketType::SEQPACKET;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
+    let socket = new().ok()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
     Some(socket)
+}
+
+fn new() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 #[cfg(test)]
