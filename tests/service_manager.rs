@@ -8,6 +8,7 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -186,6 +187,27 @@ fn finish_kills_a_guard_that_hangs_and_stops_the_service() {
     assert!(said.contains("finish: stop succeeded"), "{said}");
     assert!(!host.is_up());
     wait_for_end(guard);
+}
+
+/// The end of a guard looks like its answer.
+#[test]
+fn finish_stops_the_service_of_a_guard_that_dies_while_it_is_asked() {
+    let host = Host::new("dies");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    kill_process(guard, Signal::STOP).expect("it runs");
+    agent.kill();
+    let (status, said) = thread::scope(|scope| {
+        let finish = scope.spawn(|| host.finish(STOP));
+        // It tries the lock for 100 ms, then waits 250 ms for an answer.
+        observe_for(Duration::from_millis(200));
+        kill_process(guard, Signal::KILL).expect("it is stopped");
+        finish.join().expect("it ends")
+    });
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("finish: stop succeeded"), "{said}");
+    assert!(!host.is_up());
 }
 
 #[test]

@@ -261,6 +261,10 @@ impl GuardThread {
         let Some(link) = self.link.as_ref().filter(|link| link.listens) else {
             return Some(());
         };
+        if self.dir.try_out().is_err() {
+            // The guard that lives is kept: no other could begin.
+            return Some(());
+        }
         let number = link.number;
         let _ = rustix::process::pidfd_send_signal(&link.process, Signal::KILL);
         self.wait_for_end(&link.process, CLOSING_WITHIN);

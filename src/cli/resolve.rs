@@ -86,7 +86,11 @@ pub(super) fn resolve(
             },
         })
     };
-    let args = args();
+    let args: Option<AgentArgs> = args();
+    if args.as_ref().is_some_and(|args| !args.guard.fits_a_packet()) {
+        let why = "the commands together are too long for the guard; put them into scripts";
+        faults.refuse::<()>(Name::Start, Exit::Usage, why);
+    }
     let faults = faults.found;
     Resolved { args, location, device, faults }
 }

@@ -373,3 +373,15 @@ fn finish_reports_a_faulty_setting_and_goes_on() {
         assert_eq!(faults.iter().map(|fault| fault.exit).collect::<Vec<_>>(), [exit], "{line}");
     }
 }
+
+/// Each fits into the arguments of a process, and both not into the guard's first packet.
+#[test]
+fn commands_that_the_guard_cannot_be_sent_are_refused() {
+    let long = "x".repeat(100 * 1024);
+    let line = |start: &str| format!("agent --key web --start {start} --stop {long}");
+    let refusal = parse_line(&line(&long)).expect_err("they are too long");
+    assert_eq!(refusal.exit, Exit::Usage);
+    let text = "--start: the commands together are too long for the guard; put them into scripts";
+    assert_eq!(refusal.text, text);
+    assert!(parse_line(&line("up")).is_ok());
+}

@@ -83,7 +83,8 @@ fn lock_of_silent_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<
     let patience = timing.renewal().max(ANSWER_MIN);
     let until = sys::now().after(patience);
     if let [true] = Alarm::new()?.wait([(socket.as_fd(), Want::Read)], Some(until))? {
-        return Ok(None);
+        // The end of a guard looks like its answer; the lock tells whether it lives.
+        return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }
     let text = format!("finish: the guard did not answer within {}: it is killed", Ms(patience));
     say(Level::Error, &text);

@@ -49,6 +49,9 @@ pub(super) const GUARD_LOCK: &str = "lock";
 /// Where the guard listens.
 const SOCKET: &str = "socket";
 
+/// A socket that is made and removed, so that it is known whether one can be made.
+const TRIED_SOCKET: &str = "tried";
+
 /// How often a lock is tried.
 const LOCK_EVERY: Duration = Duration::from_millis(2);
 
@@ -178,7 +181,11 @@ impl InstanceDir {
     ///
     /// When the directory is gone or full, or the process has no descriptor left.
     pub fn listen(&self) -> io::Result<OwnedFd> {
-        let path = self.socket();
+        self.listen_at(SOCKET)
+    }
+
+    fn listen_at(&self, name: &str) -> io::Result<OwnedFd> {
+        let path = self.socket(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -189,15 +196,15 @@ impl InstanceDir {
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
     #[must_use]
     pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
-        let socket = socket::connect(&self.socket())?;
+        let socket = socket::connect(&self.socket(SOCKET))?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         Some((socket, process))
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
-    fn socket(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", self.dir.as_raw_fd()))
+    fn socket(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
 }
 
@@ -247,6 +254,28 @@ impl HeldDir {
         Ok(true)
     }
 
+    /// Tries all that another guard needs of the directory: a guard that lives is worth more
+    /// than one that cannot begin.
+    ///
+    /// # Errors
+    ///
+    /// When another guard could not begin: others can write to the directory, the file system is
+    /// full, or something else has the name of one of its files.
+    pub fn try_out(&self) -> io::Result<()> {
+        let dir = InstanceDir::at(self.dir.path.clone())?;
+        drop(dir.listen_at(TRIED_SOCKET)?);
+        fs::remove_file(dir.socket(TRIED_SOCKET))?;
+        let socket = fs::symlink_metadata(dir.socket(SOCKET));
+        if socket.is_ok_and(|socket| socket.is_dir()) {
+            return Err(io::Error::other(format!("{SOCKET} is a directory")));
+        }
+        if self.dir.is_current(GUARD_LOCK, &self.note) {
+            return Ok(());
+        }
+        self.copy_note(&dir)?;
+        Ok(())
+    }
+
     /// Hands what the guard before has noted on to the next one where somebody has removed the
     /// file. The guard before is dead.
     ///
@@ -255,13 +284,17 @@ impl HeldDir {
     /// When the file cannot be made, or the file system is full.
     pub fn hand_note_on(&mut self) -> io::Result<()> {
         if !self.dir.is_current(GUARD_LOCK, &self.note) {
-            let mut noted = vec![0; NOTE_MAX];
-            let count = self.note.read_at(&mut noted, 0)?;
-            let note = self.dir.file(GUARD_LOCK)?;
-            note.write_all_at(&noted[..count], 0)?;
-            self.note = note;
+            self.note = self.copy_note(&self.dir)?;
         }
         Ok(())
+    }
+
+    fn copy_note(&self, dir: &InstanceDir) -> io::Result<File> {
+        let mut noted = vec![0; NOTE_MAX];
+        let count = self.note.read_at(&mut noted, 0)?;
+        let note = dir.file(GUARD_LOCK)?;
+        note.write_all_at(&noted[..count], 0)?;
+        Ok(note)
     }
 }
 

@@ -19,9 +19,11 @@ use crate::core::timing::Timing;
 /// Version of the words. A guard of another version is only told to stop.
 pub const VERSION: u64 = 1;
 
-/// Largest packet: commands of 128 KiB do not fit, and never did into the arguments of the
-/// agent.
+/// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;
+
+/// Room in the first packet for what is filled in later: the path of the private directory.
+const DIR_MAX: usize = 8 * 1024;
 
 /// How an agent was set up, as far as its guard has to know: the first word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +116,12 @@ impl GuardPacket {
 }
 
 impl Settings {
+    /// Returns whether the guard can be sent these settings.
+    #[must_use]
+    pub fn fits_a_packet(&self) -> bool {
+        encode(&ToGuard::Hello(self.config()), self).len() + DIR_MAX <= PACKET_MAX
+    }
+
     /// Returns what the guard decides by.
     #[must_use]
     pub fn config(&self) -> GuardConfig {

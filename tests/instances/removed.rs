@@ -1,7 +1,8 @@
 //! What agent and guard have in their private directory, removed while they run: by hand, or by
 //! what clears old files away.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
@@ -48,6 +49,28 @@ fn a_guard_whose_socket_was_removed_is_replaced() {
     assert_ne!(after.guard, before.guard);
     assert_eq!((after.service, after.term), (before.service, before.term));
     assert_eq!(after.stops, before.stops);
+}
+
+/// The guard that lives is kept until the directory is as it has to be.
+#[test]
+fn a_guard_is_kept_where_another_could_not_begin() {
+    let site = Site::new("kept");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    let socket = file_in(&site.sandbox, "socket");
+    let dir = socket.parent().expect("it is in a directory");
+    let open_to =
+        |mode| fs::set_permissions(dir, Permissions::from_mode(mode)).expect("it is ours");
+    open_to(0o755);
+    fs::remove_file(&socket).expect("it is there");
+    site.wait_for_starts(4);
+    assert_eq!(site.running(), before);
+    open_to(0o700);
+    until_true("another socket", || socket.exists());
+    agent.kill();
+    let agent = site.agent();
+    agent.wait_for_any(&["adopted as revision"]);
+    assert_eq!(site.running().service, before.service);
 }
 
 /// What a guard was running is known to the next one although its note was removed.
