@@ -160,7 +160,7 @@ impl WatchdogDevice {
 /// # Errors
 ///
 /// Why it cannot be used, in words.
-pub fn look(path: &str) -> Result<(), String> {
+pub fn inspect(path: &str) -> Result<(), String> {
     let refuse = |why: String| format!("watchdog {path}: {why}");
     let metadata = fs::metadata(path).map_err(|error| refuse(cannot_open(&error)))?;
     match metadata.file_type().is_char_device() {

@@ -61,7 +61,7 @@ pub fn finish(
     let timing = settings.timing;
     let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
     process.give_up_at = Some(give_up_at);
-    while !process.over {
+    while !process.done {
         process.turn();
         if !process.guard.is_down() && sys::now() >= give_up_at {
             say(Level::Error, "finish: the service could not be stopped");
@@ -80,13 +80,14 @@ fn lock_of_silent_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<
     };
     // It fails where the guard has closed it already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
-    let patience = timing.renewal().max(ANSWER_MIN);
-    let until = sys::now().after(patience);
+    let answer_within = timing.renewal().max(ANSWER_MIN);
+    let until = sys::now().after(answer_within);
     if let [true] = Alarm::new()?.wait([(socket.as_fd(), Want::Read)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.
         return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }
-    let text = format!("finish: the guard did not answer within {}: it is killed", Ms(patience));
+    let text =
+        format!("finish: the guard did not answer within {}: it is killed", Ms(answer_within));
     say(Level::Error, &text);
     rustix::process::pidfd_send_signal(&process, Signal::KILL)?;
     let lock = dir.lock(GUARD_LOCK, KILLED_WITHIN)?;

@@ -28,7 +28,7 @@ mod runner;
 mod socket;
 mod start;
 
-pub use self::device::look as inspect_device;
+pub use self::device::inspect as inspect_device;
 pub use self::finish::finish;
 pub use self::instance_dir::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
 pub use self::socket::{receive, send};

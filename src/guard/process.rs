@@ -70,7 +70,7 @@ pub(super) struct GuardProcess {
     alarm: Alarm,
     /// [`GuardProcess::turn`] returns at this instant at the latest.
     pub(super) give_up_at: Option<Instant>,
-    pub(super) over: bool,
+    pub(super) done: bool,
     /// Dropped last, after the lock: it may wait for its reader.
     log: LogQueue,
 }
@@ -147,13 +147,13 @@ impl GuardProcess {
             unsent: None,
             alarm: Alarm::new()?,
             give_up_at: None,
-            over: false,
+            done: false,
             log,
         })
     }
 
     /// Does what can be done beforehand. Best effort, each: not everybody may.
-    pub(super) fn settle(&mut self, realtime: bool) {
+    pub(super) fn protect(&mut self, realtime: bool) {
         let _ = fs::write(OOM_SCORE, "-1000");
         let _ = rustix::mm::mlockall(sys::memory_lock());
         // On a busy host the guard comes first, and the stop that it runs.
@@ -332,7 +332,7 @@ impl GuardProcess {
             GuardAction::KickDevice => self.device.kick(),
             GuardAction::CloseDevice => return self.device.close(),
             GuardAction::Exit => {
-                self.over = true;
+                self.done = true;
                 if self.guard.is_down() {
                     // Without the note the next guard runs stop, which does no harm. Nothing
                     // has a deadline any more, so that this thread may write.

@@ -59,9 +59,9 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
     process.listener = Some(dir.listen().map_err(lacks("guard: the socket: "))?);
     process.agent = Some(socket);
-    process.settle(settings.realtime);
+    process.protect(settings.realtime);
     process.configure(*settings);
-    while !process.over {
+    while !process.done {
         process.turn();
     }
     Ok(Exit::Success)
