@@ -252,11 +252,13 @@ impl GuardThread {
     /// would not find there is replaced: two would act otherwise.
     fn mend_dir(&mut self) -> Option<()> {
         match self.dir.mend() {
-            Ok(true) if self.dir.shows_guard() => return Some(()),
             Ok(true) => {}
             Ok(false) => return self.displaced(),
             // No other guard could be started.
             Err(_) => return Some(()),
+        }
+        if self.dir.shows_guard().unwrap_or(true) {
+            return Some(());
         }
         let Some(link) = self.link.as_ref().filter(|link| link.listens) else {
             return Some(());

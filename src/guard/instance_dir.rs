@@ -147,17 +147,21 @@ impl InstanceDir {
                 return Ok(None);
             }
             // One that was removed meanwhile locks nobody out.
-            if self.is_current(name, &file) {
+            if self.is_current(name, &file)? {
                 return Ok(Some(file));
             }
         }
     }
 
     /// Returns whether a file is still the one that has the name.
-    fn is_current(&self, name: &str, file: &File) -> bool {
+    fn is_current(&self, name: &str, file: &File) -> io::Result<bool> {
+        let path = self.path.join(name);
         let known = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        let named = fs::symlink_metadata(self.path.join(name)).map(known);
-        named.is_ok_and(|named| file.metadata().is_ok_and(|own| known(own) == named))
+        match fs::symlink_metadata(&path) {
+            Ok(named) => Ok(known(file.metadata()?) == known(named)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(named(&path, &error)),
+        }
     }
 
     fn file(&self, name: &str) -> io::Result<File> {
@@ -231,10 +235,13 @@ impl HeldDir {
     }
 
     /// Returns whether the next agent would find a guard that listens.
-    #[must_use]
-    pub fn shows_guard(&self) -> bool {
-        let is_there = |name| fs::symlink_metadata(self.dir.path.join(name)).is_ok();
-        self.dir.is_current(GUARD_LOCK, &self.note) && is_there(SOCKET)
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be known.
+    pub fn shows_guard(&self) -> io::Result<bool> {
+        let has_socket = self.dir.path.join(SOCKET).try_exists()?;
+        Ok(has_socket && self.dir.is_current(GUARD_LOCK, &self.note)?)
     }
 
     /// Makes what somebody has removed anew, but for the file of the guard. Returns whether the
@@ -244,7 +251,7 @@ impl HeldDir {
     ///
     /// When the directory cannot be made, or others can write to it.
     pub fn mend(&mut self) -> io::Result<bool> {
-        if !self.dir.is_current(AGENT_LOCK, &self.lock) {
+        if !self.dir.is_current(AGENT_LOCK, &self.lock)? {
             let dir = InstanceDir::at(self.dir.path.clone())?;
             let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? else {
                 return Ok(false);
@@ -269,10 +276,9 @@ impl HeldDir {
         if socket.is_ok_and(|socket| socket.is_dir()) {
             return Err(io::Error::other(format!("{SOCKET} is a directory")));
         }
-        if self.dir.is_current(GUARD_LOCK, &self.note) {
-            return Ok(());
+        if !self.dir.is_current(GUARD_LOCK, &self.note)? {
+            self.copy_note(&dir)?;
         }
-        self.copy_note(&dir)?;
         Ok(())
     }
 
@@ -283,7 +289,7 @@ impl HeldDir {
     ///
     /// When the file cannot be made, or the file system is full.
     pub fn hand_note_on(&mut self) -> io::Result<()> {
-        if !self.dir.is_current(GUARD_LOCK, &self.note) {
+        if !self.dir.is_current(GUARD_LOCK, &self.note)? {
             self.note = self.copy_note(&self.dir)?;
         }
         Ok(())
@@ -370,7 +376,7 @@ mod tests {
             drop(held);
             got.join().expect("it ends").expect("nobody has it")
         });
-        let is_current = dir.is_current(AGENT_LOCK, &got);
+        let is_current = dir.is_current(AGENT_LOCK, &got).expect("it is known");
         let another = lock(&dir, Duration::ZERO);
         fs::remove_dir_all(&path).expect("it is there");
         assert!(is_current && another.is_none());
