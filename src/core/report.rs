@@ -177,8 +177,8 @@ impl fmt::Display for Report {
             Self::Unfit(why) => write!(f, "not a candidate: {why}"),
             Self::GuardLost(why) => write!(f, "the guard is gone: {why}"),
             Self::NoGuard(why) => write!(f, "there is no guard: {why}"),
-            Self::GuardKilled(patience) => {
-                write!(f, "the guard did not answer within {}: it is killed", Ms(*patience))
+            Self::GuardKilled(within) => {
+                write!(f, "the guard did not answer within {}: it is killed", Ms(*within))
             }
             Self::Candidate => write!(f, "health check passed: a candidate"),
             Self::NotCandidate(why) => write!(f, "health check failed: {why}; not a candidate"),

@@ -32,6 +32,9 @@ use crate::core::time::Ms;
 /// number.
 pub const SLACK: Duration = Duration::from_millis(20);
 
+/// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
+const GUARD_ANSWER_MIN: Duration = Duration::from_millis(250);
+
 /// Shortest renewal interval that is accepted. Below it one stroke's processes
 /// and round trips no longer fit.
 pub const R_MIN: Duration = Duration::from_millis(10);
@@ -174,6 +177,13 @@ impl Timing {
     #[must_use]
     pub fn stop_budget(self) -> Duration {
         self.confirmation().saturating_sub(self.drift_share()).saturating_sub(SLACK)
+    }
+
+    /// Returns the time in which a guard has to answer before it is killed: R, but at least
+    /// 250 ms.
+    #[must_use]
+    pub fn guard_answer_time(self) -> Duration {
+        self.renewal.max(GUARD_ANSWER_MIN)
     }
 
     /// Returns the longest timeout with which a watchdog device that is kicked at

@@ -24,9 +24,6 @@ use crate::sys::{self, Alarm, Want};
 /// that has not executed its program yet has it too.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
 
-/// Shortest time that a guard has to answer in, as an agent gives it.
-const ANSWER_MIN: Duration = Duration::from_millis(250);
-
 /// How long a guard that was killed may take to end.
 const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -80,7 +77,7 @@ fn lock_of_silent_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<
     };
     // It fails where the guard has closed it already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
-    let answer_within = timing.renewal().max(ANSWER_MIN);
+    let answer_within = timing.guard_answer_time();
     let until = sys::now().after(answer_within);
     if let [true] = Alarm::new()?.wait([(socket.as_fd(), Want::Read)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.

@@ -13,9 +13,6 @@ use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, To
 use crate::core::report::Report;
 use crate::core::time::Instant;
 
-/// Shortest time in which a guard has to answer: a loaded host needs it to start a process.
-const ANSWER_MIN: Duration = Duration::from_millis(250);
-
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -206,7 +203,7 @@ impl Context {
             self.tell_guard(ToGuard::Stop(order), now);
             return false;
         }
-        self.report(Report::GuardKilled(self.guard_patience()));
+        self.report(Report::GuardKilled(self.config.timing.guard_answer_time()));
         self.want(Effect::KillGuard);
         self.forget_guard(now);
         true
@@ -238,11 +235,6 @@ impl Context {
             (None, Some((_, sent_at))) => (Timer::RepeatStop, *sent_at),
             (None, None) => return None,
         };
-        Some(timer.at(since.after(self.guard_patience())))
-    }
-
-    /// Returns how long a guard may take to answer.
-    pub(super) fn guard_patience(&self) -> Duration {
-        self.config.timing.renewal().max(ANSWER_MIN)
+        Some(timer.at(since.after(self.config.timing.guard_answer_time())))
     }
 }

@@ -25,7 +25,7 @@ impl Looking {
     pub(super) fn new(context: &Context, now: Instant) -> Looking {
         Looking {
             until: now.after(context.config.timing.renewal()),
-            guard_by: now.after(context.guard_patience()),
+            guard_by: now.after(context.config.timing.guard_answer_time()),
         }
     }
 
