@@ -304,7 +304,8 @@ impl HeldDir {
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+/// Returns an error whose text begins with the path.
+pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 

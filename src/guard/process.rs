@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
-use super::instance_dir::InstanceDir;
+use super::instance_dir::{GUARD_LOCK, InstanceDir, named};
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
@@ -96,10 +96,7 @@ impl GuardProcess {
         output: Option<OwnedFd>,
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
-        let named = |error: io::Error| {
-            let path = dir.path().join("lock");
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
+        let named = |error| named(&dir.path().join(GUARD_LOCK), &error);
         let (note, before) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
