@@ -98,7 +98,7 @@ impl Check {
 
     /// Takes the process if it has ended, with whether it was killed; kills one whose time is
     /// over.
-    fn look(&mut self) -> Option<(Process, bool)> {
+    fn take_ended(&mut self) -> Option<(Process, bool)> {
         let ended = self.process.take_if(|process| process.has_ended());
         if ended.is_none() && !self.killed && self.deadline <= sys::now() {
             self.kill();
@@ -124,7 +124,7 @@ impl CheckThread {
         }
         panic_if_asked("putex-check");
         self.output.pass_on(&mut command_output);
-        let ended = lock(&self.check).look();
+        let ended = lock(&self.check).take_ended();
         if let Some((process, killed)) = ended {
             let outcome = process.reap(killed);
             self.output.flush(&mut command_output);

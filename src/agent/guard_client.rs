@@ -268,9 +268,10 @@ impl GuardThread {
             return Some(());
         }
         let number = link.number;
-        let _ = rustix::process::pidfd_send_signal(&link.process, Signal::KILL);
-        self.wait_for_end(&link.process, CLOSING_WITHIN);
         self.carry_out(Order::Kill)?;
+        if let Some(killed) = self.dead.last() {
+            self.wait_for_end(killed, CLOSING_WITHIN);
+        }
         self.lost(number, "somebody has removed its directory".to_owned())
     }
 

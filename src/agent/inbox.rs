@@ -34,10 +34,10 @@ pub(super) struct InboxSender<T> {
 ///
 /// When the process has no descriptor left.
 pub(super) fn inbox<T>(most: usize) -> io::Result<(InboxSender<T>, Inbox<T>)> {
-    let (sender, items) = bounded(most);
+    let (sent, items) = bounded(most);
     let waker = Arc::new(Waker::new()?);
-    let events = InboxSender { items: sender, waker: Arc::clone(&waker) };
-    Ok((events, Inbox { items, waker, alarm: Alarm::new()? }))
+    let sender = InboxSender { items: sent, waker: Arc::clone(&waker) };
+    Ok((sender, Inbox { items, waker, alarm: Alarm::new()? }))
 }
 
 impl<T> InboxSender<T> {
