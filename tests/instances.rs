@@ -109,8 +109,7 @@ fn a_guard_that_an_instance_before_has_started_is_reaped() {
     until_true("the end of the guard", || fs::metadata(&process).is_err());
     site.wait_for_starts(2);
     let after = site.running();
-    assert_eq!((after.service, after.term), (before.service, before.term));
-    assert_eq!(after.stops, before.stops);
+    after.assert_untouched_since(&before);
 }
 
 /// What a guard was running it does not leave to the next one.
@@ -144,8 +143,7 @@ fn a_service_that_writes_to_the_output_of_start_outlives_the_guard() {
     until_true("more output", || said() > before_that);
     let after = site.running();
     assert_ne!(after.guard, before.guard);
-    assert_eq!((after.service, after.term), (before.service, before.term));
-    assert_eq!(after.stops, before.stops);
+    after.assert_untouched_since(&before);
 }
 
 /// Whoever removes the files of a bucket leaves those of the guards.

@@ -92,6 +92,14 @@ fn what_a_killed_start_has_left_is_killed_before_the_release() {
     assert!(said.contains(LEFT), "{said}");
 }
 
+/// Starts a service, kills its agent and its guard; returns its process.
+fn service_without_agent_and_guard(sandbox: &Sandbox) -> u32 {
+    let agent = Agent::start(&mut prepare(sandbox, START, "true"));
+    let pid = service(sandbox);
+    kill_both(sandbox, agent);
+    pid
+}
+
 /// The guard of the instance before did not live to do it.
 #[test]
 fn a_standby_kills_what_the_instance_before_has_left() {
@@ -100,9 +108,7 @@ fn a_standby_kills_what_the_instance_before_has_left() {
         return;
     };
     let sandbox = &room.sandbox;
-    let agent = Agent::start(&mut prepare(sandbox, START, "true"));
-    let pid = service(sandbox);
-    kill_both(sandbox, agent);
+    let pid = service_without_agent_and_guard(sandbox);
     let mut other = prepare(sandbox, "true", "true");
     other.args(["--token", "two"]);
     let other = Agent::start(&mut other);
@@ -121,9 +127,7 @@ fn finish_kills_what_agent_and_guard_have_left() {
         return;
     };
     let sandbox = &room.sandbox;
-    let agent = Agent::start(&mut prepare(sandbox, START, "true"));
-    let pid = service(sandbox);
-    kill_both(sandbox, agent);
+    let pid = service_without_agent_and_guard(sandbox);
     let mut finish = sandbox.putex();
     finish.args(["finish", "--key", "web", "--token", "one"]);
     finish.args(["--start", "true", "--stop", "true"]).args(R);

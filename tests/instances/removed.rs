@@ -30,8 +30,7 @@ fn a_private_directory_that_was_removed_is_made_anew() {
     let agent = site.agent();
     agent.wait_for_any(&["adopted as revision"]);
     let after = site.running();
-    assert_eq!((after.service, after.term), (before.service, before.term));
-    assert_eq!(after.stops, before.stops);
+    after.assert_untouched_since(&before);
 }
 
 #[test]
@@ -47,8 +46,7 @@ fn a_guard_whose_socket_was_removed_is_replaced() {
     agent.wait_for_any(&["adopted as revision"]);
     let after = site.running();
     assert_ne!(after.guard, before.guard);
-    assert_eq!((after.service, after.term), (before.service, before.term));
-    assert_eq!(after.stops, before.stops);
+    after.assert_untouched_since(&before);
 }
 
 /// The guard that lives is kept until the directory is as it has to be.

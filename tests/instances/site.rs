@@ -29,6 +29,14 @@ pub(crate) struct Running {
     pub(crate) stops: usize,
 }
 
+impl Running {
+    /// The same service runs under the same term, and stop was not run; the guard may be another.
+    pub(crate) fn assert_untouched_since(&self, before: &Running) {
+        assert_eq!((self.service, &self.term), (before.service, &before.term));
+        assert_eq!(self.stops, before.stops);
+    }
+}
+
 impl Site {
     pub(crate) fn new(name: &str) -> Site {
         Site::with_service(name, "sleep 1000 >/dev/null 2>&1")
