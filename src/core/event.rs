@@ -168,10 +168,10 @@ pub enum Effect {
     },
     /// Tell whoever else has this token that this agent lives.
     Announce,
-    /// Connect to the guard that lives on this host, or start one, and say these words to it
-    /// first. Its events carry this number. The guard of the number before is forgotten.
+    /// Connect to the guard that lives on this host, or start one, and send it these messages
+    /// first. Its events carry this number. The guard of the previous number is forgotten.
     ConnectGuard(u64, Vec<ToGuard>),
-    /// Say a word to the guard.
+    /// Send the guard a message.
     TellGuard(ToGuard),
     /// Kill the guard, which does not answer. No event of it follows.
     KillGuard,

@@ -1,8 +1,8 @@
-//! What agent and guard tell each other.
+//! The messages between agent and guard.
 //!
 //! ```text
 //! agent -> guard   Hello, Grant, AssertStart, Stop
-//! guard -> agent   Report, as the answer to every word, and after every change
+//! guard -> agent   Report, as the answer to every message, and after every change
 //! ```
 //!
 //! A grant lets the guard run the service until the lock runs out. So an agent that is
@@ -61,7 +61,7 @@ pub struct StopOrder {
 /// What an agent tells its guard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuard {
-    /// How the guard is set up. The first word on every connection. It is sent with more.
+    /// How the guard is set up. The first message on every connection. It is sent with more.
     #[serde(skip)]
     Hello(GuardConfig),
     /// The service may run; extends an earlier grant.
@@ -97,7 +97,7 @@ pub struct GuardConfig {
 /// What a guard tells its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardReport {
-    /// Number of words that the guard has received on this connection. The report answers
+    /// Number of messages that the guard has received on this connection. The report answers
     /// all of them.
     pub heard: u64,
     /// What the guard knows of the service.
@@ -109,7 +109,7 @@ pub struct GuardReport {
 /// What a guard knows of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
-    /// The guard of an earlier instance may have left the service running.
+    /// The guard of the previous instance may have left the service running.
     Unknown,
     /// Stop has succeeded, or start was never run.
     Down,

@@ -20,7 +20,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// One life of one agent: a random number chosen when the process started.
+/// One instance of an agent: a random number chosen when the process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 

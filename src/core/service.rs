@@ -47,7 +47,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// `start_alive` tells that a start of an earlier guard was killed and has not ended.
+    /// `start_alive` tells that a start of the previous guard was killed and has not ended.
     pub(super) fn new(start_alive: bool) -> Processes {
         let mut processes = Processes::default();
         if start_alive {

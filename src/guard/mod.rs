@@ -5,10 +5,10 @@
 //! | `start` | how a guard begins |
 //! | `process` | the main loop; decides by [`crate::core::guard`] |
 //! | `finish` | `putex finish`: a guard without an agent |
-//! | `protocol` | the words of agent and guard as packets |
+//! | `protocol` | the messages between agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
-//! | `note` | what a guard notes for the guard after it |
+//! | `note` | what a guard notes for the next guard |
 //! | `runner` | a command: the thread that spawns it, its output, its process |
 //! | `cgroup`, `cgroup_entry` | the control group of start |
 //! | `device` | the watchdog device |

@@ -1,9 +1,9 @@
-//! What a guard notes for the guard after it: whether the service may be up, and which
+//! What a guard notes for the next guard: whether the service may be up, and which
 //! commands run. It stands in the file that the guard locks, so who reads it as the holder of
 //! the lock knows that the writer is dead.
 //!
 //! A command waits for its release until it is noted, so no command of a dead guard is
-//! unknown to the next one. Each note has its place in the file and is written at once.
+//! unknown to the next one. Each note has its slot in the file and is written at once.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,11 +20,11 @@ use crate::sys;
 /// The first line; the boot follows.
 const FORMAT: &str = "putex guard 1 ";
 
-/// Bytes of one place in the file.
-const PLACE_BYTES: usize = 64;
+/// Bytes of one slot of the file.
+const SLOT_BYTES: usize = 64;
 
-/// Places: the head, the service, then start, stop and the last resort as in
-/// [`Command::ALL`], where the service has the place of the health check. The control group
+/// Slots: the head, the service, then start, stop and the last resort as in
+/// [`Command::ALL`], where the service has the slot of the health check. The control group
 /// follows.
 const SERVICE: usize = 2;
 const CGROUP: usize = SERVICE + Command::ALL.len();
@@ -41,9 +41,9 @@ pub(crate) struct Note {
     file: File,
 }
 
-/// What the guard before has noted.
+/// The state that the previous guard has noted.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct PreviousGuard {
     /// The service may be up.
     pub(crate) up: bool,
     /// Its control group.
@@ -53,18 +53,18 @@ pub(crate) struct Before {
 }
 
 impl Note {
-    /// Reads what the guard before has noted, and begins the notes of this one. The file is
+    /// Reads what the previous guard has noted, and begins the notes of this one. The file is
     /// locked.
     ///
     /// # Errors
     ///
     /// When the file system fails or is full.
-    pub(crate) fn begin(file: File) -> io::Result<(Note, Before)> {
+    pub(crate) fn begin(file: File) -> io::Result<(Note, PreviousGuard)> {
         let boot = sys::boot_id();
         let mut text = vec![0; BYTES_MAX];
         let count = file.read_at(&mut text, 0)?;
         let text = &text[..count];
-        let before = parse(text, &boot);
+        let previous = parse(text, &boot);
         let note = Note { file };
         let known = if is_of_boot(text, &boot) {
             count
@@ -74,13 +74,13 @@ impl Note {
             0
         };
         note.write(0, &format!("{FORMAT}{boot}"), SERVICE)?;
-        note.service(before.up)?;
-        // So that there is room for all later notes. Commands of the guard before stay noted
+        note.service(previous.up)?;
+        // So that there is room for all later notes. Commands of the previous guard stay noted
         // for the next guard, should this one be killed before it has killed them.
-        for place in (SERVICE + 1..CGROUP).filter(|place| known < (place + 1) * PLACE_BYTES) {
-            note.write(place, "", 1)?;
+        for slot in (SERVICE + 1..CGROUP).filter(|slot| known < (slot + 1) * SLOT_BYTES) {
+            note.write(slot, "", 1)?;
         }
-        Ok((note, before))
+        Ok((note, previous))
     }
 
     /// Returns another handle.
@@ -113,7 +113,7 @@ impl Note {
         let (from, until) = (tick(since), tick(sys::now()));
         let line = format!("run {} {from} {until}", process.as_raw_nonzero());
         if command == Command::Start {
-            let width = PLACE_BYTES - 1;
+            let width = SLOT_BYTES - 1;
             return self.write(SERVICE, &format!("{:width$}\n{line}", "service up"), 2);
         }
         self.write(SERVICE + command as usize, &line, 1)
@@ -126,23 +126,23 @@ impl Note {
     /// When the file system fails or is full.
     pub(crate) fn cgroup(&self, dir: &Path) -> io::Result<()> {
         let text = format!("cgroup {}", dir.display());
-        let places = text.len() / PLACE_BYTES + 1;
-        self.write(CGROUP, &text, places)
+        let slots = text.len() / SLOT_BYTES + 1;
+        self.write(CGROUP, &text, slots)
     }
 
-    fn write(&self, place: usize, text: &str, places: usize) -> io::Result<()> {
-        let mut bytes = vec![b' '; places * PLACE_BYTES];
+    fn write(&self, slot: usize, text: &str, slots: usize) -> io::Result<()> {
+        let mut bytes = vec![b' '; slots * SLOT_BYTES];
         let length = text.len().min(bytes.len() - 1);
         bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
         if let Some(last) = bytes.last_mut() {
             *last = b'\n';
         }
-        self.file.write_all_at(&bytes, (place * PLACE_BYTES) as u64)
+        self.file.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
     }
 }
 
-impl Before {
-    /// Kills the commands that the guard before was running. A process that has ended since
+impl PreviousGuard {
+    /// Kills the commands that the previous guard was running. A process that has ended since
     /// has left in its group what it left on purpose.
     ///
     /// Returns what becomes readable when its start has ended, if that was killed just now.
@@ -166,28 +166,27 @@ impl Before {
 /// Returns what stands in a file, if a guard of this boot has written it. Without such a note
 /// the service may be up: another version, the host's init system or a person may have
 /// started it.
-pub(crate) fn parse(text: &[u8], boot: &str) -> Before {
-    let place = |number| line_at(text, number);
+pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
+    let line = |slot| line_at(text, slot);
     if !is_of_boot(text, boot) {
-        return Before { up: true, ..Before::default() };
+        return PreviousGuard { up: true, ..PreviousGuard::default() };
     }
     let mut running = Vec::new();
     for command in [Command::Start, Command::Stop, Command::LastResort] {
-        let line = place(SERVICE + command as usize);
-        if let Some((process, exit)) = find_process(&line) {
+        if let Some((process, exit)) = find_process(&line(SERVICE + command as usize)) {
             running.push((command, process, exit));
         }
     }
-    Before {
-        up: place(SERVICE) != "service down",
-        cgroup: place(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
+    PreviousGuard {
+        up: line(SERVICE) != "service down",
+        cgroup: line(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
         running,
     }
 }
 
-/// Returns what stands in a place.
-fn line_at(text: &[u8], place: usize) -> String {
-    let bytes = text.get(place * PLACE_BYTES..).unwrap_or_default();
+/// Returns the line in a slot.
+fn line_at(text: &[u8], slot: usize) -> String {
+    let bytes = text.get(slot * SLOT_BYTES..).unwrap_or_default();
     let line = bytes.split(|byte| *byte == b'\n').next();
     String::from_utf8_lossy(line.unwrap_or_default()).trim_end().to_owned()
 }
@@ -237,10 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn the_next_guard_learns_what_the_one_before_has_noted() {
+    fn the_next_guard_learns_what_the_previous_one_has_noted() {
         let file = file("next");
-        let (note, before) = Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
-        assert!(before.up && before.running.is_empty() && before.cgroup.is_none());
+        let (note, previous) =
+            Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
+        assert!(previous.up && previous.running.is_empty() && previous.cgroup.is_none());
         note.service(false).expect("there is room");
         let begun = Note::begin(file.try_clone().expect("a descriptor"));
         assert!(!begun.expect("a note").1.up);
@@ -249,11 +249,11 @@ mod tests {
         note.command(Command::Stop, own, BOOT).expect("there is room");
         let long = format!("/sys/fs/cgroup/{}/putex-1", "x".repeat(300));
         note.cgroup(Path::new(&long)).expect("there is room");
-        let (_, before) = Note::begin(file).expect("a note");
-        assert!(before.up);
-        assert_eq!(before.cgroup.as_deref(), Some(Path::new(&long)));
-        let [(Command::Stop, process, _)] = before.running.as_slice() else {
-            panic!("{:?}", before.running)
+        let (_, previous) = Note::begin(file).expect("a note");
+        assert!(previous.up);
+        assert_eq!(previous.cgroup.as_deref(), Some(Path::new(&long)));
+        let [(Command::Stop, process, _)] = previous.running.as_slice() else {
+            panic!("{:?}", previous.running)
         };
         assert_eq!(*process, own);
     }
@@ -279,8 +279,8 @@ mod tests {
         let sleep = std::process::Command::new("sleep").arg("1000").spawn();
         let mut sleep = sleep.expect("it can be run");
         note.command(Command::Start, Pid::from_child(&sleep), since).expect("there is room");
-        let (_, before) = Note::begin(file).expect("a note");
-        let start = before.kill_commands();
+        let (_, previous) = Note::begin(file).expect("a note");
+        let start = previous.kill_commands();
         let killed = start.is_some_and(|start| {
             let until = sys::now().after(Duration::from_secs(5));
             let exit = [(start.as_fd(), Want::Read)];
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_killed_at_once_leaves_the_notes_of_the_one_before() {
+    fn a_guard_that_is_killed_at_once_leaves_the_notes_of_the_previous_one() {
         let file = file("twice");
         let begin = || Note::begin(file.try_clone().expect("a descriptor")).expect("a note");
         let (note, _) = begin();
@@ -313,8 +313,8 @@ mod tests {
         note.cgroup(Path::new("/sys/fs/cgroup/putex")).expect("there is room");
         note.write(0, &format!("{FORMAT}another"), SERVICE).expect("there is room");
         drop(begin());
-        let (_, before) = begin();
-        assert!(before.running.is_empty() && before.cgroup.is_none());
+        let (_, previous) = begin();
+        assert!(previous.running.is_empty() && previous.cgroup.is_none());
     }
 
     #[test]

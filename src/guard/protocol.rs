@@ -1,7 +1,7 @@
-//! What agent and guard tell each other: one packet of JSON a word.
+//! The messages between agent and guard: one packet of JSON a message.
 //!
 //! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
-//! first word of an agent and in every report. The word `Stop` and the reports of version 1
+//! first message of an agent and in every report. The message `Stop` and the reports of version 1
 //! stay for ever: an agent tells a guard of another version to stop the service, and waits
 //! until it is down. The names of the variants and fields are what is sent, those of
 //! [`crate::core::protocol`] too.
@@ -16,7 +16,7 @@ use crate::core::level::Level;
 use crate::core::protocol::{DeviceUse, GuardConfig, GuardReport, ToGuard};
 use crate::core::timing::Timing;
 
-/// Version of the words. A guard of another version is only told to stop.
+/// Version of the messages. A guard of another version is only told to stop.
 pub const VERSION: u64 = 1;
 
 /// Largest packet. The socket of a usual host has room for it.
@@ -25,7 +25,7 @@ pub const PACKET_MAX: usize = 192 * 1024;
 /// Room in the first packet for what is filled in later: the path of the private directory.
 const DIR_MAX: usize = 8 * 1024;
 
-/// How an agent was set up, as far as its guard has to know: the first word.
+/// How an agent was set up, as far as its guard has to know: the first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The private directory of this agent and its guard.
@@ -50,9 +50,9 @@ pub struct Settings {
 pub enum AgentPacket {
     /// [`ToGuard::Hello`], with all that the guard has to know.
     Hello(Box<Settings>),
-    /// The first word of an agent of another version.
+    /// The first message of an agent of another version.
     OtherVersion,
-    /// Any other word.
+    /// Any other message.
     Word(ToGuard),
 }
 
@@ -78,18 +78,18 @@ pub enum GuardPacket {
     Output,
 }
 
-/// Returns a word as a packet; the first word carries the settings.
+/// Returns a message as a packet; the first message carries the settings.
 #[must_use]
-pub fn encode(word: &ToGuard, settings: &Settings) -> Vec<u8> {
-    let packet = match word {
+pub fn encode(message: &ToGuard, settings: &Settings) -> Vec<u8> {
+    let packet = match message {
         ToGuard::Hello(_) => AgentJson::Hello(VERSION, settings),
-        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Word(word),
+        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Word(message),
     };
     // Everything in a packet has a form in JSON.
     serde_json::to_vec(&packet).unwrap_or_default()
 }
 
-/// Returns the word of a packet; `None` when it is none.
+/// Returns the message of a packet; `None` when it is none.
 #[must_use]
 pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
     Some(match serde_json::from_slice(packet).ok()? {
@@ -97,7 +97,7 @@ pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
             AgentPacket::Hello(serde_json::from_value(settings).ok()?)
         }
         AgentJson::Hello(_, _) => AgentPacket::OtherVersion,
-        AgentJson::Word(word) => AgentPacket::Word(word),
+        AgentJson::Word(message) => AgentPacket::Word(message),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
 use crate::sys::{raw, signals};
 
-/// How long a guard waits for the end of the guard before it.
+/// How long a guard waits for the end of the previous guard.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
 
 /// Runs the guard of the agent at the other end of stdin, until the service is

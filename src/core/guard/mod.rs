@@ -5,18 +5,18 @@
 //!                                                            control group empty
 //!  Unknown, Down ------> Up ----------------------> Stopping ------------------> Down
 //!         |                                            ^
-//!         +-- Stop; from Unknown also without a word --+
+//!         +-- Stop; from Unknown also on its own ------+
 //! ```
 //!
 //! # Rules
 //!
 //! 1. Start is run only while a grant is valid. A grant that has run out tells how long a
-//!    service may run that an earlier guard has left, and nothing else.
+//!    service may run that the previous guard has left, and nothing else.
 //! 2. The service is stopped when its grant runs out, whoever fell silent and why.
 //! 3. `Down` is reported only after the stop procedure is over.
-//! 4. What an earlier guard has left is stopped when the agent has gone, or does not say in
+//! 4. What the previous guard has left is stopped when the agent has gone, or does not say in
 //!    time what becomes of it. The guard leaves without its agent, and in `Down` only.
-//! 5. Words are taken in before a deadline counts: a guard that did not run for a while
+//! 5. Messages are handled before a deadline counts: a guard that did not run for a while
 //!    learns first that the agent renewed meanwhile. But what came too late starts nothing.
 //! 6. The watchdog device: see `device`.
 
@@ -82,7 +82,7 @@ pub enum GuardAction {
 /// What the guard knows of the service.
 #[derive(Clone, Debug)]
 enum State {
-    /// The guard of an earlier instance may have left it running. It is stopped at this
+    /// The guard of the previous instance may have left it running. It is stopped at this
     /// instant unless a grant comes before.
     Unknown(Instant),
     /// It is down.
@@ -113,7 +113,7 @@ pub struct Guard {
     state: State,
     processes: Processes,
     device: Device,
-    /// Words received on this connection; `None` without an agent.
+    /// Messages received on this connection; `None` without an agent.
     heard: Option<u64>,
     /// The last order to stop. The agent repeats it until it knows that the service is down.
     order: Option<StopOrder>,
@@ -123,8 +123,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard without an agent. `down` tells that the guard before it has left the
-    /// service down; `start_alive`, that a start of the guard before it was killed and has not
+    /// Returns a guard without an agent. `down` tells that the previous guard has left the
+    /// service down; `start_alive`, that a start of the previous guard was killed and has not
     /// ended. A service that is not known to be down is stopped at the first
     /// [`GuardInput::Tick`], unless an agent is there then.
     #[must_use]
@@ -183,7 +183,7 @@ impl Guard {
         let answer = matches!(input, GuardInput::Received(_));
         match input {
             GuardInput::Tick => self.advance(now),
-            GuardInput::Received(word) => self.receive(word, now),
+            GuardInput::Received(message) => self.receive(message, now),
             GuardInput::Disconnected => self.disconnected(now),
             GuardInput::Spawned(command) => self.spawned(command, now),
             GuardInput::Ended(command, outcome) => self.ended(command, &outcome, now),
@@ -232,9 +232,9 @@ impl Guard {
         }
     }
 
-    fn receive(&mut self, word: ToGuard, now: Instant) {
+    fn receive(&mut self, message: ToGuard, now: Instant) {
         self.heard = Some(self.heard.unwrap_or(0) + 1);
-        match word {
+        match message {
             ToGuard::Hello(config) => {
                 self.config = config;
                 if let State::Unknown(stop_at) = &mut self.state {
@@ -255,8 +255,8 @@ impl Guard {
         }
     }
 
-    /// An agent that did not run for a while has no lock any more, but what an earlier guard
-    /// has left may run until then.
+    /// An agent that did not run for a while has no lock any more, but what the previous
+    /// guard has left may run until then.
     fn granted(&mut self, grant: Grant, now: Instant) {
         match &mut self.state {
             State::Stopping(_) => return,
@@ -335,7 +335,7 @@ impl Guard {
             State::Stopping(procedure) => {
                 procedure.ended(command, outcome, &mut self.processes, now);
             }
-            // A start of an earlier term, or of the guard before, tells nothing of this term.
+            // A start of an earlier term, or of the previous guard, tells nothing of this term.
             State::Up(up) if command == Command::Start && up.start != StartState::NotRun => {
                 up.start = StartState::Ended;
                 if up.outcome.replace(outcome.clone()).as_ref() != Some(outcome) {
@@ -404,7 +404,7 @@ impl Guard {
         }
     }
 
-    /// A device that an earlier guard has left running is stopped by its trial.
+    /// A device that the previous guard has left running is stopped by its trial.
     fn try_device(&mut self) {
         if self.is_down() && self.device.wants_trial() {
             self.act(GuardAction::TryDevice);

@@ -28,8 +28,8 @@ impl Times {
 
 /// A holder of whose record the store knows nothing any more.
 #[derive(Clone, Debug)]
-struct Bound {
-    /// It cannot live longer.
+struct LostHolder {
+    /// It has ended by then.
     until: Instant,
     times: Times,
 }
@@ -40,7 +40,7 @@ pub(super) struct Holders {
     /// Those of the last one, still binding when its record has been deleted.
     last: Times,
     /// The last one before a loss.
-    bound: Option<Bound>,
+    lost: Option<LostHolder>,
 }
 
 impl Holders {
@@ -65,16 +65,16 @@ impl Holders {
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
         let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
-        if let Some(bound) = self.bound.take().filter(|bound| now < bound.until) {
-            times = times.slower(bound.times);
+        if let Some(lost) = self.lost.take().filter(|lost| now < lost.until) {
+            times = times.slower(lost.times);
         }
         let until = now.after(timing.takeover_wait(times.lock + times.grace));
-        self.bound = Some(Bound { until, times });
+        self.lost = Some(LostHolder { until, times });
     }
 
     /// Returns whether one may live of whom the store knows nothing any more.
     pub(super) fn has_lost(&self, now: Instant) -> bool {
-        self.bound.as_ref().is_some_and(|bound| now < bound.until)
+        self.lost.as_ref().is_some_and(|lost| now < lost.until)
     }
 
     /// Returns the times that bind whoever follows: those of the holder that is
@@ -82,8 +82,8 @@ impl Holders {
     /// before it, for as long as it can live.
     pub(super) fn binding(&self, key_state: &KeyState, older: bool, now: Instant) -> Times {
         let times = self.followed_by(key_state, older);
-        match &self.bound {
-            Some(bound) if now < bound.until => times.slower(bound.times),
+        match &self.lost {
+            Some(lost) if now < lost.until => times.slower(lost.times),
             Some(_) | None => times,
         }
     }

@@ -1,4 +1,4 @@
-//! Nothing is known yet: the key is read, and the guard that may have outlived an earlier
+//! Nothing is known yet: the key is read, and the guard that may have outlived the previous
 //! instance of this agent is asked.
 
 use super::context::Context;
@@ -57,7 +57,7 @@ impl Looking {
         }
     }
 
-    /// Until when this agent looks: a service that an earlier instance left running has until
+    /// Until when this agent looks: a service that the previous instance left running has until
     /// its lock runs out.
     fn until(&self, context: &Context) -> Instant {
         match inherited(context) {
@@ -72,7 +72,7 @@ impl Looking {
     }
 }
 
-/// Returns the grant under which an earlier instance left the service running.
+/// Returns the grant under which the previous instance left the service running.
 pub(super) fn inherited(context: &Context) -> Option<Grant> {
     match context.guard.service()? {
         ServiceState::Up(grant, _) => Some(grant.clone()),

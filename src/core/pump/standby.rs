@@ -222,7 +222,7 @@ impl Standby {
 
     /// Returns what stands under the key, if this agent may have it in time.
     fn takeable_key<'a>(&self, context: &'a Context) -> Option<&'a Seen> {
-        // Stop is run first of all: what an earlier instance left running may not be known. An
+        // Stop is run first of all: what the previous instance left running may not be known. An
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
         let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();

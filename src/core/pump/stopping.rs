@@ -26,13 +26,13 @@ pub(super) enum ServiceLock {
     Held(Hold),
     /// It was lost. Whoever wrote over this agent's record may count from before now.
     Lost(Hold),
-    /// That of an earlier instance of this agent. The stop budget is what is left of it, but
+    /// That of the previous instance of this agent. The stop budget is what is left of it, but
     /// not more than a loss that was noticed now would have.
     Inherited(Grant),
 }
 
 impl ServiceLock {
-    /// Returns the lock of an earlier instance, if that has left the service running.
+    /// Returns the lock of the previous instance, if that has left the service running.
     pub(super) fn inherited(grant: Option<Grant>) -> ServiceLock {
         grant.map_or(ServiceLock::None, ServiceLock::Inherited)
     }

@@ -166,7 +166,7 @@ impl Context {
         self.store.seen = Some(Seen { key_state: key_state.clone(), first_at: now, takeover });
     }
 
-    /// Returns whether a record is this agent's own, from this life.
+    /// Returns whether a record was written by this instance of this agent.
     pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
         key_state.value.lease().is_some_and(|lease| lease.incarnation == self.id.incarnation)
     }

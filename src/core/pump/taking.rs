@@ -24,14 +24,14 @@ pub(super) struct Taking {
     pending: Pending,
     confirm: Option<Duration>,
     previous: Option<String>,
-    /// The service of an earlier instance that goes on under the same term.
+    /// The service of the previous instance that goes on under the same term.
     pub(super) adoption: Option<Grant>,
-    /// The one before was refused.
+    /// The previous write was refused.
     pub(super) again: bool,
 }
 
 impl Taking {
-    /// Takes the lock as it was seen, in the way that its claim allows.
+    /// Takes the lock as it was seen, in the way that `seen` allows.
     pub(super) fn begin(context: &mut Context, seen: &Seen, now: Instant) -> Next {
         let Seen { key_state, takeover, .. } = seen;
         let give_up = now.after(context.config.timing.renewal());
@@ -53,7 +53,7 @@ impl Taking {
         Next::Go(State::Taking(taking), why)
     }
 
-    /// Renews the record of an earlier instance of this agent, if that is what stands under
+    /// Renews the record of the previous instance of this agent, if that is what stands under
     /// the key: the service neither stops nor starts. Only while its guard lets the service
     /// run: a record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
@@ -71,7 +71,7 @@ impl Taking {
         Next::Go(State::Taking(taking), Reason::Predecessor(term))
     }
 
-    /// It came to nothing; what a previous life left running has to go.
+    /// The lock was not taken: a service that the previous instance left running is stopped.
     fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
             Some(grant) => Stopping::begin(context, ServiceLock::Inherited(grant), why, now),

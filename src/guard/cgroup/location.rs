@@ -1,5 +1,4 @@
-//! Where this process stands in the hierarchy of control groups, and whether the
-//! place is ours to divide.
+//! The control group of this process, and whether this process may divide it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 /// A user who may write there was given it: nobody but root can have done that. For
 /// root the permissions say nothing. Where systemd is, it is the one writer of the
 /// hierarchy, and what it has not marked as delegated it may move, limit or remove;
-/// where it is not, nobody else claims what is below our own control group. The
+/// where it is not, nobody else uses what is below our own control group. The
 /// root of the whole hierarchy needs no rule of its own: systemd never marks it.
 pub(super) fn own() -> Result<PathBuf, String> {
     let own = find(

@@ -35,10 +35,10 @@ pub const PREFIX: &str = "putex-";
 /// come between two calls of ours each time, so this is plenty.
 const TRIES: usize = 100;
 
-/// How long a sweeping agent is waited for, and how often it is looked whether it
+/// How long a sweeping agent is waited for, and how often it is polled whether it
 /// is done.
 const SWEEP_MAX: Duration = Duration::from_secs(1);
-const SWEEP_LOOK: Duration = Duration::from_millis(1);
+const SWEEP_POLL: Duration = Duration::from_millis(1);
 
 /// The control group. Its files stay open, so that they can be used when there are
 /// no descriptors or memory left.
@@ -52,7 +52,7 @@ pub struct ServiceCgroup {
     kill: File,
     events: File,
     /// Holds the shared lock on the directory.
-    _claim: File,
+    _lock: File,
 }
 
 impl ServiceCgroup {
@@ -83,7 +83,7 @@ impl ServiceCgroup {
                 prune(&dir);
             }
             match opened {
-                // Swept away between the making and the claim.
+                // Swept away after it was made and before it was locked.
                 Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
                 other => return other,
             }
@@ -96,7 +96,7 @@ impl ServiceCgroup {
     ///
     /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
     pub fn open(dir: &Path) -> io::Result<ServiceCgroup> {
-        let claim = claim(dir)?;
+        let lock = lock(dir)?;
         let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.
         if fs::read_to_string(dir.join("cgroup.type"))?.trim() != "domain" {
@@ -115,7 +115,7 @@ impl ServiceCgroup {
             kill,
             events: File::open(dir.join("cgroup.events"))?,
             dir: dir.to_owned(),
-            _claim: claim,
+            _lock: lock,
         })
     }
 
@@ -196,11 +196,11 @@ impl ServiceCgroup {
 
 /// Takes the shared lock. A sweeper has it for the moment that it takes to remove
 /// a few directories; anybody who keeps it longer is not waited for.
-fn claim(dir: &Path) -> io::Result<File> {
-    let claim = File::open(dir)?;
+fn lock(dir: &Path) -> io::Result<File> {
+    let lock = File::open(dir)?;
     let how = FlockOperation::NonBlockingLockShared;
-    if sys::lock_within(&claim, how, SWEEP_MAX, SWEEP_LOOK)? {
-        return Ok(claim);
+    if sys::lock_within(&lock, how, SWEEP_MAX, SWEEP_POLL)? {
+        return Ok(lock);
     }
     Err(Errno::WOULDBLOCK.into())
 }
@@ -223,10 +223,10 @@ fn sweep(own: &Path) {
         if !name.is_some_and(|name| name.starts_with(PREFIX)) {
             continue;
         }
-        let Ok(claim) = File::open(&dir) else {
+        let Ok(lock) = File::open(&dir) else {
             continue;
         };
-        if rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             prune(&dir);
         }
     }
