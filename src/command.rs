@@ -373,7 +373,7 @@ mod tests {
 
     /// Runs a command that shows its lines in `/proc`; returns whether it leads a session, its
     /// process group, its number, and which of the first 31 signals are blocked or ignored.
-    fn shown(command: Command) -> (bool, Pid, Pid, u32) {
+    fn state_of(command: Command) -> (bool, Pid, Pid, u32) {
         let script = "exec cat /proc/self/status".to_owned();
         let commands = Commands {
             check: Some(script.clone()),
@@ -412,7 +412,7 @@ mod tests {
             if command == Command::LastResort {
                 continue;
             }
-            let (leads, group, own, signals) = shown(command);
+            let (leads, group, own, signals) = state_of(command);
             assert_eq!(group, own, "{command:?}");
             assert_eq!(leads, command == Command::Start, "{command:?}");
             assert_eq!(signals, 0, "{command:?}");

@@ -55,8 +55,8 @@ mod host;
 mod log;
 #[path = "campaign/namespaces.rs"]
 mod namespaces;
-#[path = "campaign/place.rs"]
-mod place;
+#[path = "campaign/nodes.rs"]
+mod nodes;
 #[path = "campaign/rng.rs"]
 mod rng;
 #[path = "campaign/server.rs"]

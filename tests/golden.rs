@@ -41,8 +41,8 @@ fn every_story_goes_as_it_is_told() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn first_difference(told: &str, happened: &str) -> String {
-    let (mut old, mut new) = (told.lines(), happened.lines());
+fn first_difference(expected: &str, happened: &str) -> String {
+    let (mut old, mut new) = (expected.lines(), happened.lines());
     for number in 1.. {
         let (left, right) = (old.next(), new.next());
         if left != right {

@@ -194,7 +194,7 @@ fn a_second_agent_that_is_told_to_end_ends() {
     assert_eq!(site.running(), before);
 }
 
-/// As a service manager has it that starts an agent before the one before has ended.
+/// As a service manager has it that starts an agent before the previous one has ended.
 #[test]
 fn a_second_agent_goes_on_where_the_first_has_ended() {
     let site = Site::new("after");

@@ -74,7 +74,7 @@ fn check_length(log: &str) {
     assert!(length < LOG_MAX, "{length} bytes");
 }
 
-/// Checks that each change of state follows the one before; returns how many there are.
+/// Checks that each change of state follows the previous one; returns how many there are.
 fn check_changes(log: &str) -> usize {
     let changes: Vec<_> = log.lines().filter_map(change).collect();
     for two in changes.windows(2) {

@@ -47,7 +47,7 @@ impl Manager {
     }
 
     /// Waits for a word that begins so.
-    fn hear(&self, beginning: &str) -> String {
+    fn wait_for(&self, beginning: &str) -> String {
         until(beginning, || {
             let mut buffer = [0; 1024];
             let count = self.socket.recv(&mut buffer).ok()?;
@@ -73,9 +73,9 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     let mut command = host.putex("agent", STOP);
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name)).env("WATCHDOG_USEC", "300000");
     let agent = Agent::start(&mut command);
-    manager.hear("READY=1");
+    manager.wait_for("READY=1");
     assert!(!host.is_up(), "standing by is not holding the lock");
-    manager.hear("STATUS=active: the service runs here");
+    manager.wait_for("STATUS=active: the service runs here");
     assert!(host.is_up());
     let given = fs::read_to_string(host.sandbox.join("env")).expect("start wrote it");
     for own in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "JOURNAL_STREAM"] {
@@ -84,12 +84,12 @@ fn a_manager_is_told_that_the_agent_stands_by_lives_and_ends() {
     let guards = format!("/proc/{}/environ", host.guard());
     let guards = fs::read(guards).expect("it is this user's");
     assert!(!String::from_utf8_lossy(&guards).contains("NOTIFY_SOCKET"));
-    manager.hear("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
     agent.signal(Signal::HUP);
-    manager.hear("RELOADING=1");
-    manager.hear("READY=1");
+    manager.wait_for("RELOADING=1");
+    manager.wait_for("READY=1");
     agent.signal(Signal::TERM);
-    manager.hear("STOPPING=1");
+    manager.wait_for("STOPPING=1");
     host.wait_until_down();
 }
 
@@ -99,7 +99,7 @@ fn an_agent_that_hangs_is_silent() {
     let mut command = host.putex("agent", STOP);
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name)).env("WATCHDOG_USEC", "150000");
     let agent = Agent::start(&mut command);
-    manager.hear("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
     assert!(!manager.is_silent_for(Duration::from_millis(300)));
     agent.signal(Signal::STOP);
     assert!(manager.is_silent_for(Duration::from_millis(300)));
@@ -111,9 +111,9 @@ fn a_stop_that_fails_keeps_an_agent_from_being_ready() {
     let mut command = host.putex("agent", "test -e $D/let");
     command.env("NOTIFY_SOCKET", format!("@{}", manager.name));
     let _agent = Agent::start(&mut command);
-    manager.hear("STATUS=standby: stop failed");
+    manager.wait_for("STATUS=standby: stop failed");
     host.sandbox.file("let", "", 0o600);
-    manager.hear("READY=1");
+    manager.wait_for("READY=1");
 }
 
 #[test]

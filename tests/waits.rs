@@ -68,7 +68,7 @@ fn agents_on_a_server_wait_by_timers_that_count_suspend() {
         return;
     };
     let mut scene = Scene::open(&setting, 2).expect("two agents");
-    let active = scene.settle().expect("one is active");
+    let active = scene.wait_for_active().expect("one is active");
     for host in 0..2 {
         let pid = scene.hosts[host].pid().expect("it runs");
         check(pid, &WITH_DEADLINES);

@@ -114,7 +114,9 @@ impl Course {
         }
         let kinds: Vec<String> = testbed.happened[before..]
             .iter()
-            .map(|fault| format!("{} ({})", fault.kind, fault.whom.split(':').next().unwrap_or("")))
+            .map(|fault| {
+                format!("{} ({})", fault.kind, fault.target.split(':').next().unwrap_or(""))
+            })
             .collect();
         let overlap = ms(testbed.observer.overlap());
         println!(
@@ -135,7 +137,7 @@ impl Course {
         calm_at: At,
     ) -> Result<(), String> {
         let mut helped = false;
-        // A look that began a moment after the last fault saw nothing of it.
+        // An inspection that began a moment after the last fault saw nothing of it.
         while !(testbed.agents_are_up() && health.is_well_since(calm_at)) {
             testbed.tend()?;
             thread::sleep(TICK);
@@ -152,11 +154,11 @@ impl Course {
         }
         let from = now();
         self.longest_recovery = self.longest_recovery.max(from - calm_at);
-        let patience = rejoin_max(order.timing) * 3;
-        self.wait_for_one(testbed, from, patience)?;
+        let longest_wait = rejoin_max(order.timing) * 3;
+        self.wait_for_one(testbed, from, longest_wait)?;
         let rest = order.timing.r * 2 + Duration::from_secs(1);
         tend_until(testbed, now() + rest)?;
-        self.wait_for_one(testbed, now(), patience)?;
+        self.wait_for_one(testbed, now(), longest_wait)?;
         self.windows.push(Window { from, to: now(), first: self.windows.is_empty() });
         Ok(())
     }
@@ -166,17 +168,17 @@ impl Course {
         &mut self,
         testbed: &mut Testbed,
         from: At,
-        patience: Duration,
+        longest_wait: Duration,
     ) -> Result<(), String> {
         while testbed.observer.only_active().is_none() {
             testbed.tend()?;
             thread::sleep(TICK);
-            if now() - from > patience {
+            if now() - from > longest_wait {
                 let active = testbed.observer.active();
                 let at = now().as_secs_f64();
                 self.violations.push(format!(
-                    "{at:.1} s: services ran on hosts {active:?} for {patience:?}, not on exactly \
-                     one, although all was well"
+                    "{at:.1} s: services ran on hosts {active:?} for {longest_wait:?}, not on \
+                     exactly one, although all was well"
                 ));
                 return Ok(());
             }
@@ -191,12 +193,12 @@ impl Course {
         };
         let at = now();
         testbed.hosts[active].crash()?;
-        let patience = at + rejoin_max(order.timing) * 3;
+        let longest_wait = at + rejoin_max(order.timing) * 3;
         let next = |testbed: &Testbed| {
             let ups = testbed.observer.ups_since(at);
             ups.iter().find(|(_, host)| *host != active).map(|(at, _)| *at)
         };
-        while next(testbed).is_none() && now() < patience {
+        while next(testbed).is_none() && now() < longest_wait {
             testbed.tend()?;
             thread::sleep(TICK);
         }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::clock::step_clock;
 use super::faults::{Blow, Fault, Harm, Kind, Target, Trouble};
-use super::place::{HOSTS, Node, SERVERS};
+use super::nodes::{HOSTS, Node, SERVERS};
 use super::rng::Rng;
 use super::service::Flaw;
 use super::testbed::Testbed;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::place::{HOSTS, Node, SERVERS};
+use super::nodes::{HOSTS, Node, SERVERS};
 use super::rng::Rng;
 use super::service::Flaw;
 use crate::rig::timing::Timing;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::host::BUCKET;
-use super::place::{Node, SERVERS};
+use super::nodes::{Node, SERVERS};
 use super::server::PORT;
 use crate::support::clock::{At, now, wait_until};
 use crate::support::wire::Client;
@@ -20,7 +20,7 @@ pub(crate) struct Health(Arc<Mutex<Seen>>);
 
 #[derive(Debug)]
 struct Seen {
-    /// When the last look that found nothing wrong began.
+    /// When the last inspection that found nothing wrong began.
     well_at: Option<At>,
     wrong: String,
 }
@@ -34,7 +34,7 @@ impl Health {
         thread::spawn(move || {
             loop {
                 let began = now();
-                let looked = look();
+                let looked = inspect();
                 let mut seen = writer.0.lock().expect("nobody panics with it");
                 match looked {
                     Ok(()) => seen.well_at = Some(began),
@@ -47,7 +47,7 @@ impl Health {
         health
     }
 
-    /// Returns whether nothing was wrong in a look that began after `since`.
+    /// Returns whether nothing was wrong in an inspection that began after `since`.
     pub(crate) fn is_well_since(&self, since: At) -> bool {
         let seen = self.0.lock().expect("nobody panics with it");
         seen.well_at.is_some_and(|at| at > since)
@@ -66,7 +66,7 @@ fn address(number: usize) -> SocketAddr {
 }
 
 /// Asks for the bucket by way of each server: it has a leader and two that follow.
-fn look() -> Result<(), String> {
+fn inspect() -> Result<(), String> {
     for number in 0..SERVERS {
         let mut client = Client::connect_to(address(number))?;
         let info = client.call(&format!("STREAM.INFO.KV_{BUCKET}"), "")?;
@@ -87,9 +87,9 @@ fn look() -> Result<(), String> {
 
 /// Makes the bucket that the agents share, as any client does, as soon as there are
 /// enough servers for it.
-pub(crate) fn make_bucket(patience: Duration) -> Result<(), String> {
+pub(crate) fn make_bucket(longest_wait: Duration) -> Result<(), String> {
     let mut why = String::new();
-    let made = wait_until(now() + patience, || {
+    let made = wait_until(now() + longest_wait, || {
         let mut client = Client::connect_to(address(0)).map_err(|error| why = error).ok()?;
         let made = client.create_bucket_of(BUCKET, "file", SERVERS);
         made.map_err(|error| why = error).ok()

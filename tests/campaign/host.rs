@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::log::Log;
 use super::namespaces;
-use super::place::{Node, SERVERS};
+use super::nodes::{Node, SERVERS};
 use super::rng::Rng;
 use super::server::{PORT, fill};
 use super::service::{Flaw, Service};

@@ -67,7 +67,7 @@ impl Log {
     /// Takes in what comes out of a pipe, unless told not to read.
     pub(crate) fn read_pipe(&self, pipe: impl Read + Send + 'static) {
         let log = self.clone();
-        self.0.reader.read(pipe, move |line| log.take(line));
+        self.0.reader.read(pipe, move |line| log.add_line(line));
     }
 
     /// Takes in what is written into a file, until there is another file of its name.
@@ -79,7 +79,7 @@ impl Log {
             loop {
                 match reader.read_until(b'\n', &mut line) {
                     Ok(got) if got > 0 && line.ends_with(b"\n") => {
-                        log.take(&line);
+                        log.add_line(&line);
                         line.clear();
                     }
                     Ok(_) if path.exists() => thread::sleep(LOOK),
@@ -113,7 +113,7 @@ impl Log {
         *self.0.left.lock().expect("nobody panics with it")
     }
 
-    fn take(&self, line: &[u8]) {
+    fn add_line(&self, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
         if text.contains(CHATTER_LINE) {
             return;

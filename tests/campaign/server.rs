@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use super::namespaces;
-use super::place::{Node, SERVERS};
+use super::nodes::{Node, SERVERS};
 use crate::support::server;
 
 /// Port for clients.

@@ -9,7 +9,7 @@ use super::cure::Cure;
 use super::faults::{Fault, Harm, Kind, Target};
 use super::host::{Agent, Host};
 use super::namespaces;
-use super::place::{self, HOSTS, Node, SERVERS};
+use super::nodes::{self, HOSTS, Node, SERVERS};
 use super::rng::Rng;
 use super::server::Server;
 use super::service::Flaw;
@@ -46,7 +46,7 @@ pub(crate) enum Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct Happened {
     pub(crate) kind: Kind,
-    pub(crate) whom: String,
+    pub(crate) target: String,
     pub(crate) from: At,
     /// `None` while it goes on.
     pub(crate) to: Option<At>,
@@ -91,7 +91,7 @@ impl Testbed {
     ) -> Result<Testbed, String> {
         namespaces::prepare()?;
         let wires = Wires::make(SERVERS + HOSTS + 1, Rng::new(seed, NETWORK_PART))?;
-        place::connect(&wires)?;
+        nodes::connect(&wires)?;
         let prepare = |number| Server::prepare(Node::server(number), server, folder);
         let servers = (0..SERVERS).map(prepare).collect::<Result<Vec<_>, _>>()?;
         let prepare = |number| {
@@ -154,7 +154,7 @@ impl Testbed {
         let Some((cure, length)) = self.inflict(fault, target, at)? else {
             return Ok(false);
         };
-        let whom = match fault.kind {
+        let target = match fault.kind {
             Kind::ClockStep => "all".to_owned(),
             Kind::Server(_)
             | Kind::Process(_)
@@ -165,11 +165,11 @@ impl Testbed {
             | Kind::LogUnread
             | Kind::HostDiskFull => target.node().name(),
         };
-        let whom = match self.effects.get(&at) {
-            Some(lines) => format!("{whom}: {}", describe(lines)),
-            None => whom,
+        let target = match self.effects.get(&at) {
+            Some(lines) => format!("{target}: {}", describe(lines)),
+            None => target,
         };
-        self.happened.push(Happened { kind: fault.kind, whom, from, to: None });
+        self.happened.push(Happened { kind: fault.kind, target, from, to: None });
         self.doing.push(Doing { at, until: from + length, cure, slots });
         Ok(true)
     }

@@ -286,7 +286,7 @@ fn hosts(set: u32) -> String {
 fn line(fault: &Happened) -> String {
     let to = fault.to.map_or("the end".to_owned(), |to| format!("{:.1}", ms(to)));
     let from = ms(fault.from);
-    format!("{from:.1} to {to} ms: {} ({})", fault.kind, fault.whom)
+    format!("{from:.1} to {to} ms: {} ({})", fault.kind, fault.target)
 }
 
 fn list(happened: &[Happened]) -> String {

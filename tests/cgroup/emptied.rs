@@ -100,7 +100,7 @@ fn service_without_agent_and_guard(sandbox: &Sandbox) -> u32 {
     pid
 }
 
-/// The guard of the instance before did not live to do it.
+/// The guard of the previous instance did not live to do it.
 #[test]
 fn a_standby_kills_what_the_instance_before_has_left() {
     let name = "emptied::a_standby_kills_what_the_instance_before_has_left";

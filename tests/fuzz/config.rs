@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::line::{asked, environment, refused};
+use super::line::{check_args, environment, refused};
 use crate::cli::config::{Config, LINE_BYTES_MAX, parse_file};
 use crate::cli::settings::{Precedence, Setting};
 use crate::cli::table::Name;
@@ -75,7 +75,7 @@ fn made_of_it(data: &[u8], found: &Config) -> bool {
     match (cli::parse(words, &environment), &check.resolved.args) {
         (Ok(Invocation::Agent(args)), Some(same)) => {
             assert_eq!(format!("{args:?}"), format!("{same:?}"));
-            asked(&args);
+            check_args(&args);
             true
         }
         (Err(refusal), _) => {

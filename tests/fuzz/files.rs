@@ -213,7 +213,7 @@ impl Drop for Bucket {
     }
 }
 
-/// The file in which a guard finds the notes of the guard before: it counts only when it
+/// The file in which a guard finds the notes of the previous guard: it counts only when it
 /// names this boot; one that lacks its end proves nothing to be down; and what is noted is
 /// read the same.
 pub fn note(data: &[u8]) -> bool {

@@ -23,7 +23,7 @@ const VARIABLE_BYTES_MAX: usize = 1024;
 
 /// A header block with the value behind it: an agent that finds it under its key, in
 /// a bucket with the value as its epoch, wants nothing that cannot be done. Every
-/// command can be run, the guard understands every word, every line is one line; and the
+/// command can be run, the guard understands every message, every line is one line; and the
 /// agent always has something to wait for.
 pub fn holder(data: &[u8]) -> bool {
     let end = data.windows(4).position(|four| four == b"\r\n\r\n");
@@ -218,15 +218,15 @@ impl World {
                 self.checking = true;
             }
             Effect::Report(report) => assert_one_line(&report.to_string()),
-            Effect::ConnectGuard(number, words) => {
-                let first = words.first();
+            Effect::ConnectGuard(number, messages) => {
+                let first = messages.first();
                 assert!(matches!(first, Some(ToGuard::Hello(_))), "{first:?}");
                 self.guard.number = number;
                 self.guard.there = true;
                 self.guard.heard = 0;
-                words.into_iter().for_each(|word| self.tell(word));
+                messages.into_iter().for_each(|message| self.tell(message));
             }
-            Effect::TellGuard(word) => self.tell(word),
+            Effect::TellGuard(message) => self.tell(message),
             Effect::KillGuard => {
                 self.guard.there = false;
                 self.guard.reports = false;
@@ -237,26 +237,26 @@ impl World {
         true
     }
 
-    /// Checks that the guard understands a word, and that the commands which it runs by it
+    /// Checks that the guard understands a message, and that the commands which it runs by it
     /// can be run.
-    fn tell(&mut self, word: ToGuard) {
-        assert!(self.guard.there, "{word:?} to nobody");
-        let packet = encode(&word, &self.settings);
+    fn tell(&mut self, message: ToGuard) {
+        assert!(self.guard.there, "{message:?} to nobody");
+        let packet = encode(&message, &self.settings);
         assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
         let understood = decode(&packet);
         self.guard.heard += 1;
         self.guard.reports = true;
-        let expected = match &word {
+        let expected = match &message {
             ToGuard::Hello(config) => {
                 assert_eq!(*config, self.settings.config());
                 AgentPacket::Hello(Box::new(self.settings.clone()))
             }
             ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
-                AgentPacket::Word(word.clone())
+                AgentPacket::Word(message.clone())
             }
         };
         assert_eq!(understood, Some(expected));
-        let (command, context) = match &word {
+        let (command, context) = match &message {
             ToGuard::Hello(_) | ToGuard::AssertStart => return,
             ToGuard::Grant(Grant { context, .. }) => (Command::Start, context.clone()),
             ToGuard::Stop(StopOrder { context, .. }) => (Command::Stop, context.clone()),
@@ -269,7 +269,7 @@ impl World {
             context,
         };
         runs(&self.settings, &run, self.now);
-        match word {
+        match message {
             ToGuard::Grant(grant) => {
                 self.guard.service = ServiceState::Up(grant, StartState::FirstRuns);
             }

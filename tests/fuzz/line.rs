@@ -33,13 +33,13 @@ pub fn cli(data: &[u8]) -> bool {
     let var = |name: &str| env.clone().filter(|_| name == "NATS_URL");
     match cli::parse(words, &environment(&var, "alpha")) {
         Ok(Invocation::Agent(args)) => {
-            asked(&args);
+            check_args(&args);
             return true;
         }
         Ok(Invocation::Finish(args, faults)) => {
             faults.iter().for_each(refused);
             if faults.is_empty() {
-                asked(&args);
+                check_args(&args);
             }
             return faults.is_empty();
         }
@@ -68,13 +68,13 @@ pub(super) fn refused(refusal: &Refusal) {
 fn checked(found: &Resolved) -> bool {
     found.faults.iter().for_each(refused);
     match &found.args {
-        Some(args) if found.faults.is_empty() => asked(args),
+        Some(args) if found.faults.is_empty() => check_args(args),
         Some(_) | None => assert!(!found.faults.is_empty()),
     }
     found.faults.is_empty()
 }
 
-pub(super) fn asked(args: &AgentArgs) {
+pub(super) fn check_args(args: &AgentArgs) {
     let commands = &args.guard.commands;
     assert_eq!(valid_key(&commands.key), Ok(()));
     assert_eq!(valid_bucket(&args.bucket), Ok(()));

@@ -15,7 +15,7 @@
 //! | `record` | a header block and a value | `record.rs` |
 //! | `holder` | the same, met by an agent | `holder.rs` |
 //! | `folder`, `bucket` | files of the directory store | `files.rs` |
-//! | `note` | the file in which a guard finds the notes of the one before | `files.rs` |
+//! | `note` | the file in which a guard finds the notes of the previous one | `files.rs` |
 //! | `words` | packets between agent and guard | `words.rs` |
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
 //! | `config` | the configuration file | `config.rs` |
@@ -74,9 +74,9 @@ impl Noise {
         self.0
     }
 
-    /// Returns a number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
-        usize::try_from(self.number() % bound).unwrap_or(0)
+    /// Returns a number below `limit`, which is not 0.
+    fn below(&mut self, limit: usize) -> usize {
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        usize::try_from(self.number() % limit).unwrap_or(0)
     }
 }

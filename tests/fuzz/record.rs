@@ -155,7 +155,7 @@ fn noticed(headers: &Headers, payload: &[u8]) {
 /// Returns a lease that an agent could have, made of what stands in `data`.
 pub(super) fn invented(data: &[u8]) -> Lease {
     let mut noise = Noise::of(data);
-    let mut below = |bound: u64| noise.number() % bound;
+    let mut below = |limit: u64| noise.number() % limit;
     let text = String::from_utf8_lossy(data);
     let middle = text.chars().count() / 2;
     let (host, boot): (String, String) =

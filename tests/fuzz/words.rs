@@ -21,11 +21,11 @@ const ACTIONS_MAX: usize = 16;
 
 /// Packets, each with its length before it in two bytes: one that is understood
 /// means the same when it is sent again, and nothing when it is cut short. A guard
-/// takes each word in, whatever numbers are in it; a packet of one byte is what else
+/// takes each message in, whatever numbers are in it; a packet of one byte is what else
 /// happens to the guard. The guard reports `Down` only after a stop that counts, runs start
 /// only under a grant that is valid, and never waits for ever while the service may run.
 pub fn words(data: &[u8]) -> bool {
-    // What the guard before has left.
+    // What the previous guard has left.
     let mut house = match data.len() % 3 {
         0 => House::new(true, false),
         1 => House::new(false, true),
@@ -45,9 +45,9 @@ pub fn words(data: &[u8]) -> bool {
             continue;
         }
         known |= report(packet);
-        if let Some(word) = understood(packet) {
+        if let Some(message) = understood(packet) {
             known = true;
-            house.received(word);
+            house.received(message);
         }
     }
     known
@@ -83,7 +83,7 @@ struct House {
     now: Instant,
     connected: bool,
     heard: u64,
-    /// The words that the last report answers.
+    /// The messages that the last report answers.
     answered: u64,
     start: Process,
     stop: Process,
@@ -140,19 +140,19 @@ impl House {
         house
     }
 
-    fn received(&mut self, word: ToGuard) {
+    fn received(&mut self, message: ToGuard) {
         if !self.connected {
-            // Another agent has connected: its first word is always this.
+            // Another agent has connected: its first message is always this.
             self.connected = true;
             self.heard = 0;
             self.received(ToGuard::Hello(self.guard.config()));
         }
         self.heard += 1;
-        if let ToGuard::Hello(config) = &word {
+        if let ToGuard::Hello(config) = &message {
             self.device = config.device;
         }
-        self.handle(GuardInput::Received(word));
-        assert_eq!(self.answered, self.heard, "a word without an answer");
+        self.handle(GuardInput::Received(message));
+        assert_eq!(self.answered, self.heard, "a message without an answer");
         self.tick(Duration::from_millis(1));
     }
 
@@ -290,7 +290,7 @@ impl House {
 
     fn perform_on_service(&mut self, action: &ServiceAction) {
         match action {
-            ServiceAction::Run(command, _) => self.asked(*command),
+            ServiceAction::Run(command, _) => self.ordered(*command),
             ServiceAction::Release(command) => {
                 let process = self.process(*command);
                 assert_eq!(*process, Process::Waiting, "{command:?}");
@@ -315,7 +315,7 @@ impl House {
         }
     }
 
-    fn asked(&mut self, command: Command) {
+    fn ordered(&mut self, command: Command) {
         assert_eq!(*self.process(command), Process::None, "two of {command:?}");
         *self.process(command) = Process::Asked;
         match command {
@@ -374,24 +374,24 @@ impl House {
     }
 }
 
-/// Reads a packet as a word of an agent.
+/// Reads a packet as a message of an agent.
 fn understood(packet: &[u8]) -> Option<ToGuard> {
     let decoded = decode(packet)?;
-    let (word, settings) = match &decoded {
+    let (message, settings) = match &decoded {
         AgentPacket::Hello(settings) => {
             checked(settings);
             (ToGuard::Hello(settings.config()), (**settings).clone())
         }
-        AgentPacket::Word(word) => (word.clone(), some_settings()),
+        AgentPacket::Word(message) => (message.clone(), some_settings()),
         AgentPacket::OtherVersion => return None,
     };
-    let plain = encode(&word, &settings);
+    let plain = encode(&message, &settings);
     assert!(plain.len() <= packet.len() * GROWTH_MAX, "it grew");
     assert_eq!(decode(&plain).as_ref(), Some(&decoded));
     for length in 0..plain.len() {
-        assert_eq!(decode(&plain[..length]), None, "{word:?} at {length}");
+        assert_eq!(decode(&plain[..length]), None, "{message:?} at {length}");
     }
-    Some(word)
+    Some(message)
 }
 
 fn some_settings() -> Settings {

@@ -110,19 +110,19 @@ impl Bench {
         Bench { guard, said: Vec::new(), reports: Vec::new() }
     }
 
-    /// A guard that an agent has said hello to. `down` tells what the note of the guard before
+    /// A guard that an agent has said hello to. `down` tells what the note of the previous guard
     /// it says.
     pub(crate) fn new(config: GuardConfig, down: bool) -> Bench {
         let mut bench = Bench::of(Guard::new(config, down, false, ms(0)));
-        bench.take(GuardInput::Received(ToGuard::Hello(config)), ms(0));
+        bench.handle(GuardInput::Received(ToGuard::Hello(config)), ms(0));
         bench
     }
 
     /// A guard that was given the lock at 0, until [`v`].
     pub(crate) fn granted(config: GuardConfig) -> Bench {
         let mut bench = Bench::new(config, true);
-        let word = ToGuard::Grant(grant(config.timing, ms(0).after(config.timing.validity())));
-        bench.tell(word, ms(0));
+        let message = ToGuard::Grant(grant(config.timing, ms(0).after(config.timing.validity())));
+        bench.tell(message, ms(0));
         bench
     }
 
@@ -158,7 +158,7 @@ impl Bench {
     }
 
     /// Takes in one thing alone, and returns what the guard does.
-    pub(crate) fn take(&mut self, input: GuardInput, now: Instant) -> Vec<GuardAction> {
+    pub(crate) fn handle(&mut self, input: GuardInput, now: Instant) -> Vec<GuardAction> {
         let mut deeds = Vec::new();
         for action in self.guard.handle(input, now) {
             match action {
@@ -183,17 +183,17 @@ impl Bench {
 
     /// As [`Bench::take`], with the tick that follows.
     pub(crate) fn feed(&mut self, input: GuardInput, now: Instant) -> Vec<GuardAction> {
-        let mut deeds = self.take(input, now);
+        let mut deeds = self.handle(input, now);
         deeds.extend(self.tick(now));
         deeds
     }
 
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<GuardAction> {
-        self.take(GuardInput::Tick, now)
+        self.handle(GuardInput::Tick, now)
     }
 
-    pub(crate) fn tell(&mut self, word: ToGuard, now: Instant) -> Vec<GuardAction> {
-        self.feed(GuardInput::Received(word), now)
+    pub(crate) fn tell(&mut self, message: ToGuard, now: Instant) -> Vec<GuardAction> {
+        self.feed(GuardInput::Received(message), now)
     }
 
     /// The lock was renewed, and is valid until then.

@@ -28,7 +28,7 @@ fn tried(timing: Timing) -> Bench {
     let config = wants(DeviceUse::Required, timing);
     let mut bench = Bench::of(Guard::new(config, true, false, ms(0)));
     let hello = GuardInput::Received(ToGuard::Hello(config));
-    assert_eq!(bench.take(hello, ms(0)), [GuardAction::TryDevice]);
+    assert_eq!(bench.handle(hello, ms(0)), [GuardAction::TryDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(0)), []);
     bench
 }
@@ -39,8 +39,8 @@ fn armed(timeout: Duration, timing: Timing) -> (Bench, Instant) {
     let mut bench = tried(timing);
     let granted = grant(timing, ms(0).after(timing.validity()));
     let dead_by = granted.dead_by;
-    let word = GuardInput::Received(ToGuard::Grant(granted));
-    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    let message = GuardInput::Received(ToGuard::Grant(granted));
+    assert_eq!(bench.handle(message, ms(0)), [GuardAction::OpenDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceOpened(timeout), ms(0)), []);
     (bench, dead_by)
 }
@@ -103,12 +103,12 @@ fn a_device_is_kicked_at_every_grant_so_that_a_stop_has_its_whole_budget() {
 #[test]
 fn a_device_is_not_kicked_for_a_grant_of_a_guard_that_slept() {
     let (mut bench, dead_by) = armed(SECOND, slow());
-    // The word of the meantime is still valid, but not for as long as the device takes to bite.
+    // The message of the meantime is still valid, but not for as long as the device takes to bite.
     let renewed = grant(slow(), dead_by);
     let late = renewed.dead_by.before(SECOND);
     assert!(late > dead_by);
-    let word = GuardInput::Received(ToGuard::Grant(renewed));
-    assert_eq!(bench.take(word, late), []);
+    let message = GuardInput::Received(ToGuard::Grant(renewed));
+    assert_eq!(bench.handle(message, late), []);
     let deeds = bench.tick(late);
     assert!(!deeds.contains(&GuardAction::KickDevice), "{deeds:?}");
 }
@@ -132,7 +132,7 @@ fn a_device_is_closed_when_the_service_is_down_and_not_before() {
     let ended = GuardInput::Ended(Command::Stop, Outcome::Succeeded);
     let deeds = bench.feed(ended, ms(310));
     assert!(!deeds.contains(&GuardAction::CloseDevice), "{deeds:?}");
-    let deeds = bench.take(GuardInput::CgroupEmptied, ms(320));
+    let deeds = bench.handle(GuardInput::CgroupEmptied, ms(320));
     assert_eq!(deeds, [GuardAction::CloseDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(320)), []);
     assert_eq!(bench.leave_agent(ms(500)), [GuardAction::Exit]);
@@ -177,8 +177,8 @@ fn a_guard_that_does_not_get_the_service_down_leaves_the_device_to_bite() {
 #[test]
 fn a_device_is_opened_before_start_and_start_is_not_run_without_one_that_is_required() {
     let mut bench = tried(timing());
-    let word = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
-    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    let message = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
+    assert_eq!(bench.handle(message, ms(0)), [GuardAction::OpenDevice]);
     assert_eq!(bench.tell(ToGuard::AssertStart, ms(0)), [], "not answered");
     bench.feed(GuardInput::DeviceOpened(SECOND), ms(1));
     let deeds = bench.tell(ToGuard::AssertStart, ms(2));
@@ -204,8 +204,8 @@ fn what_is_required_and_cannot_be_had_is_reported_and_keeps_the_service_from_sta
 fn a_device_that_fails_when_it_is_opened_is_reported_with_the_grant() {
     let mut bench = tried(timing());
     bench.reports.clear();
-    let word = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
-    assert_eq!(bench.take(word, ms(0)), [GuardAction::OpenDevice]);
+    let message = GuardInput::Received(ToGuard::Grant(grant(timing(), v())));
+    assert_eq!(bench.handle(message, ms(0)), [GuardAction::OpenDevice]);
     assert!(bench.reports.is_empty(), "before the device has answered");
     bench.feed(GuardInput::DeviceFailed("gone".to_owned()), ms(0));
     let [report] = &bench.reports[..] else {
@@ -249,7 +249,7 @@ fn a_device_is_tried_once_when_nothing_runs_that_it_could_watch() {
 #[test]
 fn a_device_is_not_tried_while_it_could_put_the_bite_off() {
     let config = wants(DeviceUse::Required, timing());
-    // The guard before it may have left the device running, over a service that is up.
+    // The previous guard may have left the device running, over a service that is up.
     let mut bench = Bench::new(config, false);
     assert_eq!(bench.tell(ToGuard::Hello(config), ms(1)), []);
     bench.tell(ToGuard::Stop(order(ms(470), Stake::Lock)), ms(10));
@@ -264,8 +264,8 @@ fn a_device_that_runs_on_after_its_guard_is_not_put_off_too_far() {
     let last = granted().dead_by.before(latest_reset(timeout));
     for (now, deeds) in [(last.after(TICK), vec![]), (last, vec![GuardAction::OpenDevice])] {
         let mut bench = Bench::new(wants(DeviceUse::Required, timing()), false);
-        let word = GuardInput::Received(ToGuard::Grant(granted()));
-        assert_eq!(bench.take(word, now), deeds);
+        let message = GuardInput::Received(ToGuard::Grant(granted()));
+        assert_eq!(bench.handle(message, now), deeds);
     }
 }
 
@@ -274,10 +274,10 @@ fn a_device_is_opened_again_for_the_next_term() {
     let (mut bench, _) = armed(SECOND, slow());
     bench.tell(ToGuard::Stop(order(ms(2000), Stake::Lock)), ms(300));
     bench.ended(Command::Stop, Outcome::Succeeded, ms(310));
-    bench.take(GuardInput::CgroupEmptied, ms(320));
+    bench.handle(GuardInput::CgroupEmptied, ms(320));
     bench.feed(GuardInput::DeviceClosed, ms(320));
-    let word = ToGuard::Grant(grant(slow(), ms(5000)));
-    assert_eq!(bench.tell(word, ms(400)), [GuardAction::OpenDevice]);
+    let message = ToGuard::Grant(grant(slow(), ms(5000)));
+    assert_eq!(bench.tell(message, ms(400)), [GuardAction::OpenDevice]);
 }
 
 #[test]

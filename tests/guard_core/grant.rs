@@ -81,8 +81,8 @@ fn a_grant_in_the_past_starts_nothing() {
 #[test]
 fn a_grant_in_the_past_starts_nothing_of_an_earlier_guard_either() {
     let mut bench = Bench::new(config(), false);
-    for word in [ToGuard::Grant(grant(timing(), v())), ToGuard::AssertStart] {
-        assert_eq!(bench.take(GuardInput::Received(word), v()), []);
+    for message in [ToGuard::Grant(grant(timing(), v())), ToGuard::AssertStart] {
+        assert_eq!(bench.handle(GuardInput::Received(message), v()), []);
     }
     assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
     assert_eq!(bench.renew(v().after(TICK), v()), []);
@@ -94,11 +94,11 @@ fn a_guard_that_did_not_run_for_a_while_learns_first_that_the_agent_renewed() {
     let mut bench = Bench::up(config());
     bench.said.clear();
     let late = dead_by().after(timing().renewal() * 2);
-    // The words of the meantime, in their order: the first of them have run out too.
+    // The messages of the meantime, in their order: the first of them have run out too.
     for stroke in 1..=6 {
         let renewed = grant(timing(), ms(1485 + stroke * 500));
-        let word = GuardInput::Received(ToGuard::Grant(renewed));
-        assert_eq!(bench.take(word, late), [], "stroke {stroke}");
+        let message = GuardInput::Received(ToGuard::Grant(renewed));
+        assert_eq!(bench.handle(message, late), [], "stroke {stroke}");
     }
     assert_eq!(bench.tick(late), []);
     assert!(bench.said.is_empty(), "{:?}", bench.said);
@@ -108,8 +108,8 @@ fn a_guard_that_did_not_run_for_a_while_learns_first_that_the_agent_renewed() {
 fn what_came_too_late_starts_nothing() {
     let mut bench = Bench::granted(config());
     let late = ms(3_600_000);
-    for word in [ToGuard::Grant(grant(timing(), ms(2000))), ToGuard::AssertStart] {
-        assert_eq!(bench.take(GuardInput::Received(word), late), []);
+    for message in [ToGuard::Grant(grant(timing(), ms(2000))), ToGuard::AssertStart] {
+        assert_eq!(bench.handle(GuardInput::Received(message), late), []);
     }
     let deeds = bench.tick(late);
     assert!(!deeds.contains(&run(Command::Start, v())), "{deeds:?}");
@@ -158,9 +158,9 @@ fn a_guard_that_learns_of_a_lock_that_has_run_out_stops_what_an_earlier_guard_ha
         let mut bench = Bench::new(with_last_resort(), false);
         let late = v().after(TICK);
         let told = ToGuard::Grant(grant(timing(), v()));
-        assert_eq!(bench.take(GuardInput::Received(told), late), []);
+        assert_eq!(bench.handle(GuardInput::Received(told), late), []);
         if agent_goes {
-            assert_eq!(bench.take(GuardInput::Disconnected, late), []);
+            assert_eq!(bench.handle(GuardInput::Disconnected, late), []);
         }
         assert_eq!(bench.tick(late), [run(Command::Stop, dead_by())]);
         assert_eq!(bench.guard.context(), &context(8));
@@ -168,14 +168,14 @@ fn a_guard_that_learns_of_a_lock_that_has_run_out_stops_what_an_earlier_guard_ha
     }
 }
 
-/// The words of the meantime may wait behind it.
+/// The messages of the meantime may wait behind it.
 #[test]
-fn a_lock_that_has_run_out_stops_nothing_before_all_words_were_received() {
+fn a_lock_that_has_run_out_stops_nothing_before_all_messages_were_received() {
     let mut bench = Bench::new(config(), false);
     let late = v().after(TICK);
     for valid_until in [v(), ms(2000)] {
-        let word = ToGuard::Grant(grant(timing(), valid_until));
-        assert_eq!(bench.take(GuardInput::Received(word), late), []);
+        let message = ToGuard::Grant(grant(timing(), valid_until));
+        assert_eq!(bench.handle(GuardInput::Received(message), late), []);
     }
     assert_eq!(bench.tick(late), []);
     let ServiceState::Up(grant, _) = bench.service() else {
@@ -184,7 +184,7 @@ fn a_lock_that_has_run_out_stops_nothing_before_all_words_were_received() {
     assert_eq!(grant.valid_until, ms(2000));
 }
 
-/// An agent that stands still has perhaps a service that an earlier guard has left.
+/// An agent that stands still has perhaps a service that the previous guard has left.
 #[test]
 fn a_guard_whose_agent_says_nothing_stops_what_an_earlier_guard_has_left() {
     let mut bench = Bench::new(config(), false);

@@ -20,7 +20,7 @@ fn start_of(bench: &Bench) -> StartState {
 #[test]
 fn every_word_is_answered_and_counted_also_where_it_changes_nothing() {
     let mut bench = Bench::new(config(), true);
-    let words = [
+    let messages = [
         ToGuard::AssertStart,
         ToGuard::Grant(grant(timing(), v())),
         ToGuard::Grant(grant(timing(), v())),
@@ -31,17 +31,17 @@ fn every_word_is_answered_and_counted_also_where_it_changes_nothing() {
         ToGuard::Grant(grant(timing(), v())),
         ToGuard::Hello(config()),
     ];
-    for (number, word) in (2..).zip(words) {
+    for (number, message) in (2..).zip(messages) {
         bench.reports.clear();
-        bench.tell(word.clone(), ms(number));
+        bench.tell(message.clone(), ms(number));
         let heard: Vec<_> = bench.reports.iter().map(|report| report.heard).collect();
-        assert!(heard.contains(&number), "{word:?}: {heard:?}");
+        assert!(heard.contains(&number), "{message:?}: {heard:?}");
         assert!(heard.iter().all(|heard| *heard == number), "{heard:?}");
     }
 }
 
 #[test]
-fn the_words_of_each_connection_are_counted_from_the_first() {
+fn the_messages_of_each_connection_are_counted_from_the_first() {
     let mut bench = Bench::up(config());
     assert_eq!(bench.reports.last().map(|report| report.heard), Some(3));
     bench.leave_agent(ms(100));
@@ -114,7 +114,7 @@ fn the_starts_of_each_term_are_told_apart() {
 #[test]
 fn a_start_of_the_guard_before_is_no_start_of_this_term() {
     let mut bench = Bench::of(Guard::new(config(), false, true, ms(0)));
-    bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
+    bench.handle(GuardInput::Received(ToGuard::Hello(config())), ms(0));
     bench.renew(v(), ms(1));
     bench.ended(Command::Start, Outcome::Overran, ms(10));
     assert_eq!(start_of(&bench), StartState::NotRun);

@@ -25,8 +25,8 @@ fn start_that_is_asserted_when_the_grant_has_run_out_is_not_run() {
     for (now, runs) in [(v().before(TICK), true), (v(), false)] {
         let mut bench = Bench::granted(config());
         // The guard has not looked at the clock yet.
-        let word = GuardInput::Received(ToGuard::AssertStart);
-        let deeds = bench.take(word, now);
+        let message = GuardInput::Received(ToGuard::AssertStart);
+        let deeds = bench.handle(message, now);
         assert_eq!(!deeds.is_empty(), runs, "{deeds:?}");
     }
 }
@@ -45,7 +45,7 @@ fn a_start_that_was_spawned_in_time_begins() {
     let mut bench = Bench::granted(config());
     bench.tell(ToGuard::AssertStart, ms(0));
     let spawned = GuardInput::Spawned(Command::Start);
-    let deeds = bench.take(spawned, v().before(TICK));
+    let deeds = bench.handle(spawned, v().before(TICK));
     assert_eq!(deeds, [release(Command::Start)]);
 }
 
@@ -54,7 +54,7 @@ fn a_start_that_was_spawned_too_late_is_killed_and_does_not_begin() {
     let mut bench = Bench::granted(config());
     bench.tell(ToGuard::AssertStart, ms(0));
     // The guard has not looked at the clock yet.
-    let deeds = bench.take(GuardInput::Spawned(Command::Start), v());
+    let deeds = bench.handle(GuardInput::Spawned(Command::Start), v());
     assert_eq!(deeds, [kill(Command::Start)]);
 }
 
@@ -109,7 +109,7 @@ fn a_start_that_was_not_wanted_any_more_does_not_begin_in_the_next_term_either()
 #[test]
 fn a_start_of_the_guard_before_is_waited_for_before_another_is_run() {
     let mut bench = Bench::of(Guard::new(config(), false, true, ms(0)));
-    bench.take(GuardInput::Received(ToGuard::Hello(config())), ms(0));
+    bench.handle(GuardInput::Received(ToGuard::Hello(config())), ms(0));
     bench.renew(v(), ms(0));
     assert_eq!(bench.tell(ToGuard::AssertStart, ms(1)), []);
     bench.ended(Command::Start, Outcome::Overran, ms(10));

@@ -48,7 +48,7 @@ fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     assert_eq!(agent.log.text().matches(waits).count(), 1, "{}", agent.log.text());
     let status = guard.wait().expect("it was not waited for");
     assert!(!status.success(), "it was not killed");
-    fs::remove_file(host.sandbox.join("up")).expect("the guard before has left it");
+    fs::remove_file(host.sandbox.join("up")).expect("the previous guard has left it");
     host.wait_until_up();
 }
 

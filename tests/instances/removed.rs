@@ -12,7 +12,7 @@ use crate::small_host::{Host, file_in};
 use crate::support::clock::until_true;
 use crate::support::process::lives;
 
-/// The next guard is told what the one before has noted, and the service goes on.
+/// The next guard is told what the previous one has noted, and the service goes on.
 #[test]
 fn a_private_directory_that_was_removed_is_made_anew() {
     let site = Site::new("removed");

@@ -32,7 +32,7 @@ pub(crate) struct Step<O> {
     pub(crate) id: u32,
     /// By how much the revision that it counts from has grown.
     pub(crate) grown: i16,
-    /// By how many the attempts of a pump have, or the words that a guard has received.
+    /// By how many the attempts of a pump have, or the messages that a guard has received.
     pub(crate) counted: u8,
     pub(crate) wanted: Vec<O>,
 }
@@ -73,7 +73,7 @@ impl<M, I, O> Automaton<M, I, O> {
             base: FIRST,
             past: i64::try_from(past.as_micros()).expect("short"),
             nonce: 0,
-            words: 0,
+            messages: 0,
             link: 0,
         }
     }

@@ -60,7 +60,7 @@ fn hurries(transition: Transition, alive: bool) -> bool {
         | Transition::Open { .. }
         | Transition::Perform { .. }
         | Transition::Reply { .. }
-        | Transition::Words { .. }
+        | Transition::Messages { .. }
         | Transition::Reports { .. }
         | Transition::Spawned { .. } => true,
         Transition::End { how, .. } => how != End::Failed,

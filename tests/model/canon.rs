@@ -1,9 +1,9 @@
 //! When two states of a pump or of a guard are the same: one written down so that only what
 //! lies between now and its instants and between the key's revisions is left of the numbers,
-//! and whether all words were heard.
+//! and whether all messages were heard.
 //!
-//! The core compares instants with instants, revisions with revisions, counts of words with
-//! counts of words, so a state that is shifted as a whole goes on in the same way. What is
+//! The core compares instants with instants, revisions with revisions, counts of messages with
+//! counts of messages, so a state that is shifted as a whole goes on in the same way. What is
 //! long past is past alike: no wait of the core that decides anything is longer than
 //! [`Frame::past`], nor is a term looked at that is more than [`TERM_AGO_MAX`] back.
 
@@ -33,8 +33,8 @@ pub(crate) struct Frame {
     pub(crate) past: i64,
     /// The last attempt of a pump to write.
     pub(crate) nonce: u64,
-    /// Words that a pump has said, or that a guard has received.
-    pub(crate) words: u64,
+    /// Messages that a pump has said, or that a guard has received.
+    pub(crate) messages: u64,
     /// The number of a pump's last connection to a guard.
     pub(crate) link: u64,
 }
@@ -140,19 +140,19 @@ impl Canonical {
                 return Some(name.len() + digits);
             }
         }
-        // The words that a guard has received: the reports count from them.
+        // The messages that a guard has received: the reports count from them.
         let (_, digits) = rest.strip_prefix(b"heard: Some(").and_then(number)?;
         self.out.extend_from_slice(b"heard: Some(");
         Some(12 + digits)
     }
 
     /// An instant is shown as whole and split seconds since boot.
-    fn instant(&mut self, shown: &[u8]) {
+    fn instant(&mut self, text: &[u8]) {
         if self.out.ends_with(BEGAN) {
             return;
         }
-        let (whole, digits) = number(shown).expect("states live late after boot");
-        let split = shown[digits..].strip_prefix(b".").unwrap_or_default();
+        let (whole, digits) = number(text).expect("states live late after boot");
+        let split = text[digits..].strip_prefix(b".").unwrap_or_default();
         let (split, digits) = number(split).unwrap_or((0, 0));
         let digits = u32::try_from(digits).expect("a few");
         let micros = whole * 1_000_000 + split * 10u64.pow(6 - digits);
@@ -162,7 +162,7 @@ impl Canonical {
     }
 
     fn show(&mut self, name: &[u8], number: u64) {
-        let Frame { base, nonce, words, link, .. } = self.frame;
+        let Frame { base, nonce, messages, link, .. } = self.frame;
         match name[0] {
             b'R' => self.revision(number, base),
             b'n' if name == b"nonce: " && number == OTHERS_NONCE => {
@@ -174,8 +174,8 @@ impl Canonical {
             // The number of the link, and the count from which those of reports count.
             b'n' | b's' => {}
             b'l' => self.write(b'l', i64::from(link == number)),
-            // All words, or not all.
-            _ => self.write(b'h', i64::from(words == number)),
+            // All messages, or not all.
+            _ => self.write(b'h', i64::from(messages == number)),
         }
     }
 

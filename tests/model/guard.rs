@@ -9,7 +9,7 @@ use putex::core::service::ServiceAction;
 
 use super::automaton::{Automaton, FIRST, Node, Step, at, from};
 use super::canon::{self, Frame};
-use super::messages::{End, Grant, GuardInput, GuardOutput, Job, Service, Start, Word};
+use super::messages::{End, Grant, GuardInput, GuardOutput, Job, Message, Service, Start};
 use super::pump::{config, core_grant, grant};
 
 /// A guard.
@@ -38,15 +38,15 @@ impl Guards {
         if received.is_none()
             && let Some(at) = text.find("reported: ")
         {
-            // The first word of the next agent is answered all the same.
+            // The first message of the next agent is answered all the same.
             text.truncate(at);
         }
         let base = match canon::highest_revision(&text) {
             0 => FIRST,
             highest => highest,
         };
-        let words = received.unwrap_or(0);
-        let frame = Frame { base, words, ..frame };
+        let messages = received.unwrap_or(0);
+        let frame = Frame { base, messages, ..frame };
         let state = GuardState {
             term: canon::highest_revision(&text) > 0,
             in_charge: text.contains(" state: Up(") || text.contains(" state: Stopping("),
@@ -101,12 +101,13 @@ impl Guards {
         let (new, after) = self.keep_guard(guard, frame);
         let frame = Frame { base: after.base, ..frame };
         let outputs = actions.iter();
-        let outputs = outputs.filter_map(|action| output(action, frame, &context, after.words));
+        let outputs = outputs.filter_map(|action| output(action, frame, &context, after.messages));
         let grown = after.base.cast_signed() - self.get(id).frame.base.cast_signed();
         let step = Rc::new(Step {
             id: new,
             grown: i16::try_from(grown).expect("a few revisions"),
-            counted: u8::try_from(after.words.saturating_sub(frame.words)).expect("a few words"),
+            counted: u8::try_from(after.messages.saturating_sub(frame.messages))
+                .expect("a few messages"),
             wanted: outputs.collect(),
         });
         self.steps.insert((id, input), Rc::clone(&step));
@@ -117,15 +118,15 @@ impl Guards {
         Some(match input {
             GuardInput::Wait(_) => return None,
             GuardInput::Tick => CoreInput::Tick,
-            GuardInput::Word(Word::Gone) => CoreInput::Disconnected,
-            GuardInput::Word(Word::Hello) => {
+            GuardInput::Message(Message::Gone) => CoreInput::Disconnected,
+            GuardInput::Message(Message::Hello) => {
                 CoreInput::Received(ToGuard::Hello(config(self.timing).guard()))
             }
-            GuardInput::Word(Word::Grant(told)) => {
+            GuardInput::Message(Message::Grant(told)) => {
                 CoreInput::Received(ToGuard::Grant(core_grant(frame, told)))
             }
-            GuardInput::Word(Word::AssertStart) => CoreInput::Received(ToGuard::AssertStart),
-            GuardInput::Word(Word::Stop { dead_by, lock_at_stake }) => {
+            GuardInput::Message(Message::AssertStart) => CoreInput::Received(ToGuard::AssertStart),
+            GuardInput::Message(Message::Stop { dead_by, lock_at_stake }) => {
                 CoreInput::Received(ToGuard::Stop(StopOrder {
                     dead_by: at(frame.now, dead_by),
                     stake: if lock_at_stake { Stake::Lock } else { Stake::Assurance },
@@ -174,7 +175,7 @@ fn output(
         GuardAction::Report(report) => {
             let uncounted = received.cast_signed() - report.heard.cast_signed();
             GuardOutput::Report {
-                uncounted: i8::try_from(uncounted).expect("a few words"),
+                uncounted: i8::try_from(uncounted).expect("a few messages"),
                 service: service(&report.service, frame),
             }
         }

@@ -2,7 +2,7 @@
 
 use super::Model;
 use super::messages::{
-    End, Grant, GuardInput, GuardOutput, Job, NAMES, Report, Service, TERM_BACK_MAX, Word,
+    End, Grant, GuardInput, GuardOutput, Job, Message, NAMES, Report, Service, TERM_BACK_MAX,
 };
 use super::turn::{Kept, Turn};
 use super::world::{CommandRunner, GuardProcess, Host, Link, Process};
@@ -15,13 +15,13 @@ impl Model {
 
 impl Turn<'_> {
     /// Connects the agent to the guard that lives, or starts one.
-    pub(crate) fn start_guard(&mut self, at: usize, words: u8) -> Kept {
+    pub(crate) fn start_guard(&mut self, at: usize, messages: u8) -> Kept {
         let host = &mut self.world.hosts[at];
-        host.link = Link { open: true, words: host.link.words, ..Link::default() };
+        host.link = Link { open: true, messages: host.link.messages, ..Link::default() };
         if host.guard.is_some() {
             return Ok(());
         }
-        // The note of the guard before tells which commands it was running.
+        // The note of the previous guard tells which commands it was running.
         let start_alive = host.start_runs();
         host.kill(Job::Start, self.model.confirmation);
         host.processes[Job::Stop as usize] = None;
@@ -31,19 +31,19 @@ impl Turn<'_> {
             term: -TERM_BACK_MAX,
             frozen: None,
         });
-        self.first_words = words;
+        self.first_messages = messages;
         Ok(())
     }
 
-    /// The guard takes in all words of an instance, or the last of one that is gone.
-    pub(crate) fn receive_words(&mut self, at: usize) -> Kept {
-        let words = self.world.hosts[at].link.words;
-        let gone = words.iter().position(|word| *word == Word::Gone);
-        self.wake_guard(at, gone.map_or(words.len(), |gone| gone + 1))
+    /// The guard takes in all messages of an instance, or the last of one that is gone.
+    pub(crate) fn receive_messages(&mut self, at: usize) -> Kept {
+        let messages = self.world.hosts[at].link.messages;
+        let gone = messages.iter().position(|message| *message == Message::Gone);
+        self.wake_guard(at, gone.map_or(messages.len(), |gone| gone + 1))
     }
 
-    /// The guard takes in what has become of its commands, some words, and then what is due.
-    pub(crate) fn wake_guard(&mut self, at: usize, words: usize) -> Kept {
+    /// The guard takes in what has become of its commands, some messages, and then what is due.
+    pub(crate) fn wake_guard(&mut self, at: usize, messages: usize) -> Kept {
         for job in Job::ALL {
             let process = &mut self.world.hosts[at].processes[job as usize];
             if let Some(Process { stage: CommandRunner::Ended(how), .. }) = *process {
@@ -51,7 +51,7 @@ impl Turn<'_> {
                 self.tell_guard(at, GuardInput::Ended(job, how))?;
             }
         }
-        for _ in 0..words {
+        for _ in 0..messages {
             self.receive_word(at)?;
         }
         self.tell_guard(at, GuardInput::Tick)?;
@@ -65,14 +65,16 @@ impl Turn<'_> {
 
     fn receive_word(&mut self, at: usize) -> Kept {
         let host = &mut self.world.hosts[at];
-        let (Some(guard), Some(word)) = (host.guard, host.link.words.pop()) else {
+        let (Some(guard), Some(message)) = (host.guard, host.link.messages.pop()) else {
             return Ok(());
         };
-        let word = match word {
-            Word::Grant(grant) => Word::Grant(Grant { term: grant.term - guard.term, ..grant }),
-            Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
+        let message = match message {
+            Message::Grant(grant) => {
+                Message::Grant(Grant { term: grant.term - guard.term, ..grant })
+            }
+            Message::Hello | Message::AssertStart | Message::Stop { .. } | Message::Gone => message,
         };
-        self.tell_guard(at, GuardInput::Word(word))
+        self.tell_guard(at, GuardInput::Message(message))
     }
 
     /// Tells a guard something and does what it wants.
@@ -88,8 +90,8 @@ impl Turn<'_> {
         } else {
             -TERM_BACK_MAX
         };
-        // What an instance before has said is not counted.
-        if !host.others_words_wait() {
+        // What the previous instance has said is not counted.
+        if !host.others_messages_wait() {
             host.link.unheard -= step.counted;
         }
         for output in &step.wanted {
@@ -126,7 +128,7 @@ impl Turn<'_> {
             }
             GuardOutput::Report { uncounted, service } => {
                 host.noted_down |= service == Service::Down;
-                if host.link.open && !host.others_words_wait() {
+                if host.link.open && !host.others_messages_wait() {
                     let service = match service {
                         Service::Up(grant, start) => {
                             let term = (grant.term + base).max(-TERM_BACK_MAX);
@@ -169,7 +171,7 @@ impl Turn<'_> {
         let (last, by) = self.world.shared.last;
         let old = term == -TERM_BACK_MAX;
         if term < last || by != number && term == last && !old {
-            return Err(format!("the term of {} is not above the one before", NAMES[at]));
+            return Err(format!("the term of {} is not above the previous one", NAMES[at]));
         }
         self.world.shared.last = (term, number);
         let mut others = self.world.hosts.iter().enumerate();
@@ -183,7 +185,7 @@ impl Turn<'_> {
         }
         let host = &mut self.world.hosts[at];
         host.up = true;
-        if host.bound <= self.model.confirmation {
+        if host.down_in <= self.model.confirmation {
             return Err(format!("{} starts after its V", NAMES[at]));
         }
         Ok(())
@@ -234,7 +236,7 @@ impl Turn<'_> {
                 self.spawn(at, job)?;
             }
         }
-        self.receive_words(at)
+        self.receive_messages(at)
     }
 
     /// The guard is gone: a command that it has released goes on, until the next guard kills
@@ -247,7 +249,7 @@ impl Turn<'_> {
                 *process = None;
             }
         }
-        host.link.words = Default::default();
+        host.link.messages = Default::default();
         host.link.lost = host.link.open;
     }
 
@@ -260,9 +262,9 @@ impl Turn<'_> {
 }
 
 impl Host {
-    /// Whether words wait that an instance before has said.
-    fn others_words_wait(&self) -> bool {
-        self.link.words.iter().any(|word| *word == Word::Gone)
+    /// Whether messages wait that the previous instance has said.
+    fn others_messages_wait(&self) -> bool {
+        self.link.messages.iter().any(|message| *message == Message::Gone)
     }
 
     fn kill(&mut self, job: Job, start_dies_within: i32) {

@@ -91,9 +91,9 @@ pub(crate) struct Grant {
     pub(crate) dead_by: i32,
 }
 
-/// A word of the agent on its way to the guard.
+/// A message of the agent on its way to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Word {
+pub(crate) enum Message {
     Hello,
     Grant(Grant),
     AssertStart,
@@ -206,9 +206,9 @@ pub(crate) enum PumpOutput {
         term_ago: Option<u8>,
         deadline: i32,
     },
-    /// Connect to a guard, or start one. So many words to it follow.
+    /// Connect to a guard, or start one. So many messages to it follow.
     ConnectGuard(u8),
-    Tell(Word),
+    Tell(Message),
     KillGuard,
     KillCgroup,
     /// It says that the store has rolled back.
@@ -223,7 +223,7 @@ pub(crate) enum GuardInput {
     /// So much time passes.
     Wait(i32),
     Tick,
-    Word(Word),
+    Message(Message),
     Spawned(Job),
     Ended(Job, End),
     CgroupEmptied,
@@ -242,7 +242,7 @@ pub(crate) enum GuardOutput {
     KillCgroup,
     EmptyCgroup,
     Report {
-        /// How many words it has received that the report does not count.
+        /// How many messages it has received that the report does not count.
         uncounted: i8,
         service: Service,
     },

@@ -11,7 +11,7 @@
 //!
 //! * faults: a request takes its time (its answer may be lost, or come at any instant up to its
 //!   deadline; a write may be stored before, or after it was given up on, or never); the store
-//!   is out of reach (the request before performed or not); words to the guard take their time;
+//!   is out of reach (the request before performed or not); messages to the guard take their time;
 //!   an agent is killed, or stopped with SIGSTOP; a guard is killed, or stopped;
 //! * hangs: a command takes its time to be spawned; a start takes its time to end, and to die
 //!   when it is killed; a stop takes its time, fails, or hangs until it is killed;
@@ -21,14 +21,14 @@
 //!
 //! # Agent and guard
 //!
-//! Words wait until the guard receives all of them, at the same instant but after anything else
+//! Messages wait until the guard receives all of them, at the same instant but after anything else
 //! that happens then; so an agent can be stopped, or killed, between what it says and what is
 //! heard. As a fault they wait for up to T, and are received one at a time or all at once. A
-//! guard that was just started knows its first words. A guard that is stopped receives what
+//! guard that was just started knows its first messages. A guard that is stopped receives what
 //! was said, what became of its commands and the end of its agent when it goes on, in the order
 //! of its main loop; its commands run on. Reports arrive as soon as they are made; those to an
 //! agent that is stopped arrive when it goes on, before or after its own deadlines. They carry
-//! how many words the guard had received.
+//! how many messages the guard had received.
 //!
 //! The commands of a guard that was killed run on until the next guard kills them; that one
 //! knows from the note whether the service may be up, and whether a start has not ended.
@@ -152,7 +152,7 @@ pub(crate) struct Model {
     /// How long an agent or a guard is stopped, or an agent cut off, at most: long enough
     /// for every deadline to pass.
     pub(crate) longest: i32,
-    /// How long words and reports are on their way at most: T.
+    /// How long messages and reports are on their way at most: T.
     pub(crate) lag: i32,
     /// How long after the last fault the service runs somewhere, at the latest.
     pub(crate) calm_within: i32,

@@ -16,8 +16,8 @@ use putex::core::timing::Timing;
 use super::automaton::{Automaton, BEGIN, Node, Step, at, from};
 use super::canon::{self, Frame, TERM_AGO_MAX, canon};
 use super::messages::{
-    BACK_MAX, Grant, Instance, OLD, OLD_TERM, PumpInput, PumpOutput, RecordKind, Report, Service,
-    Start, StoredRecord, TERM_BACK_MAX, Word,
+    BACK_MAX, Grant, Instance, Message, OLD, OLD_TERM, PumpInput, PumpOutput, RecordKind, Report,
+    Service, Start, StoredRecord, TERM_BACK_MAX,
 };
 
 pub(crate) type Pumps = Automaton<(Pump, Instance), PumpInput, PumpOutput>;
@@ -60,7 +60,7 @@ impl Pumps {
         let frame = Frame {
             base: high_water.filter(|high| *high > 0).unwrap_or(frame.base),
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
-            words: canon::first_number(&text, "sent_count: ").unwrap_or(0),
+            messages: canon::first_number(&text, "sent_count: ").unwrap_or(0),
             link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };
@@ -201,7 +201,7 @@ fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
         let text = format!("{after:?}");
         let after = Frame {
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),
-            words: canon::first_number(&text, "sent_count: ").unwrap_or(0),
+            messages: canon::first_number(&text, "sent_count: ").unwrap_or(0),
             link: canon::first_number(&text, "number: ").unwrap_or(0),
             ..frame
         };
@@ -215,8 +215,8 @@ fn revision(frame: Frame, at: i16) -> Revision {
     Revision(u64::try_from(number).expect("an automaton begins far above 0"))
 }
 
-fn report(frame: Frame, told: Report) -> GuardReport {
-    let service = match told.service {
+fn report(frame: Frame, report: Report) -> GuardReport {
+    let service = match report.service {
         Service::Unknown => ServiceState::Unknown,
         Service::Down => ServiceState::Down,
         Service::Up(grant, start) => {
@@ -229,7 +229,7 @@ fn report(frame: Frame, told: Report) -> GuardReport {
         }
         Service::Stopping { overdue } => ServiceState::Stopping { overdue },
     };
-    GuardReport { heard: frame.words - u64::from(!told.complete), service, unfit: None }
+    GuardReport { heard: frame.messages - u64::from(!report.complete), service, unfit: None }
 }
 
 /// Writes a grant out as an automaton would have it.
@@ -251,7 +251,7 @@ pub(crate) fn grant(frame: Frame, grant: &CoreGrant) -> Grant {
     let holder = u8::try_from(grant.holder.0).expect("an instance of this world");
     Grant {
         holder: Instance(holder),
-        term: grant.context.term.map_or(OLD_TERM, |term| place(term, frame.base, TERM_BACK_MAX)),
+        term: grant.context.term.map_or(OLD_TERM, |term| relative(term, frame.base, TERM_BACK_MAX)),
         valid_until: from(frame, grant.valid_until),
         dead_by: from(frame, grant.dead_by),
     }
@@ -259,7 +259,7 @@ pub(crate) fn grant(frame: Frame, grant: &CoreGrant) -> Grant {
 
 /// Returns a revision counted from the highest that is known; what is too far back is only
 /// that.
-fn place(revision: Revision, base: u64, back_max: i16) -> i16 {
+fn relative(revision: Revision, base: u64, back_max: i16) -> i16 {
     let from_base = revision.0.cast_signed() - base.cast_signed();
     i16::try_from(from_base.max(i64::from(-back_max))).expect("a few revisions")
 }
@@ -284,19 +284,19 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
                 known.filter(|ago| i64::from(*ago) <= TERM_AGO_MAX).unwrap_or(OLD)
             });
             PumpOutput::Write {
-                expected: place(*expected, base, BACK_MAX),
+                expected: relative(*expected, base, BACK_MAX),
                 kind: RecordKind::of(lease.state),
                 term_ago,
                 deadline: from(frame, *deadline),
             }
         }
-        Effect::ConnectGuard(_, words) => {
-            let count = u8::try_from(words.len()).expect("a few words");
+        Effect::ConnectGuard(_, messages) => {
+            let count = u8::try_from(messages.len()).expect("a few messages");
             out.push(PumpOutput::ConnectGuard(count));
-            out.extend(words.iter().map(|said| PumpOutput::Tell(word(said, frame))));
+            out.extend(messages.iter().map(|said| PumpOutput::Tell(message(said, frame))));
             return;
         }
-        Effect::TellGuard(said) => PumpOutput::Tell(word(said, frame)),
+        Effect::TellGuard(said) => PumpOutput::Tell(message(said, frame)),
         Effect::KillGuard => PumpOutput::KillGuard,
         Effect::KillCgroup => PumpOutput::KillCgroup,
         Effect::Upgrade => PumpOutput::Upgrade,
@@ -310,12 +310,12 @@ fn output(effect: &Effect, frame: Frame, out: &mut Vec<PumpOutput>) {
 }
 
 /// Under which lock stop is run is for the command alone, and left out.
-fn word(word: &ToGuard, frame: Frame) -> Word {
-    match word {
-        ToGuard::Hello(_) => Word::Hello,
-        ToGuard::Grant(told) => Word::Grant(grant(frame, told)),
-        ToGuard::AssertStart => Word::AssertStart,
-        ToGuard::Stop(order) => Word::Stop {
+fn message(message: &ToGuard, frame: Frame) -> Message {
+    match message {
+        ToGuard::Hello(_) => Message::Hello,
+        ToGuard::Grant(told) => Message::Grant(grant(frame, told)),
+        ToGuard::AssertStart => Message::AssertStart,
+        ToGuard::Stop(order) => Message::Stop {
             dead_by: from(frame, order.dead_by),
             lock_at_stake: order.stake == Stake::Lock,
         },

@@ -30,8 +30,8 @@ struct Packed {
 #[derive(Clone, Copy)]
 struct Origin {
     from: u32,
-    /// The place of the transition among all that could happen.
-    place: u16,
+    /// The index of the transition among all that could happen.
+    index: u16,
 }
 
 /// What a search found.
@@ -100,10 +100,10 @@ impl Search {
     /// Looks at every world, until one is broken or there are too many.
     pub(crate) fn run(mut self) -> SearchResult {
         let none = World::new(Budget::default(), 0, None);
-        for (place, world) in (0..).zip(self.begins.clone()) {
+        for (index, world) in (0..).zip(self.begins.clone()) {
             let packed = self.pack(&world, &none, [0; HOSTS]);
             let from = u32::MAX;
-            self.add(packed, Origin { from, place });
+            self.add(packed, Origin { from, index });
         }
         let mut level_ends = self.origins.len();
         while let Some((packed, number)) = self.waiting.pop_front() {
@@ -141,14 +141,14 @@ impl Search {
             }
         }
         let choices = Choices::of(&self.model, world);
-        for (place, next) in (0..).zip(choices.due.iter().chain(&choices.free)) {
+        for (index, next) in (0..).zip(choices.due.iter().chain(&choices.free)) {
             let mut turn = Turn::of(&mut self.model, *world);
             turn.perform(*next).map_err(|why| (Some(*next), why))?;
             let after = turn.world;
             self.found.transitions += 1;
             let from = number;
             let after = self.pack(&after, world, packed.hosts);
-            self.add(after, Origin { from, place });
+            self.add(after, Origin { from, index });
         }
         Ok(())
     }
@@ -164,13 +164,13 @@ impl Search {
     /// Packs a world. `hosts` are the numbers of those of the world before it, most of which
     /// are the same.
     fn pack(&mut self, world: &World, before: &World, mut hosts: [u32; HOSTS]) -> Packed {
-        for ((place, host), before) in hosts.iter_mut().zip(&world.hosts).zip(&before.hosts) {
+        for ((index, host), before) in hosts.iter_mut().zip(&world.hosts).zip(&before.hosts) {
             if host == before {
                 continue;
             }
             let next = u32::try_from(self.hosts.len()).expect("fewer than 4e9 hosts");
-            *place = *self.numbers.entry(fold(host)).or_insert(next);
-            if *place == next {
+            *index = *self.numbers.entry(fold(host)).or_insert(next);
+            if *index == next {
                 self.hosts.push(*host);
             }
         }
@@ -188,11 +188,11 @@ impl Search {
     /// Tells the way to a world, and the transition that came after it, as a list of what
     /// happened with the time of each and what became of the agents.
     fn path(&mut self, number: u32, last: Option<Transition>) -> String {
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         let mut at = number;
         while self.origins[at as usize].from != u32::MAX {
-            let Origin { from, place } = self.origins[at as usize];
-            places.push(place);
+            let Origin { from, index } = self.origins[at as usize];
+            indices.push(index);
             at = from;
         }
         let mut world = self.begins[at as usize];
@@ -201,9 +201,9 @@ impl Search {
             0 => "the key was released by z\n".to_owned(),
             _ => "z has just renewed and died; its service is up until V + C*R\n".to_owned(),
         };
-        for place in places.into_iter().rev() {
+        for index in indices.into_iter().rev() {
             let choices = Choices::of(&self.model, &world);
-            let next = choices.due.iter().chain(&choices.free).nth(place.into());
+            let next = choices.due.iter().chain(&choices.free).nth(index.into());
             let next = *next.expect("what could happen once can happen again");
             let mut turn = Turn::of(&mut self.model, world);
             turn.perform(next).expect("this much was kept");

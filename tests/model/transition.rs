@@ -17,8 +17,8 @@ pub(crate) enum Transition {
     Tick { host: usize },
     /// A deadline of a guard has come.
     GuardTick { host: usize },
-    /// The guard receives all words that are on their way; or the first of them.
-    Words { host: usize, all: bool },
+    /// The guard receives all messages that are on their way; or the first of them.
+    Messages { host: usize, all: bool },
     /// The agent receives all reports, or learns that the guard is gone.
     Reports { host: usize },
     /// The store performs a request; whether the answer arrives at once.
@@ -41,7 +41,7 @@ pub(crate) enum Transition {
     ThawGuard { host: usize },
     /// A fault: a request takes its time.
     Delay { host: usize },
-    /// A fault: words take their time.
+    /// A fault: messages take their time.
     Lag { host: usize },
     /// A fault: the store is out of reach.
     Close { host: usize, performed: bool },
@@ -69,7 +69,7 @@ impl Transition {
             Transition::Begin { host }
             | Transition::Tick { host }
             | Transition::GuardTick { host }
-            | Transition::Words { host, .. }
+            | Transition::Messages { host, .. }
             | Transition::Reports { host }
             | Transition::Perform { host, .. }
             | Transition::Reply { host }
@@ -103,8 +103,8 @@ impl fmt::Display for Transition {
             Transition::Begin { .. } => "an instance begins",
             Transition::Tick { .. } => "a deadline has come",
             Transition::GuardTick { .. } => "a deadline of the guard has come",
-            Transition::Words { all: true, .. } => "the guard receives all words",
-            Transition::Words { .. } => "the guard receives a word",
+            Transition::Messages { all: true, .. } => "the guard receives all messages",
+            Transition::Messages { .. } => "the guard receives a message",
             Transition::Reports { .. } => "the agent hears of the guard",
             Transition::Perform { answered: true, .. } => "the store performs and answers",
             Transition::Perform { .. } => "the store performs, the answer is on its way",
@@ -124,7 +124,7 @@ impl fmt::Display for Transition {
             Transition::Hang { job, .. } => {
                 return write!(f, "FAULT: {} takes its time", job.command().name());
             }
-            Transition::Lag { .. } => "FAULT: the words take their time",
+            Transition::Lag { .. } => "FAULT: the messages take their time",
             Transition::Close { performed: true, .. } => {
                 "FAULT: the store is cut off, having performed"
             }
@@ -267,11 +267,11 @@ impl Choices {
             return;
         }
         let left = link.slow.unwrap_or(0);
-        if !link.words.is_empty() && host.is_guarded() {
+        if !link.messages.is_empty() && host.is_guarded() {
             let all = left == 0;
-            self.within(left, Transition::Words { host: at, all });
+            self.within(left, Transition::Messages { host: at, all });
             if left > 0 {
-                self.free.push(Transition::Words { host: at, all: true });
+                self.free.push(Transition::Messages { host: at, all: true });
             }
         }
         if !link.reports.is_empty() || link.lost {
@@ -374,7 +374,7 @@ impl Choices {
         if may_go {
             self.free.push(Transition::Freeze { host: at });
         }
-        if !host.link.words.is_empty() && host.link.slow.is_none() && host.is_guarded() {
+        if !host.link.messages.is_empty() && host.link.slow.is_none() && host.is_guarded() {
             self.free.push(Transition::Lag { host: at });
         }
         if host.request.is_some_and(|request| !request.slow) {
@@ -422,7 +422,7 @@ fn wait(model: &Model, world: &World) -> i32 {
             continue;
         }
         let link = &host.link;
-        let waits = !link.words.is_empty() || !link.reports.is_empty() || link.lost;
+        let waits = !link.messages.is_empty() || !link.reports.is_empty() || link.lost;
         earliest(link.slow.filter(|left| waits && *left > 0));
         earliest(host.pump.and_then(|pump| model.pumps.get(pump).deadline));
         earliest(host.closed);

@@ -3,8 +3,8 @@
 
 use super::Model;
 use super::messages::{
-    BACK_MAX, Grant, Instance, Job, NAMES, OLD_TERM, PumpInput, PumpOutput, RecordKind, Report,
-    Service, StoredRecord, TERM_BACK_MAX, Word,
+    BACK_MAX, Grant, Instance, Job, Message, NAMES, OLD_TERM, PumpInput, PumpOutput, RecordKind,
+    Report, Service, StoredRecord, TERM_BACK_MAX,
 };
 use super::transition::Transition;
 use super::world::{CommandRunner, HOSTS, Link, Reply, Request, World, Write};
@@ -13,8 +13,8 @@ use super::world::{CommandRunner, HOSTS, Link, Reply, Request, World, Write};
 pub(crate) struct Turn<'a> {
     pub(crate) model: &'a mut Model,
     pub(crate) world: World,
-    /// Words that a guard which was just started knows when it begins.
-    pub(crate) first_words: u8,
+    /// Messages that a guard which was just started knows when it begins.
+    pub(crate) first_messages: u8,
 }
 
 /// What was broken, in words.
@@ -22,7 +22,7 @@ pub(crate) type Kept = Result<(), String>;
 
 impl<'a> Turn<'a> {
     pub(crate) fn of(model: &'a mut Model, world: World) -> Turn<'a> {
-        Turn { model, world, first_words: 0 }
+        Turn { model, world, first_messages: 0 }
     }
 
     /// Lets something happen.
@@ -36,10 +36,10 @@ impl<'a> Turn<'a> {
             let idle = matches!(state, None | Some("looking" | "standby"));
             let guard = host.guard.map(|guard| guard.state);
             let down = guard.is_none_or(|guard| self.model.guards.is_down(guard));
-            if idle && down && !host.up && host.link.words.is_empty() {
-                host.bound = 0;
+            if idle && down && !host.up && host.link.messages.is_empty() {
+                host.down_in = 0;
             }
-            if host.link.words.is_empty() {
+            if host.link.messages.is_empty() {
                 host.link.slow = None;
             }
         }
@@ -52,8 +52,8 @@ impl<'a> Turn<'a> {
             Transition::Begin { host } => self.begin(host),
             Transition::Tick { host } => self.tell_pump(host, PumpInput::Tick),
             Transition::GuardTick { host } => self.wake_guard(host, 0),
-            Transition::Words { host, all: true } => self.receive_words(host),
-            Transition::Words { host, .. } => self.wake_guard(host, 1),
+            Transition::Messages { host, all: true } => self.receive_messages(host),
+            Transition::Messages { host, .. } => self.wake_guard(host, 1),
             Transition::Reports { host } => self.deliver_reports(host),
             Transition::Perform { host, answered } => {
                 self.perform_request(host);
@@ -133,7 +133,7 @@ impl<'a> Turn<'a> {
             | Transition::Begin { .. }
             | Transition::Tick { .. }
             | Transition::GuardTick { .. }
-            | Transition::Words { .. }
+            | Transition::Messages { .. }
             | Transition::Reports { .. }
             | Transition::Perform { .. }
             | Transition::Reply { .. }
@@ -166,7 +166,7 @@ impl<'a> Turn<'a> {
             if let Some(guard) = &mut host.guard {
                 guard.state = self.model.wait_guard(guard.state, by);
             }
-            if host.up && host.bound == 0 {
+            if host.up && host.down_in == 0 {
                 return Err(format!("the service on {} outlives its V + C*R", NAMES[at]));
             }
         }
@@ -210,7 +210,7 @@ impl<'a> Turn<'a> {
 
     fn perform_output(&mut self, at: usize, output: PumpOutput, behind: i16) -> Kept {
         match output {
-            PumpOutput::Read { deadline } => self.ask(at, None, deadline),
+            PumpOutput::Read { deadline } => self.request(at, None, deadline),
             PumpOutput::Write { expected, kind, term_ago, deadline } => {
                 let host = &self.world.hosts[at];
                 if kind == RecordKind::Released && (host.up || host.start_runs()) {
@@ -228,10 +228,10 @@ impl<'a> Turn<'a> {
                     record,
                     sent: 0,
                 };
-                self.ask(at, Some(write), deadline)
+                self.request(at, Some(write), deadline)
             }
-            PumpOutput::ConnectGuard(words) => self.start_guard(at, words),
-            PumpOutput::Tell(word) => self.say(at, word, behind),
+            PumpOutput::ConnectGuard(messages) => self.start_guard(at, messages),
+            PumpOutput::Tell(message) => self.say(at, message, behind),
             PumpOutput::KillGuard => {
                 self.guard_dies(at);
                 self.world.hosts[at].link = Link::default();
@@ -252,8 +252,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The agent says a word.
-    fn say(&mut self, at: usize, word: Word, behind: i16) -> Kept {
+    /// The agent says a message.
+    fn say(&mut self, at: usize, message: Message, behind: i16) -> Kept {
         let host = &mut self.world.hosts[at];
         for report in host.link.reports.iter_mut() {
             report.complete = false;
@@ -261,19 +261,19 @@ impl<'a> Turn<'a> {
         if host.guard.is_none() {
             return Ok(());
         }
-        let word = match word {
-            Word::Grant(grant) => Word::Grant(Grant {
+        let message = match message {
+            Message::Grant(grant) => Message::Grant(Grant {
                 term: grant.term.saturating_sub(behind).max(-TERM_BACK_MAX),
                 ..grant
             }),
-            Word::Hello | Word::AssertStart | Word::Stop { .. } | Word::Gone => word,
+            Message::Hello | Message::AssertStart | Message::Stop { .. } | Message::Gone => message,
         };
         host.link.unheard += 1;
-        host.link.words.push(word)?;
-        if self.first_words > 0 {
-            self.first_words -= 1;
-            if self.first_words == 0 {
-                return self.receive_words(at);
+        host.link.messages.push(message)?;
+        if self.first_messages > 0 {
+            self.first_messages -= 1;
+            if self.first_messages == 0 {
+                return self.receive_messages(at);
             }
         }
         Ok(())
@@ -313,7 +313,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    fn ask(&mut self, at: usize, write: Option<Write>, deadline: i32) -> Kept {
+    fn request(&mut self, at: usize, write: Option<Write>, deadline: i32) -> Kept {
         let request = Request { write, deadline, slow: false, answer: None };
         if self.world.hosts[at].request.replace(request).is_some() {
             return Err(format!("{} has two requests under way", NAMES[at]));
@@ -385,17 +385,17 @@ impl<'a> Turn<'a> {
         host.lag = 0;
         host.frozen = None;
         host.closed = None;
-        let words = host.link.words;
+        let messages = host.link.messages;
         let was_open = host.link.open;
         host.link = Link::default();
         match host.guard {
             Some(guard) if was_open => {
                 if guard.frozen.is_some() {
-                    host.link.words = words;
+                    host.link.messages = messages;
                 }
-                host.link.words.push(Word::Gone)?;
+                host.link.messages.push(Message::Gone)?;
             }
-            Some(_) => host.link.words = words,
+            Some(_) => host.link.messages = messages,
             None => {}
         }
         let request = host.request.take();

@@ -5,8 +5,8 @@
 use std::hash::{Hash, Hasher};
 
 use super::messages::{
-    BACK_MAX, End, Grant, Instance, Job, RecordKind, Report, Service, StoredRecord, TERM_BACK_MAX,
-    Word,
+    BACK_MAX, End, Grant, Instance, Job, Message, RecordKind, Report, Service, StoredRecord,
+    TERM_BACK_MAX,
 };
 
 /// Hosts that a world has room for.
@@ -157,9 +157,9 @@ pub(crate) struct Link {
     pub(crate) lost: bool,
     /// What is on its way takes its time, so long at most.
     pub(crate) slow: Option<i32>,
-    /// Words that the agent has said and that the guard has not received.
+    /// Messages that the agent has said and that the guard has not received.
     pub(crate) unheard: u8,
-    pub(crate) words: Queue<Word, 10>,
+    pub(crate) messages: Queue<Message, 10>,
     pub(crate) reports: Queue<Report, 12>,
 }
 
@@ -185,7 +185,7 @@ pub(crate) struct Host {
     /// The service may run.
     pub(crate) up: bool,
     /// When it must be down: V + C·R of the last write of this host that was stored.
-    pub(crate) bound: i32,
+    pub(crate) down_in: i32,
 }
 
 impl Host {
@@ -320,7 +320,7 @@ impl World {
         shared.record = write.record;
         if write.record.kind != RecordKind::Released {
             let host = &mut self.hosts[usize::from(write.host)];
-            host.bound = host.bound.max(write.sent + held);
+            host.down_in = host.down_in.max(write.sent + held);
         }
         Reply::Stored(0)
     }
@@ -398,7 +398,7 @@ impl World {
 
 impl Host {
     fn pass(&mut self, by: i32, held: i32) {
-        count_down(&mut self.bound, by);
+        count_down(&mut self.down_in, by);
         let times = self.frozen.iter_mut().chain(&mut self.closed);
         for time in times.chain(&mut self.link.slow) {
             count_down(time, by);
@@ -422,8 +422,8 @@ impl Host {
             grant.valid_until = past(grant.valid_until);
             grant.dead_by = past(grant.dead_by);
         });
-        for word in self.link.words.iter_mut() {
-            if let Word::Stop { dead_by, .. } = word {
+        for message in self.link.messages.iter_mut() {
+            if let Message::Stop { dead_by, .. } = message {
                 *dead_by = past(*dead_by);
             }
         }
@@ -431,8 +431,8 @@ impl Host {
 
     /// Visits every grant that is on its way.
     fn grants(&mut self, mut visit: impl FnMut(&mut Grant)) {
-        for word in self.link.words.iter_mut() {
-            if let Word::Grant(grant) = word {
+        for message in self.link.messages.iter_mut() {
+            if let Message::Grant(grant) = message {
                 visit(grant);
             }
         }

@@ -56,7 +56,7 @@ impl Scene {
         tell: impl FnOnce(&mut Scene, &mut Report) -> Result<(), String>,
     ) -> Result<(), String> {
         let told = tell(&mut self, report);
-        let ended = told.and_then(|()| self.settle());
+        let ended = told.and_then(|()| self.wait_for_active());
         report.check_overlap(self.observer.overlap());
         report.measure("longest gap of the observer", self.observer.longest_gap());
         if ended.is_err() || !report.is_clean() {
@@ -124,15 +124,15 @@ impl Scene {
     }
 
     /// Waits until exactly one service has been running for R, and returns whose.
-    pub(crate) fn settle(&self) -> Result<usize, String> {
+    pub(crate) fn wait_for_active(&self) -> Result<usize, String> {
         let settled = || {
             let calm = self.observer.unchanged_for() >= self.timing.r;
             calm.then(|| self.observer.only_active())?
         };
-        let patience = self.timing.patience();
-        wait_until(now() + patience, settled).ok_or_else(|| {
+        let longest_wait = self.timing.longest_wait();
+        wait_until(now() + longest_wait, settled).ok_or_else(|| {
             let active = self.observer.active();
-            format!("not exactly one active within {patience:?} but {active:?}")
+            format!("not exactly one active within {longest_wait:?} but {active:?}")
         })
     }
 
@@ -144,25 +144,27 @@ impl Scene {
             let other = ups.into_iter().find(|(_, host)| *host != but);
             other.map(|(at, host)| (host, at))
         };
-        let patience = self.timing.patience();
-        wait_until(since + patience, came)
-            .ok_or_else(|| format!("nobody took over from host {but} within {patience:?}"))
+        let longest_wait = self.timing.longest_wait();
+        wait_until(since + longest_wait, came)
+            .ok_or_else(|| format!("nobody took over from host {but} within {longest_wait:?}"))
     }
 
     /// Waits for the service of `host` to be dead since `since`; returns the instant.
     pub(crate) fn down(&self, host: usize, since: At) -> Result<At, String> {
-        let patience = self.timing.patience();
-        wait_until(since + patience, || self.observer.down_since(host, since))
-            .ok_or_else(|| format!("the service of host {host} ran on for {patience:?}"))
+        let longest_wait = self.timing.longest_wait();
+        wait_until(since + longest_wait, || self.observer.down_since(host, since))
+            .ok_or_else(|| format!("the service of host {host} ran on for {longest_wait:?}"))
     }
 
     /// Waits until the agent of `host`, started at `since`, takes part: it has read
     /// the lock and then had time for one more stroke.
     pub(crate) fn wait_taking_part(&self, host: usize) -> Result<(), String> {
         let (proxy, before) = (&self.hosts[host].proxy, self.hosts[host].proxy.counts());
-        let patience = self.timing.patience();
-        wait_until(now() + patience, || (proxy.counts().since(before).reads > 0).then_some(()))
-            .ok_or_else(|| format!("the agent of host {host} read nothing within {patience:?}"))?;
+        let longest_wait = self.timing.longest_wait();
+        wait_until(now() + longest_wait, || (proxy.counts().since(before).reads > 0).then_some(()))
+            .ok_or_else(|| {
+                format!("the agent of host {host} read nothing within {longest_wait:?}")
+            })?;
         observe_for(self.timing.r * (self.timing.c + 1));
         Ok(())
     }
@@ -170,7 +172,7 @@ impl Scene {
     /// Starts an agent on `host`, where none runs any more, and checks that it moves
     /// nothing.
     pub(crate) fn comes_back(&mut self, report: &mut Report, host: usize) -> Result<(), String> {
-        self.settle()?;
+        self.wait_for_active()?;
         let back_at = now();
         self.hosts[host].start()?;
         self.wait_taking_part(host)?;
@@ -207,7 +209,7 @@ impl Scene {
             let down_at = self.observer.down_since(host, since);
             (down_at.is_some() || now() > renewed_at() + most * 2).then_some(down_at)
         };
-        let down_at = wait_until(since + self.timing.patience(), down_or_late).flatten();
+        let down_at = wait_until(since + self.timing.longest_wait(), down_or_late).flatten();
         let renewed_at = renewed_at();
         let Some(down_at) = down_at else {
             report.check(false, || {

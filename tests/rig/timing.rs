@@ -39,7 +39,7 @@ impl Timing {
     }
 
     /// Returns how long anything may take before the rig gives up on it.
-    pub(crate) fn patience(self) -> Duration {
+    pub(crate) fn longest_wait(self) -> Duration {
         self.takeover() * 5 + Duration::from_secs(3)
     }
 }

@@ -26,8 +26,8 @@ impl Key {
         SystemRandom::new().fill(&mut secret).expect("random");
         let pair = Ed25519KeyPair::from_seed_unchecked(&secret).expect("a key");
         let kind = (kind as u8) << 3;
-        let public = letters(&[kind], pair.public_key().as_ref());
-        let seed = letters(&[(18 << 3) | kind >> 5, (kind & 31) << 3], &secret);
+        let public = encode_key(&[kind], pair.public_key().as_ref());
+        let seed = encode_key(&[(18 << 3) | kind >> 5, (kind & 31) << 3], &secret);
         Key { pair, public, seed }
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn creds(account: &Key, user: &Key, end: Option<u64>) -> String {
     )
 }
 
-fn letters(head: &[u8], key: &[u8]) -> String {
+fn encode_key(head: &[u8], key: &[u8]) -> String {
     let mut bytes = [head, key].concat();
     let crc = bytes.iter().fold(0u16, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {

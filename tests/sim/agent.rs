@@ -17,7 +17,7 @@ use super::clock::True;
 use super::counters::Sometimes;
 use super::process::never;
 use super::scenario::Step;
-use super::wire::{Ask, Asked, Link};
+use super::wire::{Link, Operation, StoreRequest};
 use super::witness::{Writing, mark};
 use super::world::{Happening, World};
 
@@ -63,7 +63,7 @@ impl World<'_> {
             AgentEvent::TryLock => self.try_agent_lock(id),
             AgentEvent::Inbox => {
                 if let Some(event) = self.agents[id].inbox.pop_front() {
-                    self.hear(id, &event);
+                    self.observe(id, &event);
                 }
             }
             AgentEvent::PumpDue => self.pump_due(id),
@@ -77,7 +77,7 @@ impl World<'_> {
             AgentEvent::CheckBegins => self.begin_check(id),
             AgentEvent::CheckEnded(process) => self.reap_check(id, process),
             AgentEvent::KillDue => self.kill_due(id),
-            AgentEvent::Ask(asked) => self.ask(id, *asked),
+            AgentEvent::Request(request) => self.submit(id, *request),
             AgentEvent::Reply(number, reply) => self.reply(id, number, *reply),
             AgentEvent::AskOver(number) => self.ask_over(id, number),
             AgentEvent::OpenAgain => self.open(id),
@@ -103,7 +103,7 @@ impl World<'_> {
         let deadline = agent.pump.as_ref().and_then(Pump::deadline);
         let site = agent.site;
         if deadline.is_some_and(|deadline| deadline.at <= self.clock(site)) {
-            self.hear(id, &Event::Tick);
+            self.observe(id, &Event::Tick);
         } else {
             self.wake_pump(id);
         }
@@ -125,7 +125,7 @@ impl World<'_> {
     }
 
     /// One event, one bounce, its effects.
-    pub fn hear(&mut self, id: usize, event: &Event) {
+    pub fn observe(&mut self, id: usize, event: &Event) {
         let site = self.agents[id].site;
         let now = self.clock(site);
         let Some(pump) = self.agents[id].pump.take() else {
@@ -208,22 +208,22 @@ impl World<'_> {
 
     fn perform(&mut self, id: usize, effect: Effect) {
         match effect {
-            Effect::Read { deadline } => self.ask_store(id, Ask::Read { deadline }),
+            Effect::Read { deadline } => self.request_of_store(id, Operation::Read { deadline }),
             Effect::Write { expected, record, deadline } => {
                 self.on_write(id, &record);
                 self.step(Step::Write, self.agents[id].site);
                 let expected = expected.0;
-                let ask = Ask::Write { expected, record, deadline };
-                self.ask_store(id, ask);
+                let operation = Operation::Write { expected, record, deadline };
+                self.request_of_store(id, operation);
             }
-            Effect::Announce => self.ask_store(id, Ask::Announce),
-            Effect::ConnectGuard(number, words) => {
-                self.on_words(id, &words, true);
-                self.order(id, ClientOrder::Start(number, words));
+            Effect::Announce => self.request_of_store(id, Operation::Announce),
+            Effect::ConnectGuard(number, messages) => {
+                self.on_messages(id, &messages, true);
+                self.order(id, ClientOrder::Start(number, messages));
             }
-            Effect::TellGuard(word) => {
-                self.on_words(id, std::slice::from_ref(&word), false);
-                self.order(id, ClientOrder::Tell(word));
+            Effect::TellGuard(message) => {
+                self.on_messages(id, std::slice::from_ref(&message), false);
+                self.order(id, ClientOrder::Tell(message));
             }
             Effect::KillGuard => {
                 self.count(Sometimes::GuardUnanswering);
@@ -268,11 +268,11 @@ impl World<'_> {
         self.order(id, ClientOrder::Exit);
     }
 
-    fn ask_store(&mut self, id: usize, ask: Ask) {
-        let opening = self.agents[id].link.pump_opening();
+    fn request_of_store(&mut self, id: usize, operation: Operation) {
+        let generation = self.agents[id].link.pump_generation();
         let wait = self.late();
-        let asked = Box::new(Asked { ask, opening });
-        self.after(wait, Happening::Agent(id, AgentEvent::Ask(asked)));
+        let request = Box::new(StoreRequest { operation, generation });
+        self.after(wait, Happening::Agent(id, AgentEvent::Request(request)));
     }
 
     /// Returns what an agent tells another that has its token.
@@ -290,14 +290,14 @@ impl World<'_> {
         match event {
             Event::Opened(opened) => {
                 self.agents[id].bucket = Some(opened.bucket.id.clone());
-                self.shown(id, opened.bucket.last.0.max(opened.key_state.revision.0));
+                self.note_revision(id, opened.bucket.last.0.max(opened.key_state.revision.0));
                 self.saw(id, &opened.key_state);
             }
             Event::Read(Ok(key_state)) => self.saw(id, key_state),
             Event::Written(Written::Stored(Revision(revision))) => {
                 // Of a take that was given up on, only a read tells.
                 if self.agents[id].state != "standby" {
-                    self.shown(id, *revision);
+                    self.note_revision(id, *revision);
                 }
                 self.step(Step::Stored, self.agents[id].site);
                 self.acknowledged(id, *revision);
@@ -344,7 +344,7 @@ impl World<'_> {
         }
     }
 
-    fn on_words(&mut self, id: usize, words: &[ToGuard], first: bool) {
+    fn on_messages(&mut self, id: usize, messages: &[ToGuard], first: bool) {
         let now = self.now;
         let view = &mut self.agents[id].view;
         if first {
@@ -352,12 +352,12 @@ impl World<'_> {
             view.said = 0;
             view.report = None;
         }
-        view.said += words.len() as u64;
+        view.said += messages.len() as u64;
         view.unguarded_since.get_or_insert(now);
         let site = self.agents[id].site;
         let clock = self.clock(site);
-        for word in words {
-            match word {
+        for message in messages {
+            match message {
                 ToGuard::Grant(_) => self.step(Step::Granted, site),
                 ToGuard::Stop(order) => {
                     let agent = &self.agents[id];
@@ -403,13 +403,13 @@ impl World<'_> {
         };
     }
 
-    fn shown(&mut self, id: usize, revision: u64) {
+    fn note_revision(&mut self, id: usize, revision: u64) {
         let agent = &mut self.agents[id];
         agent.known = agent.known.max(revision);
     }
 
     fn saw(&mut self, id: usize, key_state: &KeyState) {
-        self.shown(id, key_state.revision.0);
+        self.note_revision(id, key_state.revision.0);
         let agent = &mut self.agents[id];
         agent.known_key = agent.known_key.max(key_state.revision.0);
         agent.marks.push((self.now, key_state.revision.0, mark(&key_state.value)));

@@ -2,7 +2,7 @@
 
 use putex::core::event::Notice;
 
-use super::wire::{Asked, Reply};
+use super::wire::{Reply, StoreRequest};
 
 /// What happens to an agent, in one of its threads.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub enum AgentEvent {
     CheckEnded(usize),
     KillDue,
     /// The store thread is asked, answered, left without an answer.
-    Ask(Box<Asked>),
+    Request(Box<StoreRequest>),
     Reply(u64, Box<Reply>),
     AskOver(u64),
     OpenAgain,
@@ -56,7 +56,7 @@ impl AgentEvent {
             AgentEvent::CheckBegins | AgentEvent::CheckEnded(_) | AgentEvent::KillDue => {
                 Thread::Check
             }
-            AgentEvent::Ask(_)
+            AgentEvent::Request(_)
             | AgentEvent::Reply(..)
             | AgentEvent::AskOver(_)
             | AgentEvent::OpenAgain
@@ -83,7 +83,7 @@ impl AgentEvent {
             AgentEvent::CheckBegins => 7,
             AgentEvent::CheckEnded(_) => 8,
             AgentEvent::KillDue => 9,
-            AgentEvent::Ask(_) => 10,
+            AgentEvent::Request(_) => 10,
             AgentEvent::Reply(..) => 11,
             AgentEvent::AskOver(_) => 12,
             AgentEvent::OpenAgain => 13,

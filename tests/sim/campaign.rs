@@ -14,7 +14,7 @@ use super::scenario::Limits;
 use super::shrink::{left, run, shrink};
 
 /// What was asked for.
-pub struct Asked {
+pub struct Options {
     seeds: Option<u64>,
     time: Option<Duration>,
     seed: Option<u64>,
@@ -32,22 +32,22 @@ const ENOUGH: u64 = 20_000;
 const SHARE: Duration = Duration::from_secs(50);
 
 pub fn main() -> ExitCode {
-    let asked = match parse(std::env::args().skip(1).collect()) {
-        Ok(asked) => asked,
+    let options = match parse(std::env::args().skip(1).collect()) {
+        Ok(options) => options,
         Err(text) => {
             eprintln!("simulate: {text}");
             return ExitCode::from(64);
         }
     };
     std::panic::set_hook(Box::new(|_| {}));
-    match asked.seed {
-        Some(seed) => replay(seed, &asked.limits),
-        None => campaign(&asked),
+    match options.seed {
+        Some(seed) => replay(seed, &options.limits),
+        None => campaign(&options),
     }
 }
 
-fn parse(arguments: Vec<String>) -> Result<Asked, String> {
-    let mut asked = Asked {
+fn parse(arguments: Vec<String>) -> Result<Options, String> {
+    let mut options = Options {
         seeds: None,
         time: None,
         seed: None,
@@ -61,20 +61,20 @@ fn parse(arguments: Vec<String>) -> Result<Asked, String> {
         let mut value = || words.next().ok_or_else(|| format!("{word}: what?"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{word} {text}?"));
         match word.as_str() {
-            "--seeds" => asked.seeds = Some(number(value()?)?),
-            "--minutes" => asked.time = Some(Duration::from_secs(60 * number(value()?)?)),
-            "--seed" => asked.seed = Some(number(value()?)?),
-            "--base" => asked.base = Some(number(value()?)?),
-            "--jobs" => asked.jobs = number(value()?)?.max(1) as usize,
-            "--with" => asked.limits.with = kinds(&value()?)?,
-            "--without" => asked.limits.without = kinds(&value()?)?,
-            "--until-us" => asked.limits.until = Some(number(value()?)? * 1000),
-            "--brief" => asked.brief = true,
-            "--beyond-drift" => asked.limits.beyond_drift = true,
+            "--seeds" => options.seeds = Some(number(value()?)?),
+            "--minutes" => options.time = Some(Duration::from_secs(60 * number(value()?)?)),
+            "--seed" => options.seed = Some(number(value()?)?),
+            "--base" => options.base = Some(number(value()?)?),
+            "--jobs" => options.jobs = number(value()?)?.max(1) as usize,
+            "--with" => options.limits.with = kinds(&value()?)?,
+            "--without" => options.limits.without = kinds(&value()?)?,
+            "--until-us" => options.limits.until = Some(number(value()?)? * 1000),
+            "--brief" => options.brief = true,
+            "--beyond-drift" => options.limits.beyond_drift = true,
             _ => return Err(format!("{word} is not known")),
         }
     }
-    Ok(asked)
+    Ok(options)
 }
 
 fn kinds(names: &str) -> Result<Kinds, String> {
@@ -146,17 +146,17 @@ fn check_itself(base: u64) -> Result<(), String> {
     }
 }
 
-fn campaign(asked: &Asked) -> ExitCode {
-    let base = asked.base.unwrap_or_else(fresh);
+fn campaign(options: &Options) -> ExitCode {
+    let base = options.base.unwrap_or_else(fresh);
     println!("base {base}");
-    if !asked.brief
+    if !options.brief
         && let Err(text) = check_itself(base)
     {
         println!("FAILED: {text}");
         return ExitCode::FAILURE;
     }
     let begun = Instant::now();
-    let time = match (asked.seeds, asked.time) {
+    let time = match (options.seeds, options.time) {
         (None, None) => Some(SHARE),
         (_, time) => time,
     };
@@ -166,23 +166,23 @@ fn campaign(asked: &Asked) -> ExitCode {
         sum: Mutex::new(Sum::default()),
     };
     thread::scope(|scope| {
-        for _ in 0..asked.jobs {
-            scope.spawn(|| work(asked, base, begun, time, &tally));
+        for _ in 0..options.jobs {
+            scope.spawn(|| work(options, base, begun, time, &tally));
         }
     });
     let sum = tally.sum.into_inner().unwrap();
     report(&sum, begun.elapsed());
-    if let Some(seed) = sum.failed.filter(|_| asked.brief) {
-        let failure = run(seed, &asked.limits, false).failure;
+    if let Some(seed) = sum.failed.filter(|_| options.brief) {
+        let failure = run(seed, &options.limits, false).failure;
         let oracle = failure.map_or("none", |failure| failure.oracle);
         println!("caught by {oracle} at seed {}", seed.wrapping_sub(base) + 1);
         return ExitCode::FAILURE;
     }
     if let Some(seed) = sum.failed {
-        show_failure(seed, &asked.limits);
+        show_failure(seed, &options.limits);
         return ExitCode::FAILURE;
     }
-    if sum.seeds >= ENOUGH && !asked.limits.beyond_drift && !asked.brief {
+    if sum.seeds >= ENOUGH && !options.limits.beyond_drift && !options.brief {
         let never: Vec<_> = Sometimes::ALL
             .into_iter()
             .filter(|what| sum.counters.of(*what) == 0 && !what.may_lack())
@@ -195,16 +195,16 @@ fn campaign(asked: &Asked) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn work(asked: &Asked, base: u64, begun: Instant, time: Option<Duration>, tally: &Tally) {
+fn work(options: &Options, base: u64, begun: Instant, time: Option<Duration>, tally: &Tally) {
     let mut own = Sum::default();
     while !tally.stop.load(SeqCst) {
         let number = tally.next.fetch_add(1, SeqCst);
-        let enough = asked.seeds.is_some_and(|seeds| number >= seeds);
+        let enough = options.seeds.is_some_and(|seeds| number >= seeds);
         if enough || time.is_some_and(|time| begun.elapsed() >= time) {
             break;
         }
         let seed = base.wrapping_add(number);
-        let ran = run(seed, &asked.limits, false);
+        let ran = run(seed, &options.limits, false);
         own.seeds += 1;
         own.virtual_time += u128::from(ran.lasted);
         own.counters.merge(&ran.counters);

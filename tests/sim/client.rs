@@ -1,5 +1,5 @@
 //! The guard client of an agent: the thread that connects to a guard or starts one, and says
-//! the words of the pump to it, in order.
+//! the messages of the pump to it, in order.
 
 use std::collections::VecDeque;
 
@@ -34,13 +34,13 @@ pub struct GuardView {
     pub report: Option<GuardReport>,
     /// When the guard reported first.
     pub met_at: True,
-    /// Since when there is no report that answers all words.
+    /// Since when there is no report that answers all messages.
     pub unguarded_since: Option<True>,
     /// When the service has to be down by the last order.
     pub dead_by: Option<Instant>,
     /// When start was asserted first since the agent became active.
     pub asserted_at: Option<Instant>,
-    /// It went on with the service of the instance before.
+    /// It went on with the service of the previous instance.
     pub adopted: bool,
     /// Guards that were started since then.
     starts_since: True,
@@ -54,7 +54,7 @@ pub struct Connection {
     number: u64,
     pub guard: usize,
     /// What was written and not read.
-    pub words: VecDeque<ToGuard>,
+    pub messages: VecDeque<ToGuard>,
     /// The agent has closed its end.
     pub closed: bool,
     /// The guard has not closed its end.
@@ -65,35 +65,35 @@ pub struct Connection {
 
 impl World<'_> {
     pub fn order(&mut self, id: usize, order: ClientOrder) {
-        let wait = self.word_time(self.agents[id].site);
+        let wait = self.message_time(self.agents[id].site);
         self.agents[id].orders.push_back(order);
         self.after(wait, Happening::Agent(id, AgentEvent::Client));
     }
 
-    /// Returns how long a word is under way.
-    fn word_time(&mut self, site: usize) -> u64 {
+    /// Returns how long a message is under way.
+    fn message_time(&mut self, site: usize) -> u64 {
         let wait = self.late();
-        if self.strikes(Kind::WordLate) {
-            return wait + self.word_delay(site);
+        if self.strikes(Kind::MessageLate) {
+            return wait + self.message_delay(site);
         }
         wait
     }
 
-    fn word_delay(&mut self, site: usize) -> u64 {
+    fn message_delay(&mut self, site: usize) -> u64 {
         let r = nanos(self.sc.sites[site].timing.renewal());
-        let rng = self.rng(Kind::WordLate);
+        let rng = self.rng(Kind::MessageLate);
         let most = rng.pick(&[r / 8, r / 2, 2 * r]);
         rng.below(most)
     }
 
     pub fn carry_out(&mut self, id: usize, order: ClientOrder) {
         match order {
-            ClientOrder::Start(number, words) => self.connect(id, number, words),
-            ClientOrder::Tell(word) => {
+            ClientOrder::Start(number, messages) => self.connect(id, number, messages),
+            ClientOrder::Tell(message) => {
                 if let Some(line) = self.agents[id].line
                     && self.connections[line].open
                 {
-                    self.connections[line].words.push_back(word);
+                    self.connections[line].messages.push_back(message);
                     self.wake_guard_soon(self.connections[line].guard);
                 }
             }
@@ -116,7 +116,7 @@ impl World<'_> {
     }
 
     /// Connects to the guard that lives, or starts one.
-    fn connect(&mut self, id: usize, number: u64, words: Vec<ToGuard>) {
+    fn connect(&mut self, id: usize, number: u64, messages: Vec<ToGuard>) {
         self.hang_up(id);
         self.judge_starts(id);
         let site = self.agents[id].site;
@@ -138,7 +138,7 @@ impl World<'_> {
             agent: id,
             number,
             guard,
-            words: words.into(),
+            messages: messages.into(),
             closed: false,
             open: true,
             reports: VecDeque::new(),
@@ -178,7 +178,7 @@ impl World<'_> {
         let connection = &mut self.connections[line];
         connection.open = report.is_some();
         connection.reports.push_back(report);
-        let wait = self.word_time(self.agents[agent].site);
+        let wait = self.message_time(self.agents[agent].site);
         self.after(wait, Happening::Agent(agent, AgentEvent::Heard(line)));
     }
 

@@ -18,31 +18,31 @@ pub struct Clock {
     rate: u64,
     /// When the host booted, and what the clock showed then.
     booted: True,
-    shown: u64,
+    first_reading: u64,
 }
 
 impl Clock {
-    pub fn new(off_ppm: i64, shown: u64) -> Clock {
+    pub fn new(off_ppm: i64, first_reading: u64) -> Clock {
         let rate = ONE.saturating_add_signed(off_ppm);
-        Clock { rate, booted: 0, shown }
+        Clock { rate, booted: 0, first_reading }
     }
 
     /// The host is booted again: its clock begins anew at the same rate.
     pub fn boot(&mut self, now: True) {
         self.booted = now;
-        self.shown = MS;
+        self.first_reading = MS;
     }
 
     /// Returns what the clock shows.
     pub fn at(&self, now: True) -> Instant {
         let since = now.saturating_sub(self.booted) * self.rate / ONE;
-        Instant::from_boot(Duration::from_nanos(self.shown + since))
+        Instant::from_boot(Duration::from_nanos(self.first_reading + since))
     }
 
     /// Returns when the clock shows `at` for the first time.
     pub fn when(&self, at: Instant) -> True {
-        let shown = nanos(at.since_boot());
-        let since = shown.saturating_sub(self.shown);
+        let reading = nanos(at.since_boot());
+        let since = reading.saturating_sub(self.first_reading);
         let since = (u128::from(since) * u128::from(ONE)).div_ceil(u128::from(self.rate));
         self.booted + u64::try_from(since).unwrap_or(u64::MAX / 2)
     }

@@ -103,7 +103,7 @@ impl World<'_> {
     }
 
     /// Resets the host, unless the device was kicked or closed meanwhile.
-    pub fn bite(&mut self, host: usize) {
+    pub fn reset_host(&mut self, host: usize) {
         let Some(device) = self.hosts[host].device else {
             return;
         };

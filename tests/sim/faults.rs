@@ -97,8 +97,8 @@ listed! {
         SpawnHang,
         /// A guard takes long to begin.
         GuardSlow,
-        /// Words between agent and guard take long.
-        WordLate,
+        /// Messages between agent and guard take long.
+        MessageLate,
         /// The watchdog device cannot be opened.
         DeviceFail,
         /// The agents have R, F and C of their own.
@@ -149,8 +149,8 @@ impl Kind {
             PauseGuard | Suspend | Sigterm | Upgrade | CutOut | CutIn | ServerDown | Unfit
             | LostRequest | LateRequest | Busy | Denied | StaleRead | SlowNet | HintLost
             | HintLate | HintTwice | CheckSlow | CheckHang | StartSlow | StartHang | StartFail
-            | StartStuck | StartEscape | StopFail | StopHang | SpawnFail | SpawnHang | WordLate
-            | Mixed => 220,
+            | StartStuck | StartEscape | StopFail | StopHang | SpawnFail | SpawnHang
+            | MessageLate | Mixed => 220,
         }
     }
 }

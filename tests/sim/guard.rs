@@ -22,7 +22,7 @@ pub enum GuardEvent {
     Begin,
     /// The lock is free.
     Locked,
-    /// There is something to look at.
+    /// There is something to handle.
     Look,
     Due,
     /// A command was spawned and waits, or could not be; which run of it.
@@ -73,11 +73,11 @@ pub struct GuardProcess {
     pub inputs: VecDeque<GuardInput>,
     pub tasks: [Option<Task>; 4],
     pub runs: u64,
-    /// A start of the guard before, which was killed and has not ended.
+    /// A start of the previous guard, which was killed and has not ended.
     pub inherited: Option<usize>,
     pub emptying: bool,
     /// It knows what is to become of the service.
-    pub told: bool,
+    pub informed: bool,
     /// When it was told last how it is set up.
     pub greeted_at: True,
     /// When it went on after a pause.
@@ -88,7 +88,7 @@ pub struct GuardProcess {
     pub ordered: bool,
     /// It is stopping the service, for a reason.
     pub ending: bool,
-    /// The last word that it heard.
+    /// The last message that it received.
     last: Option<ToGuard>,
     wake_at: True,
 }
@@ -117,7 +117,7 @@ impl World<'_> {
             runs: 0,
             inherited: None,
             emptying: false,
-            told: false,
+            informed: false,
             greeted_at: 0,
             resumed_at: 0,
             granted: None,
@@ -161,10 +161,10 @@ impl World<'_> {
             GuardEvent::Decide => return self.judge_decision(id),
             GuardEvent::Locked | GuardEvent::Look => {}
         }
-        self.look(id);
+        self.take_turn(id);
     }
 
-    /// A guard begins when the one before is dead, and looks at what that left behind.
+    /// A guard begins when the previous one is dead, and looks at what that left behind.
     fn try_guard_lock(&mut self, id: usize) {
         let site = self.guards[id].site;
         if self.sites[site].guard_lock.is_some() {
@@ -193,33 +193,33 @@ impl World<'_> {
             let at = self.wake(site, dead_by.after(config.timing.renewal()));
             self.at(at, Happening::Guard(id, GuardEvent::GiveUp));
         }
-        self.look(id);
+        self.take_turn(id);
     }
 
     /// One turn of the guard's only thread.
-    fn look(&mut self, id: usize) {
+    fn take_turn(&mut self, id: usize) {
         if self.guards[id].core.is_none() {
             return;
         }
         while let Some(input) = self.guards[id].inputs.pop_front() {
-            self.guard_hears(id, input);
+            self.guard_handles(id, input);
         }
-        self.hear_agents(id);
-        self.guard_hears(id, GuardInput::Tick);
+        self.receive_messages(id);
+        self.guard_handles(id, GuardInput::Tick);
         self.look_after(self.guards[id].site);
         self.wake_guard(id);
     }
 
-    /// Takes in all words, then whoever has connected.
-    fn hear_agents(&mut self, id: usize) {
+    /// Takes in all messages, then whoever has connected.
+    fn receive_messages(&mut self, id: usize) {
         loop {
             if let Some(line) = self.guards[id].line {
-                while let Some(word) = self.connections[line].words.pop_front() {
-                    self.hear_word(id, word);
+                while let Some(message) = self.connections[line].messages.pop_front() {
+                    self.receive_message(id, message);
                 }
                 if self.connections[line].closed && self.guards[id].alive {
                     self.guards[id].line = None;
-                    self.guard_hears(id, GuardInput::Disconnected);
+                    self.guard_handles(id, GuardInput::Disconnected);
                 }
             }
             if !self.guards[id].alive {
@@ -236,21 +236,21 @@ impl World<'_> {
         }
     }
 
-    fn hear_word(&mut self, id: usize, word: ToGuard) {
+    fn receive_message(&mut self, id: usize, message: ToGuard) {
         let site = self.guards[id].site;
         let now = self.clock(site);
         let guard = &mut self.guards[id];
-        match &word {
+        match &message {
             // It has run out before.
             ToGuard::Grant(_) if guard.ending => {}
             ToGuard::Grant(grant) if now < grant.valid_until => {
                 guard.granted = Some(grant.clone());
                 guard.ordered = false;
-                guard.told = true;
+                guard.informed = true;
             }
-            // It tells how long a service may run that an earlier guard has left.
+            // It tells how long a service may run that the previous guard has left.
             ToGuard::Grant(_) => {
-                guard.told = true;
+                guard.informed = true;
                 self.count(Sometimes::GrantTooLate);
             }
             ToGuard::Stop(order) => {
@@ -264,13 +264,13 @@ impl World<'_> {
             ToGuard::AssertStart => {}
         }
         let guard = &mut self.guards[id];
-        guard.last = Some(word.clone()).filter(|_| !guard.ending);
-        self.guard_hears(id, GuardInput::Received(word));
+        guard.last = Some(message.clone()).filter(|_| !guard.ending);
+        self.guard_handles(id, GuardInput::Received(message));
     }
 
     fn on_order(&mut self, id: usize, order: &StopOrder) {
         let site = self.guards[id].site;
-        let knew = std::mem::replace(&mut self.guards[id].told, true);
+        let knew = std::mem::replace(&mut self.guards[id].informed, true);
         self.guards[id].ordered = true;
         if !knew && order.stake == Stake::Assurance {
             self.told_by_nobody(id);
@@ -289,7 +289,7 @@ impl World<'_> {
     }
 
     /// Hands an input to the guard and does what it wants.
-    pub fn guard_hears(&mut self, id: usize, input: GuardInput) {
+    pub fn guard_handles(&mut self, id: usize, input: GuardInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let now = self.clock(self.guards[id].site);
@@ -465,7 +465,7 @@ impl World<'_> {
     pub fn guard_is_well(&self, site: usize) -> bool {
         let well = |id: &usize| {
             let guard = &self.guards[*id];
-            !guard.stopped && guard.told && guard.core.is_some()
+            !guard.stopped && guard.informed && guard.core.is_some()
         };
         !self.host(site).asleep && self.sites[site].guards.iter().any(well)
     }

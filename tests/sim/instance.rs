@@ -105,7 +105,7 @@ impl World<'_> {
         self.agents[id].state = "looking";
         self.show(site, "looking");
         self.open(id);
-        self.hear(id, &putex::core::event::Event::Tick);
+        self.observe(id, &putex::core::event::Event::Tick);
     }
 
     pub fn config(&self, site: usize) -> Config {

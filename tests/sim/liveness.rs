@@ -5,7 +5,7 @@
 //! 1. what hangs is killed when its deadline comes: T + stop budget, and R until stop
 //!    is run again; a supervisor or a guard needs a second to be there again;
 //! 2. a guard that does not answer is told something every T, and killed when it has not
-//!    answered for R or half a second, twice if the guard before it is in the way;
+//!    answered for R or half a second, twice if the previous guard is in the way;
 //! 3. a store that was out of reach is opened again: an attempt that is under way, a
 //!    pause, and as much again for the answer;
 //! 4. a late request may still be applied: 3 T after it was sent;
@@ -75,7 +75,7 @@ impl World<'_> {
 
     /// Says whether the run has come to where it will stay: the last late request has
     /// arrived, one service is up, the agents of all others stand by.
-    pub fn settle(&mut self) -> bool {
+    pub fn check_settled(&mut self) -> bool {
         let t = longest(self.sc, |timing| timing.lock_time());
         let r = longest(self.sc, |timing| timing.renewal());
         let late = self.sc.kinds.has(Kind::LateRequest);

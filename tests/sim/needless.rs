@@ -95,7 +95,7 @@ impl World<'_> {
         })
     }
 
-    /// Whether the lock of the instance before still stands, and this agent was told of it.
+    /// Whether the lock of the previous instance still stands, and this agent was told of it.
     pub fn could_be_adopted(&self, id: usize) -> bool {
         let agent = &self.agents[id];
         let view = &agent.view;
@@ -105,7 +105,7 @@ impl World<'_> {
         let ServiceState::Up(grant, _) = &report.service else {
             return false;
         };
-        // Or the instance before has written once more meanwhile.
+        // Or the previous instance has written once more meanwhile.
         let stale = [Kind::StaleOpen, Kind::StaleRead, Kind::LateRequest, Kind::Rejected];
         let blind = stale.iter().any(|kind| self.sc.kinds.has(*kind));
         let over = self.clock(agent.site) >= grant.valid_until;

@@ -11,7 +11,7 @@
 //! * `down`: a guard reports down only when stop has succeeded since, and nothing can come up.
 //! * `release`: a release is written only after that.
 //! * `left-up`: neither an agent that ends cleanly nor a guard leaves a service that is up.
-//! * `undecided`: a guard soon ends what an earlier guard may have left, unless it is granted.
+//! * `undecided`: a guard soon ends what the previous guard may have left, unless it is granted.
 //! * `note`: the file that a guard leaves behind does not deny a service that is up.
 //! * `ending`: an agent gives up a service only R after it had to be down.
 //! * `loss`: what a store shows only when it lost writes is noticed.

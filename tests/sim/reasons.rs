@@ -16,8 +16,8 @@ impl World<'_> {
         if guard.ending {
             return;
         }
-        let unread = guard.line.map(|line| self.connections[line].words.iter());
-        let unread = unread.into_iter().flatten().filter_map(|word| match word {
+        let unread = guard.line.map(|line| self.connections[line].messages.iter());
+        let unread = unread.into_iter().flatten().filter_map(|message| match message {
             ToGuard::Grant(grant) => Some(grant),
             ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) => None,
         });
@@ -26,7 +26,7 @@ impl World<'_> {
             let text = format!("the guard of {site} stops the service under a valid lock");
             self.fail("needless", text);
         }
-        if !self.guards[id].told {
+        if !self.guards[id].informed {
             self.judge_adoption(site);
             self.told_by_nobody(id);
         }
@@ -44,7 +44,7 @@ impl World<'_> {
         }
     }
 
-    /// What an earlier guard has left is not left alone, whatever the agent says.
+    /// What the previous guard has left is not left alone, whatever the agent says.
     pub fn expect_decision(&mut self, id: usize) {
         let at = self.decision_over(id);
         self.at(at, Happening::Guard(id, GuardEvent::Decide));
@@ -60,7 +60,7 @@ impl World<'_> {
 
     pub fn judge_decision(&mut self, id: usize) {
         let guard = &self.guards[id];
-        let (site, told) = (guard.site, guard.told);
+        let (site, told) = (guard.site, guard.informed);
         if told || guard.core.as_ref().is_some_and(Guard::is_down) {
             return;
         }
@@ -73,7 +73,7 @@ impl World<'_> {
     /// Nobody knows until when the service had a lock: there is no last resort then.
     pub fn told_by_nobody(&mut self, id: usize) {
         let site = self.guards[id].site;
-        self.guards[id].told = true;
+        self.guards[id].informed = true;
         self.guards[id].ordered = true;
         if self.may_run(site) {
             self.sites[site].excuse.unknown = true;

@@ -30,7 +30,7 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 pub struct Host {
     pub off_ppm: i64,
-    pub shown: u64,
+    pub first_reading: u64,
 }
 
 /// One agent and its service.
@@ -295,8 +295,8 @@ fn draw_hosts(
         } else {
             0
         };
-        let shown = rng.below(1000) * 1000 * MS + MS;
-        hosts.push(Host { off_ppm, shown });
+        let first_reading = rng.below(1000) * 1000 * MS + MS;
+        hosts.push(Host { off_ppm, first_reading });
     }
     hosts
 }

@@ -20,15 +20,15 @@ use super::scenario::Step;
 use super::store;
 use super::world::{Happening, World};
 
-/// What the pump asks of the store thread, and of which opening.
+/// What the pump asks of the store thread, and of which generation.
 #[derive(Debug)]
-pub struct Asked {
-    pub ask: Ask,
-    pub opening: u64,
+pub struct StoreRequest {
+    pub operation: Operation,
+    pub generation: u64,
 }
 
 #[derive(Debug)]
-pub enum Ask {
+pub enum Operation {
     Read { deadline: Instant },
     Write { expected: u64, record: Record, deadline: Instant },
     Announce,
@@ -76,12 +76,12 @@ pub struct Link {
     open: bool,
     /// Which connection this is.
     link: u64,
-    opening: u64,
-    pump_opening: u64,
+    generation: u64,
+    pump_generation: u64,
     waiting: Option<(u64, Waiting)>,
-    queue: VecDeque<Asked>,
+    queue: VecDeque<StoreRequest>,
     requests: u64,
-    told: Option<&'static str>,
+    reported: Option<&'static str>,
     unanswered: Option<True>,
     seen: u64,
     hinted: u64,
@@ -92,12 +92,12 @@ impl Link {
         Link {
             open: false,
             link: 0,
-            opening: 0,
-            pump_opening: 0,
+            generation: 0,
+            pump_generation: 0,
             waiting: None,
             queue: VecDeque::new(),
             requests: 0,
-            told: None,
+            reported: None,
             unanswered: None,
             seen: 0,
             hinted: 0,
@@ -106,11 +106,11 @@ impl Link {
 
     /// The pump is about to learn that the store is open.
     pub fn pump_knows(&mut self) {
-        self.pump_opening += 1;
+        self.pump_generation += 1;
     }
 
-    pub fn pump_opening(&self) -> u64 {
-        self.pump_opening
+    pub fn pump_generation(&self) -> u64 {
+        self.pump_generation
     }
 
     /// Whether a request is under way.
@@ -139,22 +139,22 @@ impl World<'_> {
         self.request(id, Waiting::Open, What::Open, deadline);
     }
 
-    pub fn ask(&mut self, id: usize, asked: Asked) {
+    pub fn submit(&mut self, id: usize, request: StoreRequest) {
         let link = &mut self.agents[id].link;
         if !link.open || link.waiting.is_some() {
-            return link.queue.push_back(asked);
+            return link.queue.push_back(request);
         }
         // The pump forgot what it asked when the store was closed.
-        if asked.opening != link.opening {
+        if request.generation != link.generation {
             return;
         }
-        match asked.ask {
-            Ask::Read { deadline } => self.request(id, Waiting::Read, What::Read, deadline),
-            Ask::Write { expected, record, deadline } => {
+        match request.operation {
+            Operation::Read { deadline } => self.request(id, Waiting::Read, What::Read, deadline),
+            Operation::Write { expected, record, deadline } => {
                 let what = What::Write(expected, record);
                 self.request(id, Waiting::Write, what, deadline);
             }
-            Ask::Announce => self.announce(id),
+            Operation::Announce => self.announce(id),
         }
     }
 
@@ -325,8 +325,8 @@ impl World<'_> {
         match reply {
             Reply::Opened(opened) => {
                 link.open = true;
-                link.opening += 1;
-                link.told = None;
+                link.generation += 1;
+                link.reported = None;
                 link.seen = opened.key_state.revision.0;
                 link.hinted = 0;
                 self.tell(id, Event::Opened(opened));
@@ -383,8 +383,8 @@ impl World<'_> {
     /// An attempt to open failed; each new reason is told once.
     fn not_opened(&mut self, id: usize, why: &'static str, event: Event) {
         let link = &mut self.agents[id].link;
-        if link.told != Some(why) {
-            link.told = Some(why);
+        if link.reported != Some(why) {
+            link.reported = Some(why);
             self.tell(id, event);
         }
         self.rest(id);
@@ -438,10 +438,10 @@ impl World<'_> {
             self.tell(id, Event::Hint(Some(Revision(hinted))));
         }
         while self.agents[id].link.waiting.is_none() && self.agents[id].link.open {
-            let Some(asked) = self.agents[id].link.queue.pop_front() else {
+            let Some(request) = self.agents[id].link.queue.pop_front() else {
                 break;
             };
-            self.ask(id, asked);
+            self.submit(id, request);
         }
     }
 

@@ -27,7 +27,7 @@ pub struct Writing {
     open: bool,
     /// What became of a copy is not known. A copy that was denied is none.
     outcome_unknown: bool,
-    /// The last lock was had by going on with that of the instance before.
+    /// The last lock was had by going on with that of the previous instance.
     pub adopts: bool,
     /// Health checks that failed since one passed.
     pub failures: u32,

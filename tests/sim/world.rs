@@ -72,7 +72,7 @@ pub struct Host {
 pub struct Site {
     /// The agent that has `agent.lock`.
     pub agent: Option<usize>,
-    /// The guard that has the lock, and what the one before left to it.
+    /// The guard that has the lock, and what the previous one left to it.
     pub guard_lock: Option<usize>,
     pub note: Note,
     pub up: bool,
@@ -156,7 +156,7 @@ pub struct World<'a> {
 impl<'a> World<'a> {
     pub fn new(sc: &'a Scenario, trace: bool) -> World<'a> {
         let host = |host: &super::scenario::Host| Host {
-            clock: Clock::new(host.off_ppm, host.shown),
+            clock: Clock::new(host.off_ppm, host.first_reading),
             boot: 1,
             asleep: false,
             held: Vec::new(),
@@ -265,10 +265,10 @@ impl<'a> World<'a> {
             Happening::Fault(index, site) => self.fault(index, site),
             Happening::Over(index, site) => self.fault_over(index, site),
             Happening::CgroupKilled(site) => self.kill_service(site),
-            Happening::Bite(host) => self.bite(host),
+            Happening::Bite(host) => self.reset_host(host),
             Happening::Plain(site) => self.plain_turn(site),
             Happening::Quiet => self.fall_quiet(),
-            Happening::Settle => self.ended = self.settle(),
+            Happening::Settle => self.ended = self.check_settled(),
             Happening::Judge => {
                 self.judge();
                 self.expect_calm();

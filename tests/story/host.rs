@@ -14,7 +14,7 @@ use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
 use super::parse::{GuardHappening, Said, Words};
-use super::{ms, show, told};
+use super::{guard_event, ms, show};
 
 /// Timeout of the watchdog device.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,8 +30,8 @@ pub(super) struct Host {
     link: u64,
     reported: Option<GuardReport>,
     /// The story tells what a guard says, and there is none.
-    told: bool,
-    /// Words said on this link, and the last grant.
+    guard_is_told: bool,
+    /// Messages sent on this link, and the last grant.
     said: u64,
     grant: Option<Grant>,
     running: [bool; Command::ALL.len()],
@@ -53,7 +53,7 @@ impl Host {
             inputs: VecDeque::new(),
             link: 0,
             reported: None,
-            told: guard == Some("told"),
+            guard_is_told: guard == Some("told"),
             said: 0,
             grant: None,
             running: [false; Command::ALL.len()],
@@ -71,7 +71,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The guard of an earlier instance goes on with its service.
+    /// The guard of the previous instance goes on with its service.
     fn inherit(
         &mut self,
         config: GuardConfig,
@@ -80,8 +80,8 @@ impl Host {
     ) -> Result<(), String> {
         let grant = predecessors_grant(Incarnation(u128::from(b'b')), valid_until, self.timing);
         self.guard = Some(Guard::new(config, true, false, ms(0)));
-        let words = [ToGuard::Hello(config), ToGuard::Grant(grant), ToGuard::AssertStart];
-        self.inputs.extend(words.map(GuardInput::Received));
+        let messages = [ToGuard::Hello(config), ToGuard::Grant(grant), ToGuard::AssertStart];
+        self.inputs.extend(messages.map(GuardInput::Received));
         let mut unseen = Vec::new();
         while self.turn(ms(0), &mut unseen)? {}
         if !start_runs {
@@ -94,7 +94,7 @@ impl Host {
     }
 
     pub(super) fn is_told(&self) -> bool {
-        self.told
+        self.guard_is_told
     }
 
     /// The agent has died.
@@ -107,22 +107,22 @@ impl Host {
     /// Does what the pump wants.
     pub(super) fn perform(&mut self, effect: Effect, now: Instant) -> Result<(), String> {
         match effect {
-            Effect::ConnectGuard(link, words) => {
+            Effect::ConnectGuard(link, messages) => {
                 self.link = link;
                 self.said = 0;
                 self.reported = None;
-                if self.guard.is_none() && !self.told {
+                if self.guard.is_none() && !self.guard_is_told {
                     let start_alive = self.running[Command::Start as usize];
-                    let [ToGuard::Hello(config), ..] = words[..] else {
+                    let [ToGuard::Hello(config), ..] = messages[..] else {
                         return Err("a guard is not told first how it is set up".to_owned());
                     };
                     self.guard = Some(Guard::new(config, self.noted_down, start_alive, now));
                 }
-                for word in words {
-                    self.receive(word);
+                for message in messages {
+                    self.receive(message);
                 }
             }
-            Effect::TellGuard(word) => self.receive(word),
+            Effect::TellGuard(message) => self.receive(message),
             Effect::KillGuard => {
                 self.die();
                 let of_guard = |event: &Event| matches!(event, Event::Guard(..));
@@ -142,13 +142,13 @@ impl Host {
         Ok(())
     }
 
-    fn receive(&mut self, word: ToGuard) {
+    fn receive(&mut self, message: ToGuard) {
         self.said += 1;
-        if let ToGuard::Grant(grant) = &word {
+        if let ToGuard::Grant(grant) = &message {
             self.grant = Some(grant.clone());
         }
         if self.guard.is_some() {
-            self.inputs.push_back(GuardInput::Received(word));
+            self.inputs.push_back(GuardInput::Received(message));
         }
     }
 
@@ -168,14 +168,14 @@ impl Host {
         match happening {
             GuardHappening::Lost(why) => {
                 self.die();
-                self.events.push_back(told(self.link, GuardEvent::Lost(why)));
+                self.events.push_back(guard_event(self.link, GuardEvent::Lost(why)));
             }
             GuardHappening::Freezes => self.frozen = true,
             GuardHappening::Thaws => self.frozen = false,
             GuardHappening::Spawned(command) => self.inputs.push_back(GuardInput::Spawned(command)),
             GuardHappening::Ended(command, outcome) => self.end(command, outcome)?,
             GuardHappening::CgroupEmptied => self.inputs.push_back(GuardInput::CgroupEmptied),
-            GuardHappening::Says(said) if self.told => self.say(&said),
+            GuardHappening::Says(said) if self.guard_is_told => self.say(&said),
             GuardHappening::Says(_) => return Err("there is a guard, which says that".to_owned()),
         }
         Ok(())
@@ -199,7 +199,7 @@ impl Host {
         if link == self.link {
             self.reported = Some(report.clone());
         }
-        self.events.push_back(told(link, GuardEvent::Report(report)));
+        self.events.push_back(guard_event(link, GuardEvent::Report(report)));
     }
 
     fn begin(&mut self, command: Command) -> Result<(), String> {
@@ -277,7 +277,7 @@ impl Host {
             }
             GuardAction::Report(report) => {
                 self.reported = Some(report.clone());
-                self.events.push_back(told(self.link, GuardEvent::Report(report)));
+                self.events.push_back(guard_event(self.link, GuardEvent::Report(report)));
             }
             GuardAction::TryDevice | GuardAction::OpenDevice if self.device_fails => {
                 let why = "/dev/watchdog: another process has it open".to_owned();
@@ -302,7 +302,7 @@ impl Host {
         Ok(())
     }
 
-    /// Returns whether the last report answers all words and says that the service is down.
+    /// Returns whether the last report answers all messages and says that the service is down.
     pub(super) fn agent_knows_that_it_is_down(&self) -> bool {
         let known = self.reported.as_ref().filter(|report| report.heard == self.said);
         known.is_some_and(|report| report.service == ServiceState::Down)
@@ -310,7 +310,7 @@ impl Host {
 
     pub(super) fn summary(&self, now: Instant) -> Result<String, String> {
         let Some(guard) = &self.guard else {
-            let absent = if self.told { "" } else { "; no guard" };
+            let absent = if self.guard_is_told { "" } else { "; no guard" };
             return Ok(absent.to_owned());
         };
         let state = self.reported.as_ref().map_or("silent", show::service);
@@ -325,7 +325,7 @@ impl Host {
     }
 }
 
-/// The grant of an earlier instance.
+/// The grant of the previous instance.
 fn predecessors_grant(holder: Incarnation, valid_until: Instant, timing: Timing) -> Grant {
     Grant {
         holder,

@@ -37,7 +37,7 @@
 //!            [heard=2] [link=1] [inc=b] [until=1485] [unfit=WHY]
 //! ```
 //!
-//! It has heard all words then, unless the story says otherwise; `up` has the grant that it
+//! It has received all messages then, unless the story says otherwise; `up` has the grant that it
 //! was told last, or that of `inc`, term 8, valid until `until`.
 
 mod host;
@@ -202,6 +202,6 @@ fn ms(ms: u64) -> Instant {
 }
 
 /// What the guard of a link tells, as an event.
-fn told(link: u64, event: GuardEvent) -> Event {
+fn guard_event(link: u64, event: GuardEvent) -> Event {
     Event::Guard(link, event)
 }

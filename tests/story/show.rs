@@ -29,11 +29,11 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("write if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::Announce => "announce".to_owned(),
-        Effect::ConnectGuard(link, words) => {
-            let words: Vec<_> = words.iter().map(word).collect();
-            format!("start guard {link}: {}", words.join("; "))
+        Effect::ConnectGuard(link, messages) => {
+            let messages: Vec<_> = messages.iter().map(message).collect();
+            format!("start guard {link}: {}", messages.join("; "))
         }
-        Effect::TellGuard(said) => format!("tell guard: {}", word(said)),
+        Effect::TellGuard(said) => format!("tell guard: {}", message(said)),
         Effect::KillGuard => "kill the guard".to_owned(),
         Effect::KillCgroup => "kill the control group".to_owned(),
         Effect::RunCheck(run) => show_check(run),
@@ -85,8 +85,8 @@ pub(super) fn service(report: &GuardReport) -> &'static str {
     }
 }
 
-fn word(word: &ToGuard) -> String {
-    match word {
+fn message(message: &ToGuard) -> String {
+    match message {
         ToGuard::Hello(_) => "hello".to_owned(),
         ToGuard::Grant(grant) => {
             let (until, dead_by) = (at(grant.valid_until), at(grant.dead_by));

@@ -25,9 +25,9 @@ pub(crate) fn now() -> At {
 }
 
 /// Looks until there is something to see; `None` when `deadline` passes first.
-pub(crate) fn wait_until<T>(deadline: At, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn wait_until<T>(deadline: At, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     loop {
-        if let Some(seen) = look() {
+        if let Some(seen) = probe() {
             return Some(seen);
         }
         if now() >= deadline {
@@ -43,8 +43,8 @@ pub(crate) fn wait_until<T>(deadline: At, mut look: impl FnMut() -> Option<T>) -
 ///
 /// When nothing is seen within [`PATIENCE`]; `what` names the event.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    match wait_until(now() + PATIENCE, look) {
+pub(crate) fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    match wait_until(now() + PATIENCE, probe) {
         Some(seen) => seen,
         None => panic!("{what}: not within {PATIENCE:?}"),
     }

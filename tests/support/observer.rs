@@ -136,7 +136,7 @@ impl Observer {
         spans.map(|(from, to)| to.saturating_sub(from)).sum()
     }
 
-    /// Returns how often the service came up on another host than the one before.
+    /// Returns how often the service came up on another host than the previous one.
     pub(crate) fn flaps(&self) -> usize {
         self.with(|seen| {
             let mut one = seen.changes.iter().filter_map(|(_, set)| only(*set));
@@ -153,8 +153,8 @@ impl Observer {
         self.with(|seen| seen.longest_gap)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        look(&self.shared.seen.lock().expect("nobody panics with it"))
+    fn with<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
+        read(&self.shared.seen.lock().expect("nobody panics with it"))
     }
 }
 

@@ -87,7 +87,7 @@ struct State {
     generation: u64,
     connections: Vec<(u64, Arc<TcpStream>)>,
     counts: Counts,
-    asked: HashMap<String, (At, String)>,
+    unanswered: HashMap<String, (At, String)>,
     passed: Vec<Passed>,
 }
 
@@ -106,7 +106,7 @@ impl Proxy {
                 generation: 0,
                 connections: Vec::new(),
                 counts: Counts::default(),
-                asked: HashMap::new(),
+                unanswered: HashMap::new(),
                 passed: Vec::new(),
             }),
             turned: Condvar::new(),
@@ -310,7 +310,7 @@ impl Shared {
             state.counts.writes += 1;
             if let Some(inbox) = frame.reply_to() {
                 let value = String::from_utf8_lossy(frame.payload()).into_owned();
-                state.asked.insert(inbox.to_owned(), (now(), value));
+                state.unanswered.insert(inbox.to_owned(), (now(), value));
             }
         } else if published && frame.subject().starts_with("$JS.API.") {
             state.counts.reads += 1;
@@ -327,7 +327,7 @@ impl Shared {
             return true;
         }
         let mut state = self.lock();
-        let Some((at, value)) = state.asked.remove(frame.subject()) else {
+        let Some((at, value)) = state.unanswered.remove(frame.subject()) else {
             return true;
         };
         let Some(revision) = frame.stored_revision() else {

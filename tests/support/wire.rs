@@ -107,7 +107,7 @@ impl Splitter {
 pub(crate) struct Client {
     stream: TcpStream,
     splitter: Splitter,
-    asked: u64,
+    requests: u64,
 }
 
 impl Client {
@@ -122,7 +122,7 @@ impl Client {
             TcpStream::connect_timeout(&address, CONNECT_MAX).map_err(|e| e.to_string())?;
         let timeout = Some(Duration::from_millis(50));
         stream.set_read_timeout(timeout).map_err(|e| e.to_string())?;
-        let mut client = Client { stream, splitter: Splitter::default(), asked: 0 };
+        let mut client = Client { stream, splitter: Splitter::default(), requests: 0 };
         client.write(
             b"CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\
               \"no_responders\":true,\"lang\":\"rig\",\"version\":\"0\",\"protocol\":1}\r\n\
@@ -132,9 +132,14 @@ impl Client {
     }
 
     /// Publishes to `subject` and returns the answer.
-    pub(crate) fn ask(&mut self, subject: &str, head: &str, body: &str) -> Result<Frame, String> {
-        self.asked += 1;
-        let inbox = format!("_INBOX.rig.{}", self.asked);
+    pub(crate) fn request(
+        &mut self,
+        subject: &str,
+        head: &str,
+        body: &str,
+    ) -> Result<Frame, String> {
+        self.requests += 1;
+        let inbox = format!("_INBOX.rig.{}", self.requests);
         let message = if head.is_empty() {
             format!("PUB {subject} {inbox} {}\r\n{body}\r\n", body.len())
         } else {
@@ -149,7 +154,7 @@ impl Client {
 
     /// Calls the JetStream API and returns its answer when that is not an error.
     pub(crate) fn call(&mut self, api: &str, body: &str) -> Result<Value, String> {
-        let frame = self.ask(&format!("$JS.API.{api}"), "", body)?;
+        let frame = self.request(&format!("$JS.API.{api}"), "", body)?;
         let answer: Value = serde_json::from_slice(frame.payload())
             .map_err(|error| format!("{api}: {error}: {}", frame.headers()))?;
         if answer["error"].is_null() {

@@ -36,14 +36,14 @@ pub(crate) struct RecordWatch {
 }
 
 impl RecordWatch {
-    /// Starts to look.
+    /// Starts to sample.
     pub(crate) fn start(file: PathBuf) -> RecordWatch {
         let (ended, written) = (Arc::<AtomicBool>::default(), Arc::default());
         let (until, into) = (Arc::clone(&ended), Arc::clone(&written));
         let thread = thread::spawn(move || {
             let mut last = None;
             while !until.load(Ordering::Relaxed) {
-                look(&file, &mut last, &into);
+                sample(&file, &mut last, &into);
                 thread::sleep(INTERVAL);
             }
         });
@@ -69,7 +69,7 @@ impl Drop for RecordWatch {
 }
 
 /// Notes the record if the file is another than before.
-fn look(file: &Path, last: &mut Option<(u64, i64, i64)>, into: &Mutex<Vec<Written>>) {
+fn sample(file: &Path, last: &mut Option<(u64, i64, i64)>, into: &Mutex<Vec<Written>>) {
     let Ok(metadata) = fs::metadata(file) else {
         return;
     };

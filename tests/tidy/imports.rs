@@ -123,7 +123,7 @@ fn absolute(module: &[String], path: &[String]) -> Vec<String> {
 }
 
 /// Returns the shortest way along the imports, both ends included.
-fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
+fn shortest_path(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
     let mut ways = vec![vec![from.to_owned()]];
     let mut seen = BTreeSet::from([from.to_owned()]);
     while !ways.is_empty() {
@@ -150,13 +150,13 @@ fn circles(mut graph: Graph, exceptions: &[Exception]) -> Vec<String> {
     let mut found = Vec::new();
     for (from, to, reason) in exceptions {
         let imported = graph.get_mut(*from).is_some_and(|rooms| rooms.remove(*to));
-        if !imported || way(&graph, to, from).is_none() {
+        if !imported || shortest_path(&graph, to, from).is_none() {
             found.push(format!("{from} -> {to} closes no circle any more: {reason}"));
         }
     }
     for (room, rooms) in &graph {
         for next in rooms.iter().filter(|next| *next >= room) {
-            if let Some(back) = way(&graph, next, room) {
+            if let Some(back) = shortest_path(&graph, next, room) {
                 found.push(format!("{room} -> {}", back.join(" -> ")));
             }
         }

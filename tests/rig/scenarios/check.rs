@@ -16,7 +16,7 @@ const HANG: Duration = Duration::from_secs(100_000);
 pub(crate) fn a_failing_check_moves_the_service(setting: &Setting) -> Report {
     story("c: the active check fails", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let sick_at = now();
             scene.hosts[active].service.set_sick(true);
             let down_at = scene.down(active, sick_at)?;
@@ -41,7 +41,7 @@ pub(crate) fn a_failing_check_moves_the_service(setting: &Setting) -> Report {
 pub(crate) fn a_slow_check_moves_nothing(setting: &Setting) -> Report {
     story("c: the active check takes 2R", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let slow_at = now();
             scene.hosts[active].service.set_slow(scene.timing.r * 2);
             let window = scene.timing.takeover() * 2;
@@ -56,7 +56,7 @@ pub(crate) fn a_slow_check_moves_nothing(setting: &Setting) -> Report {
 pub(crate) fn a_hanging_check_moves_the_service(setting: &Setting) -> Report {
     story("c: the active check hangs", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let hung_at = now();
             scene.hosts[active].service.set_slow(HANG);
             let renewed_at = scene.check_stopped_in_time(report, active, hung_at);

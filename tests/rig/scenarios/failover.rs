@@ -10,7 +10,7 @@ use crate::rig::setting::Setting;
 pub(crate) fn nothing_moves_when_nothing_happens(setting: &Setting, window: Duration) -> Report {
     story("b: steady state", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            scene.settle()?;
+            scene.wait_for_active()?;
             let since = crate::support::clock::now();
             scene.check_nothing_moves(report, since, window);
             Ok(())
@@ -25,7 +25,7 @@ pub(crate) fn another_takes_over_from_a_killed_host(setting: &Setting, kills: us
         Scene::open(setting, 3)?.play(report, |scene, report| {
             let timing = scene.timing;
             for number in 0..kills {
-                let active = scene.settle()?;
+                let active = scene.wait_for_active()?;
                 scene.pass_part_of_a_stroke(number);
                 let killed_at = scene.hosts[active].kill_host();
                 let renewal = scene.hosts[active].proxy.last_renewal();

@@ -22,7 +22,7 @@ const RESTART_MAX: Duration = Duration::from_millis(100);
 pub(crate) fn a_killed_agent_does_not_leave_its_service(setting: &Setting) -> Report {
     story("3a: the active agent alone is killed", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let killed_at = kill_agent(scene, active);
             check_takeover(scene, report, active, killed_at)?;
             scene.comes_back(report, active)
@@ -34,11 +34,11 @@ pub(crate) fn a_killed_agent_does_not_leave_its_service(setting: &Setting) -> Re
 pub(crate) fn agents_that_end_leave_nothing(setting: &Setting) -> Report {
     story("3a: every agent is told to end", |report| {
         Scene::open(setting, 2)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             scene.wait_taking_part(1 - active)?;
             for number in [1 - active, active] {
                 let told_at = scene.hosts[number].signal_agent(Signal::TERM);
-                let deadline = told_at + scene.timing.patience();
+                let deadline = told_at + scene.timing.longest_wait();
                 let host = &mut scene.hosts[number];
                 let status = host.wait_exit(deadline);
                 let code = status.and_then(|status| status.code());
@@ -60,7 +60,7 @@ pub(crate) fn agents_that_end_leave_nothing(setting: &Setting) -> Report {
 pub(crate) fn a_restarted_agent_goes_on(setting: &Setting, rounds: usize) -> Report {
     story("3b: the active agent is restarted at once", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let before = Running::on(scene, active)?;
             let since = now();
             for number in 0..rounds {
@@ -85,7 +85,7 @@ pub(crate) fn a_supervised_agent_goes_on(setting: &Setting, runsv: &Path, rounds
             for host in &mut scene.hosts {
                 host.start_supervised(runsv)?;
             }
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let before = Running::on(scene, active)?;
             let since = now();
             for number in 0..rounds {
@@ -95,7 +95,7 @@ pub(crate) fn a_supervised_agent_goes_on(setting: &Setting, runsv: &Path, rounds
                 let old = host.pid().ok_or("runsv runs no agent")?;
                 let killed_at = host.signal_agent(Signal::KILL);
                 let another = || host.pid().filter(|pid| *pid != old);
-                wait_until(killed_at + scene.timing.patience(), another)
+                wait_until(killed_at + scene.timing.longest_wait(), another)
                     .ok_or("runsv started no other agent")?;
                 report.measure("agent gone", now().saturating_sub(killed_at));
                 wait_for_adoption(scene, report, active, killed_at)?;
@@ -111,7 +111,7 @@ pub(crate) fn a_supervised_agent_goes_on(setting: &Setting, runsv: &Path, rounds
 pub(crate) fn a_sleeping_agent_does_not_keep_its_service(setting: &Setting) -> Report {
     story("3c: the active agent sleeps", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let asleep_at = scene.hosts[active].signal_agent(Signal::STOP);
             check_takeover(scene, report, active, asleep_at)?;
             let until = asleep_at + scene.timing.takeover() * 3;
@@ -138,19 +138,19 @@ pub(crate) fn a_sleeping_agent_does_not_keep_its_service(setting: &Setting) -> R
 pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
     story("3d: the guard is killed", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let old = the_guard(scene, active)?;
             let killed_at = now();
             process::signal(old, Signal::KILL);
             let host = &scene.hosts[active];
             let another = || host.guards().into_iter().find(|pid| *pid != old);
-            let patience = killed_at + scene.timing.patience();
-            let new = wait_until(patience, another).ok_or("there is no other guard")?;
+            let longest_wait = killed_at + scene.timing.longest_wait();
+            let new = wait_until(longest_wait, another).ok_or("there is no other guard")?;
             let took = now().saturating_sub(killed_at);
             report.measure_of("guard killed to another guard", scene.timing.r, took);
             report.check_at_most("guard killed to another guard", took, scene.timing.r);
             let how = "the guard is gone: it has ended: killed by signal 9";
-            let line = host.wait_for_line(how, killed_at, patience);
+            let line = host.wait_for_line(how, killed_at, longest_wait);
             report.check(line.is_some(), || format!("the agent did not say: {how}"));
             let window = scene.timing.takeover();
             scene.check_nothing_moves(report, killed_at, window);
@@ -170,7 +170,7 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
 pub(crate) fn agent_and_guard_die_together(setting: &Setting) -> Report {
     story("3d: agent and guard are killed at once", |report| {
         Scene::open(setting, 3)?.play_unguarded(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let guard = the_guard(scene, active)?;
             let killed_at = scene.hosts[active].signal_agent(Signal::KILL);
             process::signal(guard, Signal::KILL);
@@ -193,7 +193,7 @@ pub(crate) fn agent_and_guard_die_together(setting: &Setting) -> Report {
 pub(crate) fn a_stopped_guard_is_survived(setting: &Setting) -> Report {
     story("3d: the guard is stopped", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let guard = the_guard(scene, active)?;
             let stopped_at = now();
             process::signal(guard, Signal::STOP);
@@ -215,7 +215,7 @@ pub(crate) fn a_stopped_guard_is_survived(setting: &Setting) -> Report {
 pub(crate) fn a_restarted_agent_meets_a_stopped_guard(setting: &Setting) -> Report {
     story("3d: a restarted agent finds its guard stopped", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let guard = the_guard(scene, active)?;
             process::signal(guard, Signal::STOP);
             let killed_at = kill_agent(scene, active);
@@ -243,7 +243,7 @@ impl Running {
         let noted = || service.term().filter(|term| !term.is_empty());
         Ok(Running {
             pid: service.pid().ok_or("the service has no process number")?,
-            term: wait_until(now() + scene.timing.patience(), noted),
+            term: wait_until(now() + scene.timing.longest_wait(), noted),
             stops: service.stops().len(),
         })
     }
@@ -272,7 +272,7 @@ impl Running {
 /// Kills the agent of `host` alone, waits for its end, and returns when it was killed.
 pub(crate) fn kill_agent(scene: &mut Scene, host: usize) -> At {
     let killed_at = scene.hosts[host].signal_agent(Signal::KILL);
-    let _ = scene.hosts[host].wait_exit(killed_at + scene.timing.patience());
+    let _ = scene.hosts[host].wait_exit(killed_at + scene.timing.longest_wait());
     killed_at
 }
 
@@ -306,7 +306,7 @@ fn wait_for_adoption(
     host: usize,
     killed_at: At,
 ) -> Result<(), String> {
-    let deadline = killed_at + scene.timing.patience();
+    let deadline = killed_at + scene.timing.longest_wait();
     scene.hosts[host]
         .wait_for_line("adopted", killed_at, deadline)
         .ok_or("the new agent did not say that it adopted the service")?;

@@ -45,21 +45,21 @@ pub(crate) fn a_hanging_stop_meets_the_last_resort(setting: &Setting, cause: Cau
         plans.iter_mut().for_each(|plan| plan.last_resort = true);
         Scene::set(setting, plans)?.play(report, |scene, report| {
             scene.start_all()?;
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let before = scene.hosts[active].service.stops().len();
             let lost_at = make_stop_hang(scene, active, cause)?;
             let stops = check_last_resort(scene, report, active, lost_at)?;
             check_killed(scene, report, stops.get(before));
             check_takeover(scene, report, active, lost_at)?;
             if cause == Cause::Told {
-                let patience = now() + scene.timing.patience();
-                let status = scene.hosts[active].wait_exit(patience);
+                let longest_wait = now() + scene.timing.longest_wait();
+                let status = scene.hosts[active].wait_exit(longest_wait);
                 let code = status.and_then(|status| status.code());
                 report.check(code == Some(NOT_STOPPED), || {
                     format!("the agent ended with {status:?} and not {NOT_STOPPED}")
                 });
             }
-            scene.settle()?;
+            scene.wait_for_active()?;
             let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
             let window = scene.timing.takeover() + scene.timing.r;
             scene.check_nothing_moves(report, healed_at, window);
@@ -77,7 +77,7 @@ pub(crate) fn a_hanging_stop_meets_the_last_resort(setting: &Setting, cause: Cau
             }
             let host = &scene.hosts[active];
             let gone = || host.guards().is_empty().then_some(());
-            let gone = wait_until(well_at + scene.timing.patience(), gone);
+            let gone = wait_until(well_at + scene.timing.longest_wait(), gone);
             report.check(gone.is_some(), || {
                 "the guard goes on although stop has succeeded".to_owned()
             });
@@ -97,7 +97,8 @@ fn make_stop_hang(scene: &mut Scene, active: usize, cause: Cause) -> Result<At, 
     let lost_at = host.proxy.turn(Mode::Freeze);
     if cause == Cause::LostLinkThenKilled {
         let begun = || (host.service.stops().len() > stops).then_some(());
-        wait_until(lost_at + scene.timing.patience(), begun).ok_or("stop was not even begun")?;
+        wait_until(lost_at + scene.timing.longest_wait(), begun)
+            .ok_or("stop was not even begun")?;
         kill_agent(scene, active);
     }
     Ok(lost_at)
@@ -113,7 +114,7 @@ fn check_last_resort(
 ) -> Result<Vec<u32>, String> {
     let (host, timing) = (&scene.hosts[active], scene.timing);
     let resorted = || host.service.resorted().then(now);
-    let resorted_at = wait_until(lost_at + timing.patience(), resorted);
+    let resorted_at = wait_until(lost_at + timing.longest_wait(), resorted);
     let resorted_at = resorted_at.ok_or("the last resort was not run")?;
     let stops = host.service.stops();
     let renewal = host.proxy.last_known_renewal();
@@ -138,16 +139,16 @@ fn check_killed(scene: &Scene, report: &mut Report, stop: Option<&u32>) {
 
 /// Stop fails three times before it works: nobody starts meanwhile, the lock is released
 /// after it, and another takes over at once.
-pub(crate) fn a_failing_stop_is_repeated(setting: &Setting, told: bool) -> Report {
-    let why = if told { "told to end" } else { "a sick service" };
+pub(crate) fn a_failing_stop_is_repeated(setting: &Setting, agent_ends: bool) -> Report {
+    let why = if agent_ends { "told to end" } else { "a sick service" };
     story(&format!("3g: stop fails three times: {why}"), |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let service = &scene.hosts[active].service;
             let stops = service.stops().len();
             service.set_stop_failures(3);
             let since = now();
-            if told {
+            if agent_ends {
                 scene.hosts[active].signal_agent(Signal::TERM);
             } else {
                 service.set_sick(true);
@@ -175,10 +176,10 @@ pub(crate) fn a_failing_stop_is_repeated(setting: &Setting, told: bool) -> Repor
             let most = HANDOVER_MAX + COMMANDS_MAX;
             report.check_at_most("release to next start", handover, most);
             host.service.set_sick(false);
-            if !told {
+            if !agent_ends {
                 return scene.wait_taking_part(active);
             }
-            let status = scene.hosts[active].wait_exit(now() + scene.timing.patience());
+            let status = scene.hosts[active].wait_exit(now() + scene.timing.longest_wait());
             let code = status.and_then(|status| status.code());
             report.check(code == Some(0), || format!("the agent ended with {status:?}"));
             scene.comes_back(report, active)
@@ -197,8 +198,9 @@ pub(crate) fn a_slow_start_keeps_and_loses_its_lock(setting: &Setting, span: Dur
             let begun_at = now();
             scene.start_all()?;
             let started = || scene.observer.ups_since(begun_at).first().copied();
-            let (up_at, active) = wait_until(begun_at + scene.timing.patience() + span, started)
-                .ok_or("no service came up")?;
+            let (up_at, active) =
+                wait_until(begun_at + scene.timing.longest_wait() + span, started)
+                    .ok_or("no service came up")?;
             scene.check_nothing_moves(report, up_at + Duration::from_nanos(1), span / 2);
             let host = &scene.hosts[active];
             let starter = host.service.starter().ok_or("start was not run")?;
@@ -221,7 +223,7 @@ pub(crate) fn a_slow_start_keeps_and_loses_its_lock(setting: &Setting, span: Dur
             report.check(!process::lives(starter), || {
                 "start still runs although the lock was lost".to_owned()
             });
-            scene.settle()?;
+            scene.wait_for_active()?;
             let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
             observe_for(scene.timing.r);
             let window = scene.timing.takeover();

@@ -34,7 +34,7 @@ const PIPE_BYTES: usize = 4096;
 pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
     story("3h: nobody reads the log", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let host = &scene.hosts[active];
             let pipe = small_pipe(host)?;
             let muted_at = now();
@@ -51,7 +51,7 @@ pub(crate) fn a_full_log_holds_nothing_up(setting: &Setting) -> Report {
             host.set_reading(true);
             let many =
                 || Some(left_out(&host.said_since(muted_at))).filter(|lost| *lost >= CHATTER);
-            let lost = wait_until(read_at + scene.timing.patience(), many);
+            let lost = wait_until(read_at + scene.timing.longest_wait(), many);
             report.check(lost.is_some(), || {
                 let lost = left_out(&host.said_since(muted_at));
                 format!("only {lost} lines that were left out were counted")
@@ -83,7 +83,7 @@ pub(crate) fn a_busy_machine_never_runs_two(
 ) -> Report {
     story(&format!("3i: {loops} busy loops"), |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            scene.settle()?;
+            scene.wait_for_active()?;
             let since = now();
             let busy = Busy::start(loops);
             observe_for(window);
@@ -120,14 +120,14 @@ pub(crate) fn a_panicking_thread_ends_the_agent(
         }
         Scene::set(setting, plans)?.play(report, |scene, report| {
             scene.start_all()?;
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let panicked_at = now();
             scene.hosts[active].service.set_panic(true);
             // It wakes the main thread, which has the log thread say something.
             scene.hosts[active].signal_agent(Signal::HUP);
             check_takeover(scene, report, active, panicked_at)?;
             let host = &mut scene.hosts[active];
-            let status = host.wait_exit(now() + scene.timing.patience());
+            let status = host.wait_exit(now() + scene.timing.longest_wait());
             let status = status.ok_or("an agent with a dead thread lives on")?;
             report.check(!status.success(), || {
                 "an agent whose thread panicked ended well".to_owned()

@@ -20,11 +20,11 @@ pub(crate) fn a_terminated_agent_hands_over(setting: &Setting, rounds: usize) ->
     story("e: the active agent is terminated", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
             for number in 0..rounds {
-                let active = scene.settle()?;
+                let active = scene.wait_for_active()?;
                 scene.pass_part_of_a_stroke(number);
                 let told_at = scene.hosts[active].signal_agent(Signal::TERM);
-                let patience = told_at + scene.timing.patience();
-                let status = scene.hosts[active].wait_exit(patience);
+                let longest_wait = told_at + scene.timing.longest_wait();
+                let status = scene.hosts[active].wait_exit(longest_wait);
                 let code = status.and_then(|status| status.code());
                 report.check(code == Some(0), || format!("the agent ended with {status:?}"));
                 let down_at = scene.down(active, told_at)?;
@@ -59,7 +59,7 @@ pub(crate) fn one_token_twice_is_never_active_twice(setting: &Setting) -> Report
         Scene::set(setting, plans)?.play(report, |scene, report| {
             let since = now();
             scene.start_all()?;
-            let deadline = since + scene.timing.patience();
+            let deadline = since + scene.timing.longest_wait();
             for (number, host) in scene.hosts.iter().enumerate() {
                 let line = host.wait_for_line("token", since, deadline);
                 report.check(line.is_some(), || {

@@ -19,7 +19,7 @@ const RESTART_MAX: Duration = Duration::from_millis(400);
 pub(crate) fn a_short_server_restart_moves_nothing(setting: &Setting) -> Report {
     story("d: the server restarts", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            scene.settle()?;
+            scene.wait_for_active()?;
             let stopped_at = scene.server.stop(Signal::TERM);
             observe_for((stopped_at + RESTART_MIN).saturating_sub(now()));
             let back_at = scene.server.restart()?;
@@ -37,7 +37,7 @@ pub(crate) fn a_short_server_restart_moves_nothing(setting: &Setting) -> Report 
 pub(crate) fn a_long_server_outage_stops_the_service(setting: &Setting) -> Report {
     story("d: the server is gone for 8R", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let stopped_at = scene.server.stop(Signal::KILL);
             scene.check_stopped_in_time(report, active, stopped_at);
             let down_at = now();
@@ -46,7 +46,7 @@ pub(crate) fn a_long_server_outage_stops_the_service(setting: &Setting) -> Repor
             report
                 .check(ups.is_empty(), || "a service started while there was no server".to_owned());
             let back_at = scene.server.restart()?;
-            scene.settle()?;
+            scene.wait_for_active()?;
             let ups = scene.observer.ups_since(back_at);
             let up_at = ups.first().map_or(back_at, |(at, _)| *at);
             report.measure("server back to service back", up_at.saturating_sub(back_at));
@@ -59,14 +59,14 @@ pub(crate) fn a_long_server_outage_stops_the_service(setting: &Setting) -> Repor
 pub(crate) fn a_broken_link_moves_the_service(setting: &Setting, mode: Mode) -> Report {
     story(&format!("d: the active link: {mode:?}"), |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let broken_at = scene.hosts[active].proxy.turn(mode);
             let renewed_at = scene.check_stopped_in_time(report, active, broken_at);
             let (_, up_at) = scene.next_active(active, broken_at)?;
             let took = up_at.saturating_sub(renewed_at);
             report.measure_of("failover", scene.timing.takeover(), took);
             report.check_at_least("failover", took, scene.timing.takeover());
-            scene.settle()?;
+            scene.wait_for_active()?;
             let healed_at = scene.hosts[active].proxy.turn(Mode::Pass);
             let window = scene.timing.takeover() + scene.timing.r;
             scene.check_nothing_moves(report, healed_at, window);
@@ -80,7 +80,7 @@ pub(crate) fn a_broken_link_moves_the_service(setting: &Setting, mode: Mode) -> 
 pub(crate) fn a_slow_link_moves_nothing(setting: &Setting) -> Report {
     story("d: the active link is slow", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let delay = Mode::Delay(scene.timing.r / 10);
             let slow_at = scene.hosts[active].proxy.turn(delay);
             let window = scene.timing.takeover() * 2;
@@ -95,11 +95,11 @@ pub(crate) fn a_slow_link_moves_nothing(setting: &Setting) -> Report {
 pub(crate) fn a_lost_acknowledgement_moves_nothing(setting: &Setting) -> Report {
     story("d: one acknowledgement is lost", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let since = now();
             let proxy = &scene.hosts[active].proxy;
             proxy.swallow_next_ack();
-            wait_until(now() + scene.timing.patience(), || proxy.swallowed_at())
+            wait_until(now() + scene.timing.longest_wait(), || proxy.swallowed_at())
                 .ok_or("no acknowledgement came that could be lost")?;
             let window = scene.timing.takeover() * 2;
             scene.check_nothing_moves(report, since, window);

@@ -21,11 +21,11 @@ pub(crate) fn old_and_new_take_over_from_each_other(
         plans[0].agent = old.to_owned();
         Scene::set(setting, plans)?.play(report, |scene, report| {
             scene.hosts[0].start()?;
-            scene.settle()?;
+            scene.wait_for_active()?;
             scene.hosts[1].start()?;
             scene.wait_taking_part(1)?;
             for number in 0..rounds * 2 {
-                let active = scene.settle()?;
+                let active = scene.wait_for_active()?;
                 scene.pass_part_of_a_stroke(number);
                 let killed_at = scene.hosts[active].kill_host();
                 let renewal = scene.hosts[active].proxy.last_renewal();

@@ -22,11 +22,11 @@ const LINES_MAX: usize = 4;
 pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
     story("g: the key is deleted", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let mut client = Client::connect(scene.server.port())?;
             let lost_at = now();
             let subject = format!("$KV.{}.{KEY}", scene.bucket);
-            let answer = client.ask(&subject, "KV-Operation: DEL", "")?;
+            let answer = client.request(&subject, "KV-Operation: DEL", "")?;
             answer.stored_revision().ok_or("the marker was not stored")?;
             check_loss(scene, report, active, lost_at, lost_at)
         })
@@ -37,7 +37,7 @@ pub(crate) fn a_deleted_key_stops_the_service(setting: &Setting) -> Report {
 pub(crate) fn a_deleted_bucket_stops_the_service(setting: &Setting) -> Report {
     story("g: the bucket is deleted", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let mut client = Client::connect(scene.server.port())?;
             let lost_at = now();
             client.call(&format!("STREAM.DELETE.KV_{}", scene.bucket), "")?;
@@ -50,7 +50,7 @@ pub(crate) fn a_deleted_bucket_stops_the_service(setting: &Setting) -> Report {
 pub(crate) fn a_restored_store_stops_the_service(setting: &Setting) -> Report {
     story("g: the store is restored from a copy", |report| {
         Scene::open(setting, 3)?.play(report, |scene, report| {
-            scene.settle()?;
+            scene.wait_for_active()?;
             scene.server.stop(Signal::TERM);
             let copy = scene.server.copy_store()?;
             scene.server.restart()?;
@@ -74,7 +74,7 @@ pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Repor
         Scene::set(setting, plans)?.play(report, |scene, report| {
             Client::connect(scene.server.port())?.create_bucket(&scene.bucket, "memory")?;
             scene.start_all()?;
-            let active = scene.settle()?;
+            let active = scene.wait_for_active()?;
             let lost_at = scene.server.stop(Signal::KILL);
             let back_at = scene.server.restart()?;
             check_loss(scene, report, active, lost_at, back_at)
@@ -85,13 +85,13 @@ pub(crate) fn a_lost_memory_bucket_stops_the_service(setting: &Setting) -> Repor
 /// Waits until the active agent has renewed `count` times more, and returns whose
 /// it is.
 fn wait_for_renewals(scene: &Scene, count: u64) -> Result<usize, String> {
-    let active = scene.settle()?;
+    let active = scene.wait_for_active()?;
     let revision = || {
         let renewal = scene.hosts[active].proxy.last_renewal();
         renewal.map_or(0, |renewal| renewal.revision)
     };
     let enough = revision() + count;
-    wait_until(now() + scene.timing.patience(), || (revision() >= enough).then_some(active))
+    wait_until(now() + scene.timing.longest_wait(), || (revision() >= enough).then_some(active))
         .ok_or_else(|| "the active agent does not renew".to_owned())
 }
 
@@ -105,8 +105,8 @@ fn check_loss(
     back_at: At,
 ) -> Result<(), String> {
     let timing = scene.timing;
-    let patience = lost_at + timing.takeover() + timing.r;
-    let down_at = wait_until(patience, || scene.observer.down_since(active, lost_at));
+    let longest_wait = lost_at + timing.takeover() + timing.r;
+    let down_at = wait_until(longest_wait, || scene.observer.down_since(active, lost_at));
     report.check(down_at.is_some(), || {
         "the holder's service went on after its lock was lost".to_owned()
     });
@@ -114,7 +114,7 @@ fn check_loss(
         report.measure("loss to service stopped", down_at.saturating_sub(lost_at));
     }
     let started = || scene.observer.ups_since(lost_at).first().copied();
-    if let Some((up_at, host)) = wait_until(now() + timing.patience(), started) {
+    if let Some((up_at, host)) = wait_until(now() + timing.longest_wait(), started) {
         let waited = up_at.saturating_sub(back_at);
         report.measure_of("loss to next start", timing.takeover(), waited);
         let least = timing.takeover().saturating_sub(NOTICE_EARLIER);
