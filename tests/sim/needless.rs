@@ -3,7 +3,7 @@
 use putex::core::command::Outcome;
 use putex::core::event::{Event, Written};
 use putex::core::protocol::{Grant, ServiceState};
-use putex::core::record::{KeyState, KeyValue, Lease, RecordState};
+use putex::core::record::{KeyState, RecordState};
 
 use super::faults::Kind;
 use super::world::World;
@@ -75,7 +75,7 @@ impl World<'_> {
         // After a loss its own record may stand there again.
         let lost = !self.store.losses.is_empty();
         let foreign = |key_state: &KeyState| {
-            lost || lease(key_state).is_none_or(|lease| lease.incarnation != me)
+            lost || key_state.value.lease().is_none_or(|lease| lease.incarnation != me)
         };
         match event {
             Event::Opened(opened) => foreign(&opened.key_state),
@@ -110,20 +110,18 @@ impl World<'_> {
         let blind = stale.iter().any(|kind| self.sc.kinds.has(*kind));
         let over = self.clock(agent.site) >= grant.valid_until;
         let current = self.store.current();
-        let stands = lease(&current).is_some_and(|lease| is_granted(lease, grant));
+        let stands = is_granted(&current, grant);
         stands && !over && !blind && self.store.losses.is_empty()
     }
 }
 
-fn is_granted(lease: &Lease, grant: &Grant) -> bool {
-    lease.incarnation == grant.holder && lease.state == RecordState::Active
-}
-
-fn lease(key_state: &KeyState) -> Option<&Lease> {
-    match &key_state.value {
-        KeyValue::Record(record) => record.lease.as_ref(),
-        KeyValue::Absent | KeyValue::Marker => None,
-    }
+/// Whether a record is of the term of the grant: the instance that the guard names wrote it, or
+/// one that adopted the service and died before its first grant.
+fn is_granted(current: &KeyState, grant: &Grant) -> bool {
+    current.value.lease().is_some_and(|lease| {
+        let term = lease.term.unwrap_or(current.revision);
+        lease.state == RecordState::Active && grant.context.term == Some(term)
+    })
 }
 
 /// Whether an event can tell that another has written.

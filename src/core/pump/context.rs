@@ -9,7 +9,7 @@ use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Ending, Event, Rejection, Written};
 use crate::core::protocol::{Stake, StopOrder};
-use crate::core::record::{Incarnation, Lease, Revision};
+use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::Report;
 use crate::core::time::Instant;
 
@@ -37,8 +37,8 @@ pub(super) struct Context {
     pub(super) check_runs: bool,
     /// The program is to be executed anew, as soon as that disturbs nothing.
     pub(super) upgrade: bool,
-    /// The instance of this agent to which the guard's grant was given, if another one.
-    pub(super) predecessor: Option<Incarnation>,
+    /// The term of the grant that an earlier instance of this agent gave to the guard.
+    pub(super) predecessor_term: Option<Revision>,
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
@@ -57,7 +57,7 @@ impl Context {
             guard: GuardView::new(now),
             check_runs: false,
             upgrade: false,
-            predecessor: None,
+            predecessor_term: None,
             duplicate_reported_at: None,
             rejection: None,
             nonce: 0,
@@ -188,10 +188,18 @@ impl Context {
         Some(Ending::Rejected(rejection.clone()))
     }
 
-    /// Returns whether a record was written by the instance of this agent whose service the
-    /// guard goes on with: that instance is dead, or the guard would not talk to this one.
-    pub(super) fn is_predecessor(&self, lease: &Lease) -> bool {
-        self.predecessor == Some(lease.incarnation)
+    /// Returns the term of a record that an earlier instance of this agent wrote, if it is the
+    /// term of the service with which the guard goes on: that instance is dead, or the guard
+    /// would not talk to this one. An instance that adopted the service and died before its
+    /// first grant counts too: the guard does not know it.
+    pub(super) fn predecessor_term_in(&self, key_state: &KeyState) -> Option<Revision> {
+        let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
+            return None;
+        };
+        let same_agent = *token == self.id.token && lease.boot == self.id.boot;
+        let other_instance = lease.incarnation != self.id.incarnation;
+        let term = lease.term.unwrap_or(key_state.revision);
+        (same_agent && other_instance && self.predecessor_term == Some(term)).then_some(term)
     }
 
     /// Returns what a command is told of the lock.

@@ -45,8 +45,8 @@ impl Context {
         let KeyValue::Record(Record { token, lease: Some(lease) }) = &key_state.value else {
             return None;
         };
-        let other = lease.incarnation != self.id.incarnation && !self.is_predecessor(lease);
-        (other && *token == self.id.token).then_some(lease)
+        let other = lease.incarnation != self.id.incarnation && *token == self.id.token;
+        (other && self.predecessor_term_in(key_state).is_none()).then_some(lease)
     }
 
     fn duplicate_is_due(&mut self, now: Instant) -> bool {

@@ -139,7 +139,7 @@ impl Context {
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
         {
-            self.predecessor = Some(grant.holder);
+            self.predecessor_term = grant.context.term;
         }
         self.guard.reported_loss = None;
         let unfit_before = before.and_then(|before| before.unfit);

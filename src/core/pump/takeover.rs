@@ -33,6 +33,7 @@ impl Context {
         let no_wait = Duration::ZERO;
         let lost = self.store.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
+        let predecessors = self.predecessor_term_in(key_state).is_some();
         let old_enough = self.store.age.is_some_and(|age| age >= known_for);
         match &key_state.value {
             KeyValue::Marker => takeover(wait, confirm, Holder::Deleted),
@@ -56,7 +57,7 @@ impl Context {
                     (RecordState::Released, false) => {
                         takeover(no_wait, None, Holder::Released(sanitize_field(&lease.host)))
                     }
-                    (RecordState::Active, false) if self.is_predecessor(lease) => {
+                    (RecordState::Active, false) if predecessors => {
                         takeover(wait, confirm, Holder::Predecessor)
                     }
                     (RecordState::Active, true) => takeover(no_wait, None, Holder::Own),

@@ -57,7 +57,7 @@ impl Taking {
     /// the key: the service neither stops nor starts. Only while its guard lets the service
     /// run: a record alone does not tell that it does.
     pub(super) fn adopt(context: &mut Context, grant: Grant, now: Instant) -> Next {
-        let Some((expected, term)) = adoptable(context, &grant) else {
+        let Some((expected, term)) = adoptable(context) else {
             let lock = ServiceLock::Inherited(grant);
             return Stopping::begin(context, lock, Reason::NotPredecessors, now);
         };
@@ -173,14 +173,11 @@ impl Confirming {
     }
 }
 
-/// Returns revision and term of the record under the key, if the instance wrote it to which
-/// the guard's grant was given, for the term of that grant.
-fn adoptable(context: &Context, grant: &Grant) -> Option<(Revision, Revision)> {
+/// Returns revision and term of the record under the key, if an earlier instance of this agent
+/// wrote it for the term of the guard's grant.
+fn adoptable(context: &Context) -> Option<(Revision, Revision)> {
     let key_state = &context.store.seen.as_ref()?.key_state;
-    let lease = key_state.value.lease()?;
-    let revision = key_state.revision;
-    let term = lease.term.unwrap_or(revision);
-    let active = lease.state == RecordState::Active;
-    let same = lease.incarnation == grant.holder && grant.context.term == Some(term);
-    (active && same).then_some((revision, term))
+    let active = key_state.value.lease()?.state == RecordState::Active;
+    let term = context.predecessor_term_in(key_state).filter(|_| active)?;
+    Some((key_state.revision, term))
 }
