@@ -79,7 +79,7 @@ pub(crate) fn run(order: &Order, testbed: &mut Testbed, folder: &Path) -> Result
     health::make_bucket(ELECTION_MAX)
         .map_err(|why| format!("{why}; the servers' logs are in {}", folder.display()))?;
     let began = now();
-    let health = Health::watch();
+    let health = Health::monitor();
     for host in &mut testbed.hosts {
         host.start_after(Duration::ZERO);
     }

@@ -27,7 +27,7 @@ struct Seen {
 
 impl Health {
     /// Looks until the process ends.
-    pub(crate) fn watch() -> Health {
+    pub(crate) fn monitor() -> Health {
         let seen = Seen { well_at: None, wrong: "nobody has looked yet".to_owned() };
         let health = Health(Arc::new(Mutex::new(seen)));
         let writer = health.clone();
