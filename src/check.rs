@@ -41,7 +41,6 @@ impl Findings {
 }
 
 /// Checks the settings of an agent.
-#[must_use]
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };

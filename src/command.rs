@@ -114,7 +114,6 @@ impl Commands {
 
     /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
     /// `cgroup_entry` is a script that enters a control group first.
-    #[must_use]
     pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
         let waits = run.command != Command::Check;
         let wait = if waits { WAIT_FOR_RELEASE } else { "" };
@@ -196,7 +195,6 @@ impl OutputPipe {
     }
 
     /// Returns the command.
-    #[must_use]
     pub fn command(&self) -> Command {
         self.command
     }
@@ -285,19 +283,16 @@ impl Process {
     }
 
     /// Returns the process group; its number is also the process's own.
-    #[must_use]
     pub fn group(&self) -> Pid {
         self.group
     }
 
     /// Returns what becomes readable when the process has ended.
-    #[must_use]
     pub fn exit(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.exit)
     }
 
     /// Returns whether the process has ended.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         sys::is_ready(&self.exit)
     }
@@ -346,7 +341,6 @@ impl AsFd for Process {
 }
 
 /// Says how a process has ended.
-#[must_use]
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(127), _) => "exit status 127 (command not found)".to_owned(),

@@ -36,7 +36,6 @@ impl Exit {
     ];
 
     /// Returns the number that the parent process sees, as in sysexits(3).
-    #[must_use]
     pub fn status(self) -> u8 {
         self as u8
     }
@@ -59,7 +58,6 @@ pub struct Refusal {
 
 impl Refusal {
     /// Returns a refusal with a text of one line.
-    #[must_use]
     pub fn new(exit: Exit, text: impl Into<String>) -> Refusal {
         let text = text.into();
         Refusal { text, exit }

@@ -24,7 +24,6 @@ use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTim
 use crate::core::time::Instant;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
-#[must_use]
 pub fn now() -> Instant {
     let at = rustix::time::clock_gettime(ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(at.tv_sec), u32::try_from(at.tv_nsec));
@@ -33,7 +32,6 @@ pub fn now() -> Instant {
 
 /// Returns the time of CLOCK_MONOTONIC, which a service manager counts by. No
 /// deadline is on it: it stands still during suspend.
-#[must_use]
 pub fn monotonic() -> Duration {
     let at = rustix::time::clock_gettime(ClockId::Monotonic);
     let (seconds, nanos) = (u64::try_from(at.tv_sec), u32::try_from(at.tv_nsec));
@@ -41,7 +39,6 @@ pub fn monotonic() -> Duration {
 }
 
 /// Returns what time it is, as a person reads it in a log. Nothing is decided by it.
-#[must_use]
 pub fn utc() -> String {
     let at = rustix::time::clock_gettime(ClockId::Realtime);
     let (days, second) = (at.tv_sec.div_euclid(86_400), at.tv_sec.rem_euclid(86_400));
@@ -53,7 +50,6 @@ pub fn utc() -> String {
 
 /// Returns year, month and day of a day since 1970. The year begins in March here,
 /// so that the day which is not always there is its last.
-#[must_use]
 pub fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -67,7 +63,6 @@ pub fn date(days: i64) -> (i64, i64, i64) {
 
 /// Returns the seconds since 1970 by the wall clock, for messages alone: that clock
 /// may show anything. `None` when it shows an earlier time.
-#[must_use]
 pub fn wall_clock() -> Option<u64> {
     let at = rustix::time::clock_gettime(ClockId::Realtime);
     u64::try_from(at.tv_sec).ok()
@@ -88,19 +83,16 @@ pub fn random() -> io::Result<u128> {
 }
 
 /// Returns a path as it is from everywhere. Whether there is such a file is not asked.
-#[must_use]
 pub fn absolute(path: &Path) -> PathBuf {
     path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns the kernel's name of this host.
-#[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the kernel's random name of this boot, or a blank when it has none.
-#[must_use]
 pub fn boot_id() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
@@ -142,14 +134,12 @@ pub fn lock_within(
 
 /// Returns whether something can be read now. A descriptor of a process becomes
 /// readable when that ends.
-#[must_use]
 pub fn is_ready(fd: impl AsFd) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
 }
 
 /// Returns whether something can be written now.
-#[must_use]
 pub fn has_room(fd: impl AsFd) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
     poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
@@ -309,7 +299,6 @@ impl AsFd for Waker {
 
 /// Returns which memory can be locked without harm: under a limit, a process whose later
 /// memory is locked too would be refused that memory.
-#[must_use]
 pub fn memory_lock() -> MlockAllFlags {
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
     if limit.is_none() || user_id() == 0 {
@@ -319,7 +308,6 @@ pub fn memory_lock() -> MlockAllFlags {
 }
 
 /// Returns the user that this process acts as.
-#[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -28,7 +28,6 @@ pub struct Access {
 
 impl Access {
     /// Takes the settings that are missing here from a context.
-    #[must_use]
     pub fn complete(self, from: Access) -> Access {
         Access {
             url: self.url.or(from.url),
@@ -45,7 +44,6 @@ impl Access {
     }
 
     /// Returns login, TLS and the prefix for replies.
-    #[must_use]
     pub fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::from(self.login.clone().unwrap_or_default());
         options.tls = self.tls.clone();
@@ -54,7 +52,6 @@ impl Access {
     }
 
     /// Returns the subject prefix of the JetStream API, if it is not the default.
-    #[must_use]
     pub fn other_api(&self) -> Option<String> {
         self.api.clone().filter(|api| api != "$JS.API")
     }

@@ -60,7 +60,6 @@ impl Endpoint {
 
     /// Returns the faults of the files with secrets and certificates, which are reported before
     /// any command runs.
-    #[must_use]
     pub fn faults(&self) -> Vec<Refusal> {
         let Endpoint::Nats(nats) = self else {
             return Vec::new();
@@ -74,7 +73,6 @@ impl Endpoint {
 }
 
 /// Returns the directory for files of this user's putex that do not outlive a boot.
-#[must_use]
 pub fn runtime_base() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR");
     default_base(sys::user_id(), runtime_dir.as_deref(), &std::env::temp_dir())
@@ -83,7 +81,6 @@ pub fn runtime_base() -> PathBuf {
 /// Returns a digest of a location: of the servers and the login, or of the directory. Agents
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
-#[must_use]
 pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
     let dir = |dir: &Path| format!("{:?}", sys::absolute(dir));
     let text = match location {
@@ -119,7 +116,6 @@ fn access_text(access: &Access, var: Lookup<'_>) -> String {
 const LOCATION_ID_BYTES: usize = 8;
 
 /// Returns the properties that all instances of an agent share.
-#[must_use]
 pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
     Identity {
         location: location_id(&args.location, var),
@@ -131,7 +127,6 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
 
 /// Returns the warning for an agent whose user named no location. If the servers were
 /// forgotten, each host has a lock of its own, and every host becomes active.
-#[must_use]
 pub fn default_dir_warning(location: &Location) -> Option<String> {
     (*location == Location::DefaultDir).then(|| {
         let base = runtime_base().display().to_string();
@@ -144,7 +139,6 @@ pub fn default_dir_warning(location: &Location) -> Option<String> {
 }
 
 /// Returns the lines that an agent logs about the location of its lock.
-#[must_use]
 pub fn location_lines(location: &Location) -> Vec<(Level, String)> {
     let is_here = matches!(location, Location::Dir(_));
     let text = "the lock is kept in a directory: it covers agents on this host only";
@@ -171,7 +165,6 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
 }
 
 /// Returns a store in NATS, not yet opened.
-#[must_use]
 pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     let protocol::Settings { timing, commands, .. } = &args.guard;
     let name = format!("putex {} {}", commands.key, commands.token);

@@ -4,7 +4,6 @@ use super::table::{FLAGS, Flag, Subcommand};
 use super::topics::TOPICS;
 
 /// Returns the text of `--help` of one command, or of all if `subcommand` is `None`.
-#[must_use]
 pub fn help(subcommand: Option<Subcommand>) -> String {
     let mut text = match subcommand {
         None => overview(),

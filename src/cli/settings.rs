@@ -83,45 +83,38 @@ impl Settings {
     }
 
     /// Returns a setting; `None` if it is not set.
-    #[must_use]
     pub fn get(&self, name: Name) -> Option<&Setting> {
         let mut found = self.0.iter().filter(|(known, _)| *known == name);
         found.next().map(|(_, setting)| setting)
     }
 
     /// Returns the value of a setting; `None` if it is not set.
-    #[must_use]
     pub fn text(&self, name: Name) -> Option<&str> {
         self.get(name).map(|setting| setting.text.as_str())
     }
 
     /// Returns the value of a setting, or its default; `None` if it has neither.
-    #[must_use]
     pub fn text_or_default(&self, name: Name) -> Option<&str> {
         self.text(name).or_else(|| name.flag().default_value())
     }
 
     /// Returns the origin of a setting; `None` if it is not set.
-    #[must_use]
     pub fn origin(&self, name: Name) -> Option<&Origin> {
         self.get(name).map(|setting| &setting.origin)
     }
 
     /// Returns the precedence of a setting; `None` if it is not set.
-    #[must_use]
     pub fn precedence(&self, name: Name) -> Option<Precedence> {
         self.origin(name).map(|origin| origin.precedence)
     }
 
     /// Returns whether `-v` or `-q` is set, and the other one has a higher precedence.
-    #[must_use]
     pub fn is_overridden(&self, name: Name) -> bool {
         let highest = self.precedence(Name::Verbose).max(self.precedence(Name::Quiet));
         self.get(name).is_some() && self.precedence(name) < highest
     }
 
     /// Returns whether a switch is on.
-    #[must_use]
     pub fn is_on(&self, name: Name) -> bool {
         self.text(name).is_some_and(|text| text != "no")
     }

@@ -60,13 +60,11 @@ impl Subcommand {
     }
 
     /// Returns its name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row()[0]
     }
 
     /// Returns its summary, in one line.
-    #[must_use]
     pub fn about(self) -> &'static str {
         self.row()[1]
     }
@@ -78,7 +76,6 @@ impl Subcommand {
 
     /// Returns whether it takes arguments that belong to no option. The guard takes the key,
     /// so that a list of processes shows it.
-    #[must_use]
     pub fn takes_arguments(self) -> bool {
         self != Subcommand::Timing
     }

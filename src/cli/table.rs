@@ -224,19 +224,16 @@ pub const FLAGS: &[Flag] = &[
 
 impl Name {
     /// Returns the flag of this name.
-    #[must_use]
     pub fn flag(self) -> &'static Flag {
         &FLAGS[self as usize]
     }
 
     /// Returns whether it is a setting of login, TLS or subjects for servers.
-    #[must_use]
     pub fn is_of_access(self) -> bool {
         (User..=JsApiPrefix).contains(&self)
     }
 
     /// Returns whether it is a switch that counts when it is given twice.
-    #[must_use]
     pub fn counts_up(self) -> bool {
         matches!(self, Verbose | Quiet)
     }
@@ -244,7 +241,6 @@ impl Name {
 
 impl Flag {
     /// Returns the flag that a user writes so, with one dash or two.
-    #[must_use]
     pub fn find(written: &str) -> Option<&'static Flag> {
         FLAGS.iter().find(|flag| match written.strip_prefix("--") {
             Some(long) => flag.long == long,
@@ -253,14 +249,12 @@ impl Flag {
     }
 
     /// Returns the flag as a user writes it, for messages.
-    #[must_use]
     pub fn shown(&self) -> String {
         format!("--{}", self.long)
     }
 
     /// Returns its key in a configuration file, which is the long name; `None` if it makes
     /// sense on a command line only.
-    #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         let is_line_only = matches!(self.name, Config | Connect | Help | Version);
         (!is_line_only).then_some(self.long)

@@ -9,7 +9,6 @@ use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
 const LINE_COLUMNS: u128 = 60;
 
 /// Returns the report: every term with its value and its meaning, and a time line.
-#[must_use]
 pub fn report(timing: Timing) -> String {
     let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
     let (f, c, e) = (timing.failures(), timing.confirmations(), Percent(timing.drift_ppm()));

@@ -36,7 +36,6 @@ pub const PAGES: &[Page] = &[AGENT, THEORY, CONFIG];
 impl Page {
     /// Returns its text. A byte above 127 stands for two others, which the first 256 bytes
     /// list.
-    #[must_use]
     pub fn text(&self) -> String {
         let (pairs, packed) = self.packed.split_at(256);
         let mut text = String::new();
@@ -102,7 +101,6 @@ pub const TOPICS: &[Topic] = &[
 impl Topic {
     /// Returns its text: the lines of the page from the one that begins with `head` to the
     /// next one with the same indentation or less; `None` if the page has no such line.
-    #[must_use]
     pub fn text(&self) -> Option<String> {
         let page = self.page.text();
         if self.head.is_empty() {

@@ -26,7 +26,6 @@ impl Command {
         [Command::Check, Command::Start, Command::Stop, Command::LastResort];
 
     /// Returns the name that the command is given as `$0`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Command::Check => "healthcheck",
@@ -68,7 +67,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns why it failed, in words.
-    #[must_use]
     pub fn why(&self) -> &str {
         match self {
             Outcome::Succeeded => "it succeeded",
@@ -115,7 +113,6 @@ const TOLD_BYTES_MAX: usize = 255;
 impl LockContext {
     /// Returns it without what no environment can hold: whoever may write to the
     /// bucket could keep stop from being run otherwise.
-    #[must_use]
     pub fn tellable(self) -> LockContext {
         let tellable = |text: &String| text.len() <= TOLD_BYTES_MAX && !text.contains('\0');
         LockContext {

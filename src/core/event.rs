@@ -43,7 +43,6 @@ pub enum Event {
 
 impl Event {
     /// Returns what stands under the key, if the event tells.
-    #[must_use]
     pub fn key_state(&self) -> Option<&KeyState> {
         if let Event::Opened(opened) = self {
             return Some(&opened.key_state);

@@ -31,7 +31,6 @@ pub struct Grant {
 
 impl Grant {
     /// Returns the order to stop the service of this lock.
-    #[must_use]
     pub fn stop_order(&self) -> StopOrder {
         let Grant { context, dead_by, .. } = self.clone();
         StopOrder { dead_by, stake: Stake::Lock, context }

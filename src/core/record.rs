@@ -89,7 +89,6 @@ pub enum KeyValue {
 
 impl KeyValue {
     /// Returns what putex 0.3 or later wrote beside the token, if it did.
-    #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
         match self {
             KeyValue::Record(record) => record.lease.as_ref(),

@@ -108,7 +108,6 @@ pub enum Report {
 
 impl Report {
     /// Returns how much it matters.
-    #[must_use]
     pub fn level(&self) -> Level {
         match self {
             Self::Moved { level, .. } => *level,

@@ -59,7 +59,6 @@ pub enum ServiceReport {
 
 impl ServiceReport {
     /// Returns how much it matters.
-    #[must_use]
     pub fn level(&self) -> Level {
         self.line().0
     }

@@ -3,7 +3,6 @@
 /// Returns the text without characters that could forge a line, move a terminal's cursor or
 /// reverse the order of letters: control characters, line and paragraph separators, overrides
 /// of the writing direction. Each becomes `?`.
-#[must_use]
 pub fn sanitize(text: &str) -> String {
     text.replace(is_unsafe, "?")
 }
@@ -14,7 +13,6 @@ const FIELD_BYTES_MAX: usize = 255;
 
 /// Returns a field of another's record as people are shown it: sanitized, and not longer than
 /// a token may be. Anybody who may write to the bucket may have chosen it.
-#[must_use]
 pub fn sanitize_field(text: &str) -> String {
     let mut short = String::new();
     for letter in text.chars() {

@@ -14,31 +14,26 @@ pub struct Instant(Duration);
 
 impl Instant {
     /// Returns the instant that lies `since_boot` after the host's boot.
-    #[must_use]
     pub const fn from_boot(since_boot: Duration) -> Instant {
         Instant(since_boot)
     }
 
     /// Returns the time from boot to this instant.
-    #[must_use]
     pub const fn since_boot(self) -> Duration {
         self.0
     }
 
     /// Returns the time from `earlier` to this instant, zero when `earlier` is later.
-    #[must_use]
     pub fn since(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
     /// Returns the instant `wait` after this one.
-    #[must_use]
     pub fn after(self, wait: Duration) -> Instant {
         Instant(self.0.saturating_add(wait))
     }
 
     /// Returns the instant `lead` before this one, not before boot.
-    #[must_use]
     pub fn before(self, lead: Duration) -> Instant {
         Instant(self.0.saturating_sub(lead))
     }

@@ -122,66 +122,56 @@ impl Timing {
     }
 
     /// Returns R, the time from one renewal to the next.
-    #[must_use]
     pub fn renewal(self) -> Duration {
         self.renewal
     }
 
     /// Returns F, the renewals that must be missed before a takeover.
-    #[must_use]
     pub fn failures(self) -> u32 {
         self.failures
     }
 
     /// Returns C, the renewals between a takeover and the start.
-    #[must_use]
     pub fn confirmations(self) -> u32 {
         self.confirmations
     }
 
     /// Returns e, the assumed bound on a clock's rate error, in parts per million.
-    #[must_use]
     pub fn drift_ppm(self) -> u32 {
         self.drift_ppm
     }
 
     /// Returns T = F·R.
-    #[must_use]
     pub fn lock_time(self) -> Duration {
         self.renewal * self.failures
     }
 
     /// Returns T·(1 − e), rounded down: how long after sending a renewal its
     /// holder may act on the lock.
-    #[must_use]
     pub fn validity(self) -> Duration {
         self.lock_time() - share_up(self.lock_time(), self.drift_ppm)
     }
 
     /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a
     /// revision stand still before it may take over.
-    #[must_use]
     pub fn takeover_wait(self, lock: Duration) -> Duration {
         lock + share_up(lock, self.drift_ppm)
     }
 
     /// Returns C·R: how long after its takeover was acknowledged an agent may
     /// start the service.
-    #[must_use]
     pub fn confirmation(self) -> Duration {
         self.renewal * self.confirmations
     }
 
     /// Returns the time that the holder has, from V on, to be dead: C·R less the
     /// drift of two clocks over it, less [`SLACK`]. Zero when nothing is left.
-    #[must_use]
     pub fn stop_budget(self) -> Duration {
         self.confirmation().saturating_sub(self.drift_share()).saturating_sub(SLACK)
     }
 
     /// Returns the time in which a guard has to answer before it is killed: R, but at least
     /// 250 ms.
-    #[must_use]
     pub fn guard_answer_time(self) -> Duration {
         self.renewal.max(GUARD_ANSWER_MIN)
     }
@@ -189,7 +179,6 @@ impl Timing {
     /// Returns the longest timeout with which a watchdog device that is kicked at
     /// every renewal resets the host before the service must be dead, with R to
     /// spare for the next renewal: T·(1 − e) + stop budget − R.
-    #[must_use]
     pub fn watchdog_timeout_max(self) -> Duration {
         (self.validity() + self.stop_budget()).saturating_sub(self.renewal)
     }

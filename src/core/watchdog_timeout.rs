@@ -8,7 +8,6 @@ use crate::core::timing::Timing;
 
 /// Returns how long after a kick a device of this timeout resets the host at the latest.
 /// Their clocks are coarse: an i6300esb takes 1024 ms for a second.
-#[must_use]
 pub fn latest_reset(timeout: Duration) -> Duration {
     timeout + timeout / 16
 }
@@ -34,13 +33,11 @@ pub fn wanted_timeout(timing: Timing) -> Result<Duration, String> {
 
 /// Returns whether a device of this timeout, kicked at every renewal, resets the
 /// host before the service must be dead.
-#[must_use]
 pub fn resets_in_time(timeout: Duration, timing: Timing) -> bool {
     latest_reset(timeout) <= timing.watchdog_timeout_max()
 }
 
 /// Says why a device of this timeout cannot reset the host in time.
-#[must_use]
 pub fn too_slow(timeout: Duration, timing: Timing) -> String {
     format!(
         "a timeout of {} cannot bite before V + C*R: {} with its tolerance is more than \

@@ -79,7 +79,6 @@ pub enum GuardPacket {
 }
 
 /// Returns a message as a packet; the first message carries the settings.
-#[must_use]
 pub fn encode(message: &ToGuard, settings: &Settings) -> Vec<u8> {
     let packet = match message {
         ToGuard::Hello(_) => AgentJson::Hello(VERSION, settings),
@@ -90,7 +89,6 @@ pub fn encode(message: &ToGuard, settings: &Settings) -> Vec<u8> {
 }
 
 /// Returns the message of a packet; `None` when it is none.
-#[must_use]
 pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
     Some(match serde_json::from_slice(packet).ok()? {
         AgentJson::Hello(VERSION, settings) => {
@@ -103,13 +101,11 @@ pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
 
 impl GuardPacket {
     /// Returns it as bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Reads it; `None` when the bytes are none.
-    #[must_use]
     pub fn decode(packet: &[u8]) -> Option<GuardPacket> {
         serde_json::from_slice(packet).ok()
     }
@@ -117,13 +113,11 @@ impl GuardPacket {
 
 impl Settings {
     /// Returns whether the guard can be sent these settings.
-    #[must_use]
     pub fn fits_a_packet(&self) -> bool {
         encode(&ToGuard::Hello(self.config()), self).len() + DIR_MAX <= PACKET_MAX
     }
 
     /// Returns what the guard decides by.
-    #[must_use]
     pub fn config(&self) -> GuardConfig {
         GuardConfig {
             timing: self.timing,
@@ -145,7 +139,6 @@ fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> 
 }
 
 /// Returns how a watchdog device is used.
-#[must_use]
 pub fn device_use(device: Option<&(String, bool)>) -> DeviceUse {
     match device {
         None => DeviceUse::None,

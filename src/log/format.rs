@@ -39,7 +39,6 @@ pub enum Destination {
 impl Destination {
     /// Returns the kind of stderr. `journal` is `JOURNAL_STREAM`: the device and inode
     /// of the journal's socket, which stderr may have left since.
-    #[must_use]
     pub fn of_stderr(journal: Option<&str>) -> Destination {
         let stderr = io::stderr();
         let Ok(stat) = rustix::fs::fstat(&stderr) else {
@@ -57,13 +56,11 @@ impl Destination {
     }
 
     /// Returns where the log goes when `--syslog` was given or not.
-    #[must_use]
     pub fn or_syslog(self, syslog: bool) -> Destination {
         if syslog { Destination::Syslog } else { self }
     }
 
     /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
-    #[must_use]
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
         let mark = match level {
             Level::Error => "error: ",

@@ -84,7 +84,6 @@ impl Login {
     }
 
     /// Returns the part of the login that identifies its owner and is not secret.
-    #[must_use]
     pub fn owner(&self) -> String {
         match self {
             Login::None => String::new(),

@@ -142,7 +142,6 @@ fn sanitized(value: &Value) -> Option<String> {
 ///
 /// Servers from 2.9.10 to 2.15.1 know every field; from 2.12 on they refuse a request
 /// with an unknown field.
-#[must_use]
 pub fn create(bucket: &str, replicas: u32) -> String {
     json!({
         "name": format!("KV_{bucket}"),

@@ -80,7 +80,6 @@ impl Client {
     /// `name` appears in the server's list of connections. A waiting client sends PING
     /// after `ping_after` without a byte from the server, and ends the connection after
     /// twice that time.
-    #[must_use]
     pub fn new(
         servers: Vec<Server>,
         options: impl Into<ConnectOptions>,
@@ -120,19 +119,16 @@ impl Client {
     }
 
     /// Returns whether there is a connection that has not failed yet.
-    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.link.is_some()
     }
 
     /// Returns the last INFO of the connected server.
-    #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
         self.link.as_ref().map(|link| &link.info)
     }
 
     /// Returns the refusals of the server that belonged to no request, as received so far.
-    #[must_use]
     pub fn server_errors(&self) -> Vec<String> {
         self.link.as_ref().map_or_else(Vec::new, |link| link.warned.clone())
     }

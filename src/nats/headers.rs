@@ -23,7 +23,6 @@ pub struct Headers {
 
 impl Headers {
     /// Stores a block as received. Bytes that are not UTF-8 are replaced.
-    #[must_use]
     pub fn parse(block: &[u8]) -> Headers {
         if !block.starts_with(VERSION.as_bytes()) {
             return Headers::default();
@@ -33,7 +32,6 @@ impl Headers {
     }
 
     /// Returns the status of the version line, such as 503 or 404.
-    #[must_use]
     pub fn status(&self) -> Option<u16> {
         let word = self.version_rest().split([' ', '\t']).next()?;
         if word.len() != 3 || !word.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -43,7 +41,6 @@ impl Headers {
     }
 
     /// Returns the text after the status; empty when there is none.
-    #[must_use]
     pub fn description(&self) -> &str {
         match self.status() {
             Some(_) => trim(&self.version_rest()[3..]),
@@ -52,7 +49,6 @@ impl Headers {
     }
 
     /// Returns the value of the first field of this name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|field| field.0 == name).map(|field| field.1)
     }

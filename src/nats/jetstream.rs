@@ -72,7 +72,6 @@ pub struct Failure {
 impl Failure {
     /// Returns the revision in the text of a refused compare-and-set. The answering
     /// server may be stale, so this is only a hint.
-    #[must_use]
     pub fn revision(&self) -> Option<u64> {
         if self.err_code != code::WRONG_LAST {
             return None;
@@ -106,7 +105,6 @@ pub struct StreamInfo {
 
 impl StreamInfo {
     /// Returns whether the server had finished creating the stream when it answered.
-    #[must_use]
     pub fn is_made(&self) -> bool {
         self.created != NO_TIME
     }
@@ -125,7 +123,6 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
 }
 
 /// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
-#[must_use]
 pub fn subjects_filter(filter: &str) -> String {
     serde_json::json!({ "subjects_filter": filter }).to_string()
 }
@@ -169,7 +166,6 @@ pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
 }
 
 /// Returns the body of a MSG.GET for the last message on `subject`.
-#[must_use]
 pub fn last_by_subject(subject: &str) -> String {
     serde_json::json!({ "last_by_subj": subject }).to_string()
 }

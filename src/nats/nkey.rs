@@ -51,7 +51,6 @@ impl KeyPair {
     }
 
     /// Returns the public key as text, which begins with U.
-    #[must_use]
     pub fn public(&self) -> &str {
         &self.public
     }

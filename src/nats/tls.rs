@@ -36,7 +36,6 @@ pub struct Tls {
 
 impl Tls {
     /// Returns whether any option is set: then a connection without TLS is refused.
-    #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self != Tls::default()
     }

@@ -60,7 +60,6 @@ const EVENT_BYTES: usize = 4096;
 /// Returns the folder of all buckets if the settings name no other: `/run/putex` for
 /// root, else `putex` in `runtime` (the value of `XDG_RUNTIME_DIR`), else
 /// `putex-UID` in `temp`. A `runtime` that is blank or relative counts as unset.
-#[must_use]
 pub fn default_base(uid: u32, runtime: Option<&OsStr>, temp: &Path) -> PathBuf {
     if uid == 0 {
         return PathBuf::from("/run/putex");
@@ -97,7 +96,6 @@ struct OpenFolder {
 
 impl DirStore {
     /// Returns the store in the folder `base/bucket`, without any access to the disk.
-    #[must_use]
     pub fn new(base: PathBuf, bucket: &str) -> DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }

@@ -21,7 +21,6 @@ use crate::core::timing::{COUNT_MAX, R_MAX};
 const FORMAT: &str = "1";
 
 /// Converts a lease into headers, in a fixed order.
-#[must_use]
 pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
     let state = match lease.state {
         RecordState::Taking => "taking",

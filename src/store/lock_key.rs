@@ -32,7 +32,6 @@ pub struct LockKey {
 
 impl LockKey {
     /// Returns the key of a bucket that is not open yet.
-    #[must_use]
     pub fn new(bucket: Box<dyn Bucket>, key: &str) -> LockKey {
         LockKey { bucket, key: key.to_owned(), known: Revision(0), announced: None }
     }
@@ -157,7 +156,6 @@ pub(crate) fn notice_from_content(content: &Content) -> Option<Notice> {
 }
 
 /// Describes the holder of the lock for the operator.
-#[must_use]
 pub fn describe_holder(key: &str, entry: Option<Entry>) -> String {
     let KeyState { revision, value } = to_key_state(entry);
     match value {

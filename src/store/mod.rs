@@ -58,14 +58,12 @@ impl Content {
     }
 
     /// Returns the value of the first header of this name.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// Returns whether the entry says that its key was deleted.
-    #[must_use]
     pub fn is_tombstone(&self) -> bool {
         let ends = |(name, value): &(String, String)| {
             name == MARKER_REASON || name == OPERATION && (value == "DEL" || value == "PURGE")
@@ -119,7 +117,6 @@ pub enum Expected<'a> {
 
 impl Expected<'_> {
     /// Returns the expected revision.
-    #[must_use]
     pub fn revision(&self) -> Revision {
         let (Expected::Key(revision) | Expected::OtherKey(_, revision)) = self;
         *revision

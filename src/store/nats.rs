@@ -98,7 +98,6 @@ struct OpenBucket {
 
 impl NatsStore {
     /// Returns a store that is not open yet.
-    #[must_use]
     pub fn new(client: Client, settings: NatsSettings) -> NatsStore {
         NatsStore {
             stream: format!("KV_{}", settings.bucket),

@@ -178,7 +178,6 @@ pub fn execute(program: &Path, arguments: &[OsString]) -> io::Error {
 
 /// Returns whether this process ignores a signal.
 #[expect(unsafe_code, reason = "rustix does not tell what signals do")]
-#[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: sigaction(2) fills in the action, which is plain data, and changes nothing where

@@ -127,7 +127,6 @@ impl Guard {
     /// service down; `start_alive`, that a start of the previous guard was killed and has not
     /// ended. A service that is not known to be down is stopped at the first
     /// [`GuardInput::Tick`], unless an agent is there then.
-    #[must_use]
     pub fn new(config: GuardConfig, down: bool, start_alive: bool, now: Instant) -> Guard {
         Guard {
             config,
@@ -142,7 +141,6 @@ impl Guard {
     }
 
     /// Returns the lock under which commands run.
-    #[must_use]
     pub fn context(&self) -> &LockContext {
         match &self.state {
             State::Unknown(_) | State::Down => NO_LOCK,
@@ -152,19 +150,16 @@ impl Guard {
     }
 
     /// Returns how the guard is set up.
-    #[must_use]
     pub fn config(&self) -> GuardConfig {
         self.config
     }
 
     /// Returns whether the service is known to be down.
-    #[must_use]
     pub fn is_down(&self) -> bool {
         matches!(self.state, State::Down)
     }
 
     /// Returns when the guard wants a [`GuardInput::Tick`] if nothing happens before.
-    #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let step = match &self.state {
             State::Unknown(stop_at) => Some(*stop_at),

@@ -50,7 +50,6 @@ pub enum Timer {
 
 impl Timer {
     /// Returns a deadline with this reason.
-    #[must_use]
     pub fn at(self, at: Instant) -> Deadline {
         Deadline { at, timer: self }
     }

@@ -111,7 +111,6 @@ pub struct Config {
 
 impl Config {
     /// Returns the part that the guard needs.
-    #[must_use]
     pub fn guard(&self) -> GuardConfig {
         GuardConfig { timing: self.timing, last_resort: self.last_resort, device: self.device }
     }
@@ -238,7 +237,6 @@ pub struct Pump {
 impl Pump {
     /// Returns the pump of an agent that starts now. Its first event is an [`Event::Tick`],
     /// at once.
-    #[must_use]
     pub fn new(config: Config, id: AgentId, now: Instant) -> Pump {
         let context = Context::new(config, id, now);
         let state = State::Looking(Looking::new(&context, now));
@@ -246,14 +244,12 @@ impl Pump {
     }
 
     /// Returns the name of the present state.
-    #[must_use]
     pub fn state(&self) -> &'static str {
         self.state.name()
     }
 
     /// Returns whether this agent is ready: the service is known to be down here, or runs
     /// under the lock.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         match self.state {
             State::Looking(_) | State::Ended => false,
@@ -265,7 +261,6 @@ impl Pump {
     }
 
     /// Returns the instant of the next [`Event::Tick`] and its reason.
-    #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
         let context = &self.context;
         let state = match &self.state {

@@ -57,7 +57,6 @@ fn is_marked(own: &Path) -> bool {
 /// Finds the directory of a process's cgroup v2 control group, from the texts of
 /// `/proc/self/cgroup` and `/proc/self/mountinfo`. `None` when the hierarchy is not
 /// mounted, or the process is outside of what is mounted.
-#[must_use]
 pub fn find(cgroups: &str, mounts: &str) -> Option<PathBuf> {
     let own = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let mut found = None;

@@ -120,7 +120,6 @@ impl ServiceCgroup {
     }
 
     /// Returns the directory, for [`ServiceCgroup::open`] elsewhere.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -133,7 +132,6 @@ impl ServiceCgroup {
     /// outside. The operator's script is handed on as it is: a line before it would
     /// move its line numbers and stand in its syntax errors. When the group cannot
     /// be entered, the script runs all the same, as it does where there is none.
-    #[must_use]
     pub fn entry(&self) -> &str {
         &self.entry
     }
@@ -174,7 +172,6 @@ impl ServiceCgroup {
 
     /// Returns the file that has an exceptional condition, as poll(2) calls it, when
     /// [`ServiceCgroup::is_populated`] has changed.
-    #[must_use]
     pub fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
