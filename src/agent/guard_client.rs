@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -134,8 +134,6 @@ struct Link {
     process: OwnedFd,
     /// The guard is of another version and was told to stop the service.
     outdated: bool,
-    /// It has reported, so other instances of the agent can connect to it.
-    listens: bool,
 }
 
 struct GuardThread {
@@ -196,13 +194,8 @@ impl GuardThread {
         if let Some(link) = self.link.take() {
             self.dead.push(link.process);
         }
-        match self.dir.mend().and_then(|held| self.dir.hand_note_on().map(|()| held)) {
-            Ok(true) => {}
-            Ok(false) => return self.displaced(),
-            Err(error) => return self.lost(number, format!("it cannot be started: {error}")),
-        }
-        if let Some(link) = self.connect_to_running(number) {
-            self.link = Some(link);
+        if let Some((socket, process)) = self.dir.connect() {
+            self.link = Some(Link { number, socket, process, outdated: false });
             return messages.iter().try_for_each(|message| self.tell(message));
         }
         match self.start(number, messages) {
@@ -212,12 +205,6 @@ impl GuardThread {
             }
             Err(error) => self.lost(number, format!("it cannot be started: {error}")),
         }
-    }
-
-    /// Connects to the guard that lives, if there is one.
-    fn connect_to_running(&self, number: u64) -> Option<Link> {
-        let (socket, process) = self.dir.dir.connect()?;
-        Some(Link { number, socket, process, outdated: false, listens: true })
     }
 
     /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
@@ -237,7 +224,7 @@ impl GuardThread {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_agents_own(&mut command);
-        command.stdin(theirs).stdout(Stdio::null());
+        command.stdin(theirs).stdout(self.dir.guard_lock()?);
         let mut child = command.spawn()?;
         let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let process = process.inspect_err(|_| {
@@ -245,46 +232,11 @@ impl GuardThread {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Link { number, socket: own, process, outdated: false, listens: false })
-    }
-
-    /// Mends the private directory where somebody has removed it. A guard that the next instance
-    /// would not find there is replaced: two would act otherwise.
-    fn mend_dir(&mut self) -> Option<()> {
-        match self.dir.mend() {
-            Ok(true) => {}
-            Ok(false) => return self.displaced(),
-            // No other guard could be started.
-            Err(_) => return Some(()),
-        }
-        if self.dir.shows_guard().unwrap_or(true) {
-            return Some(());
-        }
-        let Some(link) = self.link.as_ref().filter(|link| link.listens) else {
-            return Some(());
-        };
-        if self.dir.try_out().is_err() {
-            // The guard that lives is kept: no other could begin.
-            return Some(());
-        }
-        let number = link.number;
-        self.carry_out(Order::Kill)?;
-        if let Some(killed) = self.dead.last() {
-            self.wait_for_end(killed, CLOSING_WITHIN);
-        }
-        self.lost(number, "somebody has removed its directory".to_owned())
-    }
-
-    /// Another agent has the lock: this one stops the service and ends.
-    fn displaced(&self) -> Option<()> {
-        self.events.tell(Event::Shutdown("another agent has taken the private directory"))
+        Ok(Link { number, socket: own, process, outdated: false })
     }
 
     /// Sends the guard a message. A guard that takes no message counts as gone.
     fn tell(&mut self, message: &ToGuard) -> Option<()> {
-        if let ToGuard::Grant(_) = message {
-            self.mend_dir()?;
-        }
         let Some(link) = &self.link else {
             return Some(());
         };
@@ -310,7 +262,6 @@ impl GuardThread {
                 Ok((packet, file)) if !packet.is_empty() => {
                     match GuardPacket::decode(&packet) {
                         Some(GuardPacket::Report(VERSION, report)) => {
-                            link.listens = true;
                             self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
                         }
                         Some(GuardPacket::Report(_, report)) => {

@@ -114,11 +114,12 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     if setup.guard.realtime {
         startup_lines.extend(go_realtime());
     }
-    let dir = match wait_for_agent_lock(&dir, &setup, &inbox)? {
-        Ok(lock) => HeldDir::new(dir, lock)?,
+    let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
+        Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
-    setup.guard.dir = dir.dir.path().display().to_string();
+    setup.guard.dir = dir.path().display().to_string();
+    let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), threads)?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone(), threads)?;
     let pause = setup.config.timing.renewal() / 4;

@@ -12,16 +12,17 @@
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::net::sockopt;
 use rustix::process::PidfdFlags;
 
-use super::note::BYTES_MAX as NOTE_MAX;
 use super::socket;
+use crate::core::level::Level;
+use crate::log::say;
 use crate::sys;
 
 /// What all instances of an agent have in common, and no two agents of a user and a host.
@@ -49,11 +50,8 @@ pub(super) const GUARD_LOCK: &str = "lock";
 /// Where the guard listens.
 const SOCKET: &str = "socket";
 
-/// A socket that is made and removed, so that it is known whether one can be made.
-const TRIED_SOCKET: &str = "tried";
-
 /// How often a lock is tried.
-const LOCK_EVERY: Duration = Duration::from_millis(2);
+pub(super) const LOCK_EVERY: Duration = Duration::from_millis(2);
 
 /// How much of a key stands in the name of its directory, for people.
 const KEY_BYTES: usize = 40;
@@ -102,7 +100,7 @@ impl InstanceDir {
         InstanceDir::at(sys::absolute(base).join(AGENTS_DIR).join(identity.name()))
     }
 
-    /// As [`InstanceDir::open`], by the path: somebody may have removed it since.
+    /// As [`InstanceDir::open`], by the path.
     ///
     /// # Errors
     ///
@@ -178,49 +176,51 @@ impl InstanceDir {
             .map_err(|error| named(&path, &error))
     }
 
-    /// Listens on the socket. Whoever does holds the guard's lock, so a socket that is there is
-    /// that of a dead guard.
+    /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is
+    /// there is that of a dead guard. `None` where somebody has removed the lock: the socket may
+    /// be that of a guard that lives.
     ///
     /// # Errors
     ///
     /// When the directory is gone or full, or the process has no descriptor left.
-    pub fn listen(&self) -> io::Result<OwnedFd> {
-        self.listen_at(SOCKET)
-    }
-
-    fn listen_at(&self, name: &str) -> io::Result<OwnedFd> {
-        let path = self.socket(name);
+    pub(super) fn listen(&self, lock: &File) -> io::Result<Option<OwnedFd>> {
+        if !self.is_current(GUARD_LOCK, lock)? {
+            let text = "somebody has removed the private directory: the next instance of the \
+                        agent will not find this guard";
+            say(Level::Warn, text);
+            return Ok(None);
+        }
+        let path = self.socket();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        socket::listen(&path)
+        socket::listen(&path).map(Some)
     }
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
-    #[must_use]
-    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
-        let socket = socket::connect(&self.socket(SOCKET))?;
+    pub(super) fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+        let socket = socket::connect(&self.socket())?;
         let peer = sockopt::socket_peercred(&socket).ok()?;
         let process = rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         Some((socket, process))
     }
 
     /// A path that is short enough for a socket's address, wherever the directory is.
-    fn socket(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
+    fn socket(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", self.dir.as_raw_fd()))
     }
 }
 
 /// The private directory as the agent holds it.
 #[derive(Debug)]
 pub struct HeldDir {
-    /// The directory.
-    pub dir: InstanceDir,
+    dir: InstanceDir,
     /// Keeps the lock of the agent.
-    lock: File,
-    /// What the guard notes, also where somebody has removed the file.
-    note: File,
+    _agent_lock: File,
+    /// Not locked here. Each guard of this agent is given it, also where somebody has removed
+    /// its name: so the next guard knows what the previous one has noted.
+    guard_lock: File,
 }
 
 impl HeldDir {
@@ -229,78 +229,30 @@ impl HeldDir {
     /// # Errors
     ///
     /// When the file of the guard cannot be made.
-    pub fn new(dir: InstanceDir, lock: File) -> io::Result<HeldDir> {
-        let note = dir.file(GUARD_LOCK)?;
-        Ok(HeldDir { dir, lock, note })
+    pub fn new(dir: InstanceDir, agent_lock: File) -> io::Result<HeldDir> {
+        let guard_lock = dir.file(GUARD_LOCK)?;
+        Ok(HeldDir { dir, _agent_lock: agent_lock, guard_lock })
     }
 
-    /// Returns whether the next agent would find a guard that listens.
+    /// Connects to the guard that lives, and opens its process; `None` when there is none, or
+    /// when somebody has removed its lock: the next guard could not know what it has noted.
+    #[must_use]
+    pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
+        if flock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
+            // An open file is always unlocked.
+            let _ = flock(&self.guard_lock, FlockOperation::Unlock);
+            return None;
+        }
+        self.dir.connect()
+    }
+
+    /// Returns the file that a new guard locks.
     ///
     /// # Errors
     ///
-    /// When that cannot be known.
-    pub fn shows_guard(&self) -> io::Result<bool> {
-        let has_socket = self.dir.path.join(SOCKET).try_exists()?;
-        Ok(has_socket && self.dir.is_current(GUARD_LOCK, &self.note)?)
-    }
-
-    /// Makes what somebody has removed anew, but for the file of the guard. Returns whether the
-    /// agent has the lock: another may have taken it meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be made, or others can write to it.
-    pub fn mend(&mut self) -> io::Result<bool> {
-        if !self.dir.is_current(AGENT_LOCK, &self.lock)? {
-            let dir = InstanceDir::at(self.dir.path.clone())?;
-            let Some(lock) = dir.lock(AGENT_LOCK, Duration::ZERO)? else {
-                return Ok(false);
-            };
-            (self.dir, self.lock) = (dir, lock);
-        }
-        Ok(true)
-    }
-
-    /// Tries all that another guard needs of the directory: a guard that lives is worth more
-    /// than one that cannot begin.
-    ///
-    /// # Errors
-    ///
-    /// When another guard could not begin: others can write to the directory, the file system is
-    /// full, or something else has the name of one of its files.
-    pub fn try_out(&self) -> io::Result<()> {
-        let dir = InstanceDir::at(self.dir.path.clone())?;
-        drop(dir.listen_at(TRIED_SOCKET)?);
-        fs::remove_file(dir.socket(TRIED_SOCKET))?;
-        let socket = fs::symlink_metadata(dir.socket(SOCKET));
-        if socket.is_ok_and(|socket| socket.is_dir()) {
-            return Err(io::Error::other(format!("{SOCKET} is a directory")));
-        }
-        if !self.dir.is_current(GUARD_LOCK, &self.note)? {
-            self.copy_note(&dir)?;
-        }
-        Ok(())
-    }
-
-    /// Hands what the guard before has noted on to the next one where somebody has removed the
-    /// file. The guard before is dead.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be made, or the file system is full.
-    pub fn hand_note_on(&mut self) -> io::Result<()> {
-        if !self.dir.is_current(GUARD_LOCK, &self.note)? {
-            self.note = self.copy_note(&self.dir)?;
-        }
-        Ok(())
-    }
-
-    fn copy_note(&self, dir: &InstanceDir) -> io::Result<File> {
-        let mut noted = vec![0; NOTE_MAX];
-        let count = self.note.read_at(&mut noted, 0)?;
-        let note = dir.file(GUARD_LOCK)?;
-        note.write_all_at(&noted[..count], 0)?;
-        Ok(note)
+    /// When the process has no descriptor left.
+    pub fn guard_lock(&self) -> io::Result<File> {
+        self.guard_lock.try_clone()
     }
 }
 

@@ -33,7 +33,7 @@ const CGROUP: usize = SERVICE + Command::ALL.len();
 const TICK_MS: u128 = 10;
 
 /// Longest file that is read.
-pub(super) const BYTES_MAX: usize = 8192;
+const BYTES_MAX: usize = 8192;
 
 /// The notes of this guard.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! How a guard begins: it is started by an agent, which is at the other end of stdin.
+//! How a guard begins: an agent starts it. The agent is at the other end of stdin, and stdout is
+//! the file that the guard locks.
 
 use std::fs::File;
 use std::io;
@@ -6,15 +7,16 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use rustix::net::RecvFlags;
 
-use super::instance_dir::{GUARD_LOCK, InstanceDir};
+use super::instance_dir::{InstanceDir, LOCK_EVERY};
 use super::process::GuardProcess;
 use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
 use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
-use crate::sys::{raw, signals};
+use crate::sys::{self, raw, signals};
 
 /// How long a guard waits for the end of the previous guard.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
@@ -32,10 +34,14 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let socket = rustix::io::fcntl_dupfd_cloexec(&stdin, 3);
     let socket = socket.map_err(|error| no_descriptor(error.into()))?;
     // The agent sees the guard's end when the last copy of the socket is closed.
-    let nothing = File::open("/dev/null").map_err(&no_descriptor)?;
+    let nothing = File::options().read(true).write(true).open("/dev/null");
+    let nothing = nothing.map_err(&no_descriptor)?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let first = receive(socket.as_fd(), RecvFlags::empty());
     let first = first.map(|(packet, output)| (decode(&packet), output));
+    // Opened again, for a lock belongs to an open file, and the agent has this one too.
+    let lock = File::options().read(true).write(true).open("/proc/self/fd/1");
+    rustix::stdio::dup2_stdout(&nothing).map_err(|error| no_descriptor(error.into()))?;
     let Ok((Some(AgentPacket::Hello(settings)), output)) = first else {
         let text = "guard: it is started by an agent, not by hand";
         return Err(Refusal::new(Exit::Usage, text));
@@ -50,14 +56,17 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start_killable(&settings.commands.key, settings.level, destination)
         .map_err(lacks("guard: no log thread: "))?;
-    let lock = dir.lock(GUARD_LOCK, LOCK_WITHIN).map_err(lacks("guard: the lock: "))?;
-    let lock = lock.ok_or_else(|| {
+    let lock = lock.map_err(lacks("guard: the lock: "))?;
+    let how = FlockOperation::NonBlockingLockExclusive;
+    let locked = sys::lock_within(&lock, how, LOCK_WITHIN, LOCK_EVERY);
+    if !locked.map_err(lacks("guard: the lock: "))? {
         let text = "guard: another guard of this agent, or putex finish, runs";
-        Refusal::new(Exit::System, text)
-    })?;
+        return Err(Refusal::new(Exit::System, text));
+    }
+    let listener = dir.listen(&lock).map_err(lacks("guard: the socket: "))?;
     let process = GuardProcess::new(&dir, lock, &settings, stderr, log, output, true);
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
-    process.listener = Some(dir.listen().map_err(lacks("guard: the socket: "))?);
+    process.listener = listener;
     process.agent = Some(socket);
     process.protect(settings.realtime);
     process.configure(*settings);

@@ -1,105 +1,120 @@
-//! What agent and guard have in their private directory, removed while they run: by hand, or by
-//! what clears old files away.
+//! The private directory, removed while agent and guard run: by hand, or by a program that
+//! removes old files. The next instance does not find the guard then; nothing else changes.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::site::Site;
-use crate::small_host::{Host, file_in};
+use crate::small_host::{Host, STOP, file_in};
+use crate::support::agent::Agent;
 use crate::support::clock::until_true;
 use crate::support::process::lives;
+use crate::support::programs;
 
-/// The next guard is told what the previous one has noted, and the service goes on.
+/// Hides the control groups of the host, where that is permitted.
+const HIDE_CGROUPS: &str = "mount -t tmpfs none /sys/fs/cgroup 2>/dev/null; exec \"$@\"";
+
+/// A guard that has no name for its lock says so.
+const REMOVED: &str = "somebody has removed the private directory";
+
+/// The next guard of this agent knows all that the previous one has noted.
 #[test]
-fn a_private_directory_that_was_removed_is_made_anew() {
+fn an_agent_without_its_private_directory_goes_on_and_replaces_its_guard() {
     let site = Site::new("removed");
     let agent = site.agent();
     let before = site.wait_until_up();
-    let socket = file_in(&site.sandbox, "socket");
-    fs::remove_dir_all(site.sandbox.join("run/putex")).expect("it is there");
-    until_true("another guard", || socket.exists());
-    let guard = site.sandbox.guard("web");
-    assert!(!lives(before.guard.as_raw_nonzero().get().unsigned_abs()), "two guards act");
-    kill_process(guard, Signal::KILL).expect("it runs");
-    agent.wait_for_any(&["the guard is gone: it has ended: killed by signal 9"]);
-    site.wait_for_starts(2);
-    agent.kill();
-    let agent = site.agent();
-    agent.wait_for_any(&["adopted as revision"]);
-    let after = site.running();
-    after.assert_untouched_since(&before);
-}
-
-#[test]
-fn a_guard_whose_socket_was_removed_is_replaced() {
-    let site = Site::new("socket");
-    let agent = site.agent();
-    let before = site.wait_until_up();
-    let socket = file_in(&site.sandbox, "socket");
-    fs::remove_file(&socket).expect("it is there");
-    until_true("another socket", || socket.exists());
-    agent.kill();
-    let agent = site.agent();
-    agent.wait_for_any(&["adopted as revision"]);
+    remove_directory(&site.sandbox);
+    site.wait_for_starts(3);
+    assert_eq!(site.running(), before);
+    kill_process(before.guard, Signal::KILL).expect("it runs");
+    agent.wait_for_any(&[REMOVED]);
+    site.wait_for_starts(3);
     let after = site.running();
     assert_ne!(after.guard, before.guard);
     after.assert_untouched_since(&before);
 }
 
-/// The guard that lives is kept until the directory is as it has to be.
+/// Not even where something else has the directory meanwhile.
 #[test]
-fn a_guard_is_kept_where_another_could_not_begin() {
-    let site = Site::new("kept");
+fn a_guard_does_not_listen_in_a_directory_that_is_not_its_own() {
+    let site = Site::new("another");
     let agent = site.agent();
     let before = site.wait_until_up();
-    let socket = file_in(&site.sandbox, "socket");
-    let dir = socket.parent().expect("it is in a directory");
-    let open_to =
-        |mode| fs::set_permissions(dir, Permissions::from_mode(mode)).expect("it is ours");
-    open_to(0o755);
+    let (lock, socket) = (file_in(&site.sandbox, "lock"), file_in(&site.sandbox, "socket"));
+    fs::remove_file(&lock).expect("it is there");
     fs::remove_file(&socket).expect("it is there");
-    site.wait_for_starts(4);
-    assert_eq!(site.running(), before);
-    open_to(0o700);
-    until_true("another socket", || socket.exists());
-    agent.kill();
-    let agent = site.agent();
-    agent.wait_for_any(&["adopted as revision"]);
-    assert_eq!(site.running().service, before.service);
+    fs::write(&lock, "").expect("there is room");
+    kill_process(before.guard, Signal::KILL).expect("it runs");
+    agent.wait_for_any(&[REMOVED]);
+    site.wait_for_starts(1);
+    assert!(!socket.exists());
 }
 
-/// What a guard was running is known to the next one although its note was removed.
+/// Neither would find the notes of that guard, so the next instance begins with another.
 #[test]
-fn a_start_that_runs_while_the_private_directory_is_removed_is_killed_with_its_guard() {
+fn a_service_whose_guard_is_not_found_is_stopped_before_another_runs() {
+    for name in ["", "lock", "socket"] {
+        let site = Site::new(&format!("lost-{name}"));
+        let agent = site.agent();
+        let before = site.wait_until_up();
+        if name.is_empty() {
+            remove_directory(&site.sandbox);
+        } else {
+            fs::remove_file(file_in(&site.sandbox, name)).expect("it is there");
+        }
+        agent.kill();
+        let agent = site.agent();
+        until_true("another service", || site.is_up() && site.running().service != before.service);
+        assert!(!lives(before.service));
+        assert!(!agent.log.text().contains("adopted"), "{}", agent.log.text());
+    }
+}
+
+/// Where no control group tells what runs, a note does, although its name was removed.
+#[test]
+fn a_start_is_killed_with_its_guard_after_the_private_directory_was_removed() {
     let host = Host::new("noted");
+    let (_agent, guard, start) = start_that_runs(&host);
+    remove_directory(&host.sandbox);
+    kill_process(guard, Signal::KILL).expect("it runs");
+    until_true("the end of start", || !lives(start));
+}
+
+/// The other agent's guard knows nothing of it.
+#[test]
+fn a_start_is_killed_with_its_guard_while_another_agent_has_the_directory() {
+    let host = Host::new("followed");
+    let (agent, guard, start) = start_that_runs(&host);
+    let socket = host.file_of_guard("socket");
+    // Neither acts before the other agent has the directory.
+    agent.signal(Signal::STOP);
+    kill_process(guard, Signal::STOP).expect("it runs");
+    remove_directory(&host.sandbox);
+    let _another = agent_without_cgroups(&host);
+    until_true("another guard", || socket.exists());
+    kill_process(guard, Signal::KILL).expect("it is stopped");
+    agent.signal(Signal::CONT);
+    until_true("the end of start", || !lives(start));
+}
+
+fn remove_directory(sandbox: &std::path::Path) {
+    fs::remove_dir_all(sandbox.join("run/putex")).expect("it is there");
+}
+
+/// Starts an agent whose first start does not end; returns it, its guard and that start.
+fn start_that_runs(host: &Host) -> (Agent, Pid, u32) {
     host.sandbox.file("hold", "", 0o600);
-    let _agent = host.agent();
+    let agent = agent_without_cgroups(host);
     host.wait_until_up();
     let starts = || host.sandbox.processes_of("sleep");
     until_true("start", || starts().len() == 1);
-    let (guard, start) = (host.guard(), starts()[0]);
-    fs::remove_dir_all(host.sandbox.join("run/putex")).expect("it is there");
-    until_true("the end of start", || !lives(start));
-    until_true("another start", || starts().len() == 1);
-    assert_ne!(host.guard(), guard);
+    (agent, host.guard(), starts()[0])
 }
 
-/// The lock on a file that was removed locks nobody out.
-#[test]
-fn an_agent_whose_lock_another_has_taken_stops_the_service_and_ends() {
-    let site = Site::new("displaced");
-    let mut agent = site.agent();
-    let before = site.wait_until_up();
-    let lock = file_in(&site.sandbox, "agent.lock");
-    let another = lock.with_extension("new");
-    let file = File::create(&another).expect("there is room");
-    flock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is new");
-    fs::rename(&another, &lock).expect("it is this user's");
-    let (status, said) = agent.wait_end();
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("another agent has taken the private directory"), "{said}");
-    assert!(!lives(before.service), "{said}");
+/// Starts the agent where nothing but a note says what a guard was running.
+fn agent_without_cgroups(host: &Host) -> Agent {
+    let mut command = host.sandbox.command("sh");
+    command.args(["-c", HIDE_CGROUPS, "sh"]).arg(programs::putex());
+    Agent::start(command.args(host.words("agent", STOP)).env("D", host.sandbox.text()))
 }
