@@ -16,7 +16,7 @@
 //! | `holder` | the same, met by an agent | `holder.rs` |
 //! | `folder`, `bucket` | files of the directory store | `files.rs` |
 //! | `note` | the file in which a guard finds the notes of the previous one | `files.rs` |
-//! | `words` | packets between agent and guard | `words.rs` |
+//! | `messages` | packets between agent and guard | `messages.rs` |
 //! | `cli`, `servers` | the command line, a `--nats` list | `line.rs` |
 //! | `config` | the configuration file | `config.rs` |
 
@@ -27,10 +27,10 @@ mod config;
 mod files;
 mod holder;
 mod line;
+mod messages;
 mod record;
 mod server;
 mod wire;
-mod words;
 
 #[cfg(test)]
 mod short_run;
@@ -39,10 +39,10 @@ pub use config::config;
 pub use files::{bucket, folder, note};
 pub use holder::holder;
 pub use line::{cli, servers};
+pub use messages::messages;
 pub use record::record;
 pub use server::{answers, info};
 pub use wire::{decoder, frames};
-pub use words::words;
 
 /// Fails when a text that is shown to people would be more than one line, or would
 /// steer their terminal.

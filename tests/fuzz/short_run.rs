@@ -37,10 +37,10 @@ const TARGETS: [Target; 13] = [
     target("frames", super::frames, 12, 500),
     target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
+    target("messages", super::messages, 26, 1500),
     target("note", super::note, 6, 4000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
-    target("words", super::words, 26, 1500),
 ];
 
 fn here(folder: &str) -> PathBuf {
@@ -190,6 +190,11 @@ fn info() {
 }
 
 #[test]
+fn messages() {
+    short_run("messages");
+}
+
+#[test]
 fn note() {
     short_run("note");
 }
@@ -202,11 +207,6 @@ fn record() {
 #[test]
 fn servers() {
     short_run("servers");
-}
-
-#[test]
-fn words() {
-    short_run("words");
 }
 
 #[test]

@@ -24,12 +24,12 @@ const ACTIONS_MAX: usize = 16;
 /// takes each message in, whatever numbers are in it; a packet of one byte is what else
 /// happens to the guard. The guard reports `Down` only after a stop that counts, runs start
 /// only under a grant that is valid, and never waits for ever while the service may run.
-pub fn words(data: &[u8]) -> bool {
+pub fn messages(data: &[u8]) -> bool {
     // What the previous guard has left.
-    let mut house = match data.len() % 3 {
-        0 => House::new(true, false),
-        1 => House::new(false, true),
-        _ => House::new(false, false),
+    let mut guard = match data.len() % 3 {
+        0 => FuzzedGuard::new(true, false),
+        1 => FuzzedGuard::new(false, true),
+        _ => FuzzedGuard::new(false, false),
     };
     let mut rest = data;
     let mut known = false;
@@ -37,17 +37,17 @@ pub fn words(data: &[u8]) -> bool {
         let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
         let (packet, after) = after.split_at(length);
         rest = after;
-        if house.left {
+        if guard.left {
             break;
         }
         if let [what] = packet {
-            house.happens(*what);
+            guard.happens(*what);
             continue;
         }
         known |= report(packet);
         if let Some(message) = understood(packet) {
             known = true;
-            house.received(message);
+            guard.received(message);
         }
     }
     known
@@ -78,7 +78,7 @@ impl Process {
 }
 
 /// A guard with all that it acts upon.
-struct House {
+struct FuzzedGuard {
     guard: Guard,
     now: Instant,
     connected: bool,
@@ -107,11 +107,11 @@ struct House {
     left: bool,
 }
 
-impl House {
-    fn new(down: bool, start_alive: bool) -> House {
+impl FuzzedGuard {
+    fn new(down: bool, start_alive: bool) -> FuzzedGuard {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");
         let config = GuardConfig { timing, last_resort: true, device: DeviceUse::None };
-        let mut house = House {
+        let mut guard = FuzzedGuard {
             guard: Guard::new(
                 config,
                 down,
@@ -136,8 +136,8 @@ impl House {
             device_open: false,
             left: false,
         };
-        house.received(ToGuard::Hello(config));
-        house
+        guard.received(ToGuard::Hello(config));
+        guard
     }
 
     fn received(&mut self, message: ToGuard) {

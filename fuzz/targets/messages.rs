@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    putex::fuzz::words(data);
+    putex::fuzz::messages(data);
 });
