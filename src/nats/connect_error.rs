@@ -1,10 +1,9 @@
 //! The reason of a failed or ended connection to one server.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::io_error_text;
+use super::{io_error_text, tls};
 use crate::core::event::StoreError;
 
 /// The kinds of failures. The greatest kind of the failures at several servers is the kind of
@@ -41,8 +40,6 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl Error for ConnectError {}
-
 impl From<ConnectError> for StoreError {
     fn from(ConnectError { kind, text }: ConnectError) -> StoreError {
         match kind {
@@ -56,10 +53,11 @@ impl From<ConnectError> for StoreError {
 }
 
 impl From<io::Error> for ConnectError {
-    /// Returns the error inside, if TLS failed, else one of an unfit server.
+    /// Returns the meaning of the error inside, if TLS failed, else an unfit server.
     fn from(error: io::Error) -> ConnectError {
-        error
-            .downcast()
-            .unwrap_or_else(|error| ConnectErrorKind::Unfit.error(io_error_text(&error)))
+        match error.downcast() {
+            Ok(error) => tls::judge(&error),
+            Err(error) => ConnectErrorKind::Unfit.error(io_error_text(&error)),
+        }
     }
 }

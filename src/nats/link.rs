@@ -126,7 +126,7 @@ impl Link {
                     sent += count;
                     continue;
                 }
-                Err(error) if !would_block(&error) => io_error_text(&error),
+                Err(error) if !would_block(&error) => ConnectError::from(error).text,
                 Err(_) if self.wait_for_room(deadline) => continue,
                 Err(_) => "the server does not read".to_owned(),
             };

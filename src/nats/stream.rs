@@ -5,11 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::tls::{Session, judge};
+use super::tls::Session;
 use crate::sys::Want;
-
-/// Most bytes that are put into one record of TLS.
-const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// A connection's bytes.
 #[derive(Debug)]
@@ -28,28 +25,23 @@ impl Stream {
         self.tls = Some(Box::new(session));
     }
 
-    /// Performs one step of the handshake. Returns the readiness that the next step
-    /// needs, `None` when the handshake is complete.
+    /// Performs the handshake as far as that is possible now. Returns the readiness that the
+    /// next step needs, `None` when the handshake is complete.
     pub(super) fn continue_handshake(&mut self) -> io::Result<Option<Want>> {
         let Some(session) = &mut self.tls else {
             return Ok(None);
         };
-        match session.write_tls(&mut self.tcp) {
-            Err(error) if would_block(&error) => return Ok(Some(Want::Write)),
-            outcome => outcome?,
-        }
-        if !session.tls.is_handshaking() {
-            return Ok(None);
-        }
-        match session.read_tls(&mut self.tcp) {
-            Ok(0) => {
-                let reason = "the server closed the connection";
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason))
+        match session.tls.complete_io(&mut self.tcp) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(io::Error::new(error.kind(), "the server closed the connection"));
             }
-            Ok(_) => Ok(Some(Want::Write)),
-            Err(error) if would_block(&error) => Ok(Some(Want::Read)),
-            Err(error) => Err(error),
+            Err(error) if !would_block(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
         }
+        Ok(match session.tls.wants_write() {
+            true => Some(Want::Write),
+            false => session.tls.is_handshaking().then_some(Want::Read),
+        })
     }
 
     /// Returns whether TLS was started.
@@ -63,41 +55,38 @@ impl Stream {
         session.is_some_and(|session| session.lacks_client_certificate())
     }
 
-    /// Returns whether decrypted bytes wait, which poll(2) on the socket does not report.
+    /// Returns whether decrypted bytes or the end of the stream wait, which poll(2) on the
+    /// socket does not report.
     pub(super) fn holds(&self) -> bool {
-        self.tls.as_ref().is_some_and(|session| session.plaintext > 0)
+        self.tls.as_ref().is_some_and(|session| !session.tls.wants_read())
     }
 
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(session) = &mut self.tls else {
             return self.tcp.read(bytes);
         };
-        if session.plaintext == 0 {
-            session.read_tls(&mut self.tcp)?;
+        if session.tls.wants_read() {
+            session.tls.read_tls(&mut self.tcp)?;
+            let outcome = session.tls.process_new_packets();
+            // Messages of TLS itself, such as an alert, are sent now as far as possible, the rest
+            // with the next frame. A failure must not hide what the server sent before.
+            let _ = session.tls.write_tls(&mut self.tcp);
+            outcome.map_err(io::Error::other)?;
         }
         match session.tls.reader().read(bytes) {
-            Ok(count) => {
-                session.plaintext = session.plaintext.saturating_sub(count);
-                Ok(count)
-            }
             // Frames carry their length, so a missing close_notify hides nothing.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-            Err(error) => Err(error),
+            outcome => outcome,
         }
     }
 
-    /// Accepts some of `bytes` and returns how many. With TLS, accepted bytes may still
-    /// be buffered until [`Stream::flush`] succeeds. After an error none was accepted.
+    /// Accepts some of `bytes` and returns how many. With TLS, accepted bytes are buffered
+    /// until [`Stream::flush`] succeeds. After an error none was accepted.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(session) = &mut self.tls else {
-            return self.tcp.write(bytes);
-        };
-        session.write_tls(&mut self.tcp)?;
-        let record = &bytes[..bytes.len().min(RECORD_BYTES_MAX)];
-        let count = session.tls.writer().write(record)?;
-        match session.write_tls(&mut self.tcp) {
-            Err(error) if !would_block(&error) => Err(error),
-            Ok(()) | Err(_) => Ok(count),
+        self.flush()?;
+        match &mut self.tls {
+            None => self.tcp.write(bytes),
+            Some(session) => session.tls.writer().write(bytes),
         }
     }
 
@@ -105,41 +94,12 @@ impl Stream {
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
-            Some(session) => session.write_tls(&mut self.tcp),
+            Some(session) => rustls::Stream::new(&mut session.tls, &mut self.tcp).flush(),
         }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.tcp.as_fd()
-    }
-}
-
-impl Session {
-    /// Reads the socket once and decrypts the bytes. Returns how many bytes were read; 0
-    /// means the end of the stream.
-    fn read_tls(&mut self, tcp: &mut TcpStream) -> io::Result<usize> {
-        let count = self.tls.read_tls(tcp)?;
-        let outcome = self.tls.process_new_packets();
-        // Messages of TLS itself, such as an alert, are sent now as far as possible, the rest
-        // with the next frame.
-        let written = self.write_tls(tcp);
-        match outcome {
-            Ok(state) => self.plaintext = state.plaintext_bytes_to_read(),
-            Err(error) => return Err(io::Error::other(judge(&error))),
-        }
-        match written {
-            Err(error) if !would_block(&error) && self.plaintext == 0 => Err(error),
-            Ok(()) | Err(_) => Ok(count),
-        }
-    }
-
-    fn write_tls(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
-        while self.tls.wants_write() {
-            if self.tls.write_tls(tcp)? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ impl Tls {
             .with_client_cert_resolver(Arc::<CertResolver>::clone(&resolver));
         config.resumption = Resumption::disabled();
         let tls = ClientConnection::new(config.into(), name).map_err(|error| error.to_string())?;
-        Ok(Session { tls, plaintext: 0, resolver })
+        Ok(Session { tls, resolver })
     }
 
     /// Checks the files, as far as that is possible without a server.
@@ -123,8 +123,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) tls: ClientConnection,
-    /// Number of decrypted bytes that are not read yet.
-    pub(super) plaintext: usize,
     resolver: Arc<CertResolver>,
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::nats::auth::{Credentials, Login};
 use crate::nats::connect_options::ConnectOptions;
 use crate::nats::dial::Dialer;
-use crate::nats::tls::{CERTIFICATE_WANTED, Tls};
+use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
 
 /// The options of all links of a client.
 #[derive(Debug)]
@@ -110,10 +110,11 @@ impl Link {
                 Ok(None) => return Ok(()),
                 Ok(Some(want)) => want,
                 Err(error) => {
-                    let fault = error.downcast::<ConnectError>().unwrap_or_else(|error| {
-                        Kind::Unfit
-                            .error(format!("TLS was not agreed upon: {}", io_error_text(&error)))
-                    });
+                    let fault = match error.downcast() {
+                        Ok(error) => tls::judge(&error),
+                        Err(error) => Kind::Unfit
+                            .error(format!("TLS was not agreed upon: {}", io_error_text(&error))),
+                    };
                     return Err(self.judge(fault));
                 }
             };
