@@ -18,76 +18,47 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-
-use crate::sys;
 
 pub use location::find;
 
-/// What the directory of an agent begins with. An unused one that does is taken
-/// for the remains of an agent and removed.
+/// What the directory of an agent begins with.
 pub const PREFIX: &str = "putex-";
-
-/// How often a directory is made again that another agent swept away. It has to
-/// come between two calls of ours each time, so this is plenty.
-const TRIES: usize = 100;
-
-/// How long a sweeping agent is waited for, and how often it is polled whether it
-/// is done.
-const SWEEP_MAX: Duration = Duration::from_secs(1);
-const SWEEP_POLL: Duration = Duration::from_millis(1);
 
 /// The control group. Its files stay open, so that they can be used when there are
 /// no descriptors or memory left.
-///
-/// While one of these lives, in whatever process, no other agent sweeps the
-/// directory away.
 #[derive(Debug)]
 pub struct ServiceCgroup {
     dir: PathBuf,
     entry: String,
     kill: File,
     events: File,
-    /// Holds the shared lock on the directory.
-    _lock: File,
 }
 
 impl ServiceCgroup {
     /// Makes a directory `name`, which begins with [`PREFIX`], beside this process,
-    /// or uses the one that is there, with whatever lives in it. Sweeps away what dead
-    /// agents left there.
+    /// or uses the one that is there, with whatever lives in it.
     ///
     /// # Errors
     ///
     /// In words, why this process can have none. It is no fault of the host.
     pub fn make(name: &str) -> Result<ServiceCgroup, String> {
         let own = location::own()?;
-        sweep(&own);
         ServiceCgroup::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
     }
 
     fn make_in(own: &Path, name: &str) -> io::Result<ServiceCgroup> {
         let dir = own.join(name);
-        let mut tries = 0;
-        loop {
-            let made = match fs::create_dir(&dir) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                made => made.is_ok(),
-            };
-            let opened = ServiceCgroup::open(&dir);
-            if made && opened.is_err() {
-                // A failure leaves nothing behind.
-                prune(&dir);
+        match fs::create_dir(&dir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return ServiceCgroup::open(&dir);
             }
-            match opened {
-                // Swept away after it was made and before it was locked.
-                Err(error) if tries < TRIES && error.kind() == ErrorKind::NotFound => tries += 1,
-                other => return other,
-            }
+            Err(error) => return Err(error),
         }
+        // A failure leaves nothing behind.
+        ServiceCgroup::open(&dir).inspect_err(|_| prune(&dir))
     }
 
     /// Uses a directory that another process made, as the guard does.
@@ -96,7 +67,6 @@ impl ServiceCgroup {
     ///
     /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
     pub fn open(dir: &Path) -> io::Result<ServiceCgroup> {
-        let lock = lock(dir)?;
         let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.
         if fs::read_to_string(dir.join("cgroup.type"))?.trim() != "domain" {
@@ -115,7 +85,6 @@ impl ServiceCgroup {
             kill,
             events: File::open(dir.join("cgroup.events"))?,
             dir: dir.to_owned(),
-            _lock: lock,
         })
     }
 
@@ -191,17 +160,6 @@ impl ServiceCgroup {
     }
 }
 
-/// Takes the shared lock. A sweeper has it for the moment that it takes to remove
-/// a few directories; anybody who keeps it longer is not waited for.
-fn lock(dir: &Path) -> io::Result<File> {
-    let lock = File::open(dir)?;
-    let how = FlockOperation::NonBlockingLockShared;
-    if sys::lock_within(&lock, how, SWEEP_MAX, SWEEP_POLL)? {
-        return Ok(lock);
-    }
-    Err(Errno::WOULDBLOCK.into())
-}
-
 /// The outer braces take the complaint about a file that cannot be opened, which
 /// the shell makes before it redirects what stands behind it.
 fn entry_script(procs: &Path) -> io::Result<String> {
@@ -210,23 +168,6 @@ fn entry_script(procs: &Path) -> io::Result<String> {
         .ok_or_else(|| io::Error::other("its name is not text"))?
         .replace('\'', r"'\''");
     Ok(format!("{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""))
-}
-
-/// Removes the directories of agents that are dead, as far as they are empty.
-/// Nobody alive holds the lock on them.
-fn sweep(own: &Path) {
-    for dir in folders(own) {
-        let name = dir.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(PREFIX)) {
-            continue;
-        }
-        let Ok(lock) = File::open(&dir) else {
-            continue;
-        };
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            prune(&dir);
-        }
-    }
 }
 
 /// Removes a directory and what is below it, as far as it is empty. That of a
