@@ -126,7 +126,6 @@ impl InstanceDir {
     }
 
     /// Returns the path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -236,7 +235,6 @@ impl HeldDir {
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none, or
     /// when somebody has removed its lock: the next guard could not know what it has noted.
-    #[must_use]
     pub fn connect(&self) -> Option<(OwnedFd, OwnedFd)> {
         if flock(&self.guard_lock, FlockOperation::NonBlockingLockShared).is_ok() {
             // An open file is always unlocked.
