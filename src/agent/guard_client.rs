@@ -26,7 +26,7 @@ use crate::guard::{HeldDir, receive, send};
 use crate::log::panic_if_asked;
 use crate::sys::{self, Alarm, Want};
 
-/// Words that may wait: the pump says a few a stroke.
+/// Messages that may wait: the pump sends a few a stroke.
 const ORDERS_MAX: usize = 64;
 
 /// Lines of the guard's log that may wait to be shown.
@@ -311,7 +311,7 @@ impl GuardThread {
             let why = "it was of another version; the service is down".to_owned();
             return self.lost(number, why);
         } else {
-            // This thread's own word is none of the pump's.
+            // This thread's own message is none of the pump's.
             report.heard = report.heard.saturating_sub(1);
         }
         report.service = ServiceState::Stopping { overdue: false };
@@ -349,7 +349,7 @@ impl GuardThread {
 }
 
 /// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
-/// no child of this process: a guard may have been started by the instance before, which was
+/// no child of this process: a guard may have been started by the previous instance, which was
 /// this process too where the program was executed anew.
 fn reap(process: &OwnedFd) -> Result<Option<ExitStatus>, Errno> {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

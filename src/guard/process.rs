@@ -47,13 +47,13 @@ pub(super) struct GuardProcess {
     runners: [Runner; 3],
     /// Is woken when a command was spawned.
     waker: Arc<Waker>,
-    /// The control group of this guard first, then one that a guard before has used.
+    /// The control group of this guard first, then one that the previous guard has used.
     cgroups: Vec<ServiceCgroup>,
     cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, which is told.
     emptying: bool,
-    /// A start of the guard before was killed and has perhaps not ended.
-    predecessor_start: Option<OwnedFd>,
+    /// A start of the previous guard was killed and has perhaps not ended.
+    previous_guard_start: Option<OwnedFd>,
     /// Keeps the lock.
     note: Note,
     /// The note says that the service may be up.
@@ -76,12 +76,12 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    /// Kills what the guard before was running, and makes a control group for start, where that
+    /// Kills what the previous guard was running, and makes a control group for start, where that
     /// is permitted: one for all guards of this agent, so that whoever has to end the service
-    /// finds what each of them has left. The lock proves that the guard before is dead.
+    /// finds what each of them has left. The lock proves that the previous guard is dead.
     ///
-    /// `output` is the reading end of start's output that the guard before had. Unless it may be
-    /// down, the service counts as up whatever the guard before has noted. The
+    /// `output` is the reading end of start's output that the previous guard had. Unless it may be
+    /// down, the service counts as up whatever the previous guard has noted. The
     /// process has neither agent nor listener.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl GuardProcess {
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
         let named = |error| named(&dir.path().join(GUARD_LOCK), &error);
-        let (note, before) = Note::begin(lock).map_err(named)?;
+        let (note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
@@ -111,11 +111,11 @@ impl GuardProcess {
             Err(why) => say(Level::Debug, &format!("no control group: {why}")),
         }
         let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir() == dir);
-        let elsewhere = before.cgroup.clone().filter(|dir| !is_own(dir));
+        let elsewhere = previous.cgroup.clone().filter(|dir| !is_own(dir));
         let elsewhere = elsewhere.and_then(|dir| ServiceCgroup::open(&dir).ok());
         cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
-        let (noted_up, down) = (before.up, may_be_down && !before.up);
-        let predecessor_start = before.kill_commands();
+        let (noted_up, down) = (previous.up, may_be_down && !previous.up);
+        let previous_guard_start = previous.kill_commands();
         let waker = Arc::new(Waker::new()?);
         // Its commands keep it.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
@@ -123,7 +123,7 @@ impl GuardProcess {
             Runner::start(pipe, note.try_clone()?, Arc::clone(&waker), oom_score.clone())
         };
         Ok(GuardProcess {
-            guard: Guard::new(settings.config(), down, predecessor_start.is_some(), sys::now()),
+            guard: Guard::new(settings.config(), down, previous_guard_start.is_some(), sys::now()),
             commands: settings.commands.clone(),
             runners: [
                 runner(OutputPipe::new(Command::Start, output)?)?,
@@ -134,7 +134,7 @@ impl GuardProcess {
             cgroups,
             cgroup_entry: CgroupEntry::default(),
             emptying: false,
-            predecessor_start,
+            previous_guard_start,
             note,
             noted_up,
             device: WatchdogDevice::new(settings.device.clone(), settings.timing),
@@ -170,8 +170,8 @@ impl GuardProcess {
             // Nothing but the deadlines is left then.
             say(Level::Error, &format!("the guard cannot wait: {error}"));
         }
-        self.look_at_commands();
-        self.receive_words();
+        self.handle_command_events();
+        self.receive_messages();
         self.accept();
         let now = sys::now();
         if let Some(at) = deadline
@@ -181,9 +181,9 @@ impl GuardProcess {
             if late > SLACK {
                 say(Level::Warn, &format!("the guard woke {} late", Ms(late)));
             }
-            // What happened until this instant is taken in before it counts.
-            self.look_at_commands();
-            self.receive_words();
+            // What happened until this instant is handled before it counts.
+            self.handle_command_events();
+            self.receive_messages();
         }
         self.handle_at(GuardInput::Tick, now);
     }
@@ -191,7 +191,7 @@ impl GuardProcess {
     /// Waits until something is ready or the deadline has come.
     fn wait(&self, deadline: Option<Instant>) -> io::Result<()> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let others = [&self.agent, &self.listener, &self.predecessor_start];
+        let others = [&self.agent, &self.listener, &self.previous_guard_start];
         let others = others.into_iter().flatten().map(AsFd::as_fd);
         let commands = self.runners.iter().flat_map(Runner::events);
         let all = [self.waker.as_fd()].into_iter().chain(others).chain(commands);
@@ -205,7 +205,7 @@ impl GuardProcess {
 
     /// Takes in which commands were spawned, have written or ended, and whether the control
     /// group is empty.
-    fn look_at_commands(&mut self) {
+    fn handle_command_events(&mut self) {
         self.waker.clear();
         for at in 0..self.runners.len() {
             if let Some(input) = self.runners[at].take_spawned() {
@@ -223,13 +223,13 @@ impl GuardProcess {
                 self.handle(GuardInput::Ended(command, outcome));
             }
         }
-        if self.predecessor_start.take_if(|start| sys::is_ready(start)).is_some() {
+        if self.previous_guard_start.take_if(|start| sys::is_ready(start)).is_some() {
             self.handle(GuardInput::Ended(Command::Start, Outcome::Overran));
         }
-        self.look_at_cgroup();
+        self.check_cgroup_empty();
     }
 
-    fn look_at_cgroup(&mut self) {
+    fn check_cgroup_empty(&mut self) {
         let mut cgroups = self.cgroups.iter();
         if self.emptying && cgroups.all(|cgroup| !cgroup.is_populated().unwrap_or(true)) {
             self.emptying = false;
@@ -239,18 +239,20 @@ impl GuardProcess {
         }
     }
 
-    /// Takes in all that the agent has said, and its end.
-    fn receive_words(&mut self) {
+    /// Handles all messages of the agent, and its end.
+    fn receive_messages(&mut self) {
         while let Some(agent) = &self.agent {
-            let word = match receive(agent.as_fd(), RecvFlags::DONTWAIT) {
+            let message = match receive(agent.as_fd(), RecvFlags::DONTWAIT) {
                 Ok((packet, _)) => decode(&packet),
                 Err(Errno::AGAIN) => return,
                 // Told once, before what the agent said, when it ends with a report unread.
                 Err(Errno::CONNRESET) => continue,
                 Err(_) => None,
             };
-            match word {
-                Some(AgentPacket::Word(word)) => self.handle(GuardInput::Received(word)),
+            match message {
+                Some(AgentPacket::Message(message)) => {
+                    self.handle(GuardInput::Received(message));
+                }
                 Some(AgentPacket::Hello(settings)) => self.configure(*settings),
                 // It says Stop next, and waits.
                 Some(AgentPacket::OtherVersion) => {
@@ -300,8 +302,8 @@ impl GuardProcess {
         };
         let own = rustix::process::geteuid();
         let same_user = sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == own);
-        // The end of the agent before may be there to be read beside this connection.
-        self.receive_words();
+        // The end of the previous agent may be there to be read beside this connection.
+        self.receive_messages();
         if same_user && self.agent.is_none() {
             self.agent = Some(socket);
         }
@@ -355,7 +357,7 @@ impl GuardProcess {
                     self.kill_cgroup();
                 }
                 self.emptying = true;
-                self.look_at_cgroup();
+                self.check_cgroup_empty();
             }
             ServiceAction::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
@@ -399,7 +401,7 @@ impl GuardProcess {
         }
     }
 
-    /// Reports that differ in the number of words alone are sent as one.
+    /// Reports that differ in the number of messages alone are sent as one.
     fn report(&mut self, report: GuardReport) {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.runner(Command::Start).note_down();

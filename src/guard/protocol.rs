@@ -3,8 +3,8 @@
 //! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
 //! first message of an agent and in every report. The message `Stop` and the reports of version 1
 //! stay for ever: an agent tells a guard of another version to stop the service, and waits
-//! until it is down. The names of the variants and fields are what is sent, those of
-//! [`crate::core::protocol`] too.
+//! until it is down. The names of the variants and fields are what is sent, unless serde
+//! renames them, those of [`crate::core::protocol`] too.
 
 use std::time::Duration;
 
@@ -53,14 +53,16 @@ pub enum AgentPacket {
     /// The first message of an agent of another version.
     OtherVersion,
     /// Any other message.
-    Word(ToGuard),
+    Message(ToGuard),
 }
 
 /// The JSON of [`AgentPacket`]. Settings of another version are not read.
 #[derive(Serialize, Deserialize)]
-enum AgentJson<S, W> {
+enum AgentJson<S, M> {
     Hello(u64, S),
-    Word(W),
+    // So it is called in version 1.
+    #[serde(rename = "Word")]
+    Message(M),
 }
 
 /// A packet of a guard.
@@ -82,7 +84,7 @@ pub enum GuardPacket {
 pub fn encode(message: &ToGuard, settings: &Settings) -> Vec<u8> {
     let packet = match message {
         ToGuard::Hello(_) => AgentJson::Hello(VERSION, settings),
-        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Word(message),
+        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Message(message),
     };
     // Everything in a packet has a form in JSON.
     serde_json::to_vec(&packet).unwrap_or_default()
@@ -95,7 +97,7 @@ pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
             AgentPacket::Hello(serde_json::from_value(settings).ok()?)
         }
         AgentJson::Hello(_, _) => AgentPacket::OtherVersion,
-        AgentJson::Word(message) => AgentPacket::Word(message),
+        AgentJson::Message(message) => AgentPacket::Message(message),
     })
 }
 
@@ -189,7 +191,7 @@ mod tests {
         }
     }
 
-    fn words() -> Vec<ToGuard> {
+    fn messages() -> Vec<ToGuard> {
         let order = |stake| StopOrder { dead_by: grant().dead_by, stake, context: grant().context };
         vec![
             ToGuard::Hello(settings().config()),
@@ -202,12 +204,12 @@ mod tests {
 
     #[test]
     fn the_guard_receives_what_the_agent_says() {
-        for word in words() {
-            let received = decode(&encode(&word, &settings()));
-            let expected = match word {
+        for message in messages() {
+            let received = decode(&encode(&message, &settings()));
+            let expected = match message {
                 ToGuard::Hello(_) => AgentPacket::Hello(Box::new(settings())),
                 ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
-                    AgentPacket::Word(word)
+                    AgentPacket::Message(message)
                 }
             };
             assert_eq!(received, Some(expected));
@@ -240,16 +242,16 @@ mod tests {
 
     /// What agents and guards of version 1 say to those of every later one.
     #[test]
-    fn words_that_stay_for_ever_are_sent_and_read_as_they_were() {
+    fn messages_that_stay_for_ever_are_sent_and_read_as_they_were() {
         let context = r#"{"term":8,"epoch":"e1","previous":null}"#;
         let dead_by = r#"{"secs":1,"nanos":970000000}"#;
         for (stake, name) in [(Stake::Lock, "Lock"), (Stake::Assurance, "Assurance")] {
             let Grant { dead_by: at, context: under, .. } = grant();
-            let word = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
+            let message = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
             let order = format!(r#""dead_by":{dead_by},"stake":"{name}","context":{context}"#);
             let text = format!(r#"{{"Word":{{"Stop":{{{order}}}}}}}"#);
-            assert_eq!(String::from_utf8(encode(&word, &settings())), Ok(text.clone()));
-            assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Word(word)));
+            assert_eq!(String::from_utf8(encode(&message, &settings())), Ok(text.clone()));
+            assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Message(message)));
         }
         let holder = "340282366920938463463374607431768211448";
         let times = format!(r#""valid_until":{{"secs":1,"nanos":500000000}},"dead_by":{dead_by}"#);
@@ -272,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_was_cut_short_is_no_word() {
-        for word in words() {
-            let packet = encode(&word, &settings());
+    fn a_packet_that_was_cut_short_is_no_message() {
+        for message in messages() {
+            let packet = encode(&message, &settings());
             for length in 0..packet.len() {
-                assert_eq!(decode(&packet[..length]), None, "{word:?} at {length}");
+                assert_eq!(decode(&packet[..length]), None, "{message:?} at {length}");
             }
         }
     }

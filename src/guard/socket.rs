@@ -1,4 +1,4 @@
-//! The socket between agent and guard: one packet a word.
+//! The socket between agent and guard: one packet a message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -252,7 +252,7 @@ impl World {
                 AgentPacket::Hello(Box::new(self.settings.clone()))
             }
             ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
-                AgentPacket::Word(message.clone())
+                AgentPacket::Message(message.clone())
             }
         };
         assert_eq!(understood, Some(expected));

@@ -382,7 +382,7 @@ fn understood(packet: &[u8]) -> Option<ToGuard> {
             checked(settings);
             (ToGuard::Hello(settings.config()), (**settings).clone())
         }
-        AgentPacket::Word(message) => (message.clone(), some_settings()),
+        AgentPacket::Message(message) => (message.clone(), some_settings()),
         AgentPacket::OtherVersion => return None,
     };
     let plain = encode(&message, &settings);

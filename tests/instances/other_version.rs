@@ -81,11 +81,11 @@ fn as_a_guard() {
     while let Ok((packet, _)) = receive(agent.as_fd(), RecvFlags::empty()) {
         heard += 1;
         match decode(&packet) {
-            Some(AgentPacket::Word(ToGuard::Stop(_))) => {
+            Some(AgentPacket::Message(ToGuard::Stop(_))) => {
                 service = ServiceState::Stopping { overdue: false };
                 fs::write("stops", "").expect("there is room");
             }
-            Some(AgentPacket::Hello(_) | AgentPacket::OtherVersion | AgentPacket::Word(_)) => {}
+            Some(AgentPacket::Hello(_) | AgentPacket::OtherVersion | AgentPacket::Message(_)) => {}
             None => return,
         }
         report(&agent, heard, &service);

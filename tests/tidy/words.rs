@@ -56,6 +56,7 @@ const REPLACED: &[Replaced] = &[
     ("", "FatalLog", Type, "end_on_panic"),
     ("", "DirectLog", Type, "LogQueue"),
     ("", "word", Function, "protocol"),
+    ("", "Word", Type, "Message"),
     ("", "Answer", Type, "FromGuard"),
     ("", "news", Name, "GuardInput"),
     ("", "News", Type, "GuardInput"),
