@@ -50,7 +50,6 @@ pub struct StreamConfig {
     pub deny_delete: bool,
     pub deny_purge: bool,
     pub allow_rollup_hdrs: bool,
-    pub allow_direct: bool,
     pub allow_msg_ttl: bool,
     pub allow_msg_counter: bool,
     /// Nanoseconds.
@@ -106,7 +105,6 @@ impl StreamConfig {
             deny_delete: flag("deny_delete")?,
             deny_purge: flag("deny_purge")?,
             allow_rollup_hdrs: flag("allow_rollup_hdrs")?,
-            allow_direct: flag("allow_direct")?,
             allow_msg_ttl: flag("allow_msg_ttl")?,
             allow_msg_counter: flag("allow_msg_counter")?,
             subject_delete_marker_ttl: number("subject_delete_marker_ttl", Some(0))?,
@@ -315,8 +313,6 @@ fn remarks(bucket: &str, config: &StreamConfig) -> Findings {
     let option = format!("no republish to {}", hint.dest);
     let effect = "changes are noticed by reading every R only";
     remarks.add(config.republish.as_ref() != Some(&hint), &option, effect);
-    let effect = "every read goes to the stream's leader";
-    remarks.add(!config.allow_direct, "allow_direct false", effect);
     let history = config.max_msgs_per_subject;
     let option = match history {
         1.. => format!("max_msgs_per_subject {history}"),

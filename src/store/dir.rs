@@ -47,7 +47,7 @@ use rustix::io::Errno;
 
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
-use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, ReadFrom, StoreError};
+use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError};
 use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::sys::{self, Alarm, Want};
@@ -213,12 +213,7 @@ impl Bucket for DirStore {
         Ok(info)
     }
 
-    fn get(
-        &mut self,
-        key: &str,
-        _from: ReadFrom,
-        _deadline: Instant,
-    ) -> Result<Option<Entry>, StoreError> {
+    fn get(&mut self, key: &str, _deadline: Instant) -> Result<Option<Entry>, StoreError> {
         let folder = self.folder()?;
         folder.verify()?;
         folder.entry(key)

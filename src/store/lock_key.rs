@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, Hint, ReadFrom, StoreError};
+use super::{Bucket, Content, Entry, Expected, Hint, StoreError};
 use crate::core::event::{Event, Notice, Opened, Written};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::text::sanitize;
@@ -45,21 +45,20 @@ impl LockKey {
         let mut bucket = self.bucket.open(deadline)?;
         self.bucket.subscribe(&self.key)?;
         // Read after subscribing, so that no change in between is missed.
-        let entry = self.bucket.get(&self.key, ReadFrom::Leader, deadline)?;
+        let entry = self.bucket.get(&self.key, deadline)?;
         let key_state = to_key_state(entry);
         self.known = key_state.revision;
         bucket.last = bucket.last.max(key_state.revision);
         Ok(Opened { bucket, key_state })
     }
 
-    /// Reads the key, from any copy of the bucket. The answer may be older than the last
-    /// write.
+    /// Reads the key. The answer may be older than the last write, see [`Bucket::get`].
     ///
     /// # Errors
     ///
     /// The reason, when there was no answer by the deadline.
     pub fn read(&mut self, deadline: Instant) -> Result<KeyState, String> {
-        let entry = self.bucket.get(&self.key, ReadFrom::AnyCopy, deadline);
+        let entry = self.bucket.get(&self.key, deadline);
         let key_state = to_key_state(entry.map_err(|error| error.to_string())?);
         self.known = key_state.revision;
         Ok(key_state)

@@ -129,15 +129,6 @@ fn is_below(key: &str, prefix: &str) -> bool {
     rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
-/// The copy of the bucket that an entry is read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadFrom {
-    /// The leader of the bucket; any copy when this user may not read from the leader.
-    Leader,
-    /// Any copy of the bucket, which may be older than the last write.
-    AnyCopy,
-}
-
 /// The keys below a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
@@ -182,17 +173,14 @@ pub trait Bucket: Send {
     /// See [`StoreError`]; the store is closed then.
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError>;
 
-    /// Returns the entry of a key, `None` when the key has none.
+    /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
+    /// none. Until a leader learns of its replacement, its entry may be older than the last
+    /// write.
     ///
     /// # Errors
     ///
     /// When the entry was not read by the deadline.
-    fn get(
-        &mut self,
-        key: &str,
-        from: ReadFrom,
-        deadline: Instant,
-    ) -> Result<Option<Entry>, StoreError>;
+    fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Entry>, StoreError>;
 
     /// Returns the entries of all keys `prefix.…`, confirmed by the leader.
     ///

@@ -33,9 +33,7 @@ use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, RequestError};
-use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, ReadFrom, StoreError, name,
-};
+use crate::store::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, name};
 use crate::sys;
 
 use self::write::sendable;
@@ -81,8 +79,6 @@ pub struct NatsStore {
     subscribed: Vec<String>,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
-    /// Warnings that were logged: reads that are denied to this user.
-    warned: Vec<String>,
     /// The first failed request since the last answer of the server.
     unanswered_since: Option<Instant>,
 }
@@ -90,7 +86,6 @@ pub struct NatsStore {
 /// Properties of the bucket, read when it was opened.
 struct OpenBucket {
     created: String,
-    allow_direct: bool,
     replicated: bool,
     /// The level of the API of the stream's leader.
     level: u64,
@@ -106,7 +101,6 @@ impl NatsStore {
             settings,
             subscribed: Vec::new(),
             bucket: Err(NOT_OPEN.to_owned()),
-            warned: Vec::new(),
             unanswered_since: None,
         }
     }
@@ -173,14 +167,6 @@ impl NatsStore {
             | code::INVALID_CONFIG
             | code::INVALID_JSON => StoreError::Unsafe(text),
             _ => StoreError::Unreachable(text),
-        }
-    }
-
-    /// Logs a warning about the rights of this user once.
-    fn warn_once(&mut self, text: String) {
-        if !self.warned.contains(&text) {
-            log::warn!("{text}");
-            self.warned.push(text);
         }
     }
 
@@ -264,18 +250,10 @@ impl Bucket for NatsStore {
         opened
     }
 
-    fn get(
-        &mut self,
-        key: &str,
-        from: ReadFrom,
-        deadline: Instant,
-    ) -> Result<Option<Entry>, StoreError> {
+    fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Entry>, StoreError> {
         self.open_bucket()?;
         let subject = self.subject(key)?;
-        let entry = match from {
-            ReadFrom::Leader => self.read_leader(&subject, deadline),
-            ReadFrom::AnyCopy => self.read_any(&subject, deadline),
-        };
+        let entry = self.read(&subject, deadline);
         self.finish_read(entry, deadline)
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use putex::core::event::Written;
 use putex::core::record::Revision;
-use putex::store::{Bucket, Content, Entry, Expected, Hint, ReadFrom, StoreError};
+use putex::store::{Bucket, Content, Entry, Expected, Hint, StoreError};
 use putex::sys::{Waker, now};
 
 use super::{Make, QUIET, assert_moved, soon};
@@ -45,7 +45,7 @@ fn plain(text: &str) -> Content {
 }
 
 fn get(store: &mut dyn Bucket, key: &str) -> Option<Entry> {
-    let entry = store.get(key, ReadFrom::Leader, soon());
+    let entry = store.get(key, soon());
     entry.expect("the leader answers")
 }
 
@@ -88,10 +88,7 @@ fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
         let key = "a.b".to_owned();
         let entry = Entry { key, revision, content };
         assert!(!entry.content.is_tombstone());
-        for from in [ReadFrom::Leader, ReadFrom::AnyCopy] {
-            let read = store.get("a.b", from, soon());
-            assert_eq!(read, Ok(Some(entry.clone())), "{from:?}");
-        }
+        assert_eq!(store.get("a.b", soon()), Ok(Some(entry)));
     }
 }
 
@@ -264,7 +261,7 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
 fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let mut store = make("closed");
     let unreachable = |error| matches!(error, StoreError::Unreachable(_));
-    let got = store.get("web", ReadFrom::Leader, soon());
+    let got = store.get("web", soon());
     assert!(got.is_err_and(unreachable));
     assert!(store.list("web", soon()).is_err_and(unreachable));
     assert!(store.subscribe("web").is_err_and(unreachable));

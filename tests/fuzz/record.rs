@@ -7,7 +7,9 @@ use crate::core::event::Notice;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
+use crate::nats::jetstream::Stored;
 use crate::nats::{Headers, encode};
+use crate::store::Entry;
 use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::nats::answer;
@@ -27,9 +29,9 @@ pub fn record(data: &[u8]) -> bool {
     let (block, payload) = data.split_at(end.map_or(data.len(), |at| at + 4));
     let headers = Headers::parse(block);
     super::wire::look_into(&headers);
-    let read = handed_out(&headers, payload);
+    let read = handed_out(&headers, block, payload);
     noticed(&headers, payload);
-    nothing_is_forged(block, payload);
+    nothing_is_forged(block);
     let lease = invented(data);
     let token = String::from_utf8_lossy(payload).into_owned();
     survives(&Record { token, lease: Some(lease) });
@@ -37,33 +39,28 @@ pub fn record(data: &[u8]) -> bool {
 }
 
 /// Returns whether it was a record of ours.
-fn handed_out(headers: &Headers, payload: &[u8]) -> bool {
-    let last = |name: &str| headers.iter().filter(|field| field.0 == name).last();
-    let named = |name: &str, ours: &str| last(name).map_or(ours, |field| field.1).to_owned();
-    let (stream, subject) = (named("Nats-Stream", STREAM), named("Nats-Subject", SUBJECT));
-    let hint = answer::hint(headers, &stream);
-    let hint = hint.and_then(|(of, revision)| (of == subject).then_some(revision));
-    match answer::direct_entry(headers, payload, &stream, &subject) {
-        Ok(entry) if headers.status().is_some() => assert_eq!(entry, None),
-        Ok(entry) => {
-            let key_state = to_key_state(entry);
-            assert!(key_state.revision > Revision(0));
-            assert_eq!(hint, Some(key_state.revision));
-            let other = |name: &str| format!("{name}x");
-            assert!(answer::direct_entry(headers, payload, &other(&stream), &subject).is_err());
-            assert!(answer::direct_entry(headers, payload, &stream, &other(&subject)).is_err());
-            if let KeyValue::Record(record) = key_state.value {
-                assert!(record.token.len() <= 3 * payload.len());
-                survives(&record);
-                return record.lease.is_some();
-            }
-        }
-        Err(text) => {
-            assert!(headers.status().is_some() || hint.is_none());
-            super::assert_one_line(&text.replace(&stream, "").replace(&subject, ""));
-        }
+fn handed_out(headers: &Headers, block: &[u8], payload: &[u8]) -> bool {
+    let stream = headers.iter().filter(|field| field.0 == "Nats-Stream").last();
+    let stream = stream.map_or(STREAM, |field| field.1).to_owned();
+    if let Some((_, revision)) = answer::hint(headers, &stream) {
+        assert!(revision > Revision(0));
+        assert_eq!(answer::hint(headers, &format!("{stream}x")), None);
+    }
+    let key_state = read_at_7(block, payload);
+    if let KeyValue::Record(record) = key_state.value {
+        assert!(record.token.len() <= 3 * payload.len());
+        survives(&record);
+        return record.lease.is_some();
     }
     false
+}
+
+/// Reads a message as the leader hands it out, with the sequence 7.
+fn read_at_7(block: &[u8], payload: &[u8]) -> KeyState {
+    let stored = Stored { seq: 7, headers: block.to_vec(), data: payload.to_vec() };
+    let key_state = to_key_state(Some(answer::entry(SUBJECT, &stored)));
+    assert_eq!(key_state.revision, Revision(7));
+    key_state
 }
 
 /// A record that was read, or made up, can be written and is read the same.
@@ -103,8 +100,9 @@ fn read_back(record: &Record) -> Record {
     let Ok(Some(ServerOp::Msg { message, .. })) = decoder.next() else {
         panic!("{record:?} is no message");
     };
-    let entry = answer::direct_entry(&message.headers, &message.payload, STREAM, SUBJECT);
-    let key_state = to_key_state(entry.expect("an answer"));
+    let content = answer::content(&message.headers, &message.payload);
+    let entry = Entry { key: "web".to_owned(), revision: Revision(7), content };
+    let key_state = to_key_state(Some(entry));
     let KeyState { revision: Revision(7), value: KeyValue::Record(record) } = key_state else {
         panic!("{record:?} became {key_state:?}");
     };
@@ -113,7 +111,7 @@ fn read_back(record: &Record) -> Record {
 
 /// Who may write a key may send any header, the server's own names too. The server
 /// adds its own behind them, and those count.
-fn nothing_is_forged(block: &[u8], payload: &[u8]) {
+fn nothing_is_forged(block: &[u8]) {
     let text = String::from_utf8_lossy(block);
     let mut forged = "NATS/1.0\r\n".to_owned();
     for line in text.lines().skip(1).filter(|line| !line.is_empty()) {
@@ -124,8 +122,6 @@ fn nothing_is_forged(block: &[u8], payload: &[u8]) {
         forged.push_str(&format!("{name}: {value}\r\n"));
     }
     let headers = Headers::parse((forged + "\r\n").as_bytes());
-    let entry = answer::direct_entry(&headers, payload, STREAM, SUBJECT).expect("an answer");
-    assert_eq!(entry.map(|entry| entry.revision), Some(Revision(7)));
     let hint = Some((SUBJECT, Revision(7)));
     assert_eq!(answer::hint(&headers, STREAM), hint);
 }

@@ -134,7 +134,7 @@ fn stored(data: &[u8], value: &Value) -> bool {
             let plain = json!({ "message": message }).to_string();
             let again = jetstream::stored(plain.as_bytes(), subject);
             assert_eq!(again, Ok(Some(stored.clone())));
-            assert_eq!(answer::leader_entry(subject, &stored).revision, Revision(stored.seq));
+            assert_eq!(answer::entry(subject, &stored).revision, Revision(stored.seq));
         }
         Ok(None) => {
             assert_eq!(value["error"]["err_code"].as_u64(), Some(code::NO_MESSAGE));
@@ -245,7 +245,6 @@ fn config(config: &StreamConfig) -> Value {
         "deny_delete": config.deny_delete,
         "deny_purge": config.deny_purge,
         "allow_rollup_hdrs": config.allow_rollup_hdrs,
-        "allow_direct": config.allow_direct,
         "allow_msg_ttl": config.allow_msg_ttl,
         "allow_msg_counter": config.allow_msg_counter,
         "subject_delete_marker_ttl": config.subject_delete_marker_ttl,

@@ -104,14 +104,14 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let seq = admin.put("$KV.locks.web", &[], "old-agent");
         let (mut store, opened) = open(&server, "locks");
-        for lacks in ["allow_rollup_hdrs", "deny_purge", "no republish", "allow_direct"] {
+        for lacks in ["allow_rollup_hdrs", "deny_purge", "no republish"] {
             assert!(
                 opened.bucket.remarks.iter().any(|line| line.contains(lacks)),
                 "{:?}",
                 opened.bucket.remarks
             );
         }
-        assert_eq!(opened.bucket.remarks.len(), 5, "{:?}", opened.bucket.remarks);
+        assert_eq!(opened.bucket.remarks.len(), 4, "{:?}", opened.bucket.remarks);
         assert_eq!(opened.key_state.revision, Revision(seq));
         assert_eq!(opened.key_state.value, KeyValue::Record(plain("old-agent")));
         assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
@@ -265,7 +265,7 @@ accounts {
           allow: ["$JS.API.STREAM.INFO.*"] } } }
       { user: frugal, password: secret, permissions: {
           publish: { allow: ["$KV.locks.web", "$JS.API.STREAM.INFO.KV_locks",
-            "$JS.API.DIRECT.GET.KV_locks.$KV.locks.>"] }
+            "$JS.API.STREAM.MSG.GET.KV_locks"] }
           subscribe: { allow: ["_INBOX.>"] } } }
     ]
   }

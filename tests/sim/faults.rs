@@ -62,7 +62,7 @@ listed! {
         Busy,
         /// The server refuses to store.
         Denied,
-        /// A read is answered by a replica that lags behind.
+        /// A read is answered by a leader that was replaced and has older entries.
         StaleRead,
         /// So is the reading of the key when the bucket is opened.
         StaleOpen,

@@ -131,7 +131,7 @@ impl Pending {
             }
             Step::Resolving => {
                 if let Event::Read(answer) = event {
-                    // A replica that lags behind: the key was refused, so it has moved.
+                    // Another answer is out of date: the write was refused, so the key has moved.
                     let moved = answer.as_ref().ok().filter(|key| key.revision > self.expected);
                     if let Some(key_state) = moved {
                         return self.resolve(key_state);

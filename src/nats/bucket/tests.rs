@@ -37,7 +37,6 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks() {
         "bucket old: allow_rollup_hdrs true: a client that may write one key can wipe the bucket",
         "bucket old: deny_purge false: a client that may purge the stream can drop a held lock",
         "bucket old: no republish to putex.hint.old.>: changes are noticed by reading every R only",
-        "bucket old: allow_direct false: every read goes to the stream's leader",
     ];
     for (info, version) in [(OLD_V15, "2.15.1"), (OLD_V9, "2.9.10")] {
         assert_eq!(judge("old", &config(info), version), Ok(expected.map(str::to_owned).to_vec()));

@@ -357,7 +357,7 @@ fn look_into(ops: &[ServerOp]) {
     for op in ops {
         if let ServerOp::Msg { message, .. } = op {
             let headers = &message.headers;
-            let _ = (headers.status(), headers.description());
+            let _ = headers.status();
             let _ = headers.get("Nats-Sequence");
         }
     }

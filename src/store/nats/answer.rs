@@ -7,9 +7,6 @@ use crate::nats::jetstream::{self, Stored, code};
 use crate::nats::{Headers, RequestError};
 use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 
-/// The status of a direct read that found no message.
-const STATUS_NOT_FOUND: u16 = 404;
-
 /// Converts the answer to a write into its outcome. `replicated`: the bucket has more than
 /// one copy.
 pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
@@ -55,34 +52,12 @@ pub(crate) fn unanswered(subject: &str, error: &RequestError) -> Written {
     }
 }
 
-/// Converts the answer to DIRECT.GET into the entry of `subject` in `stream`.
-pub(crate) fn direct_entry(
-    headers: &Headers,
-    payload: &[u8],
-    stream: &str,
-    subject: &str,
-) -> Result<Option<Entry>, String> {
-    match headers.status() {
-        Some(STATUS_NOT_FOUND) => return Ok(None),
-        Some(status) => {
-            let why = printable(headers.description());
-            return Err(format!("read: status {status} {why}"));
-        }
-        None => {}
-    }
-    if server_header(headers, "Nats-Subject") != Some(subject) {
-        return Err(format!("read: answered with another key than {subject}"));
-    }
-    match revision(headers, stream) {
-        Some(revision) => Ok(Some(entry(subject, revision, headers, payload))),
-        None => Err(format!("read: answer without a revision of {stream}")),
-    }
-}
-
-/// Converts a message on `subject`, as MSG.GET returns it, into an entry.
-pub(crate) fn leader_entry(subject: &str, stored: &Stored) -> Entry {
-    let headers = Headers::parse(&stored.headers);
-    entry(subject, Revision(stored.seq), &headers, &stored.data)
+/// Converts the message on `subject`, as MSG.GET returns it, into an entry.
+pub(crate) fn entry(subject: &str, stored: &Stored) -> Entry {
+    // The name of a bucket has no dot.
+    let key = subject.splitn(3, '.').nth(2).unwrap_or_default().to_owned();
+    let content = content(&Headers::parse(&stored.headers), &stored.data);
+    Entry { key, revision: Revision(stored.seq), content }
 }
 
 /// Returns the subject and the revision of a republished message, `None` when the message
@@ -101,12 +76,6 @@ pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
 /// Returns a text of a server without control characters and outer blanks.
 pub(crate) fn printable(text: &str) -> String {
     sanitize(text).trim().to_owned()
-}
-
-fn entry(subject: &str, revision: Revision, headers: &Headers, payload: &[u8]) -> Entry {
-    // The name of a bucket has no dot.
-    let key = subject.splitn(3, '.').nth(2);
-    Entry { key: key.unwrap_or_default().to_owned(), revision, content: content(headers, payload) }
 }
 
 /// Returns the revision of a message of `stream`.

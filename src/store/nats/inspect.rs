@@ -60,19 +60,16 @@ impl NatsStore {
             let text = answer::printable(&text);
             found.warnings.push(format!("the server says: {text}"));
         }
-        found.warnings.append(&mut self.warned);
         found.created = self.bucket.as_ref().ok().map(|bucket| bucket.created.clone());
         Ok(found)
     }
 
-    /// Reads all keys that an agent reads, in every permitted way; describes the holder of
-    /// the lock.
+    /// Reads all keys that an agent reads; describes the holder of the lock.
     fn read_all(&mut self, key: &str, deadline: Instant) -> Result<String, StoreError> {
         let subject = self.raw_subject(key);
-        let entry = self.read_leader(&subject, deadline)?;
-        self.read_any(&subject, deadline)?;
+        let entry = self.read(&subject, deadline)?;
         let epoch = self.raw_subject(name::EPOCH_KEY);
-        self.read_leader(&epoch, deadline)?;
+        self.read(&epoch, deadline)?;
         Ok(describe_holder(key, entry))
     }
 }

@@ -63,7 +63,6 @@ impl NatsStore {
         }
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
-            allow_direct: config.allow_direct,
             replicated: config.num_replicas > 1,
             level: config.level,
         });
@@ -163,7 +162,7 @@ impl NatsStore {
         let subject = self.raw_subject(name::EPOCH_KEY);
         let mut lost_races = 0;
         while lost_races < EPOCH_ATTEMPTS_MAX {
-            let entry = self.read_leader(&subject, deadline)?;
+            let entry = self.read(&subject, deadline)?;
             let current = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             let id = entry.filter(|entry| !entry.content.is_tombstone());
             let id = id.map(|entry| String::from_utf8_lossy(&entry.content.payload).into_owned());

@@ -91,18 +91,6 @@ fn a_listing_without_a_leader_is_none() {
     assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
 }
 
-#[test]
-fn the_leader_is_read_when_a_replica_has_no_answer() {
-    let stored = r#"{"message":{"subject":"$KV.locks.web","seq":6,"data":"dg=="}}"#;
-    let read = with_answers(&["", stored], |store, deadline| {
-        let created = String::new();
-        store.bucket = Ok(OpenBucket { created, allow_direct: true, replicated: true, level: 1 });
-        store.read_any("$KV.locks.web", deadline)
-    });
-    let entry = read.expect("the leader answers").expect("an entry");
-    assert_eq!((&*entry.key, entry.revision), ("web", Revision(6)));
-}
-
 /// Each is refused before anything is sent: this store has no connection.
 #[test]
 fn a_condition_that_the_servers_do_not_check_is_refused() {
@@ -117,7 +105,7 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
         (1, other, "not connected"),
     ] {
         let created = String::new();
-        store.bucket = Ok(OpenBucket { created, allow_direct: true, replicated: true, level });
+        store.bucket = Ok(OpenBucket { created, replicated: true, level });
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {
