@@ -45,7 +45,6 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
     let endpoint = resolved.location.as_ref().map(|location| {
-        findings.warnings.extend(connect::default_dir_warning(location));
         let endpoint = Endpoint::new(location, var)?;
         findings.problems.extend(endpoint.faults());
         Ok(endpoint)

@@ -84,7 +84,6 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
-    let location_lines = connect::location_lines(&args.location);
     let AgentArgs { guard, start_grace, check_failures, .. } = args;
     let config = Config {
         timing: guard.timing,
@@ -110,7 +109,6 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         store,
         service_manager,
         signals,
-        location_lines,
     });
     drop(log_queue);
     ended.map_err(Refusal::system("cannot start: "))

@@ -13,12 +13,11 @@ use std::path::Path;
 
 use putex::cli::config::{DEFAULT, LINE_BYTES_MAX};
 use putex::cli::table::{FLAGS, Flag, Name};
-use putex::store::dir::default_base;
 
 use run::{Run, command};
 use rustix::process::Signal;
 use support::agent::Agent;
-use support::clock::{until, until_true};
+use support::clock::until;
 use support::folder::Folder;
 use support::sandbox::Sandbox;
 
@@ -123,10 +122,10 @@ fn check_shows_where_each_setting_is_from() {
     let quiet = Run::of(&["check", "-q"], &variables);
     let nothing = (Some(0), String::new(), String::new());
     assert_eq!((quiet.status, quiet.shown, quiet.said), nothing);
-    let text = format!("{WHOLE}quiet = yes\n");
+    let text = format!("{WHOLE}nats = 127.0.0.1:1\nquiet = yes\n");
     let path = folder.put("quiet.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
-    run.shows(&[("quiet", &format!("yes  [{path}:4]"))]);
+    run.shows(&[("quiet", &format!("yes  [{path}:5]"))]);
     let run = Run::of(&["check", "--config", &path, "-v"], &[]);
     run.shows(&[("quiet", "no  [default]"), ("verbose", "yes  [flag]")]);
     let words = ["check", "127.0.0.3:1", "b", "k", "t"];
@@ -383,50 +382,23 @@ fn the_examples_of_the_file_are_right() {
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }
 
-/// Runs an agent until its first stop, which creates the file `down`; returns its log.
-fn log_of_agent(words: &[&str], variables: &[(&str, &str)], down: &Path) -> String {
-    let sandbox = Sandbox::new("down");
-    let mut agent = Agent::start(&mut command(&sandbox, words, variables));
-    until_true("down", || down.exists());
-    agent.signal(Signal::TERM);
-    let (status, said) = agent.wait_end();
-    assert!(status == Some(0) && down.exists(), "{said}");
-    fs::remove_file(down).unwrap();
-    said
-}
-
 #[test]
-fn a_lock_in_the_default_directory_is_warned_of() {
-    let folder = Folder::new("default-dir");
-    let (here, token) = (folder.display().to_string(), folder.name());
-    let down = folder.join("down");
-    let text = format!(
-        "key = web\nbucket = {token}\ntoken = {token}\nstart = true\n\
-         stop = touch {here}/down\nrenewal = 100ms\n"
-    );
+fn an_agent_without_a_location_is_refused_and_runs_nothing() {
+    let folder = Folder::new("no-location");
+    let here = folder.display();
+    let text = format!("key = web\nstart = touch {here}/ran\nstop = touch {here}/ran\n");
     let path = folder.put("db.conf", &text, 0o600);
-    let variables = [("XDG_RUNTIME_DIR", &*here), ("NATS_URL", "")];
-    let uid = rustix::process::geteuid().as_raw();
-    let base = default_base(uid, Some(here.as_ref()), Path::new("/tmp"));
-    let says = format!(
-        "warning: no --nats: the lock is in {}, and other hosts do not see it; \
-         give --dir if that is meant\n",
-        base.display()
-    );
-    let check = Run::of(&["check", "--config", &path, "-q"], &variables);
-    assert_eq!((check.status, check.said), (Some(0), format!("putex: {says}")));
-    let said = log_of_agent(&["--config", &path, "-q"], &variables, &down);
-    // The lines after it are about the end of the agent.
-    assert!(said.starts_with(&format!("putex: web: {says}")), "{said}");
-    // A directory that was named needs no warning.
-    let lock = format!("{here}/lock");
-    let words = ["--config", &path, "--dir", &lock];
-    let said = log_of_agent(&words, &variables, &down);
-    let known = "the lock is kept in a directory: it covers agents on this host only";
-    assert!(said.contains(known) && !said.contains("--nats"), "{said}");
-    let check = Run::of(&[&["check"], &words[..]].concat(), &variables);
-    assert_eq!((check.status, &*check.said), (Some(0), ""));
-    let words = ["check", "--config", &path, "--nats", "127.0.0.1:1"];
-    let check = Run::of(&words, &variables);
-    assert_eq!((check.status, &*check.said), (Some(0), ""));
+    for subcommand in ["agent", "finish", "check"] {
+        let run = Run::of(&[subcommand, "--config", &path], &[("NATS_URL", "")]);
+        let says = "putex: --nats: is missing; write --nats URL, or --dir DIR for a lock that \
+                    covers agents on this host only\n";
+        assert_eq!((run.status, &*run.said), (Some(78), says), "{subcommand}");
+        assert!(!folder.join("ran").exists(), "{subcommand}");
+    }
+    let lock = folder.join("lock").display().to_string();
+    for location in [["--dir", &lock], ["--nats", "127.0.0.1:1"]] {
+        let words = [&["check", "--config", &path], &location[..]].concat();
+        let check = Run::of(&words, &[]);
+        assert_eq!((check.status, &*check.said), (Some(0), ""), "{check:?}");
+    }
 }

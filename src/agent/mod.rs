@@ -61,7 +61,7 @@ const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
 /// Lines that are logged when the store is open, so that a configuration error is the only line
 /// before.
-pub type StartupLines = Vec<(log::Level, String)>;
+type StartupLines = Vec<(log::Level, String)>;
 
 /// The settings and resources of an agent.
 pub struct Setup<'a> {
@@ -85,8 +85,6 @@ pub struct Setup<'a> {
     pub service_manager: ServiceManager,
     /// The signals that the agent takes.
     pub signals: Signals,
-    /// Lines about the location of the lock, which are logged with those of the agent.
-    pub location_lines: StartupLines,
 }
 
 /// The files that an agent needs on a host, and what for.
@@ -110,7 +108,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let threads = Threads { realtime: setup.guard.realtime };
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let mut startup_lines = describe_settings(&setup);
-    startup_lines.append(&mut setup.location_lines);
     if setup.guard.realtime {
         startup_lines.extend(go_realtime());
     }

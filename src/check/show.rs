@@ -55,7 +55,7 @@ impl View<'_> {
         let is_in_force = match self.location {
             None => true,
             Some(Location::Nats(_)) => name != Name::Dir,
-            Some(Location::Dir(_) | Location::DefaultDir) => !is_for_servers(name),
+            Some(Location::Dir(_)) => !is_for_servers(name),
         };
         let access = self.access();
         if !is_in_force || name == Name::JsApiPrefix && access.is_some() && self.has_domain() {
@@ -78,12 +78,12 @@ impl View<'_> {
 
     /// Returns the value of a setting that is not set.
     fn default(&self, flag: &Flag) -> Option<String> {
-        match (flag.name, self.endpoint) {
-            (Name::Dir, Some(Endpoint::Dir(base))) => Some(base.display().to_string()),
-            (Name::Token, _) => Some(self.host.to_owned()),
-            _ if flag.value.is_empty() => Some("no".to_owned()),
-            _ => Some(flag.default.to_owned()).filter(|default| !default.is_empty()),
-        }
+        let default = match (flag.name, flag.value) {
+            (Name::Token, _) => self.host,
+            (_, "") => "no",
+            _ => flag.default,
+        };
+        Some(default.to_owned()).filter(|default| !default.is_empty())
     }
 
     /// Returns the settings for a connection, those of a context included.
@@ -146,9 +146,7 @@ impl View<'_> {
         };
         match self.location? {
             Location::Nats(own) if own.login.is_none() => Some(line(name, HIDDEN, &self.context())),
-            Location::Nats(_) | Location::Dir(_) | Location::DefaultDir => {
-                Some(line(name, HIDDEN, variable))
-            }
+            Location::Nats(_) | Location::Dir(_) => Some(line(name, HIDDEN, variable)),
         }
     }
 }

@@ -70,15 +70,14 @@ pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
     let dir = settings.precedence(Name::Dir);
     let is_meant = |flag: &&Flag| {
         let precedence = settings.precedence(flag.name);
-        let counts = precedence.is_some() && precedence >= dir;
         let is_off = flag.value.is_empty() && !settings.is_on(flag.name);
-        counts && precedence != Some(Precedence::Env) && !is_off
+        precedence >= dir && precedence != Some(Precedence::Env) && !is_off
     };
     let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
     match FLAGS.iter().filter(is_for_servers).find(is_meant) {
         None => Some(()),
         Some(flag) => {
-            let why = "is for a server, and the lock would be kept in a directory; see --nats";
+            let why = "is for a server, and the lock is kept in a directory; see --nats";
             faults.usage(flag.name, why)
         }
     }

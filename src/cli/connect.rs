@@ -1,13 +1,10 @@
 //! Makes the store of a location. Reads contexts and files with secrets and certificates;
 //! connects to nothing. The agent and `putex check` both use it, with the same result.
 
-use std::path::{Path, PathBuf};
-
-use log::Level;
+use std::path::PathBuf;
 
 use super::access::Access;
 use super::{AgentArgs, Location, Lookup, context};
-use crate::core::text::sanitize;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, protocol};
 use crate::nats::{Client, Login, Server};
@@ -44,7 +41,6 @@ impl Endpoint {
         let access = match location {
             Location::Nats(access) => access,
             Location::Dir(dir) => return Ok(Endpoint::Dir(dir.clone())),
-            Location::DefaultDir => return Ok(Endpoint::Dir(runtime_base())),
         };
         let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
         let context = context.map_err(|text| Refusal::new(Exit::Unsafe, text))?;
@@ -82,10 +78,8 @@ pub fn runtime_base() -> PathBuf {
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
 pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
-    let dir = |dir: &Path| format!("{:?}", sys::absolute(dir));
     let text = match location {
-        Location::Dir(path) => dir(path),
-        Location::DefaultDir => dir(&runtime_base()),
+        Location::Dir(path) => format!("{:?}", sys::absolute(path)),
         Location::Nats(access) => access_text(access, var),
     };
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
@@ -123,28 +117,6 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
         key: args.guard.commands.key.clone(),
         token: args.guard.commands.token.clone(),
     }
-}
-
-/// Returns the warning for an agent whose user named no location. If the servers were
-/// forgotten, each host has a lock of its own, and every host becomes active.
-pub fn default_dir_warning(location: &Location) -> Option<String> {
-    (*location == Location::DefaultDir).then(|| {
-        let base = runtime_base().display().to_string();
-        format!(
-            "no --nats: the lock is in {}, and other hosts do not see it; \
-             give --dir if that is meant",
-            sanitize(&base)
-        )
-    })
-}
-
-/// Returns the lines that an agent logs about the location of its lock.
-pub fn location_lines(location: &Location) -> Vec<(Level, String)> {
-    let is_here = matches!(location, Location::Dir(_));
-    let text = "the lock is kept in a directory: it covers agents on this host only";
-    let note = is_here.then(|| (Level::Info, text.to_owned()));
-    let warning = default_dir_warning(location).map(|text| (Level::Warn, text));
-    note.into_iter().chain(warning).collect()
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -247,7 +219,6 @@ mod tests {
             in_context(Some("a"), "one", &home),
             plain(Location::Dir("/one".into())),
             plain(Location::Dir("/two".into())),
-            plain(Location::DefaultDir),
         ];
         for (at, id) in ids.iter().enumerate() {
             assert!(!ids[..at].contains(id), "the one at {at}");

@@ -94,8 +94,6 @@ pub enum Location {
     Nats(Box<Access>),
     /// In this directory.
     Dir(PathBuf),
-    /// In the default directory of this user.
-    DefaultDir,
 }
 
 fn usage(text: String) -> Refusal {

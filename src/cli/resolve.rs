@@ -21,6 +21,11 @@ use crate::store::name::{valid_bucket, valid_key};
 /// domain name 253.
 const TOKEN_BYTES_MAX: usize = 255;
 
+/// Refuses an agent whose user named no location. If it had a lock of its own on each host
+/// instead, a forgotten variable would make every host active.
+const NO_LOCATION: &str = "is missing; write --nats URL, or --dir DIR for a lock that covers \
+                           agents on this host only";
+
 /// The values of settings, and their faults.
 #[derive(Debug, Default)]
 pub struct Resolved {
@@ -109,7 +114,7 @@ fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
         return access::refuse_beside_dir(faults).map(|()| Location::Dir(dir.into()));
     }
     if nats.is_none() && context.is_none() {
-        return access::refuse_beside_dir(faults).map(|()| Location::DefaultDir);
+        return faults.refuse(Name::Nats, Exit::Unsafe, NO_LOCATION);
     }
     access::for_servers(faults, var).map(|access| Location::Nats(Box::new(access)))
 }

@@ -4,7 +4,7 @@ use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
 
-const BASE: &str = "--key web --start up --stop down";
+const BASE: &str = "--dir /lock --key web --start up --stop down";
 
 fn parse_line(line: &str) -> Result<Invocation, Refusal> {
     parse_at(line, None, "alpha")
@@ -39,16 +39,18 @@ fn a_variable_that_is_not_utf8_is_refused() {
 #[test]
 fn a_blank_variable_counts_as_unset() {
     let var = |_: &str| Some(OsString::from(" "));
-    for (line, place) in [("", Location::DefaultDir), (" --nats h", nats("h"))] {
-        let line = format!("{BASE}{line}");
+    let location = |line: &str| -> Result<Location, Refusal> {
         let words = line.split(' ').map(OsString::from);
         match parse(words, &environment(&var, "alpha")) {
-            Ok(Invocation::Agent(args)) => {
-                assert_eq!(args.location, place)
-            }
+            Ok(Invocation::Agent(args)) => Ok(args.location),
+            Err(refusal) => Err(refusal),
             other => panic!("{other:?}"),
         }
-    }
+    };
+    let settings = "--key web --start up --stop down";
+    assert_eq!(location(&format!("{settings} --nats h")), Ok(nats("h")));
+    let refusal = location(settings).expect_err("NATS_URL is blank");
+    assert!(refusal.text.starts_with("--nats: is missing"), "{refusal:?}");
 }
 
 /// Returns the location of servers without any other setting.
@@ -136,11 +138,18 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
     let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).expect("safe");
     assert_eq!(args.guard.timing, timing);
     assert_eq!((args.bucket.as_str(), args.guard.commands.token.as_str()), ("putex", "alpha"));
-    assert_eq!(
-        (args.location, args.guard.commands.check, args.replicas),
-        (Location::DefaultDir, None, 1)
-    );
+    assert_eq!((args.guard.commands.check, args.replicas), (None, 1));
     assert_eq!(args.guard.level, log::Level::Info as u64);
+}
+
+#[test]
+fn an_agent_without_a_location_is_refused() {
+    for command in ["agent", "finish"] {
+        let line = format!("{command} --key web --start up --stop down");
+        let says = "--nats: is missing; write --nats URL, or --dir DIR for a lock that covers \
+                    agents on this host only";
+        assert_eq!(refused(&line), (says.to_owned(), 78));
+    }
 }
 
 #[test]
@@ -149,9 +158,10 @@ fn the_environment_names_servers_unless_a_directory_is_asked_for() {
         Ok(Invocation::Agent(args)) => args.location,
         other => panic!("{other:?}"),
     };
-    assert_eq!(place(BASE), nats("nats://env"));
-    assert_eq!(place(&format!("{BASE} --nats nats://flag")), nats("nats://flag"));
-    assert_eq!(place(&format!("{BASE} --dir /d")), Location::Dir(PathBuf::from("/d")));
+    let settings = "--key web --start up --stop down";
+    assert_eq!(place(settings), nats("nats://env"));
+    assert_eq!(place(&format!("{settings} --nats nats://flag")), nats("nats://flag"));
+    assert_eq!(place(&format!("{settings} --dir /d")), Location::Dir(PathBuf::from("/d")));
 }
 
 #[test]
@@ -232,19 +242,19 @@ fn drift_is_a_percentage() {
 #[test]
 fn nonsense_is_refused_in_one_line_that_names_it() {
     for (line, says) in [
-        ("--start up --stop down", "--key: is missing"),
-        ("--key web --stop down", "--start: is missing"),
-        ("--key web --start up", "--stop: is missing"),
-        ("--key '' --start up --stop down", "--key: "),
-        ("--key a>b --start up --stop down", "--key: "),
-        ("--key putex.epoch --start up --stop down", "--key: "),
-        ("--key web --start '' --stop down", "--start: is empty"),
-        ("--key web --start up --stop down --bucket a.b", "--bucket: "),
-        ("--key web --start up --stop down --token ''", "--token: is empty"),
-        ("--key web --start up --stop down --dir /d --nats h", "--dir: the lock is kept"),
-        ("--key web --start up --stop down --replicas 6", "--replicas: 6: "),
-        ("--key web --start up --stop down --bogus", "--bogus: no such option"),
-        ("--key web --start up --stop down stray", "stray: unexpected argument"),
+        ("--dir /d --start up --stop down", "--key: is missing"),
+        ("--dir /d --key web --stop down", "--start: is missing"),
+        ("--dir /d --key web --start up", "--stop: is missing"),
+        ("--dir /d --key '' --start up --stop down", "--key: "),
+        ("--dir /d --key a>b --start up --stop down", "--key: "),
+        ("--dir /d --key putex.epoch --start up --stop down", "--key: "),
+        ("--dir /d --key web --start '' --stop down", "--start: is empty"),
+        ("--dir /d --key web --start up --stop down --bucket a.b", "--bucket: "),
+        ("--dir /d --key web --start up --stop down --token ''", "--token: is empty"),
+        ("--dir /d --key web --start up --stop down --nats h", "--dir: the lock is kept"),
+        ("--dir /d --key web --start up --stop down --replicas 6", "--replicas: 6: "),
+        ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
+        ("--dir /d --key web --start up --stop down stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
         ("timing -r 1.5s", "-r: 1.5s: is no time; write 500ms"),
         ("timing --drift -1", "--drift: -1: is no rate; write 1, 1%"),
@@ -337,13 +347,14 @@ fn check_and_finish_read_what_an_agent_reads() {
     for subcommand in [Subcommand::Check, Subcommand::Finish] {
         assert!(of_agents(subcommand).map(|flag| flag.shown()).eq(agents()));
     }
+    let settings = "--key web --start up --stop down";
     let line = "--nats tls://h --creds c --tlsca ca --tlscert crt --tlskey key --tlsfirst \
                 --inbox-prefix in --js-domain hub --syslog";
-    let all = format!("{:?}", agent(&format!("agent {BASE} {line}")));
-    let Ok(Invocation::Check(check)) = parse_line(&format!("check {BASE} {line}")) else {
+    let all = format!("{:?}", agent(&format!("agent {settings} {line}")));
+    let Ok(Invocation::Check(check)) = parse_line(&format!("check {settings} {line}")) else {
         panic!("no check");
     };
-    let Ok(Invocation::Finish(finish, _)) = parse_line(&format!("finish {BASE} {line}")) else {
+    let Ok(Invocation::Finish(finish, _)) = parse_line(&format!("finish {settings} {line}")) else {
         panic!("no finish");
     };
     let check = check.resolved.args.expect("all is right");
@@ -378,7 +389,7 @@ fn finish_reports_a_faulty_setting_and_goes_on() {
 #[test]
 fn commands_that_the_guard_cannot_be_sent_are_refused() {
     let long = "x".repeat(100 * 1024);
-    let line = |start: &str| format!("agent --key web --start {start} --stop {long}");
+    let line = |start: &str| format!("agent --dir /lock --key web --start {start} --stop {long}");
     let refusal = parse_line(&line(&long)).expect_err("they are too long");
     assert_eq!(refusal.exit, Exit::Usage);
     let text = "--start: the commands together are too long for the guard; put them into scripts";

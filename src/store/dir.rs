@@ -57,8 +57,8 @@ const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
 /// Buffer for inotify events, in bytes: 15 of the longest names. Further events wait.
 const EVENT_BYTES: usize = 4096;
 
-/// Returns the folder of all buckets if the settings name no other: `/run/putex` for
-/// root, else `putex` in `runtime` (the value of `XDG_RUNTIME_DIR`), else
+/// Returns the folder for files that do not outlive a boot: `/run/putex` for root, else
+/// `putex` in `runtime` (the value of `XDG_RUNTIME_DIR`), else
 /// `putex-UID` in `temp`. A `runtime` that is blank or relative counts as unset.
 pub fn default_base(uid: u32, runtime: Option<&OsStr>, temp: &Path) -> PathBuf {
     if uid == 0 {

@@ -107,7 +107,7 @@ const REPLACED: &[Replaced] = &[
     ("", "Verb", Type, "Subcommand"),
     ("", "Rank", Type, "Precedence"),
     ("", "reach", Name, "connect"),
-    ("", "unasked", Coined, "default_dir_warning"),
+    ("", "unasked", Coined, "location"),
     ("", "ask", Name, "api_request"),
     ("", "Silence", Type, "StoreError"),
     ("", "DirectReadError", Type, "StoreError"),

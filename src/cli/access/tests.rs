@@ -23,7 +23,7 @@ fn location(line: &str, variables: &[&str]) -> Result<Location, String> {
 fn access(line: &str, variables: &[&str]) -> Access {
     match location(line, variables).expect(line) {
         Location::Nats(access) => *access,
-        other @ (Location::Dir(_) | Location::DefaultDir) => panic!("{line}: {other:?}"),
+        other @ Location::Dir(_) => panic!("{line}: {other:?}"),
     }
 }
 
@@ -106,7 +106,11 @@ fn subjects_are_checked() {
 
 #[test]
 fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
-    for line in ["--creds c", "--dir d --tlsca c", "--js-domain d"] {
+    for line in ["--creds c", "--js-domain d"] {
+        let refusal = location(line, &[]).expect_err(line);
+        assert!(refusal.starts_with("--nats: is missing; "), "{refusal}");
+    }
+    for line in ["--dir d --tlsca c", "--dir d --js-domain d"] {
         let refusal = location(line, &[]).expect_err(line);
         assert!(refusal.ends_with("see --nats"), "{refusal}");
     }

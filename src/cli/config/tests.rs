@@ -166,7 +166,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(args.guard.timing.renewal().as_millis(), 500);
     assert_eq!(args.guard.level, log::Level::Debug as u64);
     assert!(args.guard.realtime);
-    let of_checks = format!("{WHOLE}start-grace = 90s\ncheck-failures = 3\n");
+    let of_checks = format!("{WHOLE}dir = /d\nstart-grace = 90s\ncheck-failures = 3\n");
     let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
     assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
     let args = beside(&text, "finish --bucket c", &[]).expect("fine");
@@ -182,7 +182,7 @@ fn a_login_is_taken_whole_from_one_origin() {
         |line: &str, variables: &[&str]| match beside(&text, line, variables).expect(line).location
         {
             Location::Nats(access) => access.login,
-            other @ (Location::Dir(_) | Location::DefaultDir) => panic!("{line}: {other:?}"),
+            other @ Location::Dir(_) => panic!("{line}: {other:?}"),
         };
     let user = |name: &str, password| {
         let name = name.to_owned();
@@ -214,16 +214,22 @@ fn a_refusal_names_the_origin_of_the_value() {
             "nats = nats://u:p@h",
             "nats: others can read this secret; chmod o= /etc/putex/putex.conf",
         ),
-        ("creds = c", "creds: is for a server, and the lock"),
         ("watchdog = wd", "watchdog: wd: is no path of a device"),
         ("watchdog = /dev/w:require", "watchdog: /dev/w:require: has another word than required"),
         ("token = a\u{7f}b", "token: \"a\\u{7f}b\" has blanks"),
     ] {
-        let (found, status) = faults(text, "", &[]);
+        let nats = if text.starts_with("nats") { "" } else { "\nnats = h" };
+        let (found, status) = faults(&format!("{text}{nats}"), "", &[]);
         assert_eq!(status, 78, "{text}");
         let says = format!("/etc/putex/putex.conf:4: {says}");
         assert!(found.starts_with(&says), "{found}\n{says}");
     }
+    let (found, status) = faults("creds = c", "", &[]);
+    assert!(found.starts_with("--nats: is missing; "), "{found}");
+    assert_eq!(status, 78);
+    let (found, status) = faults("creds = c\ndir = /d", "", &[]);
+    assert!(found.starts_with("/etc/putex/putex.conf:4: creds: is for a server"), "{found}");
+    assert_eq!(status, 78);
     let (found, status) = faults("dir = /d\nnats = h", "", &[]);
     assert!(found.starts_with("/etc/putex/putex.conf:4: dir: "), "{found}");
     assert_eq!(status, 78);
