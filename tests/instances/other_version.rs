@@ -26,7 +26,7 @@ const DIR: &str = "PUTEX_TEST_GUARD_DIR";
 /// A version that there will not be.
 const VERSION: u64 = 99;
 
-/// It is told to stop the service in the words that stay for ever, and is not killed before.
+/// It is told to stop the service by a message that stays for ever, and is not killed before.
 #[test]
 fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let host = Host::new("version");

@@ -47,14 +47,14 @@ pub(crate) fn observe(pid: u32, window: Duration) -> io::Result<Waits> {
     let mut waits = Waits::default();
     let end = now() + window;
     while now() < end {
-        look_at_timers(pid, &mut waits)?;
-        look_at_threads(pid, &mut waits)?;
+        read_timers(pid, &mut waits)?;
+        read_threads(pid, &mut waits)?;
         observe_for(LOOK_EVERY);
     }
     Ok(waits)
 }
 
-fn look_at_timers(pid: u32, waits: &mut Waits) -> io::Result<()> {
+fn read_timers(pid: u32, waits: &mut Waits) -> io::Result<()> {
     let mut timers = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
         let path = entry?.path();
@@ -74,7 +74,7 @@ fn look_at_timers(pid: u32, waits: &mut Waits) -> io::Result<()> {
     Ok(())
 }
 
-fn look_at_threads(pid: u32, waits: &mut Waits) -> io::Result<()> {
+fn read_threads(pid: u32, waits: &mut Waits) -> io::Result<()> {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = entry?.path();
         let call = match fs::read_to_string(thread.join("syscall")) {
