@@ -30,46 +30,32 @@ impl NatsStore {
     /// The reason why an agent could not.
     pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
-        name::valid_key(key).map_err(StoreError::Unsafe)?;
         self.client.connect_once(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(key)?;
         let NatsSettings { bucket, replicas, .. } = self.settings.clone();
-        match self.info(deadline)? {
-            Some(info) => {
-                found.warnings.extend(self.accept_bucket(&info)?);
-                let fit = format!("bucket {bucket}: exists and is fit for a lock");
-                found.remarks.push(fit);
-                found.remarks.push(self.read_all(key, deadline)?);
-            }
-            None => {
-                self.check_replicas()?;
-                // The server would refuse an agent's request for more copies than servers.
-                self.check_cluster()?;
-                // Any answer means that the request is permitted.
-                self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
-                found.remarks.push(format!(
-                    "bucket {bucket}: does not exist; an agent would make it, with replicas: \
-                     {replicas}"
-                ));
-            }
+        if let Some(info) = self.info(deadline)? {
+            found.warnings = self.accept_bucket(&info)?;
+            let entry = self.read(&self.raw_subject(key), deadline)?;
+            found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
+            found.remarks.push(describe_holder(key, entry));
+            found.created = Some(info.created);
+        } else {
+            self.check_replicas()?;
+            // The server would refuse an agent's request for more copies than servers.
+            self.check_cluster()?;
+            // Any answer means that the request is permitted.
+            self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
+            found.remarks.push(format!(
+                "bucket {bucket}: does not exist; an agent would make it, with replicas: {replicas}"
+            ));
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
         for text in self.client.server_errors() {
             let text = answer::printable(&text);
             found.warnings.push(format!("the server says: {text}"));
         }
-        found.created = self.bucket.as_ref().ok().map(|bucket| bucket.created.clone());
         Ok(found)
-    }
-
-    /// Reads all keys that an agent reads; describes the holder of the lock.
-    fn read_all(&mut self, key: &str, deadline: Instant) -> Result<String, StoreError> {
-        let subject = self.raw_subject(key);
-        let entry = self.read(&subject, deadline)?;
-        let epoch = self.raw_subject(name::EPOCH_KEY);
-        self.read(&epoch, deadline)?;
-        Ok(describe_holder(key, entry))
     }
 }
