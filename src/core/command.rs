@@ -76,10 +76,6 @@ impl Outcome {
     }
 }
 
-/// What agent and guard say when a service is not known to be down in time.
-pub const MAY_STILL_RUN: &str = "THE SERVICE MAY STILL RUN although its lock has run out: another \
-                                 host may start it now; stop it by hand";
-
 /// A command to run, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {

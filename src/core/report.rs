@@ -1,19 +1,18 @@
 //! What the pump tells the operator. Only people read the texts: code and tests match on the
-//! variants.
+//! variants. The comment of a variant is its text: `displaydoc` makes it one. Texts of others
+//! in it are sanitized.
 
-use std::fmt;
-use std::time::Duration;
+use displaydoc::Display;
 
-use crate::core::command::MAY_STILL_RUN;
 use crate::core::level::Level;
 use crate::core::record::Revision;
 use crate::core::time::Ms;
-use crate::core::timing::ELECTION_T_MIN;
 
-/// A line of the agent's log that the pump asks for. Texts of others are sanitized.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A line of the agent's log that the pump asks for.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[ignore_extra_doc_attributes]
 pub enum Report {
-    /// The state has changed.
+    /// {from} -> {to}: {why}
     Moved {
         /// Name of the state before.
         from: &'static str,
@@ -24,34 +23,44 @@ pub enum Report {
         /// How much it matters.
         level: Level,
     },
-    /// The agent ends at once, since the service is down; why.
+    /// {0}
+    ///
+    /// The agent ends at once, since the service is down.
     Ends(Reason),
-    /// An open store is out of reach; why.
+    /// store lost: {0}
     StoreLost(String),
-    /// A store that was open before is open.
+    /// store open again
     StoreOpenAgain,
-    /// The store refuses an agent that it has served; why.
+    /// the store will not serve this agent any more: {0}
     StoreRefuses(String),
+    /// {0}
+    ///
     /// What the store says of the bucket.
     Bucket(String),
+    #[displaydoc(
+        "T = {lock_time} is shorter than {least}: with {replicas} replicas a leader election of \
+         NATS (4 to 8 s) can cost the lock"
+    )]
     /// An election of a leader can cost the lock.
     ElectionRisk {
         /// T.
-        lock_time: Duration,
+        lock_time: Ms,
+        /// What T has to be at least.
+        least: Ms,
         /// How many servers keep a copy of the bucket.
         replicas: u32,
     },
-    /// The store does not have what it had.
+    /// the store has rolled back: {0}
     RolledBack(Rollback),
-    /// The key was deleted.
+    /// the key was deleted: its delete marker stands there
     KeyDeleted,
-    /// A read was not answered; why.
+    /// no answer to a read: {0}
     ReadUnanswered(String),
-    /// What became of a write is unknown; after how long, and why.
-    WriteUnanswered(Duration, String),
-    /// The store has refused to store the lock; why.
+    /// no answer to a write after {0}: {1}
+    WriteUnanswered(Ms, String),
+    /// the lock could not be stored: {0}
     NotStored(String),
-    /// Somebody else holds the lock, or nobody.
+    /// the lock is held by {holder}, revision {revision}
     HeldBy {
         /// Who.
         holder: Holder,
@@ -60,14 +69,18 @@ pub enum Report {
         /// The attempt to take that lock was refused before.
         again: bool,
     },
-    /// The lock was released, as this revision.
+    /// the lock is released, revision {0}
     Released(Revision),
-    /// Another has the lock that was to be released.
+    /// the lock is another's already
     NothingToRelease,
-    /// The release came to nothing.
+    /// the lock could not be released: it is left to expire
     NotReleased,
-    /// A lock is not released: its holder before may still be stopping.
+    /// the lock is left to expire: its holder before may still be stopping
     LeftToExpire,
+    #[displaydoc(
+        "the lock is held under this agent's own token {token} by another incarnation on host \
+         {host}: this agent's previous instance, or another agent with the same token"
+    )]
     /// The lock is held under this agent's token.
     OwnToken {
         /// The token.
@@ -75,6 +88,10 @@ pub enum Report {
         /// The holder's host.
         host: String,
     },
+    #[displaydoc(
+        "two live agents have the same token {token}: another runs on host {host}, incarnation \
+         {incarnation}; give each its own --token"
+    )]
     /// Another live agent has this agent's token.
     DuplicateToken {
         /// The token.
@@ -84,24 +101,30 @@ pub enum Report {
         /// The other's incarnation.
         incarnation: String,
     },
-    /// The guard cannot do what is required of it; why.
+    /// not a candidate: {0}
+    ///
+    /// The guard cannot do what is required of it.
     Unfit(String),
-    /// A guard that has answered is gone; why.
+    /// the guard is gone: {0}
     GuardLost(String),
-    /// There is no guard; why.
+    /// there is no guard: {0}
     NoGuard(String),
-    /// The guard did not answer for so long and is killed.
-    GuardKilled(Duration),
-    /// A health check on standby has passed.
+    /// the guard did not answer within {0}: it is killed
+    GuardKilled(Ms),
+    /// health check passed: a candidate
     Candidate,
-    /// A health check on standby has failed; why.
+    /// health check failed: {0}; not a candidate
     NotCandidate(String),
-    /// A health check on standby was killed.
+    /// health check did not end within T and was killed
     CheckKilled,
-    /// A health check takes longer than R, which is this.
-    CheckSlow(Duration),
-    /// A health check of the service has failed, which costs nothing; why it has failed.
+    /// the health check takes longer than R = {0}
+    CheckSlow(Ms),
+    /// health check failed: {0}; {1}
     CheckExcused(String, Excuse),
+    #[displaydoc(
+        "THE SERVICE MAY STILL RUN although its lock has run out: another host may start it now; \
+         stop it by hand"
+    )]
     /// The lock has run out and nobody is known to have stopped the service.
     MayStillRun,
 }
@@ -129,318 +152,133 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Moved { from, to, why, .. } => write!(f, "{from} -> {to}: {why}"),
-            Self::Ends(why) => write!(f, "{why}"),
-            Self::StoreLost(why) => write!(f, "store lost: {why}"),
-            Self::StoreOpenAgain => write!(f, "store open again"),
-            Self::StoreRefuses(why) => {
-                write!(f, "the store will not serve this agent any more: {why}")
-            }
-            Self::Bucket(text) => write!(f, "{text}"),
-            Self::ElectionRisk { lock_time, replicas } => write!(
-                f,
-                "T = {} is shorter than {}: with {replicas} replicas a leader election of NATS \
-                 (4 to 8 s) can cost the lock",
-                Ms(*lock_time),
-                Ms(ELECTION_T_MIN)
-            ),
-            Self::RolledBack(how) => write!(f, "the store has rolled back: {how}"),
-            Self::KeyDeleted => write!(f, "the key was deleted: its delete marker stands there"),
-            Self::ReadUnanswered(why) => write!(f, "no answer to a read: {why}"),
-            Self::WriteUnanswered(after, why) => {
-                write!(f, "no answer to a write after {}: {why}", Ms(*after))
-            }
-            Self::NotStored(why) => write!(f, "the lock could not be stored: {why}"),
-            Self::HeldBy { holder, revision, .. } => {
-                write!(f, "the lock is held by {holder}, revision {revision}")
-            }
-            Self::Released(revision) => write!(f, "the lock is released, revision {revision}"),
-            Self::NothingToRelease => write!(f, "the lock is another's already"),
-            Self::NotReleased => write!(f, "the lock could not be released: it is left to expire"),
-            Self::LeftToExpire => {
-                write!(f, "the lock is left to expire: its holder before may still be stopping")
-            }
-            Self::OwnToken { token, host } => write!(
-                f,
-                "the lock is held under this agent's own token {token} by another incarnation on \
-                 host {host}: this agent's previous instance, or another agent with the same token"
-            ),
-            Self::DuplicateToken { token, host, incarnation } => write!(
-                f,
-                "two live agents have the same token {token}: another runs on host {host}, \
-                 incarnation {incarnation}; give each its own --token"
-            ),
-            Self::Unfit(why) => write!(f, "not a candidate: {why}"),
-            Self::GuardLost(why) => write!(f, "the guard is gone: {why}"),
-            Self::NoGuard(why) => write!(f, "there is no guard: {why}"),
-            Self::GuardKilled(within) => {
-                write!(f, "the guard did not answer within {}: it is killed", Ms(*within))
-            }
-            Self::Candidate => write!(f, "health check passed: a candidate"),
-            Self::NotCandidate(why) => write!(f, "health check failed: {why}; not a candidate"),
-            Self::CheckKilled => write!(f, "health check did not end within T and was killed"),
-            Self::CheckSlow(r) => write!(f, "the health check takes longer than R = {}", Ms(*r)),
-            Self::CheckExcused(why, excuse) => write!(f, "health check failed: {why}; {excuse}"),
-            Self::MayStillRun => write!(f, "{MAY_STILL_RUN}"),
-        }
-    }
-}
-
 /// Why the state has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Reason {
-    /// The bucket is open, and the guard has answered.
+    /// the bucket is open
     Open,
-    /// The lock was not known within R.
+    /// the lock could not be read within R
     NotRead,
-    /// The agent was told to end, by the signal of this name.
+    /// {0}: ending
     Told(&'static str),
-    /// The store refuses the agent, which ends.
+    /// the store is refused: ending
     Refused,
-    /// The lock may be taken: from whom, and how long it had to stand still.
-    Free(Holder, Duration),
-    /// The lock is the previous instance's, of this term.
+    /// from {0}
+    Free(Holder),
+    /// from {0}, not renewed for {1}
+    FreeAfter(Holder, Ms),
+    /// from this agent's previous instance, term {0}
     Predecessor(Revision),
-    /// The previous instance has left a service running, but not the lock.
+    /// the lock is not the previous instance's any more
     NotPredecessors,
-    /// The lock of the previous instance has run out.
+    /// the lock of the previous instance has run out
     PredecessorOver,
-    /// The previous instance's lock is this agent's, as this revision.
+    /// adopted as revision {0}, the service goes on
     Adopted(Revision),
-    /// The lock is taken as this revision, and was free.
+    /// taken as revision {0}, free to start
     TakenFree(Revision),
-    /// The lock is taken as this revision; after so long the service may start.
-    Taken(Revision, Duration),
-    /// The lock was not taken.
+    /// taken as revision {0}, start in {1}
+    Taken(Revision, Ms),
+    /// not taken: {0}
     NotTaken(LockLoss),
-    /// The take was refused for R.
-    TakeRefused(Duration),
-    /// The take was not acknowledged within R.
-    TakeUnanswered(Duration),
-    /// The take was acknowledged when the lock had run out.
+    /// the take was refused for R = {0}
+    TakeRefused(Ms),
+    /// the take was not acknowledged within R = {0}
+    TakeUnanswered(Ms),
+    /// the take was acknowledged too late to count
     TakeTooLate,
-    /// The holder before had so long to stop.
-    Confirmed(Duration),
-    /// A lock that was not confirmed is lost.
+    /// the holder before had {0} to stop
+    Confirmed(Ms),
+    /// lost: {0}
     LostUnconfirmed(LockLoss),
-    /// The lock is lost.
+    /// {0}
     Lost(LockLoss),
-    /// The health check has failed; why.
+    /// health check failed: {0}
     CheckFailed(String),
-    /// The health check was killed after so long.
-    CheckKilled(Duration),
-    /// The health check did not end within so long, although it was to be killed.
-    CheckHangs(Duration),
-    /// The guard cannot do what is required of it.
+    /// the health check did not end within {0} and was killed
+    CheckKilled(Ms),
+    /// the health check did not end within {0}
+    CheckHangs(Ms),
+    /// the guard cannot do what is required of it
     Unfit,
-    /// The guard has stopped the service.
+    /// the guard has stopped the service
     GuardStopped,
-    /// The service is down, so long before it had to be.
-    Down(Duration),
-    /// The service is down; that is known so long after it had to be. The guard tells when it
-    /// was.
-    DownLate(Duration),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const HUNG: &str = "the health check did not end within";
-        match self {
-            Self::Open => write!(f, "the bucket is open"),
-            Self::NotRead => write!(f, "the lock could not be read within R"),
-            Self::Told(signal) => write!(f, "{signal}: ending"),
-            Self::Refused => write!(f, "the store is refused: ending"),
-            Self::Free(holder, Duration::ZERO) => write!(f, "from {holder}"),
-            Self::Free(holder, wait) => {
-                write!(f, "from {holder}, not renewed for {}", Ms(*wait))
-            }
-            Self::Predecessor(term) => {
-                write!(f, "from this agent's previous instance, term {term}")
-            }
-            Self::NotPredecessors => {
-                write!(f, "the lock is not the previous instance's any more")
-            }
-            Self::PredecessorOver => write!(f, "the lock of the previous instance has run out"),
-            Self::Adopted(revision) => {
-                write!(f, "adopted as revision {revision}, the service goes on")
-            }
-            Self::TakenFree(revision) => write!(f, "taken as revision {revision}, free to start"),
-            Self::Taken(revision, wait) => {
-                write!(f, "taken as revision {revision}, start in {}", Ms(*wait))
-            }
-            Self::NotTaken(LockLoss::RolledBack(_)) => write!(f, "not taken"),
-            Self::NotTaken(loss) => write!(f, "not taken: {loss}"),
-            Self::TakeRefused(r) => write!(f, "the take was refused for R = {}", Ms(*r)),
-            Self::TakeUnanswered(r) => {
-                write!(f, "the take was not acknowledged within R = {}", Ms(*r))
-            }
-            Self::TakeTooLate => write!(f, "the take was acknowledged too late to count"),
-            Self::Confirmed(wait) => write!(f, "the holder before had {} to stop", Ms(*wait)),
-            Self::LostUnconfirmed(LockLoss::NotRenewed(_)) => {
-                write!(f, "lost: no renewal was acknowledged in time")
-            }
-            Self::LostUnconfirmed(loss) => write!(f, "lost: {loss}"),
-            Self::Lost(loss) => write!(f, "{loss}"),
-            Self::CheckFailed(why) => write!(f, "health check failed: {why}"),
-            Self::CheckKilled(after) => write!(f, "{HUNG} {} and was killed", Ms(*after)),
-            Self::CheckHangs(after) => write!(f, "{HUNG} {}", Ms(*after)),
-            Self::Unfit => write!(f, "the guard cannot do what is required of it"),
-            Self::GuardStopped => write!(f, "the guard has stopped the service"),
-            Self::Down(left) => write!(f, "down, {} before it had to be", Ms(*left)),
-            Self::DownLate(late) => {
-                write!(f, "known to be down {} after it had to be", Ms(*late))
-            }
-        }
-    }
+    /// down, {0} before it had to be
+    Down(Ms),
+    /// known to be down {0} after it had to be
+    DownLate(Ms),
 }
 
 /// Why a lock is not this agent's, or not any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum LockLoss {
-    /// No renewal was acknowledged within T·(1 − e), which is this.
-    NotRenewed(Duration),
-    /// A write was refused, as another revision stands there, which the store may name; and
-    /// the revision that was expected.
-    Moved(Option<Revision>, Revision),
-    /// A read shows another's write; its revision, and the revision that was expected.
+    /// no renewal was acknowledged within {0}
+    NotRenewed(Ms),
+    /// another revision stands where {0} was expected
+    Moved(Revision),
+    /// another revision {0} stands where {1} was expected
+    MovedTo(Revision, Revision),
+    /// another's write, revision {0}, stands where {1} was expected
     Overwritten(Revision, Revision),
-    /// A record of another holder stands there.
-    HeldBy(Revision, Option<Holder>),
-    /// The store does not have what it had; how that shows, unless it was just reported.
-    RolledBack(Option<Rollback>),
-}
-
-impl fmt::Display for LockLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRenewed(within) => {
-                write!(f, "no renewal was acknowledged within {}", Ms(*within))
-            }
-            Self::Moved(at, expected) => {
-                let at = at.map_or_else(String::new, |at| format!(" {at}"));
-                write!(f, "another revision{at} stands where {expected} was expected")
-            }
-            Self::Overwritten(at, expected) => {
-                write!(f, "another's write, revision {at}, stands where {expected} was expected")
-            }
-            Self::HeldBy(at, holder) => {
-                write!(f, "revision {at} is another's: ")?;
-                holder.iter().try_for_each(|holder| holder.fmt(f))
-            }
-            Self::RolledBack(None) => write!(f, "the store has rolled back"),
-            Self::RolledBack(Some(how)) => write!(f, "the store has rolled back: {how}"),
-        }
-    }
+    /// revision {0} is another's: {1}
+    HeldBy(Revision, Holder),
+    /// the store has rolled back
+    RolledBack,
 }
 
 /// How it shows that the store does not have what it had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Rollback {
-    /// The bucket was created anew; its epoch before and now.
+    /// the bucket was created anew: epoch {0} became {1}
     BucketAnew(String, String),
-    /// The bucket stands at this revision, below this one that was seen.
+    /// the bucket stands at revision {0}, but {1} was seen before
     BucketBehind(Revision, Revision),
-    /// A write was stored as this revision, not above this one that was seen.
+    /// it stored revision {0}, but {1} was seen before
     WriteBehind(Revision, Revision),
-    /// The key stands at this revision, below this one that was seen.
+    /// the key stands at revision {0}, below {1} which this agent saw
     KeyBehind(Revision, Revision),
-    /// This revision was another record before.
+    /// revision {0} was another record before
     NumberAgain(Revision),
 }
 
-impl fmt::Display for Rollback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BucketAnew(old, new) => {
-                write!(f, "the bucket was created anew: epoch {old} became {new}")
-            }
-            Self::BucketBehind(at, seen) => {
-                write!(f, "the bucket stands at revision {at}, but {seen} was seen before")
-            }
-            Self::WriteBehind(at, seen) => {
-                write!(f, "it stored revision {at}, but {seen} was seen before")
-            }
-            Self::KeyBehind(at, seen) => {
-                write!(f, "the key stands at revision {at}, below {seen} which this agent saw")
-            }
-            Self::NumberAgain(at) => write!(f, "revision {at} was another record before"),
-        }
-    }
-}
-
 /// Who or what holds the lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody: the key was deleted.
+    /// nobody (the key was deleted)
     Deleted,
-    /// Nobody: there was a key.
+    /// nobody (the key is gone)
     Gone,
-    /// Nobody: there was never a key.
+    /// nobody (the key never existed)
     Never,
-    /// Nobody, as far as is known: there is no key in a bucket that is young.
+    /// nobody (the key does not exist, in a bucket not watched for long yet)
     Unwatched,
-    /// Somebody, by a record that the store may have lost later ones of.
+    /// {0}, in a bucket that has rolled back
     InRollback(String),
-    /// Somebody, by a record older than one that was seen.
+    /// {0}, in a record older than one seen before
     InOlder(String),
-    /// Somebody.
+    /// {0}
     Somebody(String),
-    /// Nobody: an operator or another program has blanked the value.
+    /// nobody (blanked, but not by this version of putex)
     Blanked,
-    /// Nobody: this agent has released the lock.
+    /// nobody (released by this agent)
     ReleasedHere,
-    /// Nobody: the lock was released on this host.
+    /// nobody (released on host {0})
     Released(String),
-    /// An agent of this host and token that is known to be dead.
+    /// this agent's previous instance
     Predecessor,
-    /// This agent.
+    /// this agent
     Own,
-    /// This agent, which has not waited for the holder before.
+    /// this agent, unconfirmed
     OwnUnconfirmed,
 }
 
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deleted => write!(f, "nobody (the key was deleted)"),
-            Self::Gone => write!(f, "nobody (the key is gone)"),
-            Self::Never => write!(f, "nobody (the key never existed)"),
-            Self::Unwatched => {
-                write!(f, "nobody (the key does not exist, in a bucket not watched for long yet)")
-            }
-            Self::InRollback(name) => write!(f, "{name}, in a bucket that has rolled back"),
-            Self::InOlder(name) => write!(f, "{name}, in a record older than one seen before"),
-            Self::Somebody(name) => write!(f, "{name}"),
-            Self::Blanked => write!(f, "nobody (blanked, but not by this version of putex)"),
-            Self::ReleasedHere => write!(f, "nobody (released by this agent)"),
-            Self::Released(host) => write!(f, "nobody (released on host {host})"),
-            Self::Predecessor => write!(f, "this agent's previous instance"),
-            Self::Own => write!(f, "this agent"),
-            Self::OwnUnconfirmed => write!(f, "this agent, unconfirmed"),
-        }
-    }
-}
-
 /// Why a health check that has failed does not move the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Excuse {
-    /// The service has so long to become fit.
-    Grace(Duration),
-    /// The first start of the term runs.
+    /// start grace of {0}
+    Grace(Ms),
+    /// start still runs
     StartRuns,
-    /// So many have failed in a row, and so many move the service.
+    /// failure {0} of {1}
     Failure(u32, u32),
-}
-
-impl fmt::Display for Excuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Grace(grace) => write!(f, "start grace of {}", Ms(*grace)),
-            Self::StartRuns => write!(f, "start still runs"),
-            Self::Failure(count, most) => write!(f, "failure {count} of {most}"),
-        }
-    }
 }

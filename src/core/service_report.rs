@@ -4,10 +4,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::core::command::{MAY_STILL_RUN, Outcome};
+use crate::core::command::Outcome;
 use crate::core::level::Level::{self, Error, Info, Warn};
 use crate::core::protocol::Stake;
 use crate::core::record::Revision;
+use crate::core::report::Report;
 use crate::core::time::Ms;
 
 /// Why a stop or a last resort does not count: start could still do its work after it.
@@ -104,7 +105,7 @@ impl ServiceReport {
             Self::LastResortEnded { outcome, .. } => {
                 (Error, format!("the last resort failed: {}", outcome.why()))
             }
-            Self::MayStillRun => (Error, MAY_STILL_RUN.to_owned()),
+            Self::MayStillRun => (Error, Report::MayStillRun.to_string()),
             Self::DownInTime(left) => {
                 (Info, format!("the service is down, {} before it had to be", Ms(*left)))
             }
@@ -153,7 +154,7 @@ mod tests {
             ),
             (ServiceReport::Started(Revision(8)), Info, "the service runs here, term 8"),
             (ServiceReport::StartFailed(Outcome::Overran), Warn, start_failed),
-            (ServiceReport::MayStillRun, Error, MAY_STILL_RUN),
+            (ServiceReport::MayStillRun, Error, &Report::MayStillRun.to_string()),
             (ServiceReport::DownInTime(ms(355)), Info, in_time),
             (ServiceReport::DownLate, Warn, "the service is down, too late"),
             (ServiceReport::Down, Info, "the service is down"),

@@ -61,7 +61,7 @@ fn as_a_guard() {
     };
     env::set_current_dir(&dir).expect("it is there");
     let lock = fs::File::open("lock").expect("the previous guard has made it");
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("the previous guard has ended");
+    flock(&lock, FlockOperation::LockExclusive).expect("the previous guard ends");
     let _ = fs::remove_file("socket");
     let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     let address = SocketAddrUnix::new("socket").expect("it is short");

@@ -313,7 +313,7 @@ impl World<'_> {
                 return self.on_lock_loss(loss);
             }
             Reason::Lost(loss) | Reason::LostUnconfirmed(loss) => return self.on_lock_loss(loss),
-            Reason::Free(Holder::Released(_), _) => Sometimes::ReleaseHandover,
+            Reason::Free(Holder::Released(_)) => Sometimes::ReleaseHandover,
             Reason::TakeUnanswered(_) => Sometimes::TakeUnanswered,
             Reason::CheckFailed(_) => Sometimes::UnfitSeen,
             _ => return,

@@ -15,7 +15,7 @@ use crate::core::event::{Effect, Event};
 use crate::core::protocol::{ServiceState, ToGuard};
 use crate::core::record::RecordState;
 use crate::core::report::{Excuse, Reason, Report};
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 #[derive(Clone, Debug)]
 pub(super) struct Active {
@@ -118,7 +118,7 @@ impl Active {
             }
         }
         let hangs = self.check_by(context).is_some_and(|at| now >= at);
-        hangs.then(|| Reason::CheckHangs(context.config.timing.validity()))
+        hangs.then(|| Reason::CheckHangs(Ms(context.config.timing.validity())))
     }
 
     /// Evaluates a health check that has ended; returns the reason to move the service, if any.
@@ -134,11 +134,11 @@ impl Active {
                 self.check_failures = 0;
                 return None;
             }
-            Outcome::Overran => return Some(Reason::CheckKilled(now.since(began))),
+            Outcome::Overran => return Some(Reason::CheckKilled(Ms(now.since(began)))),
             Outcome::Failed(why) => why.clone(),
         };
         let excuse = if self.in_grace(context, now) {
-            Excuse::Grace(context.config.start_grace)
+            Excuse::Grace(Ms(context.config.start_grace))
         } else if self.first_start_runs(context) {
             Excuse::StartRuns
         } else {
@@ -217,7 +217,7 @@ impl Active {
         if let Phase::Checking { began, warned, beside } = self.phase {
             let warn = !warned && now >= began.after(r);
             if warn {
-                context.report(Report::CheckSlow(r));
+                context.report(Report::CheckSlow(Ms(r)));
             }
             let renew = !beside && now >= self.beside_at(began, context);
             if renew {

@@ -67,7 +67,7 @@ impl Context {
 
     /// Takes in what an event says of the world.
     pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
-        self.store.rolled_back = None;
+        self.store.rolled_back = false;
         match event {
             Event::Opened(opened) => self.handle_opened(opened, now),
             Event::Closed(why) => {

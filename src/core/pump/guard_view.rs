@@ -11,7 +11,7 @@ use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, GuardEvent};
 use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, ToGuard};
 use crate::core::report::Report;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
@@ -203,7 +203,7 @@ impl Context {
             self.tell_guard(ToGuard::Stop(order), now);
             return false;
         }
-        self.report(Report::GuardKilled(self.config.timing.guard_answer_time()));
+        self.report(Report::GuardKilled(Ms(self.config.timing.guard_answer_time())));
         self.want(Effect::KillGuard);
         self.forget_guard(now);
         true

@@ -8,8 +8,8 @@ use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
 use crate::core::record::{RecordState, Revision};
-use crate::core::report::LockLoss;
-use crate::core::time::Instant;
+use crate::core::report::{Holder, LockLoss};
+use crate::core::time::{Instant, Ms};
 
 /// A lock that this agent holds.
 #[derive(Clone, Debug)]
@@ -51,8 +51,8 @@ impl Hold {
             Some(Verdict::Lost(why)) => return Err(why),
             Some(Verdict::Undecided) | None => false,
         };
-        if let Some(how) = &context.store.rolled_back {
-            return Err(LockLoss::RolledBack(Some(how.clone())));
+        if context.store.rolled_back {
+            return Err(LockLoss::RolledBack);
         }
         if let Some(key_state) = event.key_state()
             && key_state.revision >= self.revision
@@ -60,10 +60,11 @@ impl Hold {
         {
             let seen = context.store.seen.as_ref();
             let holder = seen.map(|seen| seen.takeover.holder.clone());
+            let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
         if now >= self.valid_until {
-            return Err(LockLoss::NotRenewed(validity));
+            return Err(LockLoss::NotRenewed(Ms(validity)));
         }
         Ok(renewed)
     }

@@ -15,7 +15,7 @@ use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 
 /// The lock under which the service may have been started.
@@ -164,7 +164,7 @@ impl Stopping {
         } else if let Event::Closed(_) = event {
             self.not_released(context);
         }
-        if context.store.rolled_back.is_some() {
+        if context.store.rolled_back {
             self.release = Release::No;
         }
         self.advance(context, now)
@@ -270,9 +270,9 @@ impl Stopping {
             return end(context, ending);
         }
         let why = if now > self.order.dead_by {
-            Reason::DownLate(now.since(self.order.dead_by))
+            Reason::DownLate(Ms(now.since(self.order.dead_by)))
         } else {
-            Reason::Down(self.order.dead_by.since(now))
+            Reason::Down(Ms(self.order.dead_by.since(now)))
         };
         Next::Go(State::Standby(Standby::new(now)), why)
     }

@@ -9,7 +9,7 @@ use crate::core::event::{BucketInfo, Opened};
 use crate::core::record::{BucketId, KeyState, KeyValue, Revision};
 use crate::core::report::{Report, Rollback};
 use crate::core::text::sanitize_field;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 use crate::core::timing::ELECTION_T_MIN;
 
 /// A revision of the key and when it was first seen.
@@ -41,9 +41,8 @@ pub(super) struct StoreView {
     /// Why the store refused the last write, if it did: nothing that follows from the same
     /// again needs to be said again.
     pub(super) refused: Option<String>,
-    /// Set for the event at hand: the store was found to have lost what it had, and how that
-    /// shows.
-    pub(super) rolled_back: Option<Rollback>,
+    /// Set for the event at hand: the store was found to have lost what it had.
+    pub(super) rolled_back: bool,
     /// How long the bucket is known to have existed.
     pub(super) age: Option<Duration>,
     /// Highest revision of the key that was shown since the last loss, 0 for none since
@@ -103,7 +102,8 @@ impl Context {
             bucket.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
         let (lock_time, replicas) = (self.config.timing.lock_time(), bucket.replicas);
         if replicas > 1 && lock_time < ELECTION_T_MIN {
-            remarks.push(Report::ElectionRisk { lock_time, replicas });
+            let (lock_time, least) = (Ms(lock_time), Ms(ELECTION_T_MIN));
+            remarks.push(Report::ElectionRisk { lock_time, least, replicas });
         }
         let known = std::mem::replace(&mut self.store.remarks, remarks.clone());
         for remark in remarks {
@@ -116,8 +116,8 @@ impl Context {
     /// Says loudly that the store lost what it had; nothing that it shows next is
     /// taken for a clean absence.
     pub(super) fn roll_back(&mut self, how: Rollback, now: Instant) {
-        self.report(Report::RolledBack(how.clone()));
-        self.store.rolled_back = Some(how);
+        self.report(Report::RolledBack(how));
+        self.store.rolled_back = true;
         self.store.seen = None;
         self.store.holders.assume_slowest(self.config.timing, now);
         self.store.age = None;

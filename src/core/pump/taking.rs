@@ -16,7 +16,7 @@ use crate::core::event::Event;
 use crate::core::protocol::Grant;
 use crate::core::record::{KeyValue, RecordState, Revision};
 use crate::core::report::Reason;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 /// The acquiring write is under way.
 #[derive(Clone, Debug)]
@@ -49,7 +49,11 @@ impl Taking {
         pending.advance(context, now);
         let again = context.store.refused.is_some();
         let taking = Taking { pending, confirm, previous, adoption: None, again };
-        let why = Reason::Free(takeover.holder.clone(), takeover.wait);
+        let holder = takeover.holder.clone();
+        let why = match takeover.wait {
+            Duration::ZERO => Reason::Free(holder),
+            wait => Reason::FreeAfter(holder, Ms(wait)),
+        };
         Next::Go(State::Taking(taking), why)
     }
 
@@ -86,8 +90,8 @@ impl Taking {
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
         // Unresolved by then, it is left alone: the next read shows what became of it.
-        if context.store.rolled_back.is_some() || now >= self.pending.give_up {
-            let r = context.config.timing.renewal();
+        if context.store.rolled_back || now >= self.pending.give_up {
+            let r = Ms(context.config.timing.renewal());
             let why = match &self.adoption {
                 Some(_) => Reason::PredecessorOver,
                 None if context.store.refused.is_some() => Reason::TakeRefused(r),
@@ -119,7 +123,7 @@ impl Taking {
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
             Some(grace) => {
                 let confirming = Confirming::new(context, hold, grace, now);
-                (State::Confirming(confirming), Reason::Taken(revision, grace))
+                (State::Confirming(confirming), Reason::Taken(revision, Ms(grace)))
             }
         };
         Next::Go(state, why)
@@ -155,7 +159,7 @@ impl Confirming {
         }
         if self.hold.renewal.is_none() && now >= self.until {
             let active = Active::confirmed(self.hold, now);
-            return Next::Go(State::Active(active), Reason::Confirmed(self.grace));
+            return Next::Go(State::Active(active), Reason::Confirmed(Ms(self.grace)));
         }
         if self.hold.renewal.is_none() && now >= self.renew_at {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);

@@ -12,7 +12,7 @@ use super::deadline::{Deadline, Timer};
 use crate::core::event::{Effect, Event, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 /// What differs from write to write.
 pub(super) struct NewWrite {
@@ -108,7 +108,7 @@ impl Pending {
         now: Instant,
     ) -> Verdict {
         let verdict = self.judge(context, event, now);
-        let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack(None));
+        let rolled_back = verdict == Verdict::Lost(LockLoss::RolledBack);
         if verdict != Verdict::Undecided && !rolled_back {
             // Another record stands there than the one that was seen.
             context.store.seen = None;
@@ -156,20 +156,22 @@ impl Pending {
 
     fn written(&mut self, context: &mut Context, written: &Written, now: Instant) -> Verdict {
         match written {
-            Written::Stored(_) if context.store.rolled_back.is_some() => {
-                Verdict::Lost(LockLoss::RolledBack(None))
-            }
+            Written::Stored(_) if context.store.rolled_back => Verdict::Lost(LockLoss::RolledBack),
             Written::Stored(revision) => Verdict::Held { revision: *revision, sent: self.sent },
             Written::Moved(Some(current)) if *current < self.expected => {
                 context.roll_back(Rollback::KeyBehind(*current, self.expected), now);
-                Verdict::Lost(LockLoss::RolledBack(None))
+                Verdict::Lost(LockLoss::RolledBack)
             }
             Written::Moved(current) => {
                 if self.outcome_unknown {
                     self.step = Step::Resolve(now);
                     return Verdict::Undecided;
                 }
-                Verdict::Lost(LockLoss::Moved(*current, self.expected))
+                let expected = self.expected;
+                Verdict::Lost(match *current {
+                    Some(current) => LockLoss::MovedTo(current, expected),
+                    None => LockLoss::Moved(expected),
+                })
             }
             Written::Denied(why) => {
                 if context.store.refused.as_ref() != Some(why) {
@@ -181,7 +183,7 @@ impl Pending {
             }
             Written::Unknown(why) => {
                 context.store.refused = None;
-                let after = now.since(self.sent);
+                let after = Ms(now.since(self.sent));
                 context.report(Report::WriteUnanswered(after, why.clone()));
                 self.outcome_unknown = true;
                 self.step = Step::Due(now.max(self.sent.after(pause(context))));
