@@ -19,121 +19,50 @@ const PRERELEASES_DOUBTED_TO: [u64; 3] = [2, 10, 0];
 /// bytes of headers and a short token. Below it the server refuses every write.
 const MESSAGE_BYTES_MIN: i64 = 1024;
 
-/// The republish option: the server publishes each stored message again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Republish {
-    /// The subjects of the stored messages.
-    pub src: String,
-    /// The subject to publish to.
-    pub dest: String,
-}
+/// The name of a field, the test whether its value is harmless, and the effect of any other
+/// value. The value of an absent field is null.
+type Rule = (&'static str, fn(&Value) -> bool, &'static str);
 
-/// The part of a stream's configuration that a lock depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are the server's; `check` says what each means.
-pub struct StreamConfig {
-    pub name: String,
-    pub subjects: Vec<String>,
-    pub retention: String,
-    pub storage: String,
-    pub discard: String,
-    pub discard_new_per_subject: bool,
-    pub num_replicas: i64,
-    /// Nanoseconds.
-    pub max_age: i64,
-    pub max_msgs_per_subject: i64,
-    pub max_msgs: i64,
-    pub max_bytes: i64,
-    pub max_msg_size: i64,
-    pub no_ack: bool,
-    pub sealed: bool,
-    pub deny_delete: bool,
-    pub deny_purge: bool,
-    pub allow_rollup_hdrs: bool,
-    pub allow_msg_ttl: bool,
-    pub allow_msg_counter: bool,
-    /// Nanoseconds.
-    pub subject_delete_marker_ttl: i64,
-    pub persist_mode: String,
-    pub mirror: bool,
-    pub sources: bool,
-    pub subject_transform: bool,
+/// The values that make a bucket unsafe for a lock. No test accepts a value of an unexpected
+/// kind: a configuration that is not understood cannot be trusted.
+const FAULTS: [Rule; 14] = [
+    // Keys of the bucket are in another stream, or come from one.
+    ("mirror", Value::is_null, "it is a late copy of another stream"),
+    ("sources", is_empty, "messages come in without compare-and-set"),
+    ("subject_transform", Value::is_null, "a write may land on another key"),
+    // A stored record may be removed.
+    ("storage", |kind| kind == "file" || kind == "memory", "not known to keep a record"),
+    ("retention", |policy| policy == "limits", "reading removes the record"),
+    ("max_age", is_zero, "the server drops the lock of a live holder"),
+    ("allow_msg_ttl", is_false, "a record may be dropped by its server's clock"),
+    ("subject_delete_marker_ttl", is_zero, "the server removes and writes keys by itself"),
+    // Writes or their acknowledgements fail.
+    ("persist_mode", is_default, "writes are acknowledged before they are kept"),
+    ("no_ack", is_false, "writes are not acknowledged"),
+    ("sealed", is_false, "nothing can be written"),
+    ("discard_new_per_subject", is_false, "a lock cannot be renewed"),
+    ("allow_msg_counter", is_false, "it takes numbers only"),
+    ("max_msg_size", fits_record, "a record does not fit, 1024 B are needed"),
+];
+
+/// The shortcomings of a safe bucket.
+const REMARKS: [Rule; 5] = [
+    ("storage", |kind| kind != "memory", "the lock is forgotten when the server stops"),
+    ("allow_rollup_hdrs", is_false, "a client that may write one key can wipe the bucket"),
+    ("deny_purge", is_true, "a client that may purge the stream can drop a held lock"),
+    ("deny_delete", is_true, "a client that may delete messages can drop a held lock"),
+    ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
+];
+
+/// A bucket that is safe for a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SafeBucket {
+    /// The number of its copies.
+    pub replicas: u32,
     /// Level of the API of the stream's leader; 0 before nats-server 2.11.
     pub level: u64,
-    pub republish: Option<Republish>,
-}
-
-impl StreamConfig {
-    /// Reads the `config` of an answer.
-    ///
-    /// # Errors
-    ///
-    /// Which field is missing or has an unexpected type: a configuration that is not
-    /// understood cannot be trusted.
-    pub fn parse(value: &Value) -> Result<StreamConfig, String> {
-        if !value.is_object() {
-            return Err("config is missing".to_owned());
-        }
-        let flag = |name: &str| read(&value[name], name, Some(false), Value::as_bool);
-        let number = |name: &str, absent| read(&value[name], name, absent, Value::as_i64);
-        let text = |name: &str, absent| read(&value[name], name, absent, sanitized);
-        let texts = |items: &Value| items.as_array()?.iter().map(sanitized).collect();
-        let level = |level: &Value| level.as_str()?.parse().ok();
-        let (metadata, republish) = (&value["metadata"], &value["republish"]);
-        let republish = match republish.is_null() {
-            true => None,
-            false => Some(Republish {
-                src: read(&republish["src"], "republish.src", Some(">".to_owned()), sanitized)?,
-                dest: read(&republish["dest"], "republish.dest", None, sanitized)?,
-            }),
-        };
-        Ok(StreamConfig {
-            name: text("name", None)?,
-            subjects: read(&value["subjects"], "subjects", Some(Vec::new()), texts)?,
-            retention: text("retention", None)?,
-            storage: text("storage", None)?,
-            discard: text("discard", None)?,
-            discard_new_per_subject: flag("discard_new_per_subject")?,
-            num_replicas: number("num_replicas", None)?,
-            max_age: number("max_age", Some(0))?,
-            max_msgs_per_subject: number("max_msgs_per_subject", Some(-1))?,
-            max_msgs: number("max_msgs", Some(-1))?,
-            max_bytes: number("max_bytes", Some(-1))?,
-            max_msg_size: number("max_msg_size", Some(-1))?,
-            no_ack: flag("no_ack")?,
-            sealed: flag("sealed")?,
-            deny_delete: flag("deny_delete")?,
-            deny_purge: flag("deny_purge")?,
-            allow_rollup_hdrs: flag("allow_rollup_hdrs")?,
-            allow_msg_ttl: flag("allow_msg_ttl")?,
-            allow_msg_counter: flag("allow_msg_counter")?,
-            subject_delete_marker_ttl: number("subject_delete_marker_ttl", Some(0))?,
-            persist_mode: text("persist_mode", Some("default".to_owned()))?,
-            mirror: !value["mirror"].is_null(),
-            sources: !value["sources"].is_null() && value["sources"] != json!([]),
-            subject_transform: !value["subject_transform"].is_null(),
-            level: read(&metadata["_nats.level"], "metadata._nats.level", Some(0), level)?,
-            republish,
-        })
-    }
-}
-
-/// Reads a field that may be absent if `absent` is its value then, and that must not have
-/// another type.
-fn read<T>(
-    field: &Value,
-    name: &str,
-    absent: Option<T>,
-    typed: impl Fn(&Value) -> Option<T>,
-) -> Result<T, String> {
-    let value = if field.is_null() { absent } else { typed(field) };
-    value.ok_or_else(|| format!("config.{name} is missing or of an unexpected kind"))
-}
-
-/// Reads a text as messages show it: it must not begin lines of its own. No text that it is
-/// compared with has a control character or its replacement.
-fn sanitized(value: &Value) -> Option<String> {
-    value.as_str().map(sanitize)
+    /// Its shortcomings, one line each.
+    pub remarks: Vec<String>,
 }
 
 /// Returns the body of the request to create `bucket`.
@@ -167,29 +96,132 @@ pub fn create(bucket: &str, replicas: u32) -> String {
     .to_string()
 }
 
-/// Checks the configuration of a bucket and the server's version. Returns the
-/// shortcomings of a safe bucket, one line each.
+/// Checks the configuration of a bucket, as the server reports it, and the server's version.
 ///
 /// # Errors
 ///
 /// All reasons for which the bucket is not safe for a lock, on one line.
 pub fn check(
     bucket: &str,
-    config: &StreamConfig,
+    config: &Value,
     version: &str,
     allow_memory: bool,
-) -> Result<Vec<String>, String> {
-    let mut faults = Findings(Vec::new());
-    faults.add_origin(bucket, config);
-    faults.add_keeping(config, allow_memory);
-    faults.add_writing(config);
-    let Findings(mut faults) = faults;
-    faults.extend(check_replicas(config.num_replicas, version).err());
-    if !faults.is_empty() {
-        return Err(format!("bucket {bucket}: {}", faults.join("; ")));
+) -> Result<SafeBucket, String> {
+    let mut faults = subject_faults(bucket, config);
+    if config["storage"] == "memory" && !allow_memory {
+        faults.push(
+            "storage memory: the lock is forgotten when the server stops (--allow-memory takes it \
+             nevertheless)"
+                .to_owned(),
+        );
     }
-    let Findings(remarks) = remarks(bucket, config);
-    Ok(remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect())
+    faults.extend(broken(&FAULTS, config));
+    for limit in ["max_msgs", "max_bytes"] {
+        let is_limited = config[limit].as_i64().map_or(!config[limit].is_null(), |count| count > 0);
+        if config["discard"] != "new" && is_limited {
+            let (discard, limit) = (show_field(config, "discard"), show_field(config, limit));
+            faults.push(format!("{discard} with {limit}: a write to any key may drop the lock"));
+        }
+    }
+    let replicas = config["num_replicas"].as_u64().and_then(|count| count.try_into().ok());
+    let replicated = replicas.ok_or_else(|| "num_replicas: it is not a number".to_owned());
+    faults.extend(replicated.and_then(|count| check_replicas(count, version)).err());
+    let level = &config["metadata"]["_nats.level"];
+    let level = if level.is_null() { Some("0") } else { level.as_str() };
+    let level = level.and_then(|level| level.parse().ok());
+    if level.is_none() {
+        faults.push("metadata._nats.level: it is not a number".to_owned());
+    }
+    let (Some(replicas), Some(level), []) = (replicas, level, &*faults) else {
+        return Err(format!("bucket {bucket}: {}", faults.join("; ")));
+    };
+    let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
+    let (republish, hint) = (&config["republish"], format!("putex.hint.{bucket}.>"));
+    if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
+        remarks
+            .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
+    }
+    let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
+    Ok(SafeBucket { replicas, level, remarks })
+}
+
+/// Returns the reasons why the stream is not the one of the bucket, does not have its keys
+/// alone, or stores messages that are not written to it.
+fn subject_faults(bucket: &str, config: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    if config["name"] != format!("KV_{bucket}") {
+        faults.push(format!("{}: this is another stream", show_field(config, "name")));
+    }
+    let home = format!("$KV.{bucket}.>");
+    // A mirror has no subjects of its own.
+    if config["mirror"].is_null() && config["subjects"] != json!([home]) {
+        let subjects = config["subjects"].as_array().into_iter().flatten();
+        let subjects: Vec<&str> = subjects.filter_map(Value::as_str).collect();
+        let subjects = if subjects.is_empty() { "none".to_owned() } else { subjects.join(" ") };
+        faults.push(format!(
+            "subjects {}: exactly {home} is expected, or its keys are not all here or not alone",
+            sanitize(&subjects)
+        ));
+    }
+    let dest = config["republish"]["dest"].as_str();
+    let first = dest.and_then(|dest| dest.split('.').next());
+    let is_loop = first.is_none_or(|first| ["$KV", "$JS", "*", ">"].contains(&first));
+    if !config["republish"].is_null() && is_loop {
+        faults.push(format!(
+            "republish to {}: what is stored is written again, without compare-and-set",
+            sanitize(dest.unwrap_or("an unknown subject"))
+        ));
+    }
+    faults
+}
+
+/// Returns the fields that break a rule, and the effects.
+fn broken<'a>(rules: &'a [Rule], config: &'a Value) -> impl Iterator<Item = String> {
+    let broken = rules.iter().filter(|(field, is_harmless, _)| !is_harmless(&config[field]));
+    broken.map(|(field, _, effect)| format!("{}: {effect}", show_field(config, field)))
+}
+
+/// Formats a field and its value for a message. A text of the server must not begin lines of
+/// its own.
+fn show_field(config: &Value, field: &str) -> String {
+    let value = &config[field];
+    match (field, value.as_i64()) {
+        ("max_age" | "subject_delete_marker_ttl", Some(ns)) => {
+            format!("{field} {} ms", ns / 1_000_000)
+        }
+        ("max_msg_size", Some(bytes)) => format!("{field} {bytes} B"),
+        ("max_msgs_per_subject", Some(..=0)) => format!("{field} without limit"),
+        _ => match value {
+            Value::Null | Value::Array(_) | Value::Object(_) => field.to_owned(),
+            Value::Bool(_) | Value::Number(_) => format!("{field} {value}"),
+            Value::String(text) => format!("{field} {}", sanitize(text)),
+        },
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    *value == true
+}
+
+fn is_false(value: &Value) -> bool {
+    value.is_null() || *value == false
+}
+
+fn is_zero(value: &Value) -> bool {
+    value.is_null() || *value == 0
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn is_default(value: &Value) -> bool {
+    value.is_null() || value == "default"
+}
+
+/// Returns whether a limit of the message size, in bytes, leaves room for a record.
+fn fits_record(limit: &Value) -> bool {
+    limit.is_null() || limit.as_i64().is_some_and(|bytes| !(1..MESSAGE_BYTES_MIN).contains(&bytes))
 }
 
 /// Checks that compare-and-set has one winner with this number of replicas on a server
@@ -198,7 +230,7 @@ pub fn check(
 /// # Errors
 ///
 /// The reason why it may have several.
-pub fn check_replicas(replicas: i64, version: &str) -> Result<(), String> {
+pub fn check_replicas(replicas: u32, version: &str) -> Result<(), String> {
     if replicas <= 1 {
         return Ok(());
     }
@@ -225,101 +257,6 @@ fn parse_version(version: &str) -> Option<([u64; 3], bool)> {
     let numbers = version.split('-').next()?;
     let parts: Option<Vec<u64>> = numbers.split('.').map(|part| part.parse().ok()).collect();
     Some((parts?.try_into().ok()?, numbers == version))
-}
-
-/// The faults or the shortcomings of a configuration, one text each.
-struct Findings(Vec<String>);
-
-impl Findings {
-    /// Adds the text of an option and of its effect, if the configuration has it.
-    fn add(&mut self, has: bool, option: &str, effect: &str) {
-        self.0.extend(has.then(|| format!("{option}: {effect}")));
-    }
-
-    /// Adds the options that store keys of the bucket in another stream, or take them from one.
-    fn add_origin(&mut self, bucket: &str, config: &StreamConfig) {
-        let StreamConfig { name, mirror, sources, subjects, subject_transform, .. } = config;
-        let other_name = *name != format!("KV_{bucket}");
-        self.add(other_name, &format!("name {name}"), "this is another stream");
-        self.add(*mirror, "mirror", "it is a late copy of another stream");
-        self.add(*sources, "sources", "messages come in without compare-and-set");
-        let home = format!("$KV.{bucket}.>");
-        let other_subjects = !mirror && *subjects != [&*home];
-        let subjects = if subjects.is_empty() { "none".to_owned() } else { subjects.join(" ") };
-        let effect =
-            format!("exactly {home} is expected, or its keys are not all here or not alone");
-        self.add(other_subjects, &format!("subjects {subjects}"), &effect);
-        self.add(*subject_transform, "subject_transform", "a write may land on another key");
-        let dest = config.republish.as_ref().map_or("", |republish| &*republish.dest);
-        let first = dest.split('.').next().unwrap_or_default();
-        let is_loop = ["$KV", "$JS", "*", ">"].contains(&first);
-        let effect = "what is stored is written again, without compare-and-set";
-        self.add(is_loop, &format!("republish to {dest}"), effect);
-    }
-
-    /// Adds the options that can remove a stored record.
-    fn add_keeping(&mut self, config: &StreamConfig, allow_memory: bool) {
-        let StreamConfig { storage, retention, discard, max_age, .. } = config;
-        let is_memory = storage == "memory";
-        let effect =
-            "the lock is forgotten when the server stops (--allow-memory takes it nevertheless)";
-        self.add(is_memory && !allow_memory, "storage memory", effect);
-        let is_unknown = !is_memory && storage != "file";
-        self.add(is_unknown, &format!("storage {storage}"), "not known to keep a record");
-        let by_reading = retention != "limits";
-        self.add(by_reading, &format!("retention {retention}"), "reading removes the record");
-        let age = format!("max_age {} ms", max_age / 1_000_000);
-        self.add(*max_age != 0, &age, "the server drops the lock of a live holder");
-        let effect = "a record may be dropped by its server's clock";
-        self.add(config.allow_msg_ttl, "allow_msg_ttl true", effect);
-        let ttl = config.subject_delete_marker_ttl;
-        let option = format!("subject_delete_marker_ttl {} ms", ttl / 1_000_000);
-        self.add(ttl != 0, &option, "the server removes and writes keys by itself");
-        for (name, limit) in [("max_msgs", config.max_msgs), ("max_bytes", config.max_bytes)] {
-            let drops = limit > 0 && discard != "new";
-            let option = format!("discard {discard} with {name} {limit}");
-            self.add(drops, &option, "a write to any key may drop the lock");
-        }
-    }
-
-    /// Adds the options that break writes or their acknowledgements.
-    fn add_writing(&mut self, config: &StreamConfig) {
-        let StreamConfig { persist_mode, no_ack, sealed, max_msg_size, .. } = config;
-        let effect = "writes are acknowledged before they are kept";
-        self.add(persist_mode != "default", &format!("persist_mode {persist_mode}"), effect);
-        self.add(*no_ack, "no_ack true", "writes are not acknowledged");
-        self.add(*sealed, "sealed true", "nothing can be written");
-        let per_subject = config.discard_new_per_subject;
-        self.add(per_subject, "discard_new_per_subject true", "a lock cannot be renewed");
-        self.add(config.allow_msg_counter, "allow_msg_counter true", "it takes numbers only");
-        let is_small = (1..MESSAGE_BYTES_MIN).contains(max_msg_size);
-        let effect = format!("a record does not fit, {MESSAGE_BYTES_MIN} B are needed");
-        self.add(is_small, &format!("max_msg_size {max_msg_size} B"), &effect);
-    }
-}
-
-/// Returns the shortcomings of a safe bucket.
-fn remarks(bucket: &str, config: &StreamConfig) -> Findings {
-    let mut remarks = Findings(Vec::new());
-    let effect = "the lock is forgotten when the server stops";
-    remarks.add(config.storage == "memory", "storage memory", effect);
-    let effect = "a client that may write one key can wipe the bucket";
-    remarks.add(config.allow_rollup_hdrs, "allow_rollup_hdrs true", effect);
-    let effect = "a client that may purge the stream can drop a held lock";
-    remarks.add(!config.deny_purge, "deny_purge false", effect);
-    let effect = "a client that may delete messages can drop a held lock";
-    remarks.add(!config.deny_delete, "deny_delete false", effect);
-    let hint = Republish { src: format!("$KV.{bucket}.>"), dest: format!("putex.hint.{bucket}.>") };
-    let option = format!("no republish to {}", hint.dest);
-    let effect = "changes are noticed by reading every R only";
-    remarks.add(config.republish.as_ref() != Some(&hint), &option, effect);
-    let history = config.max_msgs_per_subject;
-    let option = match history {
-        1.. => format!("max_msgs_per_subject {history}"),
-        _ => "max_msgs_per_subject without limit".to_owned(),
-    };
-    remarks.add(history != 1, &option, "old records are kept for nothing");
-    remarks
 }
 
 #[cfg(test)]

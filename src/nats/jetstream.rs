@@ -16,7 +16,6 @@ use std::fmt;
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use super::bucket::StreamConfig;
 use crate::core::text::sanitize;
 
 /// The `err_code`s that this program distinguishes.
@@ -95,7 +94,7 @@ const NO_TIME: &str = "0001-01-01T00:00:00Z";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// The configuration of the stream, as the server reports it.
-    pub config: StreamConfig,
+    pub config: Value,
     /// When it was created; compared for equality only.
     pub created: String,
     /// Sequence of the last message ever stored in it.
@@ -115,10 +114,9 @@ impl StreamInfo {
 ///
 /// See [`Failure`].
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
-    let value = answer(payload)?;
-    let last_seq = last_seq(&value)?;
-    let config = StreamConfig::parse(&value["config"]).map_err(|why| malformed(&why))?;
-    Ok(StreamInfo { config, created: text(&value, "created")?, last_seq })
+    let mut value = answer(payload)?;
+    let (created, last_seq) = (text(&value, "created")?, last_seq(&value)?);
+    Ok(StreamInfo { config: value["config"].take(), created, last_seq })
 }
 
 /// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.

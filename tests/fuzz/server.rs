@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::assert_one_line;
 use crate::core::event::Written;
 use crate::core::record::Revision;
-use crate::nats::bucket::{self, StreamConfig};
+use crate::nats::bucket;
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{Server, ServerInfo};
 use crate::store::nats::answer;
@@ -193,7 +193,7 @@ fn stream(data: &[u8]) -> bool {
         }
     };
     let plain = json!({
-        "config": config(&info.config),
+        "config": info.config,
         "created": info.created,
         "state": {"last_seq": info.last_seq},
     });
@@ -206,53 +206,25 @@ fn stream(data: &[u8]) -> bool {
 /// A bucket is good enough for a lock only with every property that a lock needs.
 fn judged(info: &StreamInfo) {
     let config = &info.config;
-    let bucket = config.name.strip_prefix("KV_").unwrap_or("locks");
+    let named = config["name"].as_str().and_then(|name| name.strip_prefix("KV_"));
+    let bucket = named.unwrap_or("locks");
     match bucket::check(bucket, config, "2.15.1", false) {
-        Ok(remarks) => {
-            assert!(!config.mirror && !config.sources && !config.subject_transform);
-            assert!(config.storage == "file" && config.retention == "limits");
-            assert!(config.max_age == 0 && !config.allow_msg_ttl && !config.no_ack);
-            assert_eq!(config.persist_mode, "default");
-            assert_eq!(config.subjects, [format!("$KV.{bucket}.>")]);
+        Ok(found) => {
+            let is_absent = |field: &str| config[field].is_null();
+            let has = |field: &str, default: Value| is_absent(field) || config[field] == default;
+            assert!(is_absent("mirror") && is_absent("subject_transform"));
+            assert!(has("sources", json!([])));
+            assert!(config["storage"] == "file" && config["retention"] == "limits");
+            assert!(has("max_age", json!(0)) && has("subject_delete_marker_ttl", json!(0)));
+            for field in ["allow_msg_ttl", "no_ack", "sealed", "discard_new_per_subject"] {
+                assert!(has(field, json!(false)), "{field}");
+            }
+            assert!(has("persist_mode", json!("default")));
+            assert_eq!(config["subjects"], json!([format!("$KV.{bucket}.>")]));
+            assert_eq!(config["num_replicas"], found.replicas);
             // The name is the user's own by then, and was checked before.
-            remarks.iter().for_each(|text| assert_one_line(&text.replace(bucket, "")));
+            found.remarks.iter().for_each(|text| assert_one_line(&text.replace(bucket, "")));
         }
         Err(text) => assert_one_line(&text.replace(bucket, "")),
     }
-}
-
-/// Returns the `config` that a server tells.
-fn config(config: &StreamConfig) -> Value {
-    let there = |yes: bool| {
-        if yes { json!({"name": "x"}) } else { Value::Null }
-    };
-    let republish = config.republish.as_ref();
-    json!({
-        "name": config.name,
-        "subjects": config.subjects,
-        "retention": config.retention,
-        "storage": config.storage,
-        "discard": config.discard,
-        "discard_new_per_subject": config.discard_new_per_subject,
-        "num_replicas": config.num_replicas,
-        "max_age": config.max_age,
-        "max_msgs_per_subject": config.max_msgs_per_subject,
-        "max_msgs": config.max_msgs,
-        "max_bytes": config.max_bytes,
-        "max_msg_size": config.max_msg_size,
-        "no_ack": config.no_ack,
-        "sealed": config.sealed,
-        "deny_delete": config.deny_delete,
-        "deny_purge": config.deny_purge,
-        "allow_rollup_hdrs": config.allow_rollup_hdrs,
-        "allow_msg_ttl": config.allow_msg_ttl,
-        "allow_msg_counter": config.allow_msg_counter,
-        "subject_delete_marker_ttl": config.subject_delete_marker_ttl,
-        "persist_mode": config.persist_mode,
-        "mirror": there(config.mirror),
-        "sources": there(config.sources),
-        "subject_transform": there(config.subject_transform),
-        "metadata": {"_nats.level": config.level.to_string()},
-        "republish": republish.map(|to| json!({"src": to.src, "dest": to.dest})),
-    })
 }

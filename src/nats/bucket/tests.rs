@@ -14,7 +14,7 @@ fn config(info: &str) -> Value {
 }
 
 fn judge(bucket: &str, config: &Value, version: &str) -> Result<Vec<String>, String> {
-    check(bucket, &StreamConfig::parse(config)?, version, false)
+    check(bucket, config, version, false).map(|found| found.remarks)
 }
 
 #[test]
@@ -111,8 +111,7 @@ fn all_faults_are_told_at_once() {
 fn memory_is_taken_when_allowed_and_remarked_upon() {
     let mut value = config(V15);
     value["storage"] = json!("memory");
-    let config = StreamConfig::parse(&value).expect("parsed");
-    let remarks = check("locks", &config, "2.15.1", true).expect("allowed");
+    let remarks = check("locks", &value, "2.15.1", true).expect("allowed").remarks;
     assert_eq!(remarks.len(), 1, "{remarks:?}");
     assert!(remarks[0].contains("storage memory"), "{remarks:?}");
 }
@@ -128,6 +127,11 @@ fn what_is_not_understood_is_not_trusted() {
         ("subjects", json!("$KV.locks.>")),
         ("republish", json!({"src": ">"})),
         ("persist_mode", json!(1)),
+        ("max_msg_size", json!("64")),
+        ("num_replicas", json!(-1)),
+        ("republish", json!(true)),
+        ("mirror", json!(false)),
+        ("sources", json!({})),
     ];
     for (field, value) in kinds {
         let mut config = config(V15);
@@ -135,7 +139,64 @@ fn what_is_not_understood_is_not_trusted() {
         let refused = judge("locks", &config, "2.15.1").expect_err(field);
         assert!(refused.contains(field), "{field}: {refused}");
     }
-    assert!(StreamConfig::parse(&Value::Null).is_err());
+    assert!(judge("locks", &Value::Null, "2.15.1").is_err());
+    for discard in [json!("old"), json!("other"), Value::Null] {
+        for limit in [json!("9"), json!(1e3), json!(u64::MAX)] {
+            let mut config = config(V15);
+            (config["discard"], config["max_bytes"]) = (discard.clone(), limit.clone());
+            let refused = judge("locks", &config, "2.15.1").expect_err("a limit of another kind");
+            assert!(refused.contains("with max_bytes"), "{refused}");
+        }
+    }
+    let shortcomings = [
+        ("max_msgs_per_subject", json!("1")),
+        ("deny_delete", json!(1)),
+        ("deny_purge", json!("true")),
+        ("allow_rollup_hdrs", json!(0)),
+    ];
+    for (field, value) in shortcomings {
+        let mut config = config(V15);
+        config[field] = value;
+        let remarks = judge("locks", &config, "2.15.1").expect(field);
+        assert!(remarks.len() == 1 && remarks[0].contains(field), "{remarks:?}");
+    }
+}
+
+#[test]
+fn an_absent_field_counts_as_its_default() {
+    let optional = [
+        "mirror",
+        "sources",
+        "subject_transform",
+        "max_age",
+        "allow_msg_ttl",
+        "subject_delete_marker_ttl",
+        "persist_mode",
+        "no_ack",
+        "sealed",
+        "discard_new_per_subject",
+        "allow_msg_counter",
+        "max_msg_size",
+        "max_msgs",
+        "max_bytes",
+        "allow_rollup_hdrs",
+    ];
+    for empty in [false, true] {
+        let mut config = config(V15);
+        let fields = config.as_object_mut().expect("an object");
+        for field in optional {
+            fields.remove(field);
+            if empty {
+                fields.insert(field.to_owned(), Value::Null);
+            }
+        }
+        assert_eq!(judge("locks", &config, "2.15.1"), Ok(vec![]));
+    }
+    let mut config = config(V15);
+    for field in ["deny_purge", "deny_delete", "max_msgs_per_subject", "republish"] {
+        config[field] = Value::Null;
+    }
+    assert_eq!(judge("locks", &config, "2.15.1").expect("safe").len(), 4);
 }
 
 #[test]
@@ -174,7 +235,7 @@ fn the_level_of_the_api_is_that_of_the_metadata() {
     let level = |value: Value| {
         let mut config = config(V15);
         config["metadata"] = value;
-        StreamConfig::parse(&config).map(|config| config.level)
+        check("locks", &config, "2.15.1", false).map(|found| found.level)
     };
     for (metadata, expected) in [
         (Value::Null, 0),

@@ -36,7 +36,7 @@ impl NatsStore {
         self.subscribe(key)?;
         let NatsSettings { bucket, replicas, .. } = self.settings.clone();
         if let Some(info) = self.info(deadline)? {
-            found.warnings = self.accept_bucket(&info)?;
+            found.warnings = self.accept_bucket(&info)?.remarks;
             let entry = self.read(&self.raw_subject(key), deadline)?;
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
             found.remarks.push(describe_holder(key, entry));

@@ -6,8 +6,9 @@ use super::{NatsSettings, NatsStore, OpenBucket, answer};
 use crate::core::event::Written;
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::Instant;
+use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
-use crate::nats::{RequestError, ServerInfo, bucket};
+use crate::nats::{RequestError, ServerInfo};
 use crate::store::{BucketInfo, Content, Expected, StoreError, name};
 use crate::sys::{self, Alarm};
 
@@ -29,44 +30,42 @@ impl NatsStore {
         }
         self.client.connect(deadline)?;
         let (info, created) = self.find_or_create(deadline)?;
-        let shortcomings = self.accept_bucket(&info)?;
+        let found = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let server = self.client.server().map(describe_server);
         let mut remarks: Vec<String> = server.into_iter().collect();
         if created {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
-        remarks.extend(shortcomings);
+        remarks.extend(found.remarks);
         let (epoch, written) = self.epoch(deadline)?;
         Ok(BucketInfo {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
             age: None,
-            replicas: u32::try_from(info.config.num_replicas).unwrap_or(u32::MAX),
+            replicas: found.replicas,
             remarks,
         })
     }
 
-    /// Accepts a bucket that is safe for a lock; returns its shortcomings.
-    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<Vec<String>, StoreError> {
-        let (bucket, config) = (&self.settings.bucket, &info.config);
-        let version = self.version();
-        let mut shortcomings = bucket::check(bucket, config, version, self.settings.allow_memory)
+    /// Accepts a bucket that is safe for a lock.
+    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<SafeBucket, StoreError> {
+        let NatsSettings { bucket, replicas: wanted, allow_memory, .. } = &self.settings;
+        let mut found = bucket::check(bucket, &info.config, self.version(), *allow_memory)
             .map_err(StoreError::Unsafe)?;
-        let wanted = self.settings.replicas;
-        if config.num_replicas < i64::from(wanted) {
-            let have = config.num_replicas;
-            shortcomings.push(format!(
+        let have = found.replicas;
+        if have < *wanted {
+            found.remarks.push(format!(
                 "bucket {bucket}: num_replicas {have}: {wanted} were asked for, it is taken as \
                  it is"
             ));
         }
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
-            replicated: config.num_replicas > 1,
-            level: config.level,
+            replicated: have > 1,
+            level: found.level,
         });
-        Ok(shortcomings)
+        Ok(found)
     }
 
     fn version(&self) -> &str {
@@ -119,7 +118,7 @@ impl NatsStore {
     /// Checks that a new bucket with the replicas of the settings would be safe.
     pub(super) fn check_replicas(&self) -> Result<(), StoreError> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
-        bucket::check_replicas(i64::from(*replicas), self.version())
+        bucket::check_replicas(*replicas, self.version())
             .map_err(|text| StoreError::Unsafe(format!("bucket {bucket}: {text}")))
     }
 
