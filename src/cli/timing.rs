@@ -5,10 +5,7 @@ use std::time::Duration;
 use crate::core::time::Ms;
 use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
 
-/// Width of the time line, in columns.
-const LINE_COLUMNS: u128 = 60;
-
-/// Returns the report: every term with its value and its meaning, and a time line.
+/// Returns the report: every term with its value and its meaning.
 pub fn report(timing: Timing) -> String {
     let (r, t, v) = (timing.renewal(), timing.lock_time(), timing.validity());
     let (f, c, e) = (timing.failures(), timing.confirmations(), Percent(timing.drift_ppm()));
@@ -35,7 +32,6 @@ pub fn report(timing: Timing) -> String {
         row("failover, worst", best + r, "the same, when hints are lost; commands come on top"),
     ]
     .concat();
-    text.push_str(&time_line(timing));
     if t < ELECTION_T_MIN {
         text.push_str(&format!(
             "\nnote: T is below {}: in a bucket with several replicas a leader election\n\
@@ -44,31 +40,4 @@ pub fn report(timing: Timing) -> String {
         ));
     }
     text
-}
-
-/// Draws, to scale, the last renewal of a dead holder and the acts of a challenger after
-/// it.
-fn time_line(timing: Timing) -> String {
-    let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
-    let total = take + timing.confirmation();
-    let column = |at: Duration| at.as_nanos() * LINE_COLUMNS / total.as_nanos().max(1);
-    let draw =
-        |middle: Duration, end: Duration, [first, before, second, after, third]: [char; 5]| {
-            let (middle, end) = (column(middle), column(end));
-            let ink = |at| match at {
-                _ if at == end => third,
-                _ if at == middle => second,
-                0 => first,
-                _ if at < middle => before,
-                _ => after,
-            };
-            (0..=end).map(ink).collect::<String>()
-        };
-    let holder = draw(v, v + timing.stop_budget(), ['R', '=', 'V', '.', 'X']);
-    let other = draw(take, total, ['S', '-', 'T', '+', 'G']);
-    format!(
-        "\nholder     {holder}\nchallenger {other}\n\
-         R last renewal sent, V lock runs out, X service down at the latest\n\
-         S renewal first seen, T takeover, G start\n"
-    )
 }
