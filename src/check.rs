@@ -3,6 +3,7 @@
 
 mod show;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::connect::{self, Endpoint, Servers};
@@ -11,16 +12,13 @@ use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Lookup};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
-use crate::nats::{Server, unresolved_names};
+use crate::nats::Server;
 use crate::store::dir::DirStore;
-use crate::store::{StoreError, describe_holder};
+use crate::store::{Bucket as _, StoreError, describe_holder};
 use crate::sys;
 
-/// Longest time for looking names up. A script that starts an agent waits for it.
-const NAMES_MAX: Duration = Duration::from_secs(2);
-
-/// Longest time for requests to all servers.
-const SERVERS_MAX: Duration = Duration::from_secs(5);
+/// Longest time for requests to all servers, or for the lock of a bucket in a directory.
+const STORE_MAX: Duration = Duration::from_secs(5);
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -55,14 +53,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     });
     findings.shown = show::settings(args, endpoint.as_ref(), host);
     check_device(resolved.device.as_ref(), &mut findings);
-    if let Some(Endpoint::Nats(servers)) = &endpoint {
-        match unresolved_names(&servers.servers, sys::now().after(NAMES_MAX)) {
-            Ok(unknown) => findings.warnings.extend(unknown),
-            Err(error) => findings.warnings.push(format!("no names: {error}")),
-        }
-    }
-    if let (Some(agent), Some(endpoint), []) = (&resolved.args, endpoint, &findings.problems[..]) {
-        check_store(agent, endpoint, settings.is_on(Name::Connect), &mut findings);
+    if let (Some(agent), Some(endpoint), [], true) =
+        (&resolved.args, endpoint, &findings.problems[..], settings.is_on(Name::Connect))
+    {
+        check_store(agent, endpoint, &mut findings);
     }
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));
@@ -97,7 +91,7 @@ fn inspect_servers(
 ) -> Result<Vec<String>, StoreError> {
     let (mut remarks, mut unreachable) = (Vec::new(), Vec::new());
     let mut first: Option<(&Server, Option<String>)> = None;
-    let until = sys::now().after(SERVERS_MAX);
+    let until = sys::now().after(STORE_MAX);
     for (at, server) in servers.servers.iter().enumerate() {
         let alone = Servers { servers: vec![server.clone()], ..servers.clone() };
         // Time that one of them does not need is for the others.
@@ -136,18 +130,23 @@ fn inspect_servers(
     Ok(remarks)
 }
 
-/// Inspects the bucket: in a directory always, on servers only with `--connect`.
-fn check_store(agent: &AgentArgs, endpoint: Endpoint, connect: bool, findings: &mut Findings) {
+/// Opens a bucket in a directory and reads the key; creates nothing.
+fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
+    let (bucket, key) = (&agent.bucket, &agent.guard.commands.key);
+    let mut store = DirStore::new(base, bucket);
+    if !store.exists() {
+        return Ok(format!("bucket {bucket}: does not exist yet"));
+    }
+    let deadline = sys::now().after(STORE_MAX);
+    store.open(deadline)?;
+    Ok(describe_holder(key, store.get(key, deadline)?))
+}
+
+/// Inspects the bucket.
+fn check_store(agent: &AgentArgs, endpoint: Endpoint, findings: &mut Findings) {
     let remarks = match endpoint {
-        Endpoint::Dir(base) => {
-            let entry = DirStore::new(base, &agent.bucket).inspect(&agent.guard.commands.key);
-            entry.map(|entry| match entry {
-                Some(entry) => vec![describe_holder(&agent.guard.commands.key, entry)],
-                None => vec![format!("bucket {}: does not exist yet", agent.bucket)],
-            })
-        }
-        Endpoint::Nats(servers) if connect => inspect_servers(agent, &servers, findings),
-        Endpoint::Nats(_) => return,
+        Endpoint::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
+        Endpoint::Nats(servers) => inspect_servers(agent, &servers, findings),
     };
     match remarks {
         Ok(remarks) => {

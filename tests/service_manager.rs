@@ -307,5 +307,7 @@ fn check_says_whether_the_options_are_right() {
         let quiet = said(host.putex("check", STOP).args(wrong).arg("-q"));
         assert_eq!(quiet, (Some(expected), String::new()));
     }
+    let (status, text) = said(host.putex("check", STOP).arg("--connect"));
+    assert!(status == Some(0) && text.contains(": does not exist yet\n"), "{text}");
     assert!(!host.has("lock"), "nothing is made");
 }

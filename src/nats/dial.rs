@@ -118,29 +118,6 @@ impl Dialer {
     }
 }
 
-/// Looks up the names of all servers at once. Returns those without an address, each
-/// with the reason.
-///
-/// # Errors
-///
-/// When the system has no timer left.
-pub fn unresolved_names(servers: &[Server], deadline: Instant) -> io::Result<Vec<String>> {
-    let (mut dialer, alarm) = (Dialer::default(), Alarm::new()?);
-    let mut hosts: Vec<&str> = servers.iter().map(|server| server.host.as_str()).collect();
-    hosts.retain(|host| host.parse::<IpAddr>().is_err());
-    hosts.sort_unstable();
-    hosts.dedup();
-    for host in hosts.iter().take(LOOKUPS_MAX) {
-        // `resolve` reports a lookup that could not start.
-        let _ = dialer.begin(host);
-    }
-    let unknown = hosts.into_iter().filter_map(|host| {
-        let why = dialer.resolve(host, &alarm, deadline).err()?;
-        Some(format!("{host}: {why}"))
-    });
-    Ok(unknown.collect())
-}
-
 impl Lookup {
     fn start(host: &str) -> io::Result<Lookup> {
         let done = Arc::new(Waker::new()?);

@@ -66,7 +66,6 @@ pub use auth::{Credentials, Login, Secret};
 pub use client::{Client, ClientEvent, RequestError};
 pub use connect_options::ConnectOptions;
 pub use decode::Message;
-pub use dial::unresolved_names;
 pub use headers::Headers;
 pub use info::ServerInfo;
 pub use tls::Tls;

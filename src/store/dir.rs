@@ -100,15 +100,9 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
-    /// Returns the entry of a key without creating or changing anything. The outer
-    /// `None` means that there is no bucket yet.
-    ///
-    /// # Errors
-    ///
-    /// The reason why an agent could not use the bucket.
-    pub fn inspect(&self, key: &str) -> Result<Option<Option<Entry>>, StoreError> {
-        let folder = Folder::find(&self.base, &self.bucket)?;
-        folder.map(|folder| folder.entry(key)).transpose()
+    /// Returns whether the bucket was created. If so, opening it writes nothing.
+    pub fn exists(&self) -> bool {
+        self.base.join(&self.bucket).join(EPOCH).exists()
     }
 
     /// Returns the folder, or an error if it is not open.

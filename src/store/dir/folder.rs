@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::{create_private, find_private};
+use super::permissions::create_private;
 use super::text::{self, Kind};
 use crate::core::record::BucketId;
 use crate::core::time::Instant;
@@ -95,26 +95,6 @@ impl Folder {
         let id = folder.id()?;
         let age = age(&id.created);
         Ok((folder, BucketInfo { id, last, age, replicas: 1, remarks }))
-    }
-
-    /// Opens the folder `base/bucket` without creating or writing anything; `None` when
-    /// there is no bucket.
-    ///
-    /// # Errors
-    ///
-    /// As [`Folder::open`].
-    pub(super) fn find(base: &Path, bucket: &str) -> Result<Option<Folder>, StoreError> {
-        let path = path_of(base, bucket)?;
-        let Some(dir) = find_private(base, &path)? else {
-            return Ok(None);
-        };
-        let mut folder = Folder::new(dir, path);
-        let Some(epoch) = folder.file(EPOCH)? else {
-            return Ok(None);
-        };
-        folder.epoch = epoch;
-        folder.id()?;
-        Ok(Some(folder))
     }
 
     /// Writes the sequence and then the epoch, which completes the bucket.

@@ -45,26 +45,6 @@ pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreErro
     }
 }
 
-/// Opens the folder at `path` if it exists, and creates nothing.
-///
-/// # Errors
-///
-/// As [`create_private`].
-pub(super) fn find_private(base: &Path, path: &Path) -> Result<Option<File>, StoreError> {
-    let is_missing = |path: &Path| {
-        let found = fs::symlink_metadata(path);
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    if is_missing(base) {
-        return Ok(None);
-    }
-    check_base(base)?;
-    if is_missing(path) {
-        return Ok(None);
-    }
-    open_private(path).map(Some)
-}
-
 /// Checks that other users cannot replace the folders in the base.
 fn check_base(base: &Path) -> Result<(), StoreError> {
     let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
