@@ -68,3 +68,18 @@ fn a_folder_is_removed_with_all_that_is_in_it() {
     drop(folder);
     assert!(!path.exists());
 }
+
+/// As the guard has one for each command, until that has executed its program.
+#[test]
+fn a_child_with_the_command_line_of_a_guard_is_no_guard() {
+    let sandbox = Sandbox::new("child");
+    sandbox.file("guard", "(while sleep 0.1; do :; done) & wait", 0o600);
+    let mut shell = sandbox.marked("/bin/sh");
+    let shell = shell.args(["guard", "web"]).current_dir(&**sandbox).spawn();
+    let mut shell = shell.expect("there is a shell");
+    let sh = || sandbox.processes_of("sh");
+    until_true("a child", || sh().len() == 2);
+    assert_eq!(sandbox.guards("web"), [shell.id()]);
+    sandbox.kill_all();
+    shell.wait().expect("it is a child of this process");
+}

@@ -56,11 +56,21 @@ pub(crate) fn lives(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
-/// Returns whether `pid` is the guard of an agent of `key`.
+/// Returns whether `pid` is the guard of an agent of `key`. A child of the guard that has not
+/// executed its program yet has the command line of the guard.
 pub(crate) fn is_guard(pid: u32, key: &str) -> bool {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    words.len() > 2 && words[1] == b"guard" && words[2] == key.as_bytes()
+    let has_line = |pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.len() > 2 && words[1] == b"guard" && words[2] == key.as_bytes()
+    };
+    has_line(pid) && parent_of(pid).is_some_and(|parent| !has_line(parent))
+}
+
+/// Returns the parent of a process, `None` when it was reaped.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?.parse().ok()
 }
 
 fn marked(wanted: &str) -> Vec<u32> {
