@@ -98,6 +98,22 @@ fn a_start_is_killed_with_its_guard_while_another_agent_has_the_directory() {
     until_true("the end of start", || !lives(start));
 }
 
+/// It finds neither its agent nor its guard. The agent has the service started again.
+#[test]
+fn finish_stops_the_service_of_an_agent_without_its_private_directory() {
+    let host = Host::new("unseen");
+    let agent = host.agent();
+    host.wait_until_up();
+    agent.signal(Signal::STOP);
+    remove_directory(&host.sandbox);
+    let (status, said) = host.finish(STOP);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("finish: stop succeeded"), "{said}");
+    assert!(!host.is_up());
+    agent.signal(Signal::CONT);
+    host.wait_until_up();
+}
+
 fn remove_directory(sandbox: &std::path::Path) {
     fs::remove_dir_all(sandbox.join("run/putex")).expect("it is there");
 }
