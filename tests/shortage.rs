@@ -5,12 +5,13 @@ mod small_host;
 mod support;
 
 use std::fs::{self, OpenOptions};
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
-use support::clock::until_true;
+use support::clock::{until, until_true};
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
@@ -35,6 +36,44 @@ fn no_signal_ends_a_guard() {
     agent.kill();
     wait_for_end(guard);
     assert!(!host.is_up(), "the guard was ended");
+}
+
+/// What the agent says is counted by both: it is said again, not left out.
+#[test]
+fn a_guard_is_kept_when_the_kernel_has_no_memory_for_a_message() {
+    let Some(strace) = programs::strace() else {
+        return;
+    };
+    let host = Host::new("memory");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard();
+    let threads = fs::read_dir(format!("/proc/{}/task", agent.id())).expect("it runs");
+    let mut threads = threads.map(|thread| thread.expect("it runs").path());
+    let is_client = |thread: &PathBuf| {
+        fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "putex-guard\n")
+    };
+    let client = threads.find(is_client).expect("a thread");
+    let calls = host.sandbox.join("calls");
+    let mut strace = host.sandbox.marked(strace);
+    strace.args(["-qq", "-e", "inject=sendmsg:error=ENOBUFS:when=1", "-o"]).arg(&calls);
+    let strace = strace.arg("-p").arg(client.file_name().expect("a number"));
+    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
+    let sent = || {
+        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        calls.lines().filter(|call| call.starts_with("sendmsg(")).count()
+    };
+    let followed = until("calls", || match strace.try_wait() {
+        Ok(Some(_)) => Some(false),
+        Ok(None) | Err(_) => (sent() > 4).then_some(true),
+    });
+    let (_, _) = (strace.kill(), strace.wait());
+    if !followed {
+        println!("skipped: strace may not follow a process");
+        return;
+    }
+    assert_eq!(host.guard(), guard, "{}", agent.log.text());
+    assert!(!agent.log.text().contains("the guard"), "{}", agent.log.text());
 }
 
 /// Whoever writes beyond the limit of a file is sent a signal that ends it.

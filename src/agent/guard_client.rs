@@ -35,6 +35,9 @@ const LINES_MAX: usize = 16;
 /// How long a guard that has closed its socket may take to end.
 const CLOSING_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long to wait until the kernel may have memory for a message.
+const SEND_PAUSE: Duration = Duration::from_millis(10);
+
 /// How long an ending agent waits for the end of its guard.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
@@ -241,14 +244,20 @@ impl GuardThread {
             return Some(());
         };
         let packet = encode(message, &self.settings);
-        match send(link.socket.as_fd(), &packet, None) {
-            Ok(()) => Some(()),
-            // Its end is noticed where it is read from.
-            Err(Errno::PIPE | Errno::CONNRESET) => Some(()),
-            Err(error) => {
-                let number = link.number;
-                self.carry_out(Order::Kill)?;
-                self.lost(number, format!("it takes nothing in: {error}"))
+        let until = sys::now().after(self.settings.timing.guard_answer_time());
+        loop {
+            match send(link.socket.as_fd(), &packet, None) {
+                // Messages are counted: none may be left out.
+                Err(Errno::NOBUFS | Errno::NOMEM) if sys::now() < until => {
+                    let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
+                }
+                // The end of the guard is noticed where the socket is read from.
+                Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => return Some(()),
+                Err(error) => {
+                    let number = link.number;
+                    self.carry_out(Order::Kill)?;
+                    return self.lost(number, format!("it takes nothing in: {error}"));
+                }
             }
         }
     }
