@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Signal, kill_process};
 use small_host::{Host, STOP, kill_both, wait_for_end};
 use support::agent::Agent;
 use support::clock::{observe_for, until, until_true};
+use support::process::{parent_of, signal};
 use support::programs;
 use support::sandbox::Run;
 
@@ -25,10 +27,6 @@ fn of_another_store(host: &Host, verb: &str) -> Command {
     command.args(["--start", "echo >$D/other", "--dir"]);
     command.arg(host.sandbox.join("lock2"));
     command
-}
-
-fn signal(process: Pid, signal: Signal) {
-    kill_process(process, signal).expect("it runs");
 }
 
 /// The end of a socket at which a service manager listens.
@@ -128,10 +126,7 @@ fn a_line_is_written_to_the_descriptor_and_it_is_closed() {
     assert_eq!(output.stdout, b"\n");
     assert!(output.status.success(), "somebody keeps it open");
     let guard = host.guard();
-    let status = fs::read_to_string(format!("/proc/{guard}/status")).expect("it runs");
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
-    let parent: i32 = parent.and_then(|pid| pid.parse().ok()).expect("a parent");
-    let parent = Pid::from_raw(parent).expect("a process");
+    let parent = parent_of(guard.as_raw_nonzero().get().unsigned_abs()).expect("it runs");
     signal(parent, Signal::TERM);
     let folder = format!("/proc/{guard}");
     until_true("the end of the guard", || fs::metadata(&folder).is_err());
@@ -208,6 +203,33 @@ fn finish_stops_the_service_of_a_guard_that_dies_while_it_is_asked() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("finish: stop succeeded"), "{said}");
     assert!(!host.is_up());
+}
+
+/// As long as both would, it waits for a guard that listens and for the end of another `finish`.
+#[test]
+fn finish_does_not_trust_a_lock_that_nobody_answers_for() {
+    let host = Host::new("held");
+    let agent = host.agent();
+    host.wait_until_up();
+    kill_both(host.guard(), agent);
+    let slow = format!("echo >$D/slow; sleep 0.5; test -e $D/up && {STOP}");
+    let (first, second) = thread::scope(|scope| {
+        let first = scope.spawn(|| host.finish(&slow));
+        until_true("stop", || host.has("slow"));
+        let second = host.finish("test ! -e $D/up");
+        (first.join().expect("it ends"), second)
+    });
+    for (status, said) in [first, second] {
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("finish: stop succeeded"), "{said}");
+    }
+    let lock = fs::File::open(host.file_of_guard("lock")).expect("it is there");
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody has it");
+    let (status, said) = host.finish("echo >$D/ran");
+    assert_eq!(status, Some(71), "{said}");
+    let why = "cannot finish: the lock of the guard is held, and no guard listens";
+    assert!(said.contains(why), "{said}");
+    assert!(!host.has("ran"));
 }
 
 #[test]

@@ -27,8 +27,8 @@ const LOCK_WITHIN: Duration = Duration::from_millis(100);
 /// How long a guard that was killed may take to end.
 const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Runs the stop procedure, unless an agent or a guard lives that will. No guard begins
-/// meanwhile, and no agent does anything without one.
+/// Runs the stop procedure, unless an agent or a guard lives that will. It has the lock of the
+/// guard meanwhile: a guard that is started then ends, unless somebody has removed the lock.
 ///
 /// # Errors
 ///
@@ -45,17 +45,13 @@ pub fn finish(
         say(Level::Info, "finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
     }
-    let lock = match dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
-        Some(lock) => Some(lock),
-        None => lock_of_silent_guard(&dir, settings.timing)?,
-    };
-    let Some(lock) = lock else {
+    let timing = settings.timing;
+    let Some(lock) = lock_of_guard(&dir, timing)? else {
         say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
     let stderr = Destination::of_stderr(None);
     let mut process = GuardProcess::new(&dir, lock, settings, stderr, log, None, false)?;
-    let timing = settings.timing;
     let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
     process.give_up_at = Some(give_up_at);
     while !process.done {
@@ -69,13 +65,23 @@ pub fn finish(
     Ok(Exit::Success)
 }
 
-/// Kills the guard unless it answers, as an agent does, and returns its lock then. A guard that
-/// answers to a connection takes it in, or closes it where an agent is there.
-fn lock_of_silent_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> {
-    let Some((socket, process)) = dir.connect() else {
-        return Ok(None);
+/// Returns the lock of the guard, or nothing where a guard answers. A guard that does not answer
+/// is killed, as by an agent. Who else has the lock, such as another `finish`, has as long as
+/// this one to let go of it.
+fn lock_of_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> {
+    let until = sys::now().after(timing.stop_budget() + timing.renewal());
+    let (socket, process) = loop {
+        if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
+            return Ok(Some(lock));
+        }
+        if let Some(guard) = dir.connect() {
+            break guard;
+        }
+        if sys::now() >= until {
+            return Err(io::Error::other("the lock of the guard is held, and no guard listens"));
+        }
     };
-    // It fails where the guard has closed it already.
+    // It fails where the guard has closed it already: an agent is there, or was until now.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let answer_within = timing.guard_answer_time();
     let until = sys::now().after(answer_within);
