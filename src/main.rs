@@ -81,7 +81,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let signals = Signals::open().map_err(Refusal::system("no signals: "))?;
-    let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination)
+    let log_queue = LogQueue::start(&args.guard.commands.key, args.guard.level, destination, false)
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let AgentArgs { guard, start_grace, check_failures, .. } = args;
@@ -117,7 +117,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
 /// Sees that an agent which has ended left no service behind.
 fn finish(args: &AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     let AgentArgs { guard, .. } = args;
-    LogQueue::start(&guard.commands.key, guard.level, destination)
+    LogQueue::start(&guard.commands.key, guard.level, destination, false)
         .and_then(|log| {
             let identity = connect::identity(args, &variable);
             guard::finish(guard, &connect::runtime_base(), &identity, log)

@@ -32,13 +32,10 @@ const ORDERS_MAX: usize = 64;
 /// Lines of the guard's log that may wait to be shown.
 const LINES_MAX: usize = 16;
 
-/// How long a guard that has closed its socket may take to end.
-const CLOSING_WITHIN: Duration = Duration::from_millis(500);
-
 /// How long to wait until the kernel may have memory for a message.
 const SEND_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long an ending agent waits for the end of its guard.
+/// How long a guard may take to end that has closed its socket, or whose agent ends.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the pump wants of this thread.
@@ -185,7 +182,7 @@ impl GuardThread {
             Order::End(done) => {
                 if let Some(link) = self.link.take() {
                     drop(link.socket);
-                    self.wait_for_end(&link.process, END_WITHIN);
+                    self.wait_for_end(&link.process);
                 }
                 done.tell(());
                 None
@@ -334,7 +331,7 @@ impl GuardThread {
             let mut end = reap(&link.process);
             if end == Ok(None) {
                 // It has closed the socket before the kernel tells of its end.
-                self.wait_for_end(&link.process, CLOSING_WITHIN);
+                self.wait_for_end(&link.process);
                 end = reap(&link.process);
             }
             match end {
@@ -347,9 +344,10 @@ impl GuardThread {
         self.lost(number, why)
     }
 
-    fn wait_for_end(&self, process: &OwnedFd, within: Duration) {
+    fn wait_for_end(&self, process: &OwnedFd) {
         // A wait that fails is a short wait.
-        let _ = self.alarm.wait([(process.as_fd(), Want::Read)], Some(sys::now().after(within)));
+        let until = Some(sys::now().after(END_WITHIN));
+        let _ = self.alarm.wait([(process.as_fd(), Want::Read)], until);
     }
 
     fn lost(&self, number: u64, why: String) -> Option<()> {

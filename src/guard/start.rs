@@ -54,7 +54,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let dir = InstanceDir::at(PathBuf::from(&settings.dir))
         .map_err(lacks("guard: the directory of the agent: "))?;
     let destination = stderr.or_syslog(settings.syslog);
-    let log = LogQueue::start_killable(&settings.commands.key, settings.level, destination)
+    let log = LogQueue::start(&settings.commands.key, settings.level, destination, true)
         .map_err(lacks("guard: no log thread: "))?;
     let lock = lock.map_err(lacks("guard: the lock: "))?;
     let how = FlockOperation::NonBlockingLockExclusive;

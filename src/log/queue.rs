@@ -149,35 +149,19 @@ impl Logger {
 
 impl LogQueue {
     /// Takes the process's log over. `subject` stands in every line: the key. No line below the
-    /// lowest level is written: 1 errors, 2 warnings, and so on.
+    /// lowest level is written: 1 errors, 2 warnings, and so on. A `killable` process can end
+    /// although the disk of its log stalls.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor or no thread to give, or the process has a log.
-    pub fn start(subject: &str, lowest: u64, destination: Destination) -> io::Result<LogQueue> {
-        LogQueue::start_with(stderr::open()?, subject, lowest, destination)
-    }
-
-    /// As [`LogQueue::start`], for a process that must be able to end although the disk of its
-    /// log stalls.
-    ///
-    /// # Errors
-    ///
-    /// As [`LogQueue::start`].
-    pub fn start_killable(
+    pub fn start(
         subject: &str,
         lowest: u64,
         destination: Destination,
+        killable: bool,
     ) -> io::Result<LogQueue> {
-        LogQueue::start_with(stderr::open_killable()?, subject, lowest, destination)
-    }
-
-    fn start_with(
-        stderr: File,
-        subject: &str,
-        lowest: u64,
-        destination: Destination,
-    ) -> io::Result<LogQueue> {
+        let stderr = if killable { stderr::open_killable()? } else { stderr::open()? };
         let (logger, queued) = Logger::new(subject, destination)?;
         let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();

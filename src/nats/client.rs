@@ -13,7 +13,7 @@ use super::decode::{Message, ServerOp};
 use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
-use super::link::{Link, LinkOptions, Received, SendError, WRITE_WAIT_MAX, is_past, server_says};
+use super::link::{Link, LinkOptions, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::pool::Pool;
 use super::server_error::ServerError;
 use super::url::Server;
@@ -130,7 +130,8 @@ impl Client {
 
     /// Returns the refusals of the server that belonged to no request, as received so far.
     pub fn server_errors(&self) -> Vec<String> {
-        self.link.as_ref().map_or_else(Vec::new, |link| link.warned.clone())
+        let warned = self.link.iter().flat_map(|link| &link.warned);
+        warned.map(|text| server_says(text)).collect()
     }
 
     /// Subscribes until this connection ends. The refusal of a server arrives later and is
@@ -233,20 +234,18 @@ impl Client {
                     continue;
                 }
             }
-            if is_past(deadline) {
+            if deadline.is_some_and(|deadline| sys::now() >= deadline) {
                 return ClientEvent::Elapsed;
             }
         }
     }
 
-    /// Ends the connection, so that another server is tried next, and returns true.
-    /// Without another server it keeps the connection and returns false.
-    pub fn leave(&mut self, reason: &str) -> bool {
-        let has_another = self.link.as_ref().is_some_and(|link| self.pool.has_another(link));
-        if has_another {
+    /// Ends the connection, so that another server is tried next. Without another server it
+    /// keeps the connection.
+    pub fn leave(&mut self, reason: &str) {
+        if self.link.as_ref().is_some_and(|link| self.pool.has_another(link)) {
             self.end(reason);
         }
-        has_another
     }
 
     fn link(&mut self) -> Result<&mut Link, RequestError> {

@@ -304,11 +304,6 @@ impl Link {
     }
 }
 
-/// Returns whether a deadline has passed; `None` never does.
-pub(super) fn is_past(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| sys::now() >= deadline)
-}
-
 /// Formats the text of a `-ERR` for a message.
 pub(super) fn server_says(text: &str) -> String {
     format!("the server says: {text}")

@@ -125,7 +125,7 @@ impl Pool {
         // A server that accepts connections and drops them must not be flooded.
         match link.age() < BACKOFF_MAX {
             true => self.backoff.failed(sys::now()),
-            false => self.backoff.reset(),
+            false => self.backoff = Backoff::new(),
         }
     }
 

@@ -52,10 +52,8 @@ impl NatsStore {
             ));
         }
         // The subscriptions were sent before the answered requests, so a refusal has arrived.
-        for text in self.client.server_errors() {
-            let text = answer::printable(&text);
-            found.warnings.push(format!("the server says: {text}"));
-        }
+        let refusals = self.client.server_errors();
+        found.warnings.extend(refusals.iter().map(|text| answer::printable(text)));
         Ok(found)
     }
 }
