@@ -246,6 +246,7 @@ impl GuardThread {
             match send(link.socket.as_fd(), &packet, None) {
                 // Messages are counted: none may be left out.
                 Err(Errno::NOBUFS | Errno::NOMEM) if sys::now() < until => {
+                    // A wait that fails is a short wait.
                     let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
                 }
                 // The end of the guard is noticed where the socket is read from.

@@ -38,7 +38,8 @@ pub fn parse(
                         subcommand = Some(known);
                         continue;
                     }
-                    _ if subcommand.is_some_and(Subcommand::takes_arguments) => {
+                    // The guard takes the key, so that a list of processes shows it.
+                    _ if subcommand.is_some_and(|known| known != Subcommand::Timing) => {
                         positionals.push(word);
                         continue;
                     }

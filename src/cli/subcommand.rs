@@ -73,10 +73,4 @@ impl Subcommand {
     pub(super) fn usage(self) -> &'static str {
         self.row()[2]
     }
-
-    /// Returns whether it takes arguments that belong to no option. The guard takes the key,
-    /// so that a list of processes shows it.
-    pub fn takes_arguments(self) -> bool {
-        self != Subcommand::Timing
-    }
 }

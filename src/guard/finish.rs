@@ -81,7 +81,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> 
             return Err(io::Error::other("the lock of the guard is held, and no guard listens"));
         }
     };
-    // It fails where the guard has closed it already: an agent is there, or was until now.
+    // It fails where the guard has closed it already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let answer_within = timing.guard_answer_time();
     let until = sys::now().after(answer_within);

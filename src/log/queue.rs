@@ -161,7 +161,7 @@ impl LogQueue {
         destination: Destination,
         killable: bool,
     ) -> io::Result<LogQueue> {
-        let stderr = if killable { stderr::open_killable()? } else { stderr::open()? };
+        let stderr = stderr::open(killable)?;
         let (logger, queued) = Logger::new(subject, destination)?;
         let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();

@@ -10,31 +10,19 @@ use std::process::{Command, Stdio};
 const WRITER: &str = "trap '' HUP INT QUIT TERM USR1 USR2 XFSZ
     while IFS= read -r line; do printf '%s\\n' \"$line\"; done >&2";
 
-/// Returns this process's stderr.
+/// Returns this process's stderr, or, for a `killable` process, the pipe of a process that writes
+/// it if it is a file: a process cannot end while the disk holds one of its threads up.
 ///
 /// # Errors
 ///
 /// When the process has no descriptor left.
-pub(super) fn open() -> io::Result<File> {
-    Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
-}
-
-/// Returns this process's stderr, or the pipe of a process that writes it if it is a file: a
-/// process cannot end while the disk holds one of its threads up.
-///
-/// # Errors
-///
-/// When the process has no descriptor left.
-pub(super) fn open_killable() -> io::Result<File> {
-    let stderr = open()?;
-    if !stderr.metadata()?.is_file() {
+pub(super) fn open(killable: bool) -> io::Result<File> {
+    let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    if !killable || !stderr.metadata()?.is_file() {
         return Ok(stderr);
     }
-    match start_writer_process(&stderr) {
-        Ok(pipe) => Ok(File::from(OwnedFd::from(pipe))),
-        // Better a file that may stall than none.
-        Err(_) => Ok(stderr),
-    }
+    // Better a file that may stall than none.
+    Ok(start_writer_process(&stderr).map_or(stderr, |pipe| File::from(OwnedFd::from(pipe))))
 }
 
 /// Starts a process that copies lines from a pipe to this file.

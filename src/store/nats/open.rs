@@ -32,8 +32,7 @@ impl NatsStore {
         let (info, created) = self.find_or_create(deadline)?;
         let found = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
-        let server = self.client.server().map(describe_server);
-        let mut remarks: Vec<String> = server.into_iter().collect();
+        let mut remarks = Vec::from_iter(self.client.server().map(describe_server));
         if created {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
