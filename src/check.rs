@@ -14,7 +14,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Server;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, StoreError, describe_holder};
+use crate::store::{Bucket as _, StoreError, StoreErrorKind, describe_holder};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -101,7 +101,7 @@ fn inspect_servers(
         let found =
             match connect::nats_store(agent, alone).inspect(&agent.guard.commands.key, deadline) {
                 Ok(found) => found,
-                Err(StoreError::Unreachable(why)) => {
+                Err(StoreError { kind: StoreErrorKind::Unreachable, text: why }) => {
                     unreachable.push(why);
                     continue;
                 }
@@ -115,7 +115,7 @@ fn inspect_servers(
             }
             Some((other, created)) if *created != found.created => {
                 let bucket = &agent.bucket;
-                return Err(StoreError::Unsafe(format!(
+                return Err(StoreErrorKind::Unsafe.error(format!(
                     "{other} and {server} are not of one cluster: bucket {bucket} of one is \
                      not that of the other"
                 )));
@@ -124,7 +124,7 @@ fn inspect_servers(
         }
     }
     if first.is_none() {
-        return Err(StoreError::Unreachable(unreachable.join("; ")));
+        return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")));
     }
     findings.warnings.extend(unreachable);
     Ok(remarks)
@@ -152,8 +152,6 @@ fn check_store(agent: &AgentArgs, endpoint: Endpoint, findings: &mut Findings) {
         Ok(remarks) => {
             remarks.iter().for_each(|line| findings.shown.push_str(&format!("{line}\n")))
         }
-        Err(StoreError::Unreachable(text)) => findings.problem(Exit::Unreachable, text),
-        Err(StoreError::Credentials(text)) => findings.problem(Exit::Credentials, text),
-        Err(StoreError::Unsafe(text)) => findings.problem(Exit::Unsafe, text),
+        Err(error) => findings.problems.push(error.into()),
     }
 }

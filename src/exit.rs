@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::core::event::{StoreError, StoreErrorKind};
+
 /// How the process ends. The numbers are a promise: see EXIT STATUS in putex(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -67,5 +69,16 @@ impl Refusal {
     /// with `start`.
     pub fn system(start: &str) -> impl Fn(io::Error) -> Refusal {
         move |error| Refusal::new(Exit::System, format!("{start}{error}"))
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(StoreError { kind, text }: StoreError) -> Refusal {
+        let exit = match kind {
+            StoreErrorKind::Unreachable | StoreErrorKind::Unfit => Exit::Unreachable,
+            StoreErrorKind::Unsafe => Exit::Unsafe,
+            StoreErrorKind::Credentials => Exit::Credentials,
+        };
+        Refusal { text, exit }
     }
 }

@@ -23,7 +23,7 @@ use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{LockKey, StoreError};
+use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
 use support::folder::Folder;
@@ -59,7 +59,7 @@ impl Base {
 
 fn unsafe_reason(store: &mut LockKey) -> String {
     let opened = store.open(soon());
-    let Err(StoreError::Unsafe(text)) = &opened else {
+    let Err(StoreError { kind: StoreErrorKind::Unsafe, text }) = &opened else {
         panic!("not unsafe but {opened:?}");
     };
     text.clone()

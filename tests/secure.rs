@@ -23,7 +23,7 @@ use putex::core::event::Opened;
 use putex::core::time::Instant;
 use putex::nats::{Client, ConnectOptions, Login, Server};
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{LockKey, StoreError};
+use putex::store::{LockKey, StoreError, StoreErrorKind};
 use putex::sys;
 
 fn soon() -> Instant {
@@ -61,9 +61,10 @@ fn refusal(urls: &str, access: ConnectOptions) -> String {
     let deadline = sys::now().after(Duration::from_millis(700));
     match store(urls, access).open(deadline) {
         Ok(opened) => panic!("{urls}: opened: {:?}", opened.bucket.remarks),
-        Err(StoreError::Credentials(text)) => format!("77 {text}"),
-        Err(StoreError::Unsafe(text)) => format!("78 {text}"),
-        Err(StoreError::Unreachable(text)) => text,
+        Err(StoreError { kind: StoreErrorKind::Credentials, text }) => format!("77 {text}"),
+        Err(StoreError { kind: StoreErrorKind::Unsafe, text }) => format!("78 {text}"),
+        Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => text,
+        Err(error) => panic!("{urls}: {error:?}"),
     }
 }
 

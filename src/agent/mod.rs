@@ -35,7 +35,7 @@ use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
 use self::threads::Threads;
 use self::upgrade::Program;
-use crate::core::event::{Effect, Ending, Event, Notice, Rejection};
+use crate::core::event::{Effect, Ending, Event, Notice};
 use crate::core::pump::{AgentId, Config, Pump, bounce};
 use crate::core::time::Ms;
 use crate::core::timing::SLACK;
@@ -364,12 +364,6 @@ fn exit_status(ending: &Ending, destination: Destination) -> Exit {
     match ending {
         Ending::Clean => Exit::Success,
         Ending::NotStopped => Exit::NotStopped,
-        Ending::Rejected(rejection) => {
-            let exit = match rejection {
-                Rejection::Credentials(_) => Exit::Credentials,
-                Rejection::Unsafe(_) => Exit::Unsafe,
-            };
-            destination.refuse(&Refusal::new(exit, rejection.to_string()))
-        }
+        Ending::Rejected(error) => destination.refuse(&error.clone().into()),
     }
 }

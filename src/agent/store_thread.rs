@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use super::threads::Threads;
-use crate::core::event::{Event, Notice, Rejection, Written};
+use crate::core::event::{Event, Notice, StoreError, StoreErrorKind as Kind, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
 use crate::log::panic_if_asked;
-use crate::store::{LockKey, StoreError};
+use crate::store::LockKey;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding; announcements come beside it.
@@ -113,9 +113,8 @@ impl StoreThread {
                 let why = self.serve_open()?;
                 return self.events.tell(Event::Closed(why));
             }
-            Err(StoreError::Unreachable(why)) => Event::Closed(why),
-            Err(StoreError::Credentials(why)) => Event::Rejected(Rejection::Credentials(why)),
-            Err(StoreError::Unsafe(why)) => Event::Rejected(Rejection::Unsafe(why)),
+            Err(StoreError { kind: Kind::Unreachable | Kind::Unfit, text }) => Event::Closed(text),
+            Err(error) => Event::Rejected(error),
         };
         if self.reported.as_ref() == Some(&failed) {
             return Some(());

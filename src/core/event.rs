@@ -22,7 +22,7 @@ pub enum Event {
     /// The store is out of reach. An outstanding request was answered before.
     Closed(String),
     /// The store will not serve this agent as it is set up.
-    Rejected(Rejection),
+    Rejected(StoreError),
     /// Answer to [`Effect::Read`].
     Read(Result<KeyState, String>),
     /// Answer to [`Effect::Write`].
@@ -86,40 +86,44 @@ pub struct Opened {
     pub key_state: KeyState,
 }
 
-/// Why a store will not serve this agent, however often it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// The server refused the credentials.
-    Credentials(String),
-    /// The bucket cannot be trusted with a lock.
-    Unsafe(String),
+/// The kinds of failures of a store. The greatest kind of the failures at several servers is the
+/// kind of all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreErrorKind {
+    /// The store was not reached or did not answer: another attempt may help.
+    Unreachable,
+    /// The bucket, or its configuration, is not safe for a lock; no server proved its identity,
+    /// or a local file that a safe connection needs is missing or unusable. Another attempt does
+    /// not change that.
+    Unsafe,
+    /// Every server refused the credentials, or this user lacks a permission. Another attempt
+    /// does not change that.
+    Credentials,
+    /// A server answered and cannot be used now. A client tells of all its servers
+    /// [`StoreErrorKind::Unreachable`] instead.
+    Unfit,
 }
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Rejection::Credentials(text) | Rejection::Unsafe(text)) = self;
-        f.write_str(text)
+impl StoreErrorKind {
+    /// Returns an error of this kind.
+    #[must_use]
+    pub fn error(self, text: impl Into<String>) -> StoreError {
+        StoreError { kind: self, text: text.into() }
     }
 }
 
 /// Why a store did not open or did not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreError {
-    /// When the store was not reached or did not answer: another attempt may help.
-    Unreachable(String),
-    /// When every server refused the credentials, or this user lacks a permission.
-    Credentials(String),
-    /// When the bucket, or its configuration, is not safe for a lock; when no server proved
-    /// its identity, or a local file that a safe connection needs cannot be used.
-    Unsafe(String),
+pub struct StoreError {
+    /// What another attempt may change.
+    pub kind: StoreErrorKind,
+    /// The reason, for the operator.
+    pub text: String,
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (StoreError::Unreachable(text)
-        | StoreError::Credentials(text)
-        | StoreError::Unsafe(text)) = self;
-        f.write_str(text)
+        f.write_str(&self.text)
     }
 }
 
@@ -200,5 +204,5 @@ pub enum Ending {
     /// Told to end, but the service could not be stopped.
     NotStopped,
     /// The store will not serve it.
-    Rejected(Rejection),
+    Rejected(StoreError),
 }

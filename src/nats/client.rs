@@ -7,7 +7,6 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::connect_error::ConnectError;
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::encode;
@@ -181,7 +180,7 @@ impl Client {
                 }
                 // A message is the late reply to an earlier request.
                 Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
-                Err(ConnectError { text, .. }) => {
+                Err(StoreError { text, .. }) => {
                     self.end(&text);
                     return Err(RequestError::Lost(text));
                 }
@@ -229,7 +228,7 @@ impl Client {
                 Ok(Received::Op(ServerOp::Err(text))) => link.warn(text),
                 Ok(Received::Op(_) | Received::Elapsed) => {}
                 Ok(Received::Woken) => return ClientEvent::Woken,
-                Err(ConnectError { text, .. }) => {
+                Err(StoreError { text, .. }) => {
                     self.end(&text);
                     continue;
                 }

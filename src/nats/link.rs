@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode;
 use super::info::ServerInfo;
 use super::io_error_text;
 use super::server_error::ServerError;
-use super::stream::{Stream, would_block};
+use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
@@ -126,7 +126,7 @@ impl Link {
                     sent += count;
                     continue;
                 }
-                Err(error) if !would_block(&error) => ConnectError::from(error).text,
+                Err(error) if !would_block(&error) => stream_error(error).text,
                 Err(_) if self.wait_for_room(deadline) => continue,
                 Err(_) => "the server does not read".to_owned(),
             };
@@ -159,7 +159,7 @@ impl Link {
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
-    ) -> Result<Received, ConnectError> {
+    ) -> Result<Received, StoreError> {
         let alarm_at = self.alarm_at();
         let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
         let received = self.step(wake, until)?;
@@ -219,7 +219,7 @@ impl Link {
         &mut self,
         wake: Option<BorrowedFd<'_>>,
         deadline: Instant,
-    ) -> Result<Received, ConnectError> {
+    ) -> Result<Received, StoreError> {
         let mut polled = false;
         loop {
             if let Some(op) = self.decoder.next().map_err(|error| Kind::Unfit.error(error))? {
@@ -236,10 +236,10 @@ impl Link {
             }
             let socket = (self.stream.fd(), Want::Read);
             let ready = match wake {
-                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], Some(deadline))?,
-                None => [self.alarm.wait([socket], Some(deadline))?[0], false],
+                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], Some(deadline)),
+                None => self.alarm.wait([socket], Some(deadline)).map(|[ready]| [ready, false]),
             };
-            match ready {
+            match ready.map_err(stream_error)? {
                 [_, true] => return Ok(Received::Woken),
                 [false, false] => return Ok(Received::Elapsed),
                 [true, false] => self.read()?,
@@ -248,7 +248,7 @@ impl Link {
     }
 
     /// Reads the socket once and feeds the decoder.
-    fn read(&mut self) -> Result<(), ConnectError> {
+    fn read(&mut self) -> Result<(), StoreError> {
         match self.stream.read(&mut self.chunk) {
             Ok(0) => Err(Kind::Unfit.error("the server closed the connection")),
             Ok(count) => {
@@ -256,7 +256,7 @@ impl Link {
                 self.decoder.feed(&self.chunk[..count]).map_err(|error| Kind::Unfit.error(error))
             }
             Err(error) if would_block(&error) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(stream_error(error)),
         }
     }
 
@@ -273,7 +273,7 @@ impl Link {
         self.pinged_at.unwrap_or(self.received_at).after(self.ping_after)
     }
 
-    fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), ConnectError> {
+    fn check_alive(&mut self, deadline: Option<Instant>) -> Result<(), StoreError> {
         let now = sys::now();
         if now < self.alarm_at() {
             return Ok(());
@@ -286,14 +286,14 @@ impl Link {
         self.send_now(encode::PING, deadline)
     }
 
-    fn send_now(&mut self, frame: &[u8], deadline: Option<Instant>) -> Result<(), ConnectError> {
+    fn send_now(&mut self, frame: &[u8], deadline: Option<Instant>) -> Result<(), StoreError> {
         let limit = sys::now().after(WRITE_WAIT_MAX);
         let sent = self.send(frame, deadline.map_or(limit, |deadline| deadline.min(limit)));
         sent.map_err(|error| Kind::Unfit.error(error.reason))
     }
 
     /// Stores an INFO. One that advertises no servers does not withdraw earlier ones.
-    fn accept_info(&mut self, json: &str) -> Result<(), ConnectError> {
+    fn accept_info(&mut self, json: &str) -> Result<(), StoreError> {
         let info = ServerInfo::parse(json, &self.info.address);
         let mut info = info.map_err(|why| Kind::Unfit.error(decode::malformed(why)))?;
         if info.connect_urls.is_empty() {

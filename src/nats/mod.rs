@@ -10,7 +10,6 @@
 //! | `pool` | the servers: which one is tried next, for how long, what failures mean |
 //! | `link` | one connection: handshake, frames in and out, liveness, queue |
 //! | `connect_options` | the options of all connections |
-//! | `connect_error` | the reason of a failed or ended connection |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
 //! | `dial` | resolves a name and connects, by a deadline |
@@ -42,7 +41,6 @@ mod backoff;
 pub mod bucket;
 mod calendar;
 pub mod client;
-mod connect_error;
 mod connect_options;
 pub(crate) mod decode;
 mod dial;

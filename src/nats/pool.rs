@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use super::backoff::{BACKOFF_MAX, Backoff, shuffle};
-use super::connect_error::ConnectErrorKind;
 use super::dial::Dialer;
 use super::io_error_text;
 use super::link::{Link, LinkOptions};
 use super::url::Server;
-use crate::core::event::StoreError;
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::time::Instant;
 use crate::sys;
 
@@ -77,12 +76,12 @@ impl Pool {
         loop {
             let passed = self.backoff.pass(deadline);
             let no_timer =
-                |error| StoreError::Unreachable(format!("no timer: {}", io_error_text(&error)));
+                |error| Kind::Unreachable.error(format!("no timer: {}", io_error_text(&error)));
             if !passed.map_err(no_timer)? {
-                return Err(StoreError::Unreachable(self.reason.clone()));
+                return Err(Kind::Unreachable.error(self.reason.clone()));
             }
             match self.connect_once(deadline) {
-                Err(StoreError::Unreachable(_)) if sys::now() < deadline => {}
+                Err(StoreError { kind: Kind::Unreachable, .. }) if sys::now() < deadline => {}
                 outcome => return outcome,
             }
         }
@@ -90,12 +89,12 @@ impl Pool {
 
     /// Tries each server once.
     pub(super) fn connect_once(&mut self, deadline: Instant) -> Result<Link, StoreError> {
-        let (mut kind, mut failures) = (ConnectErrorKind::Unreachable, Vec::new());
+        let (mut kind, mut failures) = (Kind::Unreachable, Vec::new());
         let count = self.servers.len();
         for left in (1..=count).rev() {
             let now = sys::now();
             if now >= deadline {
-                kind = ConnectErrorKind::Unreachable;
+                kind = Kind::Unreachable;
                 break;
             }
             let server = self.servers[self.next % count].clone();
@@ -115,7 +114,10 @@ impl Pool {
             self.backoff.failed(sys::now());
         }
         self.reason = describe(&failures);
-        Err(kind.error(&*self.reason).into())
+        if kind == Kind::Unfit {
+            kind = Kind::Unreachable;
+        }
+        Err(kind.error(&*self.reason))
     }
 
     /// Stores the advertised servers of a connection that has ended, and the reason of its end.

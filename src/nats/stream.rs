@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::tls::Session;
+use super::io_error_text;
+use super::tls::{self, Session};
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::sys::Want;
 
 /// A connection's bytes.
@@ -100,6 +102,14 @@ impl Stream {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.tcp.as_fd()
+    }
+}
+
+/// Returns the meaning of a failure of TLS; any other failure is one of an unfit server.
+pub(super) fn stream_error(error: io::Error) -> StoreError {
+    match error.downcast() {
+        Ok(error) => tls::judge(&error),
+        Err(error) => Kind::Unfit.error(io_error_text(&error)),
     }
 }
 

@@ -19,8 +19,8 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::connect_error::{ConnectError, ConnectErrorKind as Kind};
 use super::{calendar, file};
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::text::sanitize;
 
 /// The TLS options and their files.
@@ -154,7 +154,7 @@ impl ResolvesClientCert for CertResolver {
 
 /// Returns what a failure of TLS proves about the server or about this client.
 #[allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
-pub(super) fn judge(error: &Error) -> ConnectError {
+pub(super) fn judge(error: &Error) -> StoreError {
     match error {
         Error::InvalidCertificate(why) => judge_certificate(why),
         Error::AlertReceived(alert) => judge_alert(*alert),
@@ -169,7 +169,7 @@ pub(super) fn judge(error: &Error) -> ConnectError {
 /// Returns the meaning of an alert. Some name the reason why the server refuses the client
 /// certificate.
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn judge_alert(alert: AlertDescription) -> ConnectError {
+fn judge_alert(alert: AlertDescription) -> StoreError {
     Kind::Credentials.error(match alert {
         AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
         AlertDescription::CertificateExpired => "it says that our certificate has expired",
@@ -188,7 +188,7 @@ pub(super) const CERTIFICATE_WANTED: &str =
     "it wants a client certificate; set --tlscert and --tlskey";
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
-fn judge_certificate(why: &CertificateError) -> ConnectError {
+fn judge_certificate(why: &CertificateError) -> StoreError {
     let moment = |time: &UnixTime| calendar::utc(time.as_secs());
     // The day only: a text that changed every second would be logged every second.
     let day = |time: &UnixTime| calendar::day(time.as_secs());

@@ -47,7 +47,9 @@ use rustix::io::Errno;
 
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
-use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError};
+use super::{
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, StoreErrorKind,
+};
 use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::sys::{self, Alarm, Want};
@@ -167,7 +169,7 @@ impl OpenFolder {
 }
 
 fn not_open() -> StoreError {
-    StoreError::Unreachable("the folder is not open".to_owned())
+    StoreErrorKind::Unreachable.error("the folder is not open")
 }
 
 /// Creates a queue of inotify events about the files of a folder.
@@ -193,7 +195,7 @@ impl Bucket for DirStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
         self.open = None;
         let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
-        let no_timer = |error| StoreError::Unreachable(format!("no timer: {error}"));
+        let no_timer = |error| StoreErrorKind::Unreachable.error(format!("no timer: {error}"));
         let alarm = Alarm::new().map_err(no_timer)?;
         // Before any key is read, so that no change after that is missed.
         let queue = subscribe(folder.path());

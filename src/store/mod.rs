@@ -28,7 +28,7 @@ use crate::core::event::Written;
 use crate::core::record::Revision;
 use crate::core::time::Instant;
 
-pub use crate::core::event::{BucketInfo, StoreError};
+pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};
 
 /// The content of an entry: headers, and a payload of any bytes.

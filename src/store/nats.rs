@@ -33,7 +33,10 @@ use crate::core::event::Written;
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, RequestError};
-use crate::store::{Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, name};
+use crate::store::{
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
+    StoreErrorKind as Kind, name,
+};
 use crate::sys;
 
 use self::write::sendable;
@@ -107,7 +110,7 @@ impl NatsStore {
 
     /// Checks a key or a prefix of keys, so that it has no wildcard, and returns its subject.
     fn subject(&self, key: &str) -> Result<String, StoreError> {
-        name::valid_key(key).map_err(StoreError::Unsafe)?;
+        name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
         Ok(self.raw_subject(key))
     }
 
@@ -135,10 +138,10 @@ impl NatsStore {
     fn request_error(&self, subject: &str, error: &RequestError) -> StoreError {
         let text = format!("{subject}: {error}");
         match error {
-            RequestError::Forbidden(_) => StoreError::Credentials(text),
-            RequestError::NoResponders => StoreError::Unreachable(self.no_jetstream()),
+            RequestError::Forbidden(_) => Kind::Credentials.error(text),
+            RequestError::NoResponders => Kind::Unreachable.error(self.no_jetstream()),
             RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
-                StoreError::Unreachable(text)
+                Kind::Unreachable.error(text)
             }
         }
     }
@@ -165,8 +168,8 @@ impl NatsStore {
             | code::NOT_CLUSTERED
             | code::SUBJECTS_OVERLAP
             | code::INVALID_CONFIG
-            | code::INVALID_JSON => StoreError::Unsafe(text),
-            _ => StoreError::Unreachable(text),
+            | code::INVALID_JSON => Kind::Unsafe.error(text),
+            _ => Kind::Unreachable.error(text),
         }
     }
 
@@ -191,7 +194,7 @@ impl NatsStore {
 
     /// Returns the open bucket, or the reason to make no request as an error.
     fn open_bucket(&self) -> Result<&OpenBucket, StoreError> {
-        self.bucket.as_ref().map_err(|why| StoreError::Unreachable(why.clone()))
+        self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
     /// Returns the result of a read. A failed read may mean that the bucket was deleted, or
@@ -246,7 +249,7 @@ impl Bucket for NatsStore {
         if opened.is_err() {
             self.bucket = Err(NOT_OPEN.to_owned());
         }
-        self.record_answer(!matches!(opened, Err(StoreError::Unreachable(_))));
+        self.record_answer(!matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. })));
         opened
     }
 
@@ -299,11 +302,11 @@ impl Bucket for NatsStore {
         if self.subscribed.iter().any(|known| known == key) {
             return Ok(());
         }
-        name::valid_key(key).map_err(StoreError::Unsafe)?;
+        name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
         for kind in ["hint", "twin"] {
             let subject = format!("putex.{kind}.{}.{key}", self.settings.bucket);
             let subscribed = self.client.subscribe(&subject);
-            subscribed.map_err(|error| StoreError::Unreachable(format!("subscribe: {error}")))?;
+            subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
         }
         self.subscribed.push(key.to_owned());
         Ok(())

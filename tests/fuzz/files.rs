@@ -15,7 +15,7 @@ use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
-use crate::store::{Content, Entry, LockKey, StoreError};
+use crate::store::{Content, Entry, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 
 /// A file of the directory store, whole or its body alone: it is accepted in one
@@ -131,11 +131,11 @@ pub fn bucket(data: &[u8]) -> bool {
     let mut store = here.store();
     let opened = match store.open(soon()) {
         Ok(opened) => opened,
-        Err(StoreError::Unsafe(text) | StoreError::Unreachable(text)) => {
+        Err(StoreError { kind: StoreErrorKind::Unsafe | StoreErrorKind::Unreachable, text }) => {
             super::assert_one_line(&text);
             return false;
         }
-        Err(StoreError::Credentials(text)) => panic!("credentials: {text}"),
+        Err(error) => panic!("{error:?}"),
     };
     let (key_state, last) = (opened.key_state, opened.bucket.last);
     assert!(key_state.revision <= last);

@@ -11,7 +11,7 @@ use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
 use putex::nats::{self, Client, Login};
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket, Content, Expected, LockKey, StoreError};
+use putex::store::{Bucket, Content, Expected, LockKey, StoreError, StoreErrorKind};
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
@@ -55,7 +55,7 @@ fn open(store: &mut LockKey) -> Opened {
     loop {
         match store.open(soon()) {
             Ok(opened) => return opened,
-            Err(StoreError::Unreachable(text)) => {
+            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
                 assert!(begin.elapsed() < ELECTION_MAX, "{text}");
                 observe_for(TRY_EVERY);
             }

@@ -7,7 +7,7 @@ use std::thread;
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Revision};
 use putex::store::nats::NatsStore;
-use putex::store::{LockKey, StoreError};
+use putex::store::{LockKey, StoreError, StoreErrorKind as Kind};
 use serde_json::{Value, json};
 
 use crate::server::{self, old_config, on_servers, soon};
@@ -16,7 +16,7 @@ use crate::{open, plain, write};
 
 fn refusal(store: &mut LockKey) -> String {
     let opened = store.open(soon());
-    let Err(StoreError::Unsafe(text)) = opened else {
+    let Err(StoreError { kind: Kind::Unsafe, text }) = opened else {
         panic!("not unsafe but {opened:?}");
     };
     text
@@ -284,14 +284,20 @@ fn refused_credentials_are_told_from_an_absent_server() {
         let mut server = with_accounts(binary);
         for (user, password) in [("admin", "wrong"), ("nobody", "secret")] {
             let error = server.store_as(user, password, "locks").open(soon());
-            assert!(matches!(error, Err(StoreError::Credentials(_))), "{user}: {error:?}");
+            assert!(
+                matches!(error, Err(StoreError { kind: Kind::Credentials, .. })),
+                "{user}: {error:?}"
+            );
             assert!(!format!("{error:?}").contains("wrong"), "{error:?}");
         }
         let error = server.store("locks", "web").open(soon());
-        assert!(matches!(error, Err(StoreError::Credentials(_))), "no credentials: {error:?}");
+        assert!(
+            matches!(error, Err(StoreError { kind: Kind::Credentials, .. })),
+            "no credentials: {error:?}"
+        );
         server.kill();
         let error = server.store_as("admin", "secret", "locks").open(soon());
-        assert!(matches!(error, Err(StoreError::Unreachable(_))), "{error:?}");
+        assert!(matches!(error, Err(StoreError { kind: Kind::Unreachable, .. })), "{error:?}");
     });
 }
 
@@ -300,7 +306,7 @@ fn a_missing_permission_is_named() {
     on_servers(|binary| {
         let server = with_accounts(binary);
         let error = server.store_as("guest", "secret", "locks").open(soon());
-        let Err(StoreError::Credentials(text)) = error else { panic!("{error:?}") };
+        let Err(StoreError { kind: Kind::Credentials, text }) = error else { panic!("{error:?}") };
         assert!(text.contains("$JS.API.STREAM.CREATE.KV_locks"), "{text}");
         let mut store = server.store_as("reader", "secret", "locks");
         store.open(soon()).expect("opened");
@@ -328,7 +334,7 @@ fn a_server_or_an_account_without_jetstream_is_named() {
     on_servers(|binary| {
         let server = Server::start_without_jetstream(binary);
         let error = server.store("locks", "web").open(soon());
-        let Err(StoreError::Unreachable(text)) = error else { panic!("{error:?}") };
+        let Err(StoreError { kind: Kind::Unreachable, text }) = error else { panic!("{error:?}") };
         assert!(text.contains("JetStream is not enabled"), "{text}");
         let server = with_accounts(binary);
         let text = refusal(&mut server.store_as("poor", "secret", "locks"));

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::{BucketInfo, Event, Opened, Rejection, Written};
+use putex::core::event::{BucketInfo, Event, Opened, StoreErrorKind, Written};
 use putex::core::record::{KeyState, Record, Revision};
 use putex::core::time::Instant;
 
@@ -332,8 +332,8 @@ impl World<'_> {
                 self.tell(id, Event::Opened(opened));
             }
             Reply::Rejected => {
-                let rejection = Rejection::Credentials("1".to_owned());
-                return self.not_opened(id, "rejected", Event::Rejected(rejection));
+                let error = StoreErrorKind::Credentials.error("1");
+                return self.not_opened(id, "rejected", Event::Rejected(error));
             }
             Reply::Read(key_state) => {
                 link.seen = key_state.revision.0;

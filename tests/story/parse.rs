@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
-use putex::core::event::{BucketInfo, Event, Notice, Opened, Rejection, Written};
+use putex::core::event::{BucketInfo, Event, Notice, Opened, StoreErrorKind, Written};
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
@@ -137,7 +137,7 @@ pub(super) fn happening(text: &str) -> Result<Happening, String> {
         "tick" => Event::Tick,
         "opened" => opened(&words)?,
         "closed" => Event::Closed(why),
-        "rejected" => Event::Rejected(Rejection::Unsafe(why)),
+        "rejected" => Event::Rejected(StoreErrorKind::Unsafe.error(why)),
         "read" => Event::Read(Ok(key_state(&words)?)),
         "read-fails" => Event::Read(Err(why)),
         "stored" => Event::Written(Written::Stored(revision()?.ok_or("no revision")?)),

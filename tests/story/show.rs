@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use putex::core::command::{LockContext, Run};
-use putex::core::event::Effect;
+use putex::core::event::{Effect, Ending};
 use putex::core::guard::GuardAction;
 use putex::core::level::Level;
 use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
@@ -41,6 +41,9 @@ pub(super) fn effect(effect: &Effect) -> String {
         Effect::KillCheck => "kill healthcheck".to_owned(),
         Effect::Report(report) => say(report.level(), &report.to_string()),
         Effect::Upgrade => "execute the program anew".to_owned(),
+        Effect::Exit(Ending::Rejected(error)) => {
+            format!("exit Rejected({:?}({:?}))", error.kind, error.text)
+        }
         Effect::Exit(ending) => format!("exit {ending:?}"),
     }
 }

@@ -7,7 +7,7 @@ use super::store_view::StoreView;
 use super::write::attempt;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, Rejection, Written};
+use crate::core::event::{Effect, Ending, Event, StoreError, Written};
 use crate::core::protocol::{Stake, StopOrder};
 use crate::core::record::{KeyState, KeyValue, Record, Revision};
 use crate::core::report::Report;
@@ -42,7 +42,7 @@ pub(super) struct Context {
     /// When two agents with one token were reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     /// Why the store refuses this agent, since it was open last.
-    pub(super) rejection: Option<Rejection>,
+    pub(super) rejection: Option<StoreError>,
     nonce: u64,
     effects: Vec<Effect>,
 }

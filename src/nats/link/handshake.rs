@@ -25,7 +25,7 @@ impl Link {
         options: &LinkOptions,
         inbox_sid: u64,
         deadline: Instant,
-    ) -> Result<Link, ConnectError> {
+    ) -> Result<Link, StoreError> {
         let ConnectOptions { login, tls, inbox } = &options.connect;
         let login = if server.login == Login::None { login } else { &server.login };
         let credentials = login.read().map_err(|text| Kind::Unsafe.error(text))?;
@@ -76,7 +76,7 @@ impl Link {
         &mut self,
         credentials: &Credentials,
         deadline: Instant,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), StoreError> {
         match self.step(None, deadline).map_err(|error| self.judge(error))? {
             Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
             Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
@@ -98,7 +98,7 @@ impl Link {
     }
 
     /// Starts TLS and verifies the server's certificate.
-    fn start_tls(&mut self, tls: &Tls, deadline: Instant) -> Result<(), ConnectError> {
+    fn start_tls(&mut self, tls: &Tls, deadline: Instant) -> Result<(), StoreError> {
         // Bytes received before TLS must not be taken for bytes under TLS.
         if !self.decoder.is_blank() {
             return Err(Kind::Unfit.error("it said more than INFO before TLS began"));
@@ -130,7 +130,7 @@ impl Link {
 
     /// Returns the error for a link that was lost during the handshake. A server may close
     /// the connection of a client without a certificate before it sends the reason.
-    fn judge(&self, error: ConnectError) -> ConnectError {
+    fn judge(&self, error: StoreError) -> StoreError {
         match self.stream.lacks_client_certificate() && error.kind != Kind::Unsafe {
             true => Kind::Credentials.error(CERTIFICATE_WANTED),
             false => error,
@@ -145,7 +145,7 @@ impl Link {
         credentials: &Credentials,
         first: &str,
         deadline: Instant,
-    ) -> Result<(), ConnectError> {
+    ) -> Result<(), StoreError> {
         let nonce = self.info.nonce.as_deref();
         let connect = encode::connect(name, self.stream.is_tls(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
@@ -176,7 +176,7 @@ impl Link {
 
 /// Returns the error for a `-ERR` during the handshake. The first subscription is the
 /// inbox: a user without the right to it cannot make any request.
-fn refusal(text: &str, credentials: &Credentials) -> ConnectError {
+fn refusal(text: &str, credentials: &Credentials) -> StoreError {
     let reason = server_says(text);
     match ServerError::of(text) {
         ServerError::Credentials => Kind::Credentials.error(reason + &credentials.refusal_hint()),

@@ -10,7 +10,6 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
-use crate::nats::connect_error::{ConnectError, ConnectErrorKind};
 use crate::nats::tls::Tls;
 use crate::sys;
 
@@ -172,5 +171,5 @@ fn bytes_that_are_not_tls_are_a_failure_of_it() {
             outcome => break outcome.expect_err("not TLS"),
         }
     };
-    assert_eq!(ConnectError::from(error).kind, ConnectErrorKind::Unsafe);
+    assert_eq!(stream_error(error).kind, Kind::Unsafe);
 }

@@ -10,7 +10,9 @@ use super::text::{self, Kind};
 use crate::core::event::Written;
 use crate::core::record::Revision;
 use crate::core::time::Instant;
-use crate::store::{Content, Entry, Expected, Listing, OPERATION, StoreError, is_below};
+use crate::store::{
+    Content, Entry, Expected, Listing, OPERATION, StoreError, StoreErrorKind, is_below,
+};
 
 /// Longest file name of Linux file systems, in bytes; bounds the escaped key.
 const NAME_BYTES_MAX: usize = 255;
@@ -26,7 +28,7 @@ impl Folder {
     pub(super) fn entry(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         let first = Kind::First.file_of(key);
         if first.len() > NAME_BYTES_MAX {
-            return Err(StoreError::Unsafe(format!(
+            return Err(StoreErrorKind::Unsafe.error(format!(
                 "the key is too long: the file name {first} has {} bytes, more than the maximum \
                  of {NAME_BYTES_MAX}",
                 first.len()

@@ -18,7 +18,7 @@ use super::permissions::create_private;
 use super::text::{self, Kind};
 use crate::core::record::BucketId;
 use crate::core::time::Instant;
-use crate::store::{BucketInfo, StoreError, name};
+use crate::store::{BucketInfo, StoreError, StoreErrorKind, name};
 use crate::sys;
 
 /// Name of the file with the bucket's random id.
@@ -71,7 +71,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unsafe`] when other users could write to it, when it is not a
+    /// [`StoreErrorKind::Unsafe`] when other users could write to it, when it is not a
     /// folder of this program, or when a file in it is damaged or missing.
     pub(super) fn open(
         base: &Path,
@@ -107,8 +107,9 @@ impl Folder {
         if self.file(SEQUENCE)?.is_none() {
             self.replace(SEQUENCE, b"sequence 0")?;
         }
-        let random =
-            |error: io::Error| StoreError::Unreachable(format!("no random number: {error}"));
+        let random = |error: io::Error| {
+            StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
+        };
         let id = sys::random().map_err(random)?;
         let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
@@ -148,7 +149,8 @@ impl Folder {
         let locked = locked.map_err(|error| self.failed("lock", "", error))?;
         let held = locked.then(|| HeldLock(&self.dir)).filter(|_| sys::now() < deadline);
         let path = self.path.display();
-        let busy = || StoreError::Unreachable(format!("the lock of {path} was not had in time"));
+        let busy =
+            || StoreErrorKind::Unreachable.error(format!("the lock of {path} was not had in time"));
         held.ok_or_else(busy)
     }
 
@@ -171,7 +173,7 @@ impl Folder {
             Ok(Some(body)) if body == self.epoch => Ok(()),
             Ok(Some(_)) => Err(self.gone("has another epoch")),
             Ok(None) => Err(self.gone("has lost its epoch")),
-            Err(StoreError::Unsafe(text)) => Err(self.lose(text)),
+            Err(StoreError { kind: StoreErrorKind::Unsafe, text }) => Err(self.lose(text)),
             Err(other) => Err(other),
         }
     }
@@ -227,7 +229,7 @@ impl Folder {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.file_path(name));
-            return Err(StoreError::Unreachable(format!(
+            return Err(StoreErrorKind::Unreachable.error(format!(
                 "cannot write {path}: {size} bytes are more than the maximum of {FILE_BYTES_MAX}"
             )));
         }
@@ -260,11 +262,11 @@ impl Folder {
     /// `name` is empty.
     pub(super) fn failed(&self, what: &str, name: &str, error: impl Into<io::Error>) -> StoreError {
         let (path, error) = (self.file_path(name), error.into());
-        StoreError::Unreachable(format!("cannot {what} {path}: {error}"))
+        StoreErrorKind::Unreachable.error(format!("cannot {what} {path}: {error}"))
     }
 
     pub(super) fn damaged(&self, name: &str, what: &str) -> StoreError {
-        StoreError::Unsafe(format!("{} {what}", self.file_path(name)))
+        StoreErrorKind::Unsafe.error(format!("{} {what}", self.file_path(name)))
     }
 
     fn unexpected(&self, name: &str) -> StoreError {
@@ -287,7 +289,7 @@ impl Folder {
     /// Records the reason why the folder must be opened again, and returns it as an error. The
     /// first reason stays.
     pub(super) fn lose(&self, why: String) -> StoreError {
-        StoreError::Unreachable(self.lost.get_or_init(|| why).clone())
+        StoreErrorKind::Unreachable.error(self.lost.get_or_init(|| why).clone())
     }
 
     /// Returns the reason why the folder must be opened again, `None` while it need not be.
@@ -298,7 +300,7 @@ impl Folder {
 
 /// Returns the folder of a bucket. Its name has neither a slash nor a dot.
 fn path_of(base: &Path, bucket: &str) -> Result<PathBuf, StoreError> {
-    name::valid_bucket(bucket).map_err(StoreError::Unsafe)?;
+    name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     Ok(base.join(bucket))
 }
 

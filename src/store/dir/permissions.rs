@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::store::StoreError;
+use crate::store::{StoreError, StoreErrorKind};
 use crate::sys;
 
 /// File systems that several hosts can share, by the number of statfs(2): NFS, SMB (three
@@ -30,7 +30,7 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
 ///
 /// # Errors
 ///
-/// [`StoreError::Unsafe`] if other users could write to one of them.
+/// [`StoreErrorKind::Unsafe`] if other users could write to one of them.
 pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreError> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
@@ -48,13 +48,13 @@ pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreErro
 /// Checks that other users cannot replace the folders in the base.
 fn check_base(base: &Path) -> Result<(), StoreError> {
     let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
-    sys::check_entries_safe(base, &metadata).map_err(StoreError::Unsafe)
+    sys::check_entries_safe(base, &metadata).map_err(|text| StoreErrorKind::Unsafe.error(text))
 }
 
 /// Opens an existing folder, which must belong to this user and be writable by no other.
 fn open_private(path: &Path) -> Result<File, StoreError> {
     let shown = path.display();
-    let refuse = |what: String| Err(StoreError::Unsafe(format!("{shown} {what}")));
+    let refuse = |what: String| Err(StoreErrorKind::Unsafe.error(format!("{shown} {what}")));
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let dir = match (opened, fs::symlink_metadata(path)) {
@@ -89,7 +89,7 @@ fn refused(what: &str, path: &Path, error: &io::Error) -> StoreError {
     let text = format!("cannot {what} {}: {error}", path.display());
     // There is a file where the folder should be: another attempt would fail as well.
     if matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
-        return StoreError::Unsafe(text);
+        return StoreErrorKind::Unsafe.error(text);
     }
-    StoreError::Unreachable(text)
+    StoreErrorKind::Unreachable.error(text)
 }

@@ -3,7 +3,7 @@
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
 use crate::core::time::Instant;
-use crate::store::{Bucket as _, StoreError, describe_holder, name};
+use crate::store::{Bucket as _, StoreError, StoreErrorKind as Kind, describe_holder, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -29,7 +29,7 @@ impl NatsStore {
     ///
     /// The reason why an agent could not.
     pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
-        name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
+        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         self.client.connect_once(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));

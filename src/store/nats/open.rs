@@ -9,7 +9,7 @@ use crate::core::time::Instant;
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
-use crate::store::{BucketInfo, Content, Expected, StoreError, name};
+use crate::store::{BucketInfo, Content, Expected, StoreError, StoreErrorKind as Kind, name};
 use crate::sys::{self, Alarm};
 
 /// How often a lost race for the epoch key is repeated. Once is enough unless another
@@ -24,7 +24,7 @@ impl NatsStore {
     /// Connects, finds or creates the bucket, checks it and reads its epoch. The caller closes
     /// the store after an error.
     pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
-        name::valid_bucket(&self.settings.bucket).map_err(StoreError::Unsafe)?;
+        name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         if !self.client.is_connected() {
             self.subscribed.clear();
         }
@@ -51,7 +51,7 @@ impl NatsStore {
     pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<SafeBucket, StoreError> {
         let NatsSettings { bucket, replicas: wanted, allow_memory, .. } = &self.settings;
         let mut found = bucket::check(bucket, &info.config, self.version(), *allow_memory)
-            .map_err(StoreError::Unsafe)?;
+            .map_err(|text| Kind::Unsafe.error(text))?;
         let have = found.replicas;
         if have < *wanted {
             found.remarks.push(format!(
@@ -86,7 +86,7 @@ impl NatsStore {
             (None, Some(refused)) => Err(refused),
             (None, None) => {
                 let text = format!("bucket: {} was created and is gone", self.stream);
-                Err(StoreError::Unreachable(text))
+                Err(Kind::Unreachable.error(text))
             }
         }
     }
@@ -106,11 +106,9 @@ impl NatsStore {
         let until = sys::now().after(CREATION_POLL).min(deadline);
         match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
             Ok([]) if sys::now() < deadline => Ok(()),
-            Ok([]) => Err(StoreError::Unreachable(format!(
-                "bucket: {} is not ready by the deadline",
-                self.stream
-            ))),
-            Err(error) => Err(StoreError::Unreachable(format!("waiting: {error}"))),
+            Ok([]) => Err(Kind::Unreachable
+                .error(format!("bucket: {} is not ready by the deadline", self.stream))),
+            Err(error) => Err(Kind::Unreachable.error(format!("waiting: {error}"))),
         }
     }
 
@@ -118,7 +116,7 @@ impl NatsStore {
     pub(super) fn check_replicas(&self) -> Result<(), StoreError> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         bucket::check_replicas(*replicas, self.version())
-            .map_err(|text| StoreError::Unsafe(format!("bucket {bucket}: {text}")))
+            .map_err(|text| Kind::Unsafe.error(format!("bucket {bucket}: {text}")))
     }
 
     /// Checks that there are enough servers for the replicas of the settings: a server with
@@ -127,12 +125,11 @@ impl NatsStore {
         let NatsSettings { bucket, replicas, api, .. } = &self.settings;
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
-            Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => {
-                Err(StoreError::Unsafe(format!(
+            Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => Err(Kind::Unsafe
+                .error(format!(
                     "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
                      and makes one copy only"
-                )))
-            }
+                ))),
             Some(_) | None => Ok(()),
         }
     }
@@ -168,7 +165,7 @@ impl NatsStore {
                 return Ok((id, current));
             }
             let id = sys::random()
-                .map_err(|error| StoreError::Unreachable(format!("random numbers: {error}")))?;
+                .map_err(|error| Kind::Unreachable.error(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
             let content = Content::new([], id.as_bytes());
             let expected = Expected::Key(current);
@@ -176,16 +173,15 @@ impl NatsStore {
                 Ok(Written::Stored(revision)) => return Ok((id, revision)),
                 Ok(Written::Moved(_)) => lost_races += 1,
                 Ok(Written::Denied(text) | Written::Unknown(text)) => {
-                    return Err(StoreError::Unreachable(format!("epoch of the bucket: {text}")));
+                    return Err(Kind::Unreachable.error(format!("epoch of the bucket: {text}")));
                 }
                 // A stream that is being created has no subscription yet.
                 Err(RequestError::NoResponders) => self.pause(deadline)?,
                 Err(error) => return Err(self.request_error(&subject, &error)),
             }
         }
-        Err(StoreError::Unreachable(format!(
-            "{subject}: written and removed by others all the time"
-        )))
+        Err(Kind::Unreachable
+            .error(format!("{subject}: written and removed by others all the time")))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{NatsStore, answer};
 use crate::core::record::Revision;
 use crate::core::time::Instant;
 use crate::nats::jetstream::{self, Subjects};
-use crate::store::{Entry, Listing, StoreError};
+use crate::store::{Entry, Listing, StoreError, StoreErrorKind as Kind};
 
 impl NatsStore {
     /// Reads a key from the stream's leader.
@@ -36,10 +36,9 @@ impl NatsStore {
             let Subjects { names, last_seq, has_leader } =
                 subjects.map_err(|failure| self.api_error(filter, &failure))?;
             if !has_leader {
-                return Err(StoreError::Unreachable(format!(
-                    "{filter}: {} has no leader",
-                    self.stream
-                )));
+                return Err(
+                    Kind::Unreachable.error(format!("{filter}: {} has no leader", self.stream))
+                );
             }
             let mut entries = Vec::new();
             for subject in &names {

@@ -85,7 +85,7 @@ fn a_listing_whose_key_has_no_entry_is_made_again() {
 
 #[test]
 fn a_listing_without_a_leader_is_none() {
-    let Err(StoreError::Unreachable(text)) = list(&[&subjects("{}", "")]) else {
+    let Err(StoreError { kind: Kind::Unreachable, text }) = list(&[&subjects("{}", "")]) else {
         panic!("a listing of nobody");
     };
     assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
@@ -131,7 +131,7 @@ fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
     );
     let found = find_or_create([none, overlap, &stands]);
     assert!(!found.expect("the bucket"), "another made it");
-    let Err(StoreError::Unsafe(text)) = find_or_create([none, overlap, none]) else {
+    let Err(StoreError { kind: Kind::Unsafe, text }) = find_or_create([none, overlap, none]) else {
         panic!("another stream has its subjects");
     };
     assert_eq!(text, "creating the bucket: KV_locks: subjects overlap (error 10065)");

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use super::*;
+use crate::core::event::StoreErrorKind;
 use crate::nats::auth::Secret;
 
 #[test]
@@ -16,7 +17,8 @@ fn wrong_password() {
     let fake = FakeServer::once(refuse);
     let mut client = client_of(vec![fake.server_as("u:wrong@")], PING_AFTER);
     let began = sys::now();
-    let Err(StoreError::Credentials(text)) = client.connect(in_ms(5000)) else {
+    let Err(StoreError { kind: StoreErrorKind::Credentials, text }) = client.connect(in_ms(5000))
+    else {
         panic!("not refused");
     };
     assert!(text.ends_with(": the server says: Authorization Violation"), "{text}");
@@ -71,7 +73,10 @@ fn a_refused_inbox_is_a_matter_of_credentials() {
     });
     let mut client = client_of(vec![fake.server()], PING_AFTER);
     let refused = client.connect(in_ms(5000));
-    assert!(matches!(refused, Err(StoreError::Credentials(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(StoreError { kind: StoreErrorKind::Credentials, .. })),
+        "{refused:?}"
+    );
     fake.finish();
 }
 
@@ -83,7 +88,8 @@ fn no_server_answers_by_the_deadline() {
     let servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
     let mut client = client_of(servers, PING_AFTER);
     let began = sys::now();
-    let Err(StoreError::Unreachable(text)) = client.connect(in_ms(80)) else {
+    let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = client.connect(in_ms(80))
+    else {
         panic!("reached");
     };
     let took = sys::now().since(began);
