@@ -1,7 +1,6 @@
 //! The operator's commands: which there are, what each is told, how each ended.
 
-use std::fmt;
-
+use displaydoc::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::core::record::Revision;
@@ -37,43 +36,33 @@ impl Command {
 }
 
 /// What a command is told that this agent is: its `$1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
+#[ignore_extra_doc_attributes]
 pub enum Role {
+    /// active
+    ///
     /// It holds the lock, or is about to.
     Active,
-    /// It does not.
+    /// standby
     Standby,
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Role::Active => "active",
-            Role::Standby => "standby",
-        })
-    }
-}
-
 /// How a command ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[ignore_extra_doc_attributes]
 pub enum Outcome {
-    /// With exit status 0.
+    /// it succeeded
+    ///
+    /// Its exit status is 0.
     Succeeded,
-    /// In any other way, said in words.
+    /// {0}
+    ///
+    /// In any other way.
     Failed(String),
-    /// Killed with its process group because its deadline had come.
+    /// it did not end in time and was killed
+    ///
+    /// With its process group, because its deadline had come.
     Overran,
-}
-
-impl Outcome {
-    /// Returns why it failed, in words.
-    pub fn why(&self) -> &str {
-        match self {
-            Outcome::Succeeded => "it succeeded",
-            Outcome::Failed(why) => why,
-            Outcome::Overran => "it did not end in time and was killed",
-        }
-    }
 }
 
 /// A command to run, and what it is told.

@@ -6,6 +6,7 @@ use displaydoc::Display;
 
 use crate::core::level::Level;
 use crate::core::record::Revision;
+use crate::core::service_report::ServiceReport;
 use crate::core::time::Ms;
 
 /// A line of the agent's log that the pump asks for.
@@ -121,12 +122,10 @@ pub enum Report {
     CheckSlow(Ms),
     /// health check failed: {0}; {1}
     CheckExcused(String, Excuse),
-    #[displaydoc(
-        "THE SERVICE MAY STILL RUN although its lock has run out: another host may start it now; \
-         stop it by hand"
-    )]
-    /// The lock has run out and nobody is known to have stopped the service.
-    MayStillRun,
+    /// {0}
+    ///
+    /// The guard would report it, and does not answer.
+    Service(ServiceReport),
 }
 
 impl Report {
@@ -138,7 +137,7 @@ impl Report {
                 Level::Error
             }
             Self::Unfit(_) | Self::NoGuard(_) | Self::GuardKilled(_) => Level::Error,
-            Self::MayStillRun => Level::Error,
+            Self::Service(report) => report.level(),
             Self::StoreLost(_) | Self::ElectionRisk { .. } | Self::KeyDeleted => Level::Warn,
             Self::NotStored(_) | Self::NotReleased | Self::OwnToken { .. } => Level::Warn,
             Self::GuardLost(_) | Self::NotCandidate(_) | Self::CheckKilled => Level::Warn,

@@ -31,8 +31,8 @@ use std::time::Duration;
 use crate::core::command::{Command, Outcome};
 use crate::core::protocol::{GuardConfig, Stake, StopOrder};
 use crate::core::service::{Processes, ServiceAction};
-use crate::core::service_report::ServiceReport;
-use crate::core::time::Instant;
+use crate::core::service_report::{AfterStop, ServiceReport, StopFailure};
+use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing};
 
 /// Whether the last resort may be run.
@@ -156,8 +156,13 @@ impl StopProcedure {
                 let counts = *outcome == Outcome::Succeeded && !running.beside_start;
                 if command == Command::LastResort {
                     self.last_resort = if counts { LastResort::Never } else { LastResort::Failed };
-                    let outcome = outcome.clone();
-                    processes.report(ServiceReport::LastResortEnded { outcome, counts });
+                    processes.report(match outcome {
+                        Outcome::Succeeded if counts => ServiceReport::LastResortSucceeded,
+                        Outcome::Succeeded => ServiceReport::LastResortBesideStart,
+                        Outcome::Failed(_) | Outcome::Overran => {
+                            ServiceReport::LastResortFailed(outcome.clone())
+                        }
+                    });
                     // Only stop can tell that the service is down.
                     self.phase = Phase::Waiting(now);
                 } else if counts {
@@ -181,12 +186,18 @@ impl StopProcedure {
         let start_has_ended = running.beside_start && !processes.has_begun(Command::Start);
         if self.said.as_ref() != Some(outcome) {
             self.said = Some(outcome.clone());
-            processes.report(ServiceReport::StopFailed {
-                outcome: outcome.clone(),
-                cut_short: start_has_ended,
-                took: now.since(running.began),
-                stake: Some(self.order.stake),
-            });
+            let why = match outcome {
+                Outcome::Overran if !start_has_ended => {
+                    StopFailure::Overran(Ms(now.since(running.began)))
+                }
+                Outcome::Succeeded | Outcome::Overran => StopFailure::BesideStart,
+                Outcome::Failed(why) => StopFailure::Failed(why.clone()),
+            };
+            let next = match self.order.stake {
+                Stake::Lock => AfterStop::Lock,
+                Stake::Assurance => AfterStop::Assurance,
+            };
+            processes.report(ServiceReport::StopFailed(why, next));
         }
         if self.last_resort == LastResort::Failed {
             self.last_resort = LastResort::Next;
@@ -210,7 +221,7 @@ impl StopProcedure {
             match self.order.stake {
                 Stake::Lock if self.overdue => processes.report(ServiceReport::DownLate),
                 Stake::Lock => {
-                    let left = self.order.dead_by.since(now);
+                    let left = Ms(self.order.dead_by.since(now));
                     processes.report(ServiceReport::DownInTime(left));
                 }
                 Stake::Assurance if self.said.is_some() => processes.report(ServiceReport::Down),
@@ -258,12 +269,8 @@ impl StopProcedure {
             running.until = now.after(self.timing.renewal());
             if last_resort {
                 // Its end is not waited for.
-                processes.report(ServiceReport::StopFailed {
-                    outcome: Outcome::Overran,
-                    cut_short: false,
-                    took: now.since(running.began),
-                    stake: None,
-                });
+                let why = StopFailure::Overran(Ms(now.since(running.began)));
+                processes.report(ServiceReport::StopFailed(why, AfterStop::LastResort));
             }
         }
         processes.act(ServiceAction::KillCgroup);

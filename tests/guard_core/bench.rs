@@ -9,8 +9,8 @@ use putex::core::protocol::{
 };
 use putex::core::record::{Incarnation, Revision};
 use putex::core::service::ServiceAction;
-use putex::core::service_report::ServiceReport;
-use putex::core::time::Instant;
+use putex::core::service_report::{AfterStop, ServiceReport, StopFailure};
+use putex::core::time::{Instant, Ms};
 use putex::core::timing::Timing;
 
 use super::{dead_by, ms, timing, v};
@@ -49,7 +49,16 @@ pub(crate) fn order(dead_by: Instant, stake: Stake) -> StopOrder {
 
 /// That a stop failed after so long which is run again.
 pub(crate) fn stop_failed(outcome: Outcome, took: Duration, stake: Stake) -> ServiceReport {
-    ServiceReport::StopFailed { outcome, cut_short: false, took, stake: Some(stake) }
+    let why = match outcome {
+        Outcome::Succeeded => StopFailure::BesideStart,
+        Outcome::Failed(why) => StopFailure::Failed(why),
+        Outcome::Overran => StopFailure::Overran(Ms(took)),
+    };
+    let next = match stake {
+        Stake::Lock => AfterStop::Lock,
+        Stake::Assurance => AfterStop::Assurance,
+    };
+    ServiceReport::StopFailed(why, next)
 }
 
 pub(crate) fn failed() -> Outcome {
@@ -254,6 +263,6 @@ impl Bench {
     /// Returns the runs of stop that it has said to have failed, and forgets all.
     pub(crate) fn failed_stops(&mut self) -> Vec<ServiceReport> {
         let said = std::mem::take(&mut self.said).into_iter();
-        said.filter(|report| matches!(report, ServiceReport::StopFailed { .. })).collect()
+        said.filter(|report| matches!(report, ServiceReport::StopFailed(..))).collect()
     }
 }

@@ -5,6 +5,7 @@ use putex::core::guard::{Guard, GuardAction, GuardInput};
 use putex::core::protocol::{Grant, ServiceState, Stake, ToGuard};
 use putex::core::record::Revision;
 use putex::core::service_report::ServiceReport;
+use putex::core::time::Ms;
 
 use super::bench::{
     Bench, EMPTY_CGROUP, KILL_CGROUP, config, context, failed, grant, kill, late_time, order, ran,
@@ -28,18 +29,18 @@ fn a_service_whose_grant_runs_out_is_stopped_at_once_and_not_before() {
     assert_eq!(bench.guard.deadline(), Some(v()));
     assert_eq!(bench.tick(v().before(TICK)), []);
     assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
-    assert!(bench.has_said(&ServiceReport::LockOver { agent_gone: false }));
+    assert!(bench.has_said(&ServiceReport::LockOver));
 }
 
 #[test]
 fn a_lost_agent_has_until_v_to_be_back() {
     let mut bench = Bench::up(config());
     assert_eq!(bench.leave_agent(ms(100)), []);
-    assert!(bench.has_said(&ServiceReport::AgentGone(v().since(ms(100)))));
+    assert!(bench.has_said(&ServiceReport::AgentGone(Ms(v().since(ms(100))))));
     assert_eq!(bench.guard.deadline(), Some(v()));
     assert_eq!(bench.tick(v().before(TICK)), []);
     assert_eq!(bench.tick(v()), [run(Command::Stop, dead_by())]);
-    assert!(bench.has_said(&ServiceReport::LockOver { agent_gone: true }));
+    assert!(bench.has_said(&ServiceReport::LockOverWithoutAgent));
     let end = ms(1500);
     assert_eq!(bench.stop_counts(end), [GuardAction::Exit]);
 }

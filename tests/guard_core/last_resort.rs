@@ -2,7 +2,8 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::protocol::{Stake, ToGuard};
-use putex::core::service_report::ServiceReport;
+use putex::core::service_report::{AfterStop, ServiceReport, StopFailure};
+use putex::core::time::Ms;
 
 use super::bench::{
     Bench, EMPTY_CGROUP, KILL_CGROUP, config, failed, kill, late_time, order, ran, release, run,
@@ -23,12 +24,8 @@ fn the_last_resort_is_run_when_the_service_must_be_down_and_stop_is_killed_first
 #[test]
 fn a_stop_that_is_killed_for_it_is_named_with_how_long_it_ran() {
     let (mut bench, _) = Bench::overdue(with_last_resort());
-    let said = ServiceReport::StopFailed {
-        outcome: Outcome::Overran,
-        cut_short: false,
-        took: dead_by().since(v()),
-        stake: None,
-    };
+    let why = StopFailure::Overran(Ms(dead_by().since(v())));
+    let said = ServiceReport::StopFailed(why, AfterStop::LastResort);
     assert!(bench.has_said(&said));
 }
 
@@ -85,7 +82,7 @@ fn only_stop_tells_that_the_service_is_down() {
     let now = ms(2000);
     let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, now);
     assert_eq!(deeds, [run(Command::Stop, now.after(late_time()))]);
-    let said = ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: true };
+    let said = ServiceReport::LastResortSucceeded;
     assert!(bench.has_said(&said));
     assert!(!bench.guard.is_down());
     assert_eq!(bench.stop_counts(ms(2100)), []);
@@ -130,7 +127,7 @@ fn a_last_resort_beside_a_dying_start_does_not_count() {
     assert_eq!(deeds.first(), Some(&kill(Command::Start)));
     assert_eq!(ran(&deeds), Some(Command::LastResort));
     let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, woken);
-    let said = ServiceReport::LastResortEnded { outcome: Outcome::Succeeded, counts: false };
+    let said = ServiceReport::LastResortBesideStart;
     assert!(bench.has_said(&said));
     assert_eq!(ran(&deeds), Some(Command::Stop));
     let deeds = bench.ended(Command::Start, Outcome::Overran, woken);

@@ -4,6 +4,7 @@ use putex::core::command::{Command, Outcome};
 use putex::core::guard::GuardAction;
 use putex::core::protocol::{GuardConfig, ServiceState, Stake, ToGuard};
 use putex::core::service_report::ServiceReport;
+use putex::core::time::Ms;
 use putex::core::timing::Timing;
 
 use super::bench::{
@@ -33,7 +34,7 @@ fn a_service_is_not_down_before_its_control_group_is_empty() {
     assert_eq!(bench.emptied(ms(1600)), []);
     assert!(bench.guard.is_down());
     assert_eq!(bench.service(), &ServiceState::Down);
-    assert!(bench.has_said(&ServiceReport::DownInTime(dead_by().since(ms(1600)))));
+    assert!(bench.has_said(&ServiceReport::DownInTime(Ms(dead_by().since(ms(1600))))));
 }
 
 #[test]

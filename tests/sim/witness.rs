@@ -289,7 +289,7 @@ impl World<'_> {
     /// What an agent reports is what happened to it sometimes.
     pub fn on_report(&mut self, site: usize, report: &Report) {
         let what = match report {
-            Report::MayStillRun => return self.on_late(site),
+            Report::Service(_) => return self.on_late(site),
             Report::Moved { why, .. } => return self.on_reason(why),
             Report::RolledBack(_) => Sometimes::RollbackSeen,
             Report::DuplicateToken { .. } => Sometimes::TwinsSeen,

@@ -31,7 +31,7 @@ use crate::core::record::Revision;
 use crate::core::service::{Processes, ServiceAction};
 use crate::core::service_report::ServiceReport;
 use crate::core::stop::StopProcedure;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 use crate::core::watchdog_timeout::wanted_timeout;
 
@@ -207,8 +207,10 @@ impl Guard {
             }
             State::Up(up) if now >= up.grant.valid_until => {
                 let order = up.grant.stop_order();
-                let agent_gone = self.heard.is_none();
-                self.processes.report(ServiceReport::LockOver { agent_gone });
+                self.processes.report(match self.heard {
+                    Some(_) => ServiceReport::LockOver,
+                    None => ServiceReport::LockOverWithoutAgent,
+                });
                 self.stop(order, now);
             }
             State::Unknown(_) | State::Down | State::Up(_) | State::Stopping(_) => {}
@@ -313,7 +315,7 @@ impl Guard {
             && let State::Up(up) = &self.state
             && now < up.grant.valid_until
         {
-            let left = up.grant.valid_until.since(now);
+            let left = Ms(up.grant.valid_until.since(now));
             self.processes.report(ServiceReport::AgentGone(left));
         }
     }

@@ -15,6 +15,7 @@ use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
 use crate::core::record::{RecordState, Revision};
 use crate::core::report::{Reason, Report};
+use crate::core::service_report::ServiceReport;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 
@@ -256,7 +257,7 @@ impl Stopping {
         if !guard_acts {
             context.want(Effect::KillCgroup);
             if self.order.stake == Stake::Lock {
-                context.report(Report::MayStillRun);
+                context.report(Report::Service(ServiceReport::MayStillRun));
             }
         }
     }
