@@ -8,10 +8,10 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rustix::process::{Resource, Rlimit, Signal, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
-use support::clock::{until, until_true};
+use support::clock::until_true;
 use support::programs;
 
 /// Signals that the guard cannot see, or that say that it is broken.
@@ -41,34 +41,45 @@ fn no_signal_ends_a_guard() {
 /// What the agent says is counted by both: it is said again, not left out.
 #[test]
 fn a_guard_is_kept_when_the_kernel_has_no_memory_for_a_message() {
+    refuse_message("memory", |agent, _| {
+        let threads = fs::read_dir(format!("/proc/{agent}/task")).expect("it runs");
+        let mut threads = threads.map(|thread| thread.expect("it runs").path());
+        let is_client = |thread: &PathBuf| {
+            fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "putex-guard\n")
+        };
+        let client = threads.find(is_client).expect("a thread");
+        client.file_name().expect("a number").to_string_lossy().into_owned()
+    });
+}
+
+/// A guard that does not answer is killed.
+#[test]
+fn a_guard_is_kept_when_the_kernel_has_no_memory_for_its_report() {
+    refuse_message("report", |_, guard| guard.to_string());
+}
+
+/// Has the kernel refuse a message of a thread four times, by agent and guard: the guard is kept.
+fn refuse_message(name: &str, sender: impl Fn(u32, Pid) -> String) {
     let Some(strace) = programs::strace() else {
         return;
     };
-    let host = Host::new("memory");
+    let host = Host::new(name);
     let agent = host.agent();
     host.wait_until_up();
     let guard = host.guard();
-    let threads = fs::read_dir(format!("/proc/{}/task", agent.id())).expect("it runs");
-    let mut threads = threads.map(|thread| thread.expect("it runs").path());
-    let is_client = |thread: &PathBuf| {
-        fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "putex-guard\n")
-    };
-    let client = threads.find(is_client).expect("a thread");
     let calls = host.sandbox.join("calls");
     let mut strace = host.sandbox.marked(strace);
-    strace.args(["-qq", "-e", "inject=sendmsg:error=ENOBUFS:when=1", "-o"]).arg(&calls);
-    let strace = strace.arg("-p").arg(client.file_name().expect("a number"));
+    strace.args(["-qq", "-e", "inject=sendmsg:error=ENOBUFS:when=1..4", "-o"]).arg(&calls);
+    let strace = strace.arg("-p").arg(sender(agent.id(), guard));
     let mut strace = strace.stderr(Stdio::null()).spawn().expect("it runs");
     let sent = || {
         let calls = fs::read_to_string(&calls).unwrap_or_default();
         calls.lines().filter(|call| call.starts_with("sendmsg(")).count()
     };
-    let followed = until("calls", || match strace.try_wait() {
-        Ok(Some(_)) => Some(false),
-        Ok(None) | Err(_) => (sent() > 4).then_some(true),
-    });
+    // It ends with the thread, too.
+    until_true("calls", || sent() > 8 || matches!(strace.try_wait(), Ok(Some(_))));
     let (_, _) = (strace.kill(), strace.wait());
-    if !followed {
+    if sent() == 0 {
         println!("skipped: strace may not follow a process");
         return;
     }

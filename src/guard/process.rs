@@ -1,5 +1,6 @@
 //! The guard's main loop: one thread, which never blocks but in poll(2).
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +34,9 @@ use crate::sys::{self, Alarm, Waker, raw};
 /// How long the guard pauses when it has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long to wait until the kernel may have memory for a report.
+const SEND_PAUSE: Duration = Duration::from_millis(5);
+
 /// The highest priority of those that are not real-time.
 const NICE_MIN: i32 = -20;
 
@@ -65,8 +69,8 @@ pub(super) struct GuardProcess {
     pub(super) listener: Option<OwnedFd>,
     /// The agent, while it is there.
     pub(super) agent: Option<OwnedFd>,
-    /// A report that the agent was not sent yet.
-    unsent: Option<GuardReport>,
+    /// Reports that the agent was not sent yet.
+    unsent: VecDeque<GuardReport>,
     alarm: Alarm,
     /// [`GuardProcess::turn`] returns at this instant at the latest.
     pub(super) give_up_at: Option<Instant>,
@@ -141,7 +145,7 @@ impl GuardProcess {
             stderr,
             listener: None,
             agent: None,
-            unsent: None,
+            unsent: VecDeque::new(),
             alarm: Alarm::new()?,
             give_up_at: None,
             done: false,
@@ -164,9 +168,11 @@ impl GuardProcess {
 
     /// Waits for something to happen, takes all of it in, and does what is due.
     pub(super) fn turn(&mut self) {
-        self.send_report();
+        self.send_reports();
         let deadline = self.guard.deadline();
-        if let Err(error) = self.wait(deadline.into_iter().chain(self.give_up_at).min()) {
+        let send_at = (!self.unsent.is_empty()).then(|| sys::now().after(SEND_PAUSE));
+        let until = [deadline, self.give_up_at, send_at].into_iter().flatten().min();
+        if let Err(error) = self.wait(until) {
             // Nothing but the deadlines is left then.
             say(Level::Error, &format!("the guard cannot wait: {error}"));
         }
@@ -261,7 +267,8 @@ impl GuardProcess {
                 }
                 // The agent is gone, or cannot be understood, which is the same.
                 None => {
-                    (self.agent, self.unsent) = (None, None);
+                    self.agent = None;
+                    self.unsent.clear();
                     self.handle(GuardInput::Disconnected);
                 }
             }
@@ -279,9 +286,9 @@ impl GuardProcess {
         self.commands = settings.commands;
         // The means to kill the service where there is no guard that could.
         if let Some(Ok(file)) = self.cgroups.first().map(ServiceCgroup::kill_file) {
-            self.send(&GuardPacket::KillFile, Some(file.as_fd()));
+            let _ = self.send(&GuardPacket::KillFile, Some(file.as_fd()));
         }
-        self.send(&GuardPacket::Output, Some(self.runners[0].output()));
+        let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output()));
     }
 
     /// Takes a connection, unless an agent is there.
@@ -362,7 +369,8 @@ impl GuardProcess {
             ServiceAction::Report(report) => {
                 let (level, text) = (report.level(), report.to_string());
                 say(level, &text);
-                self.send(&GuardPacket::Line(level, text), None);
+                // The next line is shown then.
+                let _ = self.send(&GuardPacket::Line(level, text), None);
             }
         }
     }
@@ -406,24 +414,31 @@ impl GuardProcess {
         if self.guard.is_down() && std::mem::take(&mut self.noted_up) {
             self.runner(Command::Start).note_down();
         }
-        let says = |report: &GuardReport| (report.service.clone(), report.unfit.clone());
-        if self.unsent.as_ref().is_some_and(|unsent| says(unsent) != says(&report)) {
-            self.send_report();
+        let (service, unfit) = (&report.service, &report.unfit);
+        match self.unsent.back_mut() {
+            Some(last) if (&last.service, &last.unfit) == (service, unfit) => *last = report,
+            Some(_) | None => self.unsent.push_back(report),
         }
-        self.unsent = Some(report);
     }
 
-    fn send_report(&mut self) {
-        if let Some(report) = self.unsent.take() {
-            self.send(&GuardPacket::Report(VERSION, report), None);
+    /// Sends the reports. One for which the kernel has no memory or no room stays for the next
+    /// turn, and those after it: an agent that misses a report kills this guard.
+    fn send_reports(&mut self) {
+        while let Some(report) = self.unsent.front() {
+            let sent = self.send(&GuardPacket::Report(VERSION, report.clone()), None);
+            if let Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN) = sent {
+                return;
+            }
+            self.unsent.pop_front();
         }
     }
 
     /// Sends the agent something, if there is one. One that is gone is noticed where it is read
     /// from.
-    fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) {
-        if let Some(agent) = &self.agent {
-            let _ = send(agent.as_fd(), &packet.encode(), descriptor);
-        }
+    fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let Some(agent) = &self.agent else {
+            return Ok(());
+        };
+        send(agent.as_fd(), &packet.encode(), descriptor)
     }
 }
