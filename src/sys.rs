@@ -50,7 +50,7 @@ pub fn utc() -> String {
 
 /// Returns year, month and day of a day since 1970. The year begins in March here,
 /// so that the day which is not always there is its last.
-pub fn date(days: i64) -> (i64, i64, i64) {
+fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -59,13 +59,6 @@ pub fn date(days: i64) -> (i64, i64, i64) {
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (era * 400 + year + later, month, day)
-}
-
-/// Returns the seconds since 1970 by the wall clock, for messages alone: that clock
-/// may show anything. `None` when it shows an earlier time.
-pub fn wall_clock() -> Option<u64> {
-    let at = rustix::time::clock_gettime(ClockId::Realtime);
-    u64::try_from(at.tv_sec).ok()
 }
 
 /// Returns 128 bits that nobody else has.

@@ -25,7 +25,6 @@
 //! | [`auth`] | credentials, and the files that they are read from |
 //! | [`nkey`] | NKeys: Ed25519 keys in base32 |
 //! | [`mod@file`] | files with secrets and certificates: owner, mode, size |
-//! | `calendar` | dates in messages |
 //!
 //! # Invariants
 //!
@@ -39,7 +38,6 @@
 pub mod auth;
 mod backoff;
 pub mod bucket;
-mod calendar;
 pub mod client;
 mod connect_options;
 pub(crate) mod decode;

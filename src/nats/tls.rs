@@ -12,14 +12,14 @@ use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore,
     SignatureScheme,
 };
 
-use super::{calendar, file};
+use super::file;
 use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::text::sanitize;
 
@@ -187,40 +187,24 @@ fn judge_alert(alert: AlertDescription) -> StoreError {
 pub(super) const CERTIFICATE_WANTED: &str =
     "it wants a client certificate; set --tlscert and --tlskey";
 
+/// Returns the meaning of a certificate's fault. No text contains the time: a text that
+/// changes is logged each time.
 #[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
 fn judge_certificate(why: &CertificateError) -> StoreError {
-    let moment = |time: &UnixTime| calendar::utc(time.as_secs());
-    // The day only: a text that changed every second would be logged every second.
-    let day = |time: &UnixTime| calendar::day(time.as_secs());
-    let (kind, text) = match why {
+    match why {
         // A bad signature comes from another authority with the name of a trusted one.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            let text = "its certificate is signed by nobody who is trusted here; see --tlsca";
-            (Kind::Unsafe, text.to_owned())
-        }
-        CertificateError::NotValidForNameContext { expected, presented } => {
-            let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
-            let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
-            let expected = expected.to_str();
-            (Kind::Unsafe, format!("its certificate is not for {expected} but for {names}"))
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Kind::Unsafe
+            .error("its certificate is signed by nobody who is trusted here; see --tlsca"),
+        CertificateError::NotValidForNameContext { expected, .. } => {
+            Kind::Unsafe.error(format!("its certificate is not for {}", expected.to_str()))
         }
         // The clock here may not be set yet.
-        CertificateError::ExpiredContext { time, not_after } => {
-            let (end, today) = (moment(not_after), day(time));
-            (Kind::Unfit, format!("its certificate expired at {end}; it is {today} here"))
+        CertificateError::ExpiredContext { .. } => {
+            Kind::Unfit.error("its certificate has expired, by the clock here")
         }
-        CertificateError::NotValidYetContext { time, not_before } => {
-            let (start, today) = (moment(not_before), day(time));
-            (Kind::Unfit, format!("its certificate is valid from {start}; it is {today} here"))
+        CertificateError::NotValidYetContext { .. } => {
+            Kind::Unfit.error("its certificate is not valid yet, by the clock here")
         }
-        other => (Kind::Unsafe, format!("its certificate is refused: {other}")),
-    };
-    // The server chose the names in its certificate: they must not begin lines.
-    kind.error(sanitize(&text))
-}
-
-/// Returns the name in `DnsName("n1.example")` or `IpAddress(127.0.0.1)`.
-fn bare(name: &str) -> &str {
-    let inside = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
-    inside.unwrap_or(name).trim_matches('"')
+        other => Kind::Unsafe.error(sanitize(&format!("its certificate is refused: {other}"))),
+    }
 }

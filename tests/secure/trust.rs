@@ -102,13 +102,13 @@ fn a_server_that_is_somebody_else_is_not_used() {
     let (ours, stranger) = (TestCa::new(), TestCa::new());
     let server = Server::start(&binary, &ours.tls(&["localhost", "n1.example"]));
     let text = refusal(&server.url("tls", "127.0.0.1"), ours.access());
-    let says = ["its certificate is not for 127.0.0.1 but for", "n1.example"];
-    assert_says(&text, &["78 127.0.0.1:", says[0], says[1]]);
+    let says = "its certificate is not for 127.0.0.1";
+    assert_says(&text, &["78 127.0.0.1:", says]);
     let text = refusal(&server.url("tls", "localhost"), stranger.access());
     assert_says(&text, &["78 ", "signed by nobody who is trusted here; see --tlsca"]);
     // By nats:// the server chooses TLS, and its name is checked all the same.
     let text = refusal(&server.url("nats", "127.0.0.1"), ours.access());
-    assert_says(&text, &["78 ", says[0]]);
+    assert_says(&text, &["78 ", says]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn an_expired_certificate_is_waited_out() {
     let server = Server::start(&binary, &files.server(""));
     let text = refusal(&server.url("tls", "localhost"), ours.access());
     assert!(text.starts_with("localhost:"), "{text}");
-    assert_says(&text, &["its certificate expired at 2020-12-31 00:00:00 UTC; it is 20"]);
+    assert_says(&text, &["its certificate has expired, by the clock here"]);
     let ca = ours.ca.display().to_string();
     let url = server.url("tls", "localhost");
     let agent = Agent::start("web", &["--nats", &url, "--tlsca", &ca], &[]);
@@ -225,7 +225,7 @@ fn an_advertised_server_needs_the_name_that_the_user_gave() {
         match again {
             Ok(()) => assert_eq!(client.server().map(|info| &*info.address), Some(&*place)),
             Err(error) => {
-                let says = format!("{place}: its certificate is not for localhost but for");
+                let says = format!("{place}: its certificate is not for localhost");
                 assert_says(&error.to_string(), &[&says]);
             }
         }
@@ -321,7 +321,7 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
     let missing = ours.folder.join("none").display().to_string();
     for (url, ca, status, says) in [
         (server.url("tls", "localhost"), &*other, 78, "signed by nobody who is trusted here"),
-        (server.url("tls", "127.0.0.1"), &*ca, 78, "is not for 127.0.0.1 but for localhost"),
+        (server.url("tls", "127.0.0.1"), &*ca, 78, "is not for 127.0.0.1"),
         (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
         (server.url("tls", "localhost"), &*missing, 78, "no such file or directory"),
         (server.url("tls", "localhost"), "/etc/hostname", 78, "no certificates in PEM"),
@@ -345,7 +345,7 @@ fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     agent.await_open();
     let files = ours.authority.certify(&ours.folder, "server2", &["elsewhere"]);
     server.reconfigure(&lines, &files.server(""));
-    let says = "its certificate is not for localhost but for elsewhere";
+    let says = "its certificate is not for localhost";
     agent.await_line(says);
     observe_for(Duration::from_millis(1500));
     let heard = agent.heard();

@@ -59,7 +59,7 @@ fn a_creds_file_is_a_jwt_and_its_key() {
     assert!(sent.get("nkey").is_none() && sent.get("user").is_none());
     assert!(connect(&credentials, None).is_err());
     let refusal_hint = credentials.refusal_hint();
-    assert!(refusal_hint.contains("expired at 1970-01-01 00:00:17 UTC"), "{refusal_hint}");
+    assert!(refusal_hint.contains(": expired, revoked, or"), "{refusal_hint}");
 }
 
 #[test]
