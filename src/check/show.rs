@@ -96,7 +96,7 @@ impl View<'_> {
 
     /// Returns the origin of a setting, or `other` if it is not set.
     fn origin(&self, name: Name, other: &str) -> String {
-        self.settings.origin(name).map_or_else(|| other.to_owned(), |origin| origin.shown.clone())
+        self.settings.get(name).map_or_else(|| other.to_owned(), |setting| setting.origin.clone())
     }
 
     fn context(&self) -> String {

@@ -88,8 +88,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
     let settings = faults.settings;
     let url = settings.text(Name::Nats);
     if let Some(url) = url {
-        let servers = Server::parse_list(url).map_err(|error| error.to_string());
-        faults.collect(Name::Nats, servers)?;
+        faults.collect(Name::Nats, Server::parse_list(url))?;
     }
     let before = faults.found.len();
     let login = login(settings, var).unwrap_or_else(|(name, why)| faults.usage(name, &why));
@@ -117,8 +116,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
 
 fn subject(faults: &mut Faults<'_>, name: Name) -> Option<String> {
     let subject = faults.text(name)?;
-    let valid = valid_subject(&subject).map_err(|why| format!("{subject}: {why}"));
-    faults.collect(name, valid.map(|()| subject))
+    faults.collect(name, valid_subject(&subject).map_err(|why| format!("{subject}: {why}")))
 }
 
 fn api(faults: &mut Faults<'_>) -> Option<String> {
@@ -180,22 +178,19 @@ fn login(settings: &Settings, var: Lookup<'_>) -> Result<Option<Login>, (Name, S
 pub(crate) fn api_of(domain: &str) -> Result<String, &'static str> {
     match domain.contains('.') {
         true => Err("a domain has no dots"),
-        false => {
-            valid_subject(domain)?;
-            Ok(format!("$JS.{domain}.API"))
-        }
+        false => valid_subject(&format!("$JS.{domain}.API")),
     }
 }
 
-/// Checks a prefix of subjects.
-pub(crate) fn valid_subject(text: &str) -> Result<(), &'static str> {
+/// Returns a prefix of subjects if it is valid.
+pub(crate) fn valid_subject(text: &str) -> Result<String, &'static str> {
     let bad = |letter: char| letter.is_whitespace() || letter.is_control() || "*>".contains(letter);
     if text.split('.').any(str::is_empty) {
         return Err("is no subject: there must be something around each dot");
     }
     match text.contains(bad) {
         true => Err("is no subject: it has a blank or a wildcard"),
-        false => Ok(()),
+        false => Ok(text.to_owned()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::clean;
-use super::settings::{Origin, Precedence, Setting, Settings};
+use super::settings::{Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name};
 use crate::core::text::sanitize;
 use crate::exit::{Exit, Refusal};
@@ -70,9 +70,9 @@ pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
             }
             // Before the @ of a URL stands a password or a token.
             let shows_secret = flag.name == Name::Nats && text.contains('@') && file.others_read;
-            let (shown, written) = (shown.clone(), format!("{shown}: {key}"));
-            let origin = Origin { precedence: Precedence::File, shown, written };
-            config.settings.set(flag.name, Setting { text, origin });
+            let (origin, written) = (shown.clone(), format!("{shown}: {key}"));
+            let setting = Setting { text, precedence: Precedence::File, origin, written };
+            config.settings.set(flag.name, setting);
             match shows_secret {
                 false => Ok(()),
                 true => Err(format!("{key}: others can read this secret; chmod o= {path}")),

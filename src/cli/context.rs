@@ -1,7 +1,7 @@
 //! Contexts of the nats command: files with the servers, the login and TLS.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
@@ -39,11 +39,10 @@ pub fn path_of(name: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
     }
-    let set = |name: &str| var(name).filter(|value| !value.is_empty());
-    let base = set("XDG_CONFIG_HOME").map(PathBuf::from);
-    let base = base.or_else(|| Some(Path::new(&set("HOME")?).join(".config")));
+    let set = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
     let base = base.ok_or("--context: there is no HOME to find it in; give a path")?;
-    Ok(base.join("nats/context").join(format!("{name}.json")))
+    Ok(base.join(format!("nats/context/{name}.json")))
 }
 
 fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> {
@@ -52,9 +51,7 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> 
             return Err(format!("{name} is not supported"));
         }
     }
-    let file = |name: &str| parsed(fields, name, |text| expand(text, var).map(PathBuf::from));
-    let subject =
-        |name: &str| parsed(fields, name, |text| valid_subject(text).map(|()| text.to_owned()));
+    let file = |name: &str| parsed(fields, name, |text| expand(text, var));
     let certificate = match (file("cert")?, file("key")?) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
@@ -68,11 +65,11 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> 
         tls: Tls {
             ca: file("ca")?,
             certificate,
-            first: fields.get("tls_first").and_then(Value::as_bool) == Some(true),
+            first: fields.get("tls_first") == Some(&Value::Bool(true)),
         },
-        inbox: subject("inbox_prefix")?,
-        api: subject("jetstream_api_prefix")?.or(domain),
-        context: None,
+        inbox: parsed(fields, "inbox_prefix", valid_subject)?,
+        api: parsed(fields, "jetstream_api_prefix", valid_subject)?.or(domain),
+        ..Access::default()
     })
 }
 
@@ -102,19 +99,17 @@ fn login(
     if let Some(path) = file("creds")? {
         return Ok(Some(Login::Creds(path)));
     }
-    if let Some(path) = file("nkey")? {
-        return Ok(Some(Login::Nkey(path)));
+    match file("nkey")? {
+        Some(path) => Ok(Some(Login::Nkey(path))),
+        None => Ok(secret("token")?.map(Login::Token)),
     }
-    Ok(secret("token")?.map(Login::Token))
 }
 
 fn holds_secret(context: &Access) -> bool {
-    let given = match &context.login {
-        Some(Login::User { password: secret, .. } | Login::Token(secret)) => {
-            matches!(secret, Secret::Given(_))
-        }
-        Some(Login::None | Login::Nkey(_) | Login::Creds(_)) | None => false,
-    };
+    let given = matches!(
+        context.login,
+        Some(Login::User { password: Secret::Given(_), .. } | Login::Token(Secret::Given(_)))
+    );
     given || context.url.as_ref().is_some_and(|url| url.contains('@'))
 }
 
@@ -122,8 +117,7 @@ fn holds_secret(context: &Access) -> bool {
 fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             Err(format!("{name} is not text"))
         }
@@ -138,7 +132,7 @@ fn is_uri(text: &str) -> bool {
 }
 
 /// Replaces `~/` by the home and `$NAME` and `${NAME}` by their values.
-fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
+fn expand(text: &str, var: Lookup<'_>) -> Result<PathBuf, String> {
     let path = text.strip_prefix("file://");
     if path.is_none() && is_uri(text) {
         return Err("only paths and file:// are supported".to_owned());
@@ -146,8 +140,7 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
     let text = path.unwrap_or(text);
     let value = |name: &str| {
         let value = var(name).ok_or_else(|| format!("${name} is not set"))?;
-        let text = value.into_string();
-        text.map_err(|_| format!("${name}: its value is not UTF-8"))
+        value.into_string().map_err(|_| format!("${name}: its value is not UTF-8"))
     };
     let (mut out, mut rest) = match text.strip_prefix('~') {
         Some(after) if after.is_empty() || after.starts_with('/') => (value("HOME")?, after),
@@ -164,7 +157,7 @@ fn expand(text: &str, var: Lookup<'_>) -> Result<String, String> {
         rest = left;
     }
     out.push_str(rest);
-    Ok(out)
+    Ok(out.into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser};
 
 use super::config::{self, Config};
 use super::resolve::{self, Resolved};
-use super::settings::{Faults, Origin, Precedence, Setting, Settings};
+use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::{CheckArgs, Environment, Invocation, help, timing, topics, usage};
 use crate::exit::Refusal;
@@ -101,7 +101,7 @@ fn invocation(
         return text.ok_or_else(|| first(faults.found));
     }
     let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
-    of_file.iter().cloned().for_each(|(name, setting)| settings.set_if_absent(name, setting));
+    settings.add(of_file);
     let resolved = match path.is_some() || faults.is_empty() {
         true => resolve::resolve(&settings, environment, faults),
         // The settings that seem to be missing are in the file.
@@ -124,9 +124,8 @@ fn invocation(
 }
 
 /// Returns a setting of the command line.
-fn typed(text: String, shown: &str, written: String) -> Setting {
-    let (precedence, shown) = (Precedence::CommandLine, shown.to_owned());
-    Setting { text, origin: Origin { precedence, shown, written } }
+fn typed(text: String, origin: &str, written: String) -> Setting {
+    Setting { text, precedence: Precedence::CommandLine, origin: origin.to_owned(), written }
 }
 
 /// Returns the first fault, the only one that an agent reports; `putex check` reports all.

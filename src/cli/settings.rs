@@ -2,22 +2,12 @@
 //! file. Of several values of one setting the one with the highest precedence is kept,
 //! together with its origin, which refusals and `putex check` show.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use super::table::{FLAGS, Name};
 use super::{Lookup, clean, usage};
 use crate::exit::{Exit, Refusal};
-
-/// The origin of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Its precedence.
-    pub precedence: Precedence,
-    /// The origin as `putex check` shows it: the line of a file, a variable, `flag`, `argument`.
-    pub shown: String,
-    /// The name of the setting as the user wrote it there, with which a refusal begins.
-    pub written: String,
-}
 
 /// The precedence of an origin, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,29 +25,32 @@ pub enum Precedence {
 pub struct Setting {
     /// The value as the user wrote it; of a switch `yes`, `no` or `twice`.
     pub text: String,
-    /// The origin.
-    pub origin: Origin,
+    /// The precedence of its origin.
+    pub precedence: Precedence,
+    /// The origin as `putex check` shows it: the line of a file, a variable, `flag`, `argument`.
+    pub origin: String,
+    /// The name of the setting as the user wrote it there, with which a refusal begins.
+    pub written: String,
 }
 
 /// The settings, one entry a name: the one with the highest precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings(Vec<(Name, Setting)>);
+pub struct Settings(pub(crate) BTreeMap<Name, Setting>);
 
 impl Settings {
     /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
     /// count up.
     pub(super) fn set(&mut self, name: Name, setting: Setting) {
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, first)) if name.counts_up() => first.text = "twice".to_owned(),
-            Some((_, first)) => *first = setting,
-            None => self.0.push((name, setting)),
+        match self.0.get_mut(&name) {
+            Some(first) if name.counts_up() => first.text = "twice".to_owned(),
+            Some(_) | None => drop(self.0.insert(name, setting)),
         }
     }
 
-    /// Sets a setting unless it is set.
-    pub(super) fn set_if_absent(&mut self, name: Name, setting: Setting) {
-        if self.get(name).is_none() {
-            self.0.push((name, setting));
+    /// Adds the settings that are not set.
+    pub(super) fn add(&mut self, settings: Settings) {
+        for (name, setting) in settings.0 {
+            self.0.entry(name).or_insert(setting);
         }
     }
 
@@ -69,23 +62,17 @@ impl Settings {
     pub(super) fn add_environment(&mut self, var: Lookup<'_>) -> Result<(), Refusal> {
         for flag in FLAGS.iter().filter(|flag| !flag.env.is_empty()) {
             if let Some(text) = variable(flag.env, var)? {
-                let (shown, written) = (flag.env.to_owned(), flag.env.to_owned());
-                let origin = Origin { precedence: Precedence::Env, shown, written };
-                self.set_if_absent(flag.name, Setting { text, origin });
+                let (origin, written) = (flag.env.to_owned(), flag.env.to_owned());
+                let setting = Setting { text, precedence: Precedence::Env, origin, written };
+                self.0.entry(flag.name).or_insert(setting);
             }
         }
         SECRET_VARIABLES.into_iter().try_for_each(|name| variable(name, var).map(drop))
     }
 
-    /// Returns all settings.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Name, Setting)> {
-        self.0.iter()
-    }
-
     /// Returns a setting; `None` if it is not set.
     pub fn get(&self, name: Name) -> Option<&Setting> {
-        let mut found = self.0.iter().filter(|(known, _)| *known == name);
-        found.next().map(|(_, setting)| setting)
+        self.0.get(&name)
     }
 
     /// Returns the value of a setting; `None` if it is not set.
@@ -98,14 +85,9 @@ impl Settings {
         self.text(name).or_else(|| name.flag().default_value())
     }
 
-    /// Returns the origin of a setting; `None` if it is not set.
-    pub fn origin(&self, name: Name) -> Option<&Origin> {
-        self.get(name).map(|setting| &setting.origin)
-    }
-
     /// Returns the precedence of a setting; `None` if it is not set.
     pub fn precedence(&self, name: Name) -> Option<Precedence> {
-        self.origin(name).map(|origin| origin.precedence)
+        self.get(name).map(|setting| setting.precedence)
     }
 
     /// Returns whether `-v` or `-q` is set, and the other one has a higher precedence.
@@ -124,7 +106,7 @@ impl Settings {
     pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
         let exit =
             if self.precedence(name) == Some(Precedence::File) { Exit::Unsafe } else { exit };
-        let written = self.origin(name).map(|origin| origin.written.clone());
+        let written = self.get(name).map(|setting| setting.written.clone());
         let written = written.unwrap_or_else(|| name.flag().shown());
         Refusal::new(exit, format!("{written}: {}", clean(why)))
     }
@@ -159,14 +141,10 @@ impl Faults<'_> {
     }
 
     /// Returns the value of a result; adds its error to the list, a malformed value.
-    pub(super) fn collect<T>(
-        &mut self,
-        name: Name,
-        result: Result<T, impl AsRef<str>>,
-    ) -> Option<T> {
+    pub(super) fn collect<T>(&mut self, name: Name, result: Result<T, impl ToString>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(why) => self.usage(name, why.as_ref()),
+            Err(why) => self.usage(name, &why.to_string()),
         }
     }
 

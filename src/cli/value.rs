@@ -1,6 +1,7 @@
 //! Parsers of the values of options.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Longest grace of health checks: one that may fail for longer protects nothing.
@@ -39,8 +40,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
         "m" => 60_000,
         _ => return Err(NO_TIME),
     };
-    let ms = whole(digits, NO_TIME)?.checked_mul(unit_ms);
-    ms.map(Duration::from_millis).ok_or(TOO_LARGE)
+    let ms: u64 = whole(digits, NO_TIME)?;
+    ms.checked_mul(unit_ms).map(Duration::from_millis).ok_or(TOO_LARGE)
 }
 
 /// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,
@@ -66,8 +67,7 @@ pub(super) fn replicas(text: &str) -> Result<u32, &'static str> {
 
 /// Parses the number of a descriptor that the parent process has opened.
 pub(super) fn descriptor(text: &str) -> Result<i32, &'static str> {
-    let number = within(text, 3..=u32::MAX, "is input, output or errors; write 3 or more")?;
-    number.try_into().map_err(|_| TOO_LARGE)
+    within(text, 3..=i32::MAX, "is input, output or errors; write 3 or more")
 }
 
 /// Parses `1`, `1%`, `0.05%` as parts per million; more digits are refused.
@@ -80,26 +80,25 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
     if ones.is_empty() || parts.is_empty() {
         return Err(NO_RATE);
     }
-    let ppm = whole(&format!("{ones}{parts:0<4}"), NO_RATE)?;
-    ppm.try_into().map_err(|_| TOO_LARGE)
+    whole(&format!("{ones}{parts:0<4}"), NO_RATE)
 }
 
 /// Parses a whole number.
-pub(super) fn count(text: &str) -> Result<u32, &'static str> {
-    whole(text, "is no whole number of 0 or more")?.try_into().map_err(|_| TOO_LARGE)
+pub(super) fn count<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    whole(text, "is no whole number of 0 or more")
 }
 
 /// Parses a whole number in a range; `outside` is the fault if it is not in it.
-fn within(
+fn within<T: FromStr + PartialOrd>(
     text: &str,
-    range: RangeInclusive<u32>,
+    range: RangeInclusive<T>,
     outside: &'static str,
-) -> Result<u32, &'static str> {
+) -> Result<T, &'static str> {
     Some(count(text)?).filter(|number| range.contains(number)).ok_or(outside)
 }
 
 /// Parses a number of ASCII digits, without a sign; `not` is the fault if it is none.
-fn whole(digits: &str, not: &'static str) -> Result<u64, &'static str> {
+fn whole<T: FromStr>(digits: &str, not: &'static str) -> Result<T, &'static str> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(not);
     }

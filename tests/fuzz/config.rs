@@ -1,5 +1,6 @@
 //! The configuration file, which a person wrote.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::line::{check_args, environment, refused};
@@ -18,13 +19,12 @@ pub fn config(data: &[u8]) -> bool {
     let found = read(data, false);
     let lines = data.split(|byte| *byte == b'\n').count();
     let mut written = String::new();
-    let mut before = 0;
-    for (name, Setting { text, origin }) in found.settings.iter() {
-        assert_eq!(origin.precedence, Precedence::File);
-        let line = origin.shown.strip_prefix(PATH).and_then(|rest| rest.strip_prefix(':'));
+    let mut used = BTreeSet::new();
+    for (name, Setting { text, precedence, origin, written: _ }) in &found.settings.0 {
+        assert_eq!(*precedence, Precedence::File);
+        let line = origin.strip_prefix(PATH).and_then(|rest| rest.strip_prefix(':'));
         let line = line.and_then(|line| line.parse().ok()).expect("the file and a line");
-        assert!(before < line && line <= lines, "line {line}");
-        before = line;
+        assert!((1..=lines).contains(&line) && used.insert(line), "line {line}");
         assert!(!text.is_empty() && text.trim() == text && text.len() <= LINE_BYTES_MAX);
         assert!(!text.contains(['\n', '\0']));
         let key = name.flag().key().expect("it has a key");
@@ -53,7 +53,7 @@ fn read(data: &[u8], others_read: bool) -> Config {
 }
 
 fn settings(config: &Config) -> Vec<(Name, &str)> {
-    config.settings.iter().map(|(name, setting)| (*name, setting.text.as_str())).collect()
+    config.settings.0.iter().map(|(name, setting)| (*name, setting.text.as_str())).collect()
 }
 
 /// Returns whether an agent could run by it.
