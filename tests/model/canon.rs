@@ -78,7 +78,7 @@ fn number(text: &[u8]) -> Option<(u64, usize)> {
 const TOLD: [&[u8]; 3] = [b"previous: Some(", b"reported: Some(", b"holder: "];
 
 /// Instants that are only compared with now.
-const ONLY_DUE: [&[u8]; 3] = [b"retry_at: ", b"read_at: ", b"started: At("];
+const ONLY_DUE: [&[u8]; 4] = [b"retry_at: ", b"read_at: ", b"started: At(", b"Deadline { at: "];
 
 /// Revisions that are only compared with each other.
 const TERMS: [&[u8]; 2] = [b"term: ", b"term: Some("];

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 
 use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
 use putex::core::protocol::{Stake, ToGuard};
-use putex::core::pump::{Pump, bounce};
+use putex::core::pump::{Deadline, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
 use putex::core::report::Report;
+use putex::core::time::Instant;
 
 pub use super::agent_event::{AgentEvent, Thread};
 use super::checks::Slot;
@@ -20,6 +21,9 @@ use super::scenario::Step;
 use super::wire::{Link, Operation, StoreRequest};
 use super::witness::{Writing, mark};
 use super::world::{Happening, World};
+
+/// One turn in so many is tried a second time.
+const TURNED_AGAIN: u64 = 16;
 
 /// One agent: a process.
 pub struct Agent {
@@ -145,12 +149,7 @@ impl World<'_> {
             self.forget_known(id, event);
         }
         let state = pump.state();
-        if let Some(deadline) = pump.deadline()
-            && deadline.at <= now
-        {
-            let text = format!("in {state}, {:?}, after {event:?}", deadline.timer);
-            self.fail("deadline", text);
-        }
+        self.check_deadline(&pump, event, now);
         self.agents[id].pump = Some(pump);
         let old = std::mem::replace(&mut self.agents[id].state, state);
         self.hash = (self.hash ^ state.len() as u64).wrapping_mul(0x0000_0100_0000_01b3);
@@ -165,6 +164,24 @@ impl World<'_> {
         }
         if self.agents[id].alive {
             self.wake_pump(id);
+        }
+    }
+
+    /// A turn leaves a deadline in the future, and one that a second turn at the same instant,
+    /// which finds nothing to do, would leave too.
+    fn check_deadline(&mut self, pump: &Pump, event: &Event, now: Instant) {
+        let (state, deadline) = (pump.state(), pump.deadline());
+        if let Some(Deadline { at, timer }) = deadline
+            && at <= now
+        {
+            self.fail("deadline", format!("in {state}, {timer:?}, after {event:?}"));
+        }
+        if self.hash.is_multiple_of(TURNED_AGAIN) {
+            let (again, effects) = bounce(pump.clone(), &Event::Tick, now);
+            if again.deadline() != deadline || !effects.is_empty() {
+                let text = format!("{deadline:?}, then {:?}, {effects:?}", again.deadline());
+                self.fail("deadline", format!("in {state}, {text}, after {event:?}"));
+            }
         }
     }
 

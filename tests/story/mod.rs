@@ -164,6 +164,9 @@ impl Story {
     fn bounce(&mut self, event: &Event, now: Instant) -> Vec<Effect> {
         let before = self.pump.take().expect("a turn is over");
         let (after, effects) = bounce(before, event, now);
+        // All timers of the state were asked for when the turn was over.
+        let (again, nothing) = bounce(after.clone(), &Event::Tick, now);
+        assert_eq!((again.deadline(), nothing), (after.deadline(), Vec::new()), "after {event:?}");
         self.pump = Some(after);
         effects
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::Timer;
 use super::hold::Hold;
 use super::stopping::{ServiceLock, Stopping};
 use super::{Next, State};
@@ -103,7 +103,7 @@ impl Active {
 
     /// Returns the reason to stop the service, if the guard's report rules out a running
     /// service or the health check hangs.
-    fn reason_to_stop(&self, context: &Context, now: Instant) -> Option<Reason> {
+    fn reason_to_stop(&self, context: &mut Context, now: Instant) -> Option<Reason> {
         if let Some(report) = context.guard.report()
             && self.granted_until.is_some()
         {
@@ -117,7 +117,8 @@ impl Active {
                 }
             }
         }
-        let hangs = self.check_by(context).is_some_and(|at| now >= at);
+        let check_by = self.check_by(context);
+        let hangs = check_by.is_some_and(|at| context.due(Timer::CheckOver, at, now));
         hangs.then(|| Reason::CheckHangs(Ms(context.config.timing.validity())))
     }
 
@@ -188,7 +189,8 @@ impl Active {
             self.phase = Phase::Resting;
             self.assert_start(context, now);
         }
-        if self.phase == Phase::Resting && now >= self.stroke_at && !context.check_runs {
+        let rests = self.phase == Phase::Resting && !context.check_runs;
+        if rests && context.due(Timer::Stroke, self.stroke_at, now) {
             // A late stroke begins at once; missed strokes are not made up for.
             self.stroke_at = self.stroke_at.max(now.before(r / 2)).after(r);
             self.phase = Phase::Renewing;
@@ -215,11 +217,12 @@ impl Active {
     fn advance_check(&mut self, context: &mut Context, now: Instant) {
         let r = context.config.timing.renewal();
         if let Phase::Checking { began, warned, beside } = self.phase {
-            let warn = !warned && now >= began.after(r);
+            let warn = !warned && context.due(Timer::SlowCheck, began.after(r), now);
             if warn {
                 context.report(Report::CheckSlow(Ms(r)));
             }
-            let renew = !beside && now >= self.beside_at(began, context);
+            let beside_at = self.beside_at(began, context);
+            let renew = !beside && context.due(Timer::RenewBesideCheck, beside_at, now);
             if renew {
                 self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
             }
@@ -248,6 +251,7 @@ impl Active {
         };
         let (deadline, starting) =
             (self.check_by(context).unwrap_or(now), self.first_start_runs(context));
+        context.arm(Timer::CheckOver, deadline);
         context.run_check(role, deadline, starting, Some(&self.hold));
     }
 
@@ -264,21 +268,5 @@ impl Active {
     fn beside_at(&self, began: Instant, context: &Context) -> Instant {
         let r = context.config.timing.renewal();
         began.after(r).min(self.hold.valid_until.before(r / 2))
-    }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let r = context.config.timing.renewal();
-        let step = match self.phase {
-            Phase::Resting => (!context.check_runs).then(|| Timer::Stroke.at(self.stroke_at)),
-            Phase::Checking { began, warned, beside } => {
-                let over = self.check_by(context).map(|at| Timer::CheckOver.at(at));
-                let renew = Timer::RenewBesideCheck.at(self.beside_at(began, context));
-                let warn = Timer::SlowCheck.at(began.after(r));
-                let beside = (!beside).then_some(renew);
-                earliest(over, earliest(beside, (!warned).then_some(warn)))
-            }
-            Phase::Renewing | Phase::Renewed => None,
-        };
-        earliest(step, self.hold.deadline(context))
     }
 }

@@ -1,5 +1,6 @@
 //! An instant at which the pump wants to be called, and what for.
 
+use super::context::Context;
 use crate::core::time::Instant;
 
 /// What the pump waits for.
@@ -64,7 +65,19 @@ pub struct Deadline {
     pub timer: Timer,
 }
 
-/// Returns the earlier of two deadlines; `None` is never.
-pub(super) fn earliest(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
-    one.into_iter().chain(other).min()
+impl Context {
+    /// Returns whether a timer has run out; if not, the pump is called when it does.
+    #[must_use]
+    pub(super) fn due(&mut self, timer: Timer, at: Instant, now: Instant) -> bool {
+        let due = now >= at;
+        if !due {
+            self.arm(timer, at);
+        }
+        due
+    }
+
+    /// Has the pump called when a timer runs out that this turn has set, after it asked for it.
+    pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
+        self.armed = self.armed.into_iter().chain([timer.at(at)]).min();
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::Timer;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use crate::core::event::Event;
 use crate::core::protocol::Grant;
@@ -63,7 +63,7 @@ impl Hold {
             let holder = holder.unwrap_or(Holder::Somebody("another".to_owned()));
             return Err(LockLoss::HeldBy(key_state.revision, holder));
         }
-        if now >= self.valid_until {
+        if context.due(Timer::LockOver, self.valid_until, now) {
             return Err(LockLoss::NotRenewed(Ms(validity)));
         }
         Ok(renewed)
@@ -91,12 +91,6 @@ impl Hold {
         } else if context.store.hinted > self.revision && context.is_idle() {
             context.read(now);
         }
-    }
-
-    /// Returns when the lock runs out, or [`Hold::advance`] has something to do.
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let renewal = self.renewal.as_ref().and_then(|renewal| renewal.deadline(context));
-        earliest(Some(Timer::LockOver.at(self.valid_until)), renewal)
     }
 
     /// Returns what the guard is told of the lock.

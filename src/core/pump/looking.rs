@@ -2,7 +2,7 @@
 //! instance of this agent is asked.
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer};
+use super::deadline::Timer;
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
 use super::taking::Taking;
@@ -30,7 +30,7 @@ impl Looking {
     }
 
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
-        let over = now >= self.until(context);
+        let over = context.due(Timer::LookingOver, self.until(context), now);
         let guard_known = context.guard.report().is_some();
         // What becomes of the service depends on the guard.
         if let Some(ending) = context.rejected()
@@ -65,10 +65,6 @@ impl Looking {
             None if context.guard.report().is_some() => self.until,
             None => self.until.max(self.guard_by),
         }
-    }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        Some(Timer::LookingOver.at(self.until(context)))
     }
 }
 

@@ -44,6 +44,9 @@
 //! 4. A lock that is not yet confirmed is never released, but left to expire: its
 //!    holder before may still be stopping.
 //! 5. After a turn the next deadline lies in the future, or there is none.
+//! 6. A turn that stays has asked for each timer of the state it leaves behind, by
+//!    `Context::due`: the earliest that has not run out is the next deadline. A second turn at
+//!    the same instant would change nothing.
 
 mod active;
 mod context;
@@ -64,7 +67,6 @@ use std::time::Duration;
 
 use self::active::Active;
 use self::context::Context;
-use self::deadline::earliest;
 pub use self::deadline::{Deadline, Timer};
 use self::looking::Looking;
 use self::standby::Standby;
@@ -262,17 +264,10 @@ impl Pump {
 
     /// Returns the instant of the next [`Event::Tick`] and its reason.
     pub fn deadline(&self) -> Option<Deadline> {
-        let context = &self.context;
-        let state = match &self.state {
-            State::Looking(looking) => looking.deadline(context),
-            State::Standby(standby) => standby.deadline(context),
-            State::Taking(taking) => taking.deadline(context),
-            State::Confirming(confirming) => confirming.deadline(context),
-            State::Active(active) => active.deadline(context),
-            State::Stopping(stopping) => stopping.deadline(context),
-            State::Ended => return None,
-        };
-        earliest(state, context.guard_deadline())
+        if let State::Ended = self.state {
+            return None;
+        }
+        self.context.armed.into_iter().chain(self.context.guard_deadline()).min()
     }
 }
 
@@ -288,6 +283,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
     let mut event = event;
     for _ in 0..BOUNCES_MAX {
         let (old, again) = (state.name(), state.retries_refused_take());
+        context.armed = None;
         match state.turn(&mut context, event, now) {
             Next::Stay(same) => {
                 let quiet = same.is_quiet(&context, now) && !context.check_runs;

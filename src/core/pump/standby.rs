@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::Timer;
 use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::taking::Taking;
@@ -155,18 +155,19 @@ impl Standby {
     }
 
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
+        // Each phase has timers of its own.
+        context.armed = None;
         let known = context.store.seen.as_ref().map_or(Revision(0), |seen| seen.key_state.revision);
-        let wanted = now >= self.read_at || context.store.hinted > known;
-        if context.is_idle() && wanted {
+        let hinted = context.store.hinted > known;
+        if context.is_idle() && (hinted || context.due(Timer::ReadKey, self.read_at, now)) {
             self.hint_led = now < self.read_at;
             context.read(now);
         }
         if let Phase::Ready { since } = self.phase {
-            let stale = now >= since.after(context.config.timing.renewal());
-            match self.takeable_key(context) {
-                Some(seen) if !stale => {
-                    if now >= seen.take_at() && context.is_idle() {
-                        let seen = seen.clone();
+            let stale_at = since.after(context.config.timing.renewal());
+            match self.takeable_key(context).cloned() {
+                Some(seen) if !context.due(Timer::CheckStale, stale_at, now) => {
+                    if context.is_idle() && context.due(Timer::Take, seen.take_at(), now) {
                         return Taking::begin(context, &seen, now);
                     }
                 }
@@ -175,7 +176,7 @@ impl Standby {
         }
         if self.phase == Phase::Resting && !context.check_runs {
             self.begin(context, now);
-            if let Phase::Ready { .. } = self.phase {
+            if self.phase != Phase::Resting {
                 return self.advance(context, now);
             }
         }
@@ -185,9 +186,10 @@ impl Standby {
     /// From rest: the takeover check when its time has come, else the next stroke, for which
     /// there must be a guard that answers.
     fn begin(&mut self, context: &mut Context, now: Instant) {
-        if let Some(seen) = self.takeable_key(context)
-            && now >= self.takeover_check_at(seen)
+        let check_at = self.takeable_key(context).map(|seen| self.takeover_check_at(seen));
+        if let Some(check_at) = check_at
             && context.is_idle()
+            && context.due(Timer::TakeoverCheck, check_at, now)
         {
             if context.config.check {
                 self.check(context, true, now);
@@ -196,10 +198,9 @@ impl Standby {
             }
             return;
         }
-        let wanted = now >= self.stroke_due(context) || must_stop(context);
         if let Some(link) = context.guard.link()
-            && wanted
             && context.guard.report().is_some()
+            && (must_stop(context) || context.due(Timer::Stroke, self.stroke_due(context), now))
         {
             self.stroke_at = now.after(context.config.timing.lock_time());
             self.phase = Phase::Stopping { link };
@@ -243,27 +244,6 @@ impl Standby {
     fn takeover_check_at(&self, seen: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
         seen.take_at().before(lead.min(seen.takeover.wait)).max(self.retry_at)
-    }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let idle = context.is_idle();
-        let read = idle.then(|| Timer::ReadKey.at(self.read_at));
-        let seen = self.takeable_key(context).filter(|_| idle);
-        let act = match self.phase {
-            Phase::Resting if !context.check_runs => {
-                let check = seen.map(|seen| Timer::TakeoverCheck.at(self.takeover_check_at(seen)));
-                let stroke = context.guard.report().is_some();
-                let stroke = stroke.then(|| Timer::Stroke.at(self.stroke_due(context)));
-                earliest(check, stroke)
-            }
-            Phase::Ready { since } => {
-                let stale = Timer::CheckStale.at(since.after(context.config.timing.renewal()));
-                let take = seen.map(|seen| Timer::Take.at(seen.take_at()));
-                earliest(take, Some(stale))
-            }
-            Phase::Resting | Phase::Stopping { .. } | Phase::Checking { .. } => None,
-        };
-        earliest(read, act)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::Timer;
 use super::hold::Hold;
 use super::standby::Standby;
 use super::write::{NewWrite, attempt, prepare_write};
@@ -202,7 +202,7 @@ impl Stopping {
     fn advance(mut self, context: &mut Context, now: Instant) -> Next {
         if !context.guard.is_down() {
             self.become_overdue(context, now);
-            if self.ending.is_some() && now >= self.give_up_at {
+            if self.ending.is_some() && context.due(Timer::GiveUpStop, self.give_up_at, now) {
                 return end(context, Ending::NotStopped);
             }
             return Next::Stay(State::Stopping(self));
@@ -217,10 +217,9 @@ impl Stopping {
     /// Gives the lock back when the store is free; the service is down.
     fn advance_release(&mut self, context: &mut Context, now: Instant) {
         let attempt = now.after(attempt(context));
-        let over = now >= *self.release_by.get_or_insert(attempt);
+        let release_by = *self.release_by.get_or_insert(attempt);
         match self.release {
-            Release::Wanted { .. } if over || !context.is_open() => self.release = Release::No,
-            Release::Wanted { revision, term } if context.is_idle() => {
+            Release::Wanted { revision, term } if context.is_idle() && now < release_by => {
                 let write = NewWrite {
                     expected: revision,
                     state: RecordState::Released,
@@ -230,8 +229,15 @@ impl Stopping {
                 prepare_write(context, write, now, attempt).advance(context, now);
                 self.release = Release::Sent;
                 self.release_by = Some(attempt);
+                context.arm(Timer::GiveUpRelease, attempt);
             }
-            Release::Sent if over => self.not_released(context),
+            Release::Wanted { .. } if !context.is_open() => self.release = Release::No,
+            Release::Wanted { .. } | Release::Sent
+                if context.due(Timer::GiveUpRelease, release_by, now) =>
+            {
+                self.not_released(context);
+                self.release = Release::No;
+            }
             Release::No | Release::Wanted { .. } | Release::Sent => {}
         }
     }
@@ -241,7 +247,7 @@ impl Stopping {
     fn become_overdue(&mut self, context: &mut Context, now: Instant) {
         let guard_acts = context.guard.service() == Some(&ServiceState::Stopping { overdue: true });
         let at = self.overdue_at(context);
-        if self.overdue || (!guard_acts && now < at) {
+        if self.overdue || (!guard_acts && !context.due(Timer::DeadBy, at, now)) {
             return;
         }
         if now > at.after(SLACK) && !self.slept {
@@ -250,6 +256,7 @@ impl Stopping {
             // What the guard has done meanwhile may not have been heard yet.
             if !guard_acts && context.guard.link().is_some() {
                 self.guard_overdue_by = now.after(SLACK / 2);
+                context.arm(Timer::DeadBy, self.guard_overdue_by);
                 return;
             }
         }
@@ -276,14 +283,5 @@ impl Stopping {
             Reason::Down(Ms(self.order.dead_by.since(now)))
         };
         Next::Go(State::Standby(Standby::new(now)), why)
-    }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        if context.guard.is_down() {
-            return self.release_by.map(|at| Timer::GiveUpRelease.at(at));
-        }
-        let dead_by = (!self.overdue).then(|| Timer::DeadBy.at(self.overdue_at(context)));
-        let give_up = self.ending.as_ref().map(|_| Timer::GiveUpStop.at(self.give_up_at));
-        earliest(dead_by, give_up)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::active::Active;
 use super::context::Context;
-use super::deadline::{Deadline, Timer, earliest};
+use super::deadline::Timer;
 use super::hold::Hold;
 use super::standby::Standby;
 use super::stopping::{ServiceLock, Stopping};
@@ -90,7 +90,8 @@ impl Taking {
             Verdict::Lost(why) => return self.fail(context, Reason::NotTaken(why), now),
         }
         // Unresolved by then, it is left alone: the next read shows what became of it.
-        if context.store.rolled_back || now >= self.pending.give_up {
+        let give_up = self.pending.give_up;
+        if context.store.rolled_back || context.due(Timer::GiveUpWrite, give_up, now) {
             let r = Ms(context.config.timing.renewal());
             let why = match &self.adoption {
                 Some(_) => Reason::PredecessorOver,
@@ -128,11 +129,6 @@ impl Taking {
         };
         Next::Go(state, why)
     }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let give_up = Timer::GiveUpWrite.at(self.pending.give_up);
-        earliest(Some(give_up), self.pending.deadline(context))
-    }
 }
 
 /// The lock is held, and renewed every R, until the holder before must be dead.
@@ -157,23 +153,19 @@ impl Confirming {
             let standby = Standby::new(now);
             return Next::Go(State::Standby(standby), Reason::LostUnconfirmed(why));
         }
-        if self.hold.renewal.is_none() && now >= self.until {
-            let active = Active::confirmed(self.hold, now);
-            return Next::Go(State::Active(active), Reason::Confirmed(Ms(self.grace)));
-        }
-        if self.hold.renewal.is_none() && now >= self.renew_at {
+        if self.hold.renewal.is_none()
+            && now < self.until
+            && context.due(Timer::RenewUnconfirmed, self.renew_at, now)
+        {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
             self.hold.renew(context, RecordState::Taking, self.grace, now);
         }
+        if self.hold.renewal.is_none() && context.due(Timer::Confirmed, self.until, now) {
+            let active = Active::confirmed(self.hold, now);
+            return Next::Go(State::Active(active), Reason::Confirmed(Ms(self.grace)));
+        }
         self.hold.advance(context, now);
         Next::Stay(State::Confirming(self))
-    }
-
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        let renew = Timer::RenewUnconfirmed.at(self.renew_at);
-        let next = renew.min(Timer::Confirmed.at(self.until));
-        let next = self.hold.renewal.is_none().then_some(next);
-        earliest(self.hold.deadline(context), next)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::context::{Connection, Context};
-use super::deadline::{Deadline, Timer};
+use super::deadline::Timer;
 use crate::core::event::{Effect, Event, Written};
 use crate::core::record::{KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::report::{LockLoss, Report, Rollback};
@@ -212,7 +212,7 @@ impl Pending {
             return;
         }
         match self.step {
-            Step::Due(at) if at <= now => {
+            Step::Due(at) if context.due(Timer::SendWrite, at, now) => {
                 if !self.outcome_unknown {
                     self.first_sent = now;
                 }
@@ -223,20 +223,11 @@ impl Pending {
                 let (expected, record) = (self.expected, self.record.clone());
                 context.want(Effect::Write { expected, record, deadline });
             }
-            Step::Resolve(at) if at <= now => {
+            Step::Resolve(at) if context.due(Timer::SendWrite, at, now) => {
                 self.step = Step::Resolving;
                 context.read(now);
             }
             Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => {}
-        }
-    }
-
-    /// Returns when [`Pending::advance`] has something to do that no event will
-    /// announce.
-    pub(super) fn deadline(&self, context: &Context) -> Option<Deadline> {
-        match self.step {
-            Step::Due(at) | Step::Resolve(at) if context.is_idle() => Some(Timer::SendWrite.at(at)),
-            Step::Due(_) | Step::Resolve(_) | Step::Sent | Step::Resolving => None,
         }
     }
 }
