@@ -16,7 +16,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use libc::{O_DIRECTORY, O_NOFOLLOW};
+use rustix::fs::{FlockOperation, flock};
 use rustix::net::sockopt;
 use rustix::process::PidfdFlags;
 
@@ -63,22 +64,16 @@ impl Identity {
     /// Returns the name of the directory: as short as a socket's path has to be, and another
     /// one for every identity.
     fn name(&self) -> String {
-        let parts = [&self.location, &self.bucket, &self.key, &self.token];
-        let mut text = Vec::new();
-        for part in parts {
-            text.extend_from_slice(part.as_bytes());
-            text.push(0);
-        }
-        let digest = ring::digest::digest(&ring::digest::SHA256, &text);
+        let Identity { location, bucket, key, token } = self;
+        let text = format!("{location}\0{bucket}\0{key}\0{token}\0");
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let digest = digest.as_ref().iter().take(DIGEST_BYTES);
+        let digest: String = digest.map(|byte| format!("{byte:02x}")).collect();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        let key = self.key.bytes().take(KEY_BYTES);
-        let mut name: String =
+        let key = key.bytes().take(KEY_BYTES);
+        let key: String =
             key.map(|byte| if plain(byte) { char::from(byte) } else { '_' }).collect();
-        name.push('-');
-        for byte in digest.as_ref().iter().take(DIGEST_BYTES) {
-            name.push_str(&format!("{byte:02x}"));
-        }
-        name
+        format!("{key}-{digest}")
     }
 }
 
@@ -116,10 +111,9 @@ impl InstanceDir {
             make(own)?;
             check_own(own, 0o077)?;
         }
-        let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits();
         let dir = OpenOptions::new()
             .read(true)
-            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .custom_flags(O_NOFOLLOW | O_DIRECTORY)
             .open(&path)
             .map_err(|error| named(&path, &error))?;
         Ok(InstanceDir { path, dir })
@@ -162,7 +156,6 @@ impl InstanceDir {
     }
 
     fn file(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::NOFOLLOW.bits();
         let path = self.path.join(name);
         OpenOptions::new()
             .read(true)
@@ -170,7 +163,7 @@ impl InstanceDir {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(i32::try_from(flags).unwrap_or(0))
+            .custom_flags(O_NOFOLLOW)
             .open(&path)
             .map_err(|error| named(&path, &error))
     }
@@ -273,13 +266,10 @@ fn check_parents(base: &Path) -> io::Result<()> {
         return Ok(());
     };
     let real = fs::canonicalize(parent).map_err(|error| named(parent, &error))?;
-    parent.ancestors().chain(real.ancestors()).try_for_each(check_parent)
-}
-
-/// Checks a directory above the base, or a symbolic link to one.
-fn check_parent(path: &Path) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
-    sys::check_entries_safe(path, &metadata).map_err(io::Error::other)
+    parent.ancestors().chain(real.ancestors()).try_for_each(|path| {
+        let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
+        sys::check_entries_safe(path, &metadata).map_err(io::Error::other)
+    })
 }
 
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.

@@ -45,20 +45,11 @@ impl ServiceCgroup {
     /// In words, why this process can have none. It is no fault of the host.
     pub fn make(name: &str) -> Result<ServiceCgroup, String> {
         let own = location::own()?;
-        ServiceCgroup::make_in(&own, name).map_err(|error| format!("{}: {error}", own.display()))
-    }
-
-    fn make_in(own: &Path, name: &str) -> io::Result<ServiceCgroup> {
         let dir = own.join(name);
-        match fs::create_dir(&dir) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return ServiceCgroup::open(&dir);
-            }
-            Err(error) => return Err(error),
-        }
+        let made = fs::create_dir_all(&dir).and_then(|()| ServiceCgroup::open(&dir));
         // A failure leaves nothing behind.
-        ServiceCgroup::open(&dir).inspect_err(|_| prune(&dir))
+        let made = made.inspect_err(|_| prune(&dir));
+        made.map_err(|error| format!("{}: {error}", own.display()))
     }
 
     /// Uses a directory that another process made, as the guard does.
@@ -173,19 +164,12 @@ fn entry_script(procs: &Path) -> io::Result<String> {
 /// Removes a directory and what is below it, as far as it is empty. That of a
 /// control group in which something lives cannot be removed.
 fn prune(dir: &Path) {
-    for folder in folders(dir) {
-        prune(&folder);
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            prune(&entry.path());
+        }
     }
     let _ = fs::remove_dir(dir);
-}
-
-/// Returns the directories in a directory; none when it cannot be read.
-fn folders(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 #[cfg(test)]
