@@ -247,6 +247,7 @@ pub struct Process {
     group: Pid,
     exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
+    killed: bool,
 }
 
 impl Process {
@@ -272,7 +273,7 @@ impl Process {
         let environment = inherited().iter().chain(&own);
         let group = raw::spawn_shell(&arguments, environment, stdio, prepared.own_session)?;
         match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => Ok(Process { group, exit: Arc::new(exit), release }),
+            Ok(exit) => Ok(Process { group, exit: Arc::new(exit), release, killed: false }),
             Err(error) => {
                 // Without it the end would go unnoticed: better not run at all.
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -306,17 +307,23 @@ impl Process {
     }
 
     /// Kills the process with its group. A process may have left its group.
-    pub fn kill(&self) {
+    pub fn kill(&mut self) {
+        self.killed = true;
         // Not reaped yet, so the number is still its own.
         let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
         let _ = rustix::process::pidfd_send_signal(&self.exit, Signal::KILL);
     }
 
+    /// Returns whether the process was killed here.
+    pub fn was_killed(&self) -> bool {
+        self.killed
+    }
+
     /// Reaps a process that has ended, with what it leaves in its group if it was
     /// killed; returns how it ended.
     #[must_use]
-    pub fn reap(self, killed: bool) -> Outcome {
-        if killed {
+    pub fn reap(mut self) -> Outcome {
+        if self.killed {
             // What joined the group after the first kill goes with it.
             self.kill();
         }
@@ -324,7 +331,7 @@ impl Process {
         let status =
             ended.map(|ended| ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())));
         match status {
-            _ if killed => Outcome::Overran,
+            _ if self.killed => Outcome::Overran,
             Ok(Some(status)) if status.success() => Outcome::Succeeded,
             Ok(Some(status)) => Outcome::Failed(describe(status)),
             Ok(None) => Outcome::Failed("its end is not known".to_owned()),
@@ -388,7 +395,7 @@ mod tests {
         let own = process.group();
         process.release();
         sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
-        assert_eq!(process.reap(false), Outcome::Succeeded);
+        assert_eq!(process.reap(), Outcome::Succeeded);
         let mut signals = 0;
         output.flush(&mut |_, line| {
             let line = String::from_utf8_lossy(line);

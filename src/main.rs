@@ -12,6 +12,7 @@ use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
 use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation};
+use putex::core::protocol::GuardConfig;
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::Incarnation;
 use putex::exit::{Exit, Refusal};
@@ -76,7 +77,7 @@ fn print(text: &str) -> Result<Exit, Refusal> {
 
 fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal> {
     // First of all: this process may open a descriptor of that number.
-    let service_manager = ServiceManager::of_environment(args.notify_fd)
+    let service_manager = ServiceManager::of_environment(args.notify_fd, &variable)
         .map_err(|text| Refusal::new(Exit::Usage, text))?;
     let store = connect::store(&args, &variable)?;
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
@@ -85,14 +86,9 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args, &variable);
     let AgentArgs { guard, start_grace, check_failures, .. } = args;
-    let config = Config {
-        timing: guard.timing,
-        check: guard.commands.check.is_some(),
-        start_grace,
-        check_failures,
-        last_resort: guard.commands.last_resort.is_some(),
-        device: guard::protocol::device_use(guard.device.as_ref()),
-    };
+    let GuardConfig { timing, last_resort, device } = guard.config();
+    let check = guard.commands.check.is_some();
+    let config = Config { timing, check, start_grace, check_failures, last_resort, device };
     let ended = agent::run(Setup {
         config,
         id: AgentId {

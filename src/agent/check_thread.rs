@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads::Threads;
+use super::threads;
 use crate::command::{Commands, OutputPipe, Process};
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::Event;
@@ -29,7 +29,6 @@ struct Check {
     /// When it is killed.
     deadline: Instant,
     process: Option<Process>,
-    killed: bool,
 }
 
 struct CheckThread {
@@ -49,14 +48,14 @@ impl CheckHandle {
     pub(super) fn start(
         commands: Commands,
         events: InboxSender<Event>,
-        threads: Threads,
+        realtime: bool,
     ) -> io::Result<CheckHandle> {
         let (own, runs) = inbox(RUNS_MAX)?;
-        let none = Check { deadline: sys::now(), process: None, killed: false };
+        let none = Check { deadline: sys::now(), process: None };
         let check = Arc::new(Mutex::new(none));
         let output = OutputPipe::new(Command::Check, None)?;
         let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, events };
-        threads.start("putex-check", move || while thread.turn().is_some() {})?;
+        threads::start("putex-check", realtime, move || while thread.turn().is_some() {})?;
         Ok(CheckHandle { runs: own, check })
     }
 
@@ -90,27 +89,29 @@ fn lock(check: &Mutex<Check>) -> MutexGuard<'_, Check> {
 
 impl Check {
     fn kill(&mut self) {
-        if let Some(process) = &self.process {
+        if let Some(process) = &mut self.process {
             process.kill();
-            self.killed = true;
         }
     }
 
-    /// Takes the process if it has ended, with whether it was killed; kills one whose time is
-    /// over.
-    fn take_ended(&mut self) -> Option<(Process, bool)> {
+    /// Takes the process if it has ended; kills one whose time is over.
+    fn take_ended(&mut self) -> Option<Process> {
         let ended = self.process.take_if(|process| process.has_ended());
-        if ended.is_none() && !self.killed && self.deadline <= sys::now() {
+        if self.kill_at().is_some_and(|at| at <= sys::now()) {
             self.kill();
         }
-        Some((ended?, self.killed))
+        ended
+    }
+
+    /// Returns when to kill the process.
+    fn kill_at(&self) -> Option<Instant> {
+        let process = self.process.as_ref()?;
+        (!process.was_killed()).then_some(self.deadline)
     }
 
     /// Returns the end of the process, and when to kill it before that.
     fn awaited(&self) -> (Option<Arc<OwnedFd>>, Option<Instant>) {
-        let exit = self.process.as_ref().map(Process::exit);
-        let kills = exit.is_some() && !self.killed;
-        (exit, kills.then_some(self.deadline))
+        (self.process.as_ref().map(Process::exit), self.kill_at())
     }
 }
 
@@ -125,8 +126,8 @@ impl CheckThread {
         panic_if_asked("putex-check");
         self.output.pass_on(&mut command_output);
         let ended = lock(&self.check).take_ended();
-        if let Some((process, killed)) = ended {
-            let outcome = process.reap(killed);
+        if let Some(process) = ended {
+            let outcome = process.reap();
             self.output.flush(&mut command_output);
             self.events.tell(Event::CheckEnded(outcome))?;
         }
@@ -150,9 +151,7 @@ impl CheckThread {
         let spawned = spawned.and_then(|writer| Process::spawn(prepared, &writer));
         let process =
             spawned.map_err(|error| Outcome::Failed(format!("it could not be run: {error}")))?;
-        let mut check = lock(&self.check);
-        check.process = Some(process);
-        check.killed = false;
+        lock(&self.check).process = Some(process);
         Ok(())
     }
 }
@@ -182,8 +181,7 @@ mod tests {
             token: "one".to_owned(),
         };
         let (events, inbox) = inbox(8).expect("a descriptor");
-        let threads = Threads { realtime: false };
-        (CheckHandle::start(commands, events, threads).expect("a thread"), inbox)
+        (CheckHandle::start(commands, events, false).expect("a thread"), inbox)
     }
 
     fn next(events: &Inbox<Event>) -> Option<Event> {

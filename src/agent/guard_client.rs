@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads::Threads;
+use super::threads;
 use crate::command::{describe, remove_agents_own};
 use crate::core::command::LockContext;
 use crate::core::event::{Event, GuardEvent};
@@ -69,7 +69,7 @@ impl GuardHandle {
         dir: HeldDir,
         settings: Settings,
         events: InboxSender<Event>,
-        threads: Threads,
+        realtime: bool,
     ) -> io::Result<GuardHandle> {
         let (own, orders) = inbox(ORDERS_MAX)?;
         let (lines_said, lines) = bounded(LINES_MAX);
@@ -86,7 +86,7 @@ impl GuardHandle {
             output: None,
             dead: Vec::new(),
         };
-        threads.start("putex-guard", move || while thread.turn().is_some() {})?;
+        threads::start("putex-guard", realtime, move || while thread.turn().is_some() {})?;
         Ok(GuardHandle { orders: own, number: 0, kill_file, lines })
     }
 

@@ -33,7 +33,6 @@ use self::inbox::{Inbox, inbox};
 use self::service_manager::ServiceManager;
 use self::signals::Signals;
 use self::store_thread::{StoreHandle, StoreRequest};
-use self::threads::Threads;
 use self::upgrade::Program;
 use crate::core::event::{Effect, Ending, Event, Notice};
 use crate::core::pump::{AgentId, Config, Pump, bounce};
@@ -105,10 +104,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
-    let threads = Threads { realtime: setup.guard.realtime };
+    let realtime = setup.guard.realtime;
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let mut startup_lines = describe_settings(&setup);
-    if setup.guard.realtime {
+    if realtime {
         startup_lines.extend(go_realtime());
     }
     let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
@@ -117,10 +116,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     };
     setup.guard.dir = dir.path().display().to_string();
     let dir = HeldDir::new(dir, agent_lock)?;
-    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), threads)?;
-    let guard = GuardHandle::start(dir, setup.guard, events.clone(), threads)?;
+    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), realtime)?;
+    let guard = GuardHandle::start(dir, setup.guard, events.clone(), realtime)?;
     let pause = setup.config.timing.renewal() / 4;
-    let store = StoreHandle::start(setup.store, pause, events, threads)?;
+    let store = StoreHandle::start(setup.store, pause, events, realtime)?;
     let notice = Notice {
         token: setup.id.token.clone(),
         incarnation: setup.id.incarnation.to_string(),
@@ -203,14 +202,10 @@ fn describe_settings(setup: &Setup<'_>) -> StartupLines {
 
 /// Asks for real-time priority and locked memory; says what is not permitted.
 fn go_realtime() -> StartupLines {
-    let priority = raw::set_realtime();
-    let memory = rustix::mm::mlockall(sys::memory_lock());
-    let failed = [
-        ("real-time priority", priority.err()),
-        ("locked memory", memory.err().map(io::Error::from)),
-    ];
-    let failed = failed.into_iter().filter_map(|(what, error)| {
-        let text = format!("--realtime: no {what}: {}", error?);
+    let memory = rustix::mm::mlockall(sys::memory_lock()).map_err(io::Error::from);
+    let tried = [("real-time priority", raw::set_realtime()), ("locked memory", memory)];
+    let failed = tried.into_iter().filter_map(|(what, result)| {
+        let text = format!("--realtime: no {what}: {}", result.err()?);
         Some((log::Level::Warn, text))
     });
     failed.collect()
@@ -303,27 +298,19 @@ struct Performer<'a> {
 impl Performer<'_> {
     fn perform(&mut self, effect: Effect) -> Option<Exit> {
         match effect {
-            Effect::Read { deadline } => {
-                self.queued_events.extend(self.store.send(StoreRequest::Read { deadline }));
-            }
+            Effect::Read { deadline } => self.ask_store(StoreRequest::Read { deadline }),
             Effect::Write { expected, record, deadline } => {
-                let request = StoreRequest::Write { expected, record, deadline };
-                self.queued_events.extend(self.store.send(request));
+                self.ask_store(StoreRequest::Write { expected, record, deadline });
             }
-            Effect::Announce => {
-                self.queued_events
-                    .extend(self.store.send(StoreRequest::Announce(self.notice.clone())));
-            }
+            Effect::Announce => self.ask_store(StoreRequest::Announce(self.notice.clone())),
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),
             Effect::ExtendCheck(deadline) => self.check.extend(deadline),
             Effect::KillCheck => self.check.kill(),
             Effect::ConnectGuard(number, messages) => {
-                self.queued_events.extend(self.guard.order(Order::Connect(number, messages)));
+                self.order_guard(Order::Connect(number, messages));
             }
-            Effect::TellGuard(message) => {
-                self.queued_events.extend(self.guard.order(Order::Tell(message)))
-            }
-            Effect::KillGuard => self.queued_events.extend(self.guard.order(Order::Kill)),
+            Effect::TellGuard(message) => self.order_guard(Order::Tell(message)),
+            Effect::KillGuard => self.order_guard(Order::Kill),
             Effect::KillCgroup => self.guard.kill_cgroup(),
             Effect::Upgrade => self.upgrade(),
             Effect::Report(report) => {
@@ -340,6 +327,14 @@ impl Performer<'_> {
             }
         }
         None
+    }
+
+    fn ask_store(&mut self, request: StoreRequest) {
+        self.queued_events.extend(self.store.send(request));
+    }
+
+    fn order_guard(&mut self, order: Order) {
+        self.queued_events.extend(self.guard.order(order));
     }
 
     /// Executes the program anew, unless a signal tells the agent to end: this instance knows

@@ -5,7 +5,6 @@
 //! none. Nothing here waits: a notification that a manager has no room for is repeated after
 //! the next turn.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -27,16 +26,8 @@ const KEEPALIVES: u32 = 3;
 /// The shortest interval between keepalives: the loop has other things to do.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
 
-/// The variables that a service manager sets in the environment.
-#[derive(Debug, Default)]
-struct ManagerEnvironment {
-    /// `NOTIFY_SOCKET`: a path, or a name after `@`.
-    socket: Option<OsString>,
-    /// `WATCHDOG_USEC`: after so many microseconds of silence the agent is killed.
-    watchdog: Option<String>,
-    /// `WATCHDOG_PID`: the process that `WATCHDOG_USEC` is meant for.
-    watchdog_pid: Option<String>,
-}
+/// Looks up a variable of the environment.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The service manager, as the main thread notifies it.
 #[derive(Debug)]
@@ -60,17 +51,15 @@ impl ServiceManager {
     /// # Errors
     ///
     /// The descriptor, or a variable, that cannot be used, and why.
-    pub fn of_environment(notify_fd: Option<i32>) -> Result<ServiceManager, String> {
+    pub fn of_environment(
+        notify_fd: Option<i32>,
+        variable: Variable<'_>,
+    ) -> Result<ServiceManager, String> {
         let descriptor = notify_fd.map(|number| {
             let descriptor = sys::raw::inherited(number);
             descriptor.map_err(|error| format!("--notify-fd: {number}: {error}"))
         });
-        let environment = ManagerEnvironment {
-            socket: env::var_os("NOTIFY_SOCKET"),
-            watchdog: env::var("WATCHDOG_USEC").ok(),
-            watchdog_pid: env::var("WATCHDOG_PID").ok(),
-        };
-        ServiceManager::new(&environment, descriptor.transpose()?)
+        ServiceManager::new(descriptor.transpose()?, variable)
     }
 
     /// Prepares; nothing is sent yet. `descriptor` is what `--notify-fd` named.
@@ -78,19 +67,16 @@ impl ServiceManager {
     /// # Errors
     ///
     /// A variable that cannot be used, and why.
-    fn new(
-        environment: &ManagerEnvironment,
-        descriptor: Option<OwnedFd>,
-    ) -> Result<ServiceManager, String> {
-        let name = environment.socket.as_deref().filter(|name| !name.is_empty());
-        let connect = |name: &OsStr| {
-            connect(name).map_err(|why| format!("NOTIFY_SOCKET: {}: {why}", name.display()))
+    fn new(descriptor: Option<OwnedFd>, variable: Variable<'_>) -> Result<ServiceManager, String> {
+        let name = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty());
+        let connect = |name: OsString| {
+            connect(&name).map_err(|why| format!("NOTIFY_SOCKET: {}: {why}", name.display()))
         };
         Ok(ServiceManager {
             socket: name.map(connect).transpose()?,
             ready: false,
             descriptor,
-            keepalive: period(environment)
+            keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
             status: String::new(),
             sent: true,
@@ -187,12 +173,12 @@ fn connect(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
 }
 
 /// Returns how long an agent may send no keepalive, if the variables are meant for this one.
-fn period(environment: &ManagerEnvironment) -> Option<Duration> {
+fn period(variable: Variable<'_>) -> Option<Duration> {
     let own = std::process::id().to_string();
-    if environment.watchdog_pid.as_ref().is_some_and(|pid| *pid != own) {
+    if variable("WATCHDOG_PID").is_some_and(|pid| pid != *own) {
         return None;
     }
-    let micros: u64 = environment.watchdog.as_ref()?.parse().ok()?;
+    let micros: u64 = variable("WATCHDOG_USEC")?.to_str()?.parse().ok()?;
     (micros > 0).then(|| Duration::from_micros(micros))
 }
 
@@ -209,17 +195,24 @@ mod tests {
 
     use super::*;
 
-    /// A service manager's end of an abstract socket, and the environment that names it.
-    fn bind(name: &str) -> (UnixDatagram, ManagerEnvironment) {
+    /// Returns the manager of an environment with these variables.
+    fn manager(
+        variables: &[(&str, &str)],
+        descriptor: Option<OwnedFd>,
+    ) -> Result<ServiceManager, String> {
+        ServiceManager::new(descriptor, &|name| {
+            let (_, value) = variables.iter().find(|(known, _)| *known == name)?;
+            Some(value.into())
+        })
+    }
+
+    /// A service manager's end of an abstract socket, and `NOTIFY_SOCKET`.
+    fn bind(name: &str) -> (UnixDatagram, String) {
         let name = format!("putex-notify-{}-{name}", std::process::id());
         let own = SocketAddr::from_abstract_name(&name).expect("a name");
         let socket = UnixDatagram::bind_addr(&own).expect("nobody else has it");
         socket.set_nonblocking(true).expect("it can be asked");
-        let environment = ManagerEnvironment {
-            socket: Some(format!("@{name}").into()),
-            ..ManagerEnvironment::default()
-        };
-        (socket, environment)
+        (socket, format!("@{name}"))
     }
 
     fn received(socket: &UnixDatagram) -> Option<String> {
@@ -230,9 +223,9 @@ mod tests {
 
     #[test]
     fn ready_is_sent_once() {
-        let (socket, environment) = bind("ready");
+        let (socket, name) = bind("ready");
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let mut manager = ServiceManager::new(&environment, Some(writer.into()))
+        let mut manager = manager(&[("NOTIFY_SOCKET", &name)], Some(writer.into()))
             .expect("the environment is right");
         manager.note(Level::Info, "looking -> standby: the bucket is open");
         manager.notify("standby", false);
@@ -255,9 +248,9 @@ mod tests {
 
     #[test]
     fn a_notification_that_a_manager_had_no_room_for_is_repeated() {
-        let (socket, environment) = bind("full");
+        let (socket, name) = bind("full");
         let mut manager =
-            ServiceManager::new(&environment, None).expect("the environment is right");
+            manager(&[("NOTIFY_SOCKET", &name)], None).expect("the environment is right");
         let mut filler = 0;
         while manager.send("filler") {
             filler += 1;
@@ -277,17 +270,15 @@ mod tests {
 
     #[test]
     fn a_keepalive_is_sent_only_when_it_is_due() {
-        let (socket, environment) = bind("keepalive");
+        let (socket, name) = bind("keepalive");
         let own = std::process::id().to_string();
-        let watchdog = |pid: &str| ManagerEnvironment {
-            socket: environment.socket.clone(),
-            watchdog: Some("3000000".to_owned()),
-            watchdog_pid: Some(pid.to_owned()),
+        let watched = |pid: &str| {
+            let variables =
+                [("NOTIFY_SOCKET", &*name), ("WATCHDOG_USEC", "3000000"), ("WATCHDOG_PID", pid)];
+            manager(&variables, None).expect("the environment is right")
         };
-        let other = ServiceManager::new(&watchdog("1"), None).expect("the environment is right");
-        assert_eq!(other.keepalive_due(), None, "it was meant for another process");
-        let mut manager =
-            ServiceManager::new(&watchdog(&own), None).expect("the environment is right");
+        assert_eq!(watched("1").keepalive_due(), None, "it was meant for another process");
+        let mut manager = watched(&own);
         let now = manager.keepalive_due().expect("there is a watchdog");
         manager.keepalive(now);
         assert_eq!(received(&socket).as_deref(), Some("WATCHDOG=1"));
@@ -298,11 +289,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_cannot_be_used_is_named() {
-        let environment = ManagerEnvironment {
-            socket: Some("vsock:2:1234".into()),
-            ..ManagerEnvironment::default()
-        };
-        let why = ServiceManager::new(&environment, None).expect_err("no such address");
+        let why = manager(&[("NOTIFY_SOCKET", "vsock:2:1234")], None).expect_err("no such address");
         assert!(why.starts_with("NOTIFY_SOCKET: vsock:2:1234: is "), "{why}");
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads::Threads;
+use super::threads;
 use crate::core::event::{Event, Notice, StoreError, StoreErrorKind as Kind, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
@@ -56,7 +56,7 @@ impl StoreHandle {
         store: LockKey,
         pause: Duration,
         events: InboxSender<Event>,
-        threads: Threads,
+        realtime: bool,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
@@ -67,7 +67,7 @@ impl StoreHandle {
                 thread.pause();
             }
         };
-        threads.start("putex-store", work)?;
+        threads::start("putex-store", realtime, work)?;
         Ok(StoreHandle { requests: own, generation: 0 })
     }
 

@@ -124,7 +124,11 @@ impl Settings {
         GuardConfig {
             timing: self.timing,
             last_resort: self.commands.last_resort.is_some(),
-            device: device_use(self.device.as_ref()),
+            device: match self.device {
+                None => DeviceUse::None,
+                Some((_, false)) => DeviceUse::Optional,
+                Some((_, true)) => DeviceUse::Required,
+            },
         }
     }
 }
@@ -138,15 +142,6 @@ fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> 
     let (renewal, failures, confirmations, drift): (Duration, u32, u32, u32) =
         Deserialize::deserialize(input)?;
     Timing::new(renewal, failures, confirmations, drift).map_err(D::Error::custom)
-}
-
-/// Returns how a watchdog device is used.
-pub fn device_use(device: Option<&(String, bool)>) -> DeviceUse {
-    match device {
-        None => DeviceUse::None,
-        Some((_, false)) => DeviceUse::Optional,
-        Some((_, true)) => DeviceUse::Required,
-    }
 }
 
 #[cfg(test)]

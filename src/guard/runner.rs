@@ -41,7 +41,6 @@ pub(super) struct Runner {
     orders: Sender<Order>,
     spawned: Receiver<io::Result<Process>>,
     process: Option<Process>,
-    killed: bool,
 }
 
 impl Runner {
@@ -80,12 +79,11 @@ impl Runner {
             .name(format!("putex-{}", command.name()))
             .stack_size(STACK_BYTES)
             .spawn(serve)?;
-        Ok(Runner { command, output, orders, spawned, process: None, killed: false })
+        Ok(Runner { command, output, orders, spawned, process: None })
     }
 
     /// Has the command spawned; says whether the thread has room for the order.
     pub(super) fn run(&mut self, prepared: Prepared) -> bool {
-        self.killed = false;
         self.orders.try_send(Order::Spawn(Box::new(prepared))).is_ok()
     }
 
@@ -126,7 +124,7 @@ impl Runner {
     ) -> Option<(Command, Outcome)> {
         self.output.pass_on(line);
         let process = self.process.take_if(|process| process.has_ended())?;
-        let outcome = process.reap(self.killed);
+        let outcome = process.reap();
         self.output.flush(line);
         Some((self.command, outcome))
     }
@@ -140,8 +138,7 @@ impl Runner {
 
     /// Kills the process with its group, if there is one.
     pub(super) fn kill(&mut self) {
-        if let Some(process) = &self.process {
-            self.killed = true;
+        if let Some(process) = &mut self.process {
             process.kill();
         }
     }
@@ -157,7 +154,7 @@ fn spawn(
     output: &PipeWriter,
 ) -> io::Result<Process> {
     let since = sys::now();
-    let process = Process::spawn(prepared, output)?;
+    let mut process = Process::spawn(prepared, output)?;
     let group = process.group();
     // Best effort: what start leaves behind is the service, not the guard.
     let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
@@ -167,7 +164,7 @@ fn spawn(
         let _ = rustix::process::setpriority_process(Some(group), STOP_NICE);
     } else if let Err(error) = noted {
         process.kill();
-        let _ = process.reap(true);
+        let _ = process.reap();
         return Err(error);
     }
     Ok(process)
