@@ -32,7 +32,7 @@ fn soon() -> Instant {
 
 fn client(urls: &str, access: ConnectOptions) -> Client {
     let servers = Server::parse_list(urls).expect("URLs");
-    Client::new(servers, access, "test".to_owned(), Duration::from_secs(2))
+    Client::new(servers, access)
 }
 
 /// A store of the key `web` in the bucket `locks`.
@@ -75,6 +75,10 @@ fn assert_says(text: &str, parts: &[&str]) {
     assert!(!text.contains('\n'), "{text:?}");
 }
 
+fn by(login: Login) -> ConnectOptions {
+    ConnectOptions::new(login, "test".to_owned(), Duration::from_secs(2))
+}
+
 fn nobody() -> ConnectOptions {
-    ConnectOptions::from(Login::None)
+    by(Login::None)
 }

@@ -3,6 +3,7 @@
 //! are in files or in the environment.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
@@ -43,9 +44,11 @@ impl Access {
         }
     }
 
-    /// Returns login, TLS and the prefix for replies.
-    pub fn connect_options(&self) -> ConnectOptions {
-        let mut options = ConnectOptions::from(self.login.clone().unwrap_or_default());
+    /// Returns login, TLS and the prefix for replies, with the given name and silence before a
+    /// PING.
+    pub fn connect_options(&self, name: String, ping_after: Duration) -> ConnectOptions {
+        let login = self.login.clone().unwrap_or_default();
+        let mut options = ConnectOptions::new(login, name, ping_after);
         options.tls = self.tls.clone();
         options.inbox = self.inbox.clone().unwrap_or(options.inbox);
         options

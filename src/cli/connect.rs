@@ -143,7 +143,7 @@ pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
     // A connection that is used every R needs no pings before R is over.
     let quiet = timing.renewal() + timing.renewal() / 4;
     let Servers { servers, access } = servers;
-    let client = Client::new(servers, access.connect_options(), name, quiet);
+    let client = Client::new(servers, access.connect_options(name, quiet));
     let settings = NatsSettings {
         bucket: args.bucket.clone(),
         replicas: args.replicas,

@@ -3,16 +3,16 @@
 //! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
 //! when to call [`Client::connect`] again, and subscribes again.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+
+use displaydoc::Display;
 
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
-use super::link::{Link, LinkOptions, Received, SendError, WRITE_WAIT_MAX, server_says};
+use super::link::{Link, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::pool::Pool;
 use super::server_error::ServerError;
 use super::url::Server;
@@ -20,37 +20,36 @@ use crate::core::event::StoreError;
 use crate::core::time::Instant;
 use crate::sys;
 
-/// The reason why there is no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[ignore_extra_doc_attributes]
 pub enum RequestError {
+    /// not sent: {0}
+    ///
     /// No byte left this host: not connected, no time left, or an invalid subject. The
     /// request had no effect.
     NotSent(String),
+    /// nobody listens (status 503)
+    ///
     /// No subscriber exists for the subject. The request had no effect.
     NoResponders,
+    /// {0}
+    ///
     /// The server does not permit the request. The request had no effect.
     ///
     /// The server names the subject and not the request. A `-ERR` that arrives during the
     /// next request to the same subject counts for that request, even if the permission was
     /// granted between the two.
     Forbidden(String),
-    /// The deadline passed. The request may have had an effect, or have it later.
+    /// no reply before the deadline
+    ///
+    /// The request may have had an effect, or have it later.
     TimedOut,
+    /// connection lost: {0}
+    ///
     /// The connection ended after a part of the request or all of it was sent. The request
     /// may have had an effect, or have it later.
     Lost(String),
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::NotSent(reason) => write!(f, "not sent: {reason}"),
-            RequestError::NoResponders => f.write_str("nobody listens (status 503)"),
-            RequestError::Forbidden(text) => f.write_str(text),
-            RequestError::TimedOut => f.write_str("no reply before the deadline"),
-            RequestError::Lost(reason) => write!(f, "connection lost: {reason}"),
-        }
-    }
 }
 
 /// The result of [`Client::wait`].
@@ -75,17 +74,7 @@ pub struct Client {
 
 impl Client {
     /// Makes a client that is not connected yet.
-    ///
-    /// `name` appears in the server's list of connections. A waiting client sends PING
-    /// after `ping_after` without a byte from the server, and ends the connection after
-    /// twice that time.
-    pub fn new(
-        servers: Vec<Server>,
-        options: impl Into<ConnectOptions>,
-        name: String,
-        ping_after: Duration,
-    ) -> Client {
-        let options = LinkOptions { connect: options.into(), name, ping_after };
+    pub fn new(servers: Vec<Server>, options: ConnectOptions) -> Client {
         Client { pool: Pool::new(servers, options), link: None }
     }
 

@@ -21,8 +21,6 @@ use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::time::{Instant, Ms};
 use crate::sys::{self, Alarm, Want};
 
-pub(super) use handshake::LinkOptions;
-
 /// Longest time to send one frame, whatever its caller's deadline. A frame is far
 /// smaller than a socket's buffer, so a frame has to wait only when the peer does not
 /// read.

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::backoff::{BACKOFF_MAX, Backoff, shuffle};
+use super::connect_options::ConnectOptions;
 use super::dial::Dialer;
 use super::io_error_text;
-use super::link::{Link, LinkOptions};
+use super::link::Link;
 use super::url::Server;
 use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::time::Instant;
@@ -36,7 +37,7 @@ pub(super) struct Pool {
     configured: usize,
     /// Index of the next server to try.
     next: usize,
-    options: LinkOptions,
+    options: ConnectOptions,
     dialer: Dialer,
     backoff: Backoff,
     /// The reason why there is no connection.
@@ -45,7 +46,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(mut servers: Vec<Server>, options: LinkOptions) -> Pool {
+    pub(super) fn new(mut servers: Vec<Server>, options: ConnectOptions) -> Pool {
         shuffle(&mut servers);
         Pool {
             configured: servers.len(),

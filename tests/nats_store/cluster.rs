@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use putex::core::event::{Opened, Written};
 use putex::core::record::Revision;
-use putex::nats::{self, Client, Login};
+use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{Bucket, Content, Expected, LockKey, StoreError, StoreErrorKind};
 use putex::sys::{self, Waker};
@@ -36,7 +36,7 @@ impl Cluster {
         let urls: Vec<_> = self.0.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
         let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
         let ping_after = Duration::from_millis(500);
-        Client::new(servers, Login::None, "test".to_owned(), ping_after)
+        Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), ping_after))
     }
 
     fn store(&self, bucket: &str, key: &str) -> LockKey {

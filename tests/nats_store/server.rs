@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use putex::core::time;
-use putex::nats::{Client, Login, Secret, url};
+use putex::nats::{Client, ConnectOptions, Login, Secret, url};
 use putex::store::LockKey;
 use putex::store::nats::{NatsSettings, NatsStore};
 use putex::sys;
@@ -35,7 +35,9 @@ impl Server {
             }
             None => Login::None,
         };
-        Client::new(servers, credentials, "test".to_owned(), Duration::from_secs(2))
+        let name = "test".to_owned();
+        let options = ConnectOptions::new(credentials, name, Duration::from_secs(2));
+        Client::new(servers, options)
     }
 
     /// Returns a key of a bucket with the settings of [`settings`].

@@ -11,7 +11,7 @@ use putex::sys::{self, Waker};
 
 use super::agent::Agent;
 use super::jwt::{Key, Kind, account, creds, operator};
-use super::{assert_says, client, nobody, open, refusal, soon, store, store_at};
+use super::{assert_says, by, client, nobody, open, refusal, soon, store, store_at};
 use crate::support::clock::observe_for;
 use crate::support::folder::{Folder, write_secret};
 use crate::support::programs::nats_server;
@@ -20,10 +20,6 @@ use crate::support::server::Server;
 /// Returns the seconds since 1970 by the wall clock, as the end of a JWT is given.
 fn unix_seconds() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs()
-}
-
-fn by(login: Login) -> ConnectOptions {
-    ConnectOptions::from(login)
 }
 
 fn user(name: &str, password: PathBuf) -> ConnectOptions {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use putex::nats::{ConnectOptions, Login, Secret};
 
 use super::agent::Agent;
-use super::{client, soon};
+use super::{by, client, soon};
 use crate::support::clock::{now, wait_until};
 use crate::support::programs::nats_server;
 use crate::support::server::Server;
@@ -105,10 +105,8 @@ fn a_right_that_is_missing_is_named() {
         .map(|user| (user, agent(&server, user, keys[user])))
         .chain([(maker, makes)])
         .collect();
-    let noisy = ConnectOptions::from(Login::User {
-        name: format!("u{made}"),
-        password: Secret::Given("p".to_owned()),
-    });
+    let noisy =
+        by(Login::User { name: format!("u{made}"), password: Secret::Given("p".to_owned()) });
     let mut noisy = client(
         &server.url("nats", "127.0.0.1"),
         ConnectOptions { inbox: "_INBOX.agent".to_owned(), ..noisy },

@@ -20,7 +20,7 @@ fn in_ms(ms: u64) -> Instant {
 }
 
 fn client_of(servers: Vec<Server>, ping_after: Duration) -> Client {
-    Client::new(servers, Login::None, "test".to_owned(), ping_after)
+    Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), ping_after))
 }
 
 /// A client connected to the one server.

@@ -6,27 +6,17 @@ use crate::nats::connect_options::ConnectOptions;
 use crate::nats::dial::Dialer;
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
 
-/// The options of all links of a client.
-#[derive(Debug)]
-pub(in crate::nats) struct LinkOptions {
-    pub(in crate::nats) connect: ConnectOptions,
-    /// The name in the server's list of connections.
-    pub(in crate::nats) name: String,
-    /// A waiting link sends PING after this time without a byte.
-    pub(in crate::nats) ping_after: Duration,
-}
-
 impl Link {
     /// Connects to a server, performs the handshake and subscribes to an inbox. Only the PONG
     /// after CONNECT proves success.
     pub(in crate::nats) fn open(
         dialer: &mut Dialer,
         server: &Server,
-        options: &LinkOptions,
+        options: &ConnectOptions,
         inbox_sid: u64,
         deadline: Instant,
     ) -> Result<Link, StoreError> {
-        let ConnectOptions { login, tls, inbox } = &options.connect;
+        let ConnectOptions { login, tls, inbox, name, ping_after } = options;
         let login = if server.login == Login::None { login } else { &server.login };
         let credentials = login.read().map_err(|text| Kind::Unsafe.error(text))?;
         let unreachable = |text: String| Kind::Unreachable.error(text);
@@ -44,7 +34,7 @@ impl Link {
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
             server: server.clone(),
             info: ServerInfo { address: server.to_string(), ..ServerInfo::default() },
-            ping_after: options.ping_after,
+            ping_after: *ping_after,
             opened_at: began,
             received_at: began,
             pinged_at: None,
@@ -66,7 +56,7 @@ impl Link {
             }
             link.start_tls(tls, deadline)?;
         }
-        link.send_connect(&options.name, &credentials, &first, deadline)?;
+        link.send_connect(name, &credentials, &first, deadline)?;
         link.opened_at = sys::now();
         Ok(link)
     }

@@ -2,7 +2,7 @@ use super::write::expected_headers;
 use super::*;
 use crate::core::record::Revision;
 use crate::nats::fake::FakeServer;
-use crate::nats::{Login, Server, bucket};
+use crate::nats::{ConnectOptions, Login, Server, bucket};
 
 #[test]
 fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells_it() {
@@ -28,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns a store of the bucket `locks`, not connected.
 fn store_of(servers: Vec<Server>) -> NatsStore {
-    let client = Client::new(servers, Login::None, "test".to_owned(), PATIENCE);
+    let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
+    let client = Client::new(servers, options);
     let settings =
         NatsSettings { bucket: "locks".to_owned(), replicas: 1, allow_memory: false, api: None };
     NatsStore::new(client, settings)

@@ -33,7 +33,8 @@ fn the_fallback_is_for_servers_without_credentials() {
         assert!(peer.accept_client().contains("\"auth_token\":\"t\""));
     });
     let token = Login::Token(Secret::Given("t".to_owned()));
-    let mut client = Client::new(vec![fake.server()], token, "test".to_owned(), PING_AFTER);
+    let options = ConnectOptions::new(token, "test".to_owned(), PING_AFTER);
+    let mut client = Client::new(vec![fake.server()], options);
     client.connect(in_ms(5000)).expect("let in");
     fake.finish();
 }
