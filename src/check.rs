@@ -6,10 +6,11 @@ mod show;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::connect::{self, Endpoint, Servers};
+use crate::cli::access::Access;
+use crate::cli::connect;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
-use crate::cli::{AgentArgs, CheckArgs, Lookup};
+use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Server;
@@ -42,21 +43,21 @@ impl Findings {
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
-    let endpoint = resolved.location.as_ref().map(|location| {
-        let endpoint = Endpoint::new(location, var)?;
-        findings.problems.extend(endpoint.faults());
-        Ok(endpoint)
+    let complete = resolved.location.as_ref().map(|location| {
+        let complete = location.complete(var)?;
+        findings.problems.extend(complete.faults());
+        Ok(complete)
     });
-    let endpoint = endpoint.transpose().unwrap_or_else(|fault| {
+    let complete = complete.transpose().unwrap_or_else(|fault| {
         findings.problems.push(fault);
         None
     });
-    findings.shown = show::settings(args, endpoint.as_ref(), host);
+    findings.shown = show::settings(args, complete.as_ref(), host);
     check_device(resolved.device.as_ref(), &mut findings);
-    if let (Some(agent), Some(endpoint), [], true) =
-        (&resolved.args, endpoint, &findings.problems[..], settings.is_on(Name::Connect))
+    if let (Some(agent), Some(location), [], true) =
+        (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {
-        check_store(agent, endpoint, &mut findings);
+        check_store(agent, location, &mut findings);
     }
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));
@@ -86,17 +87,17 @@ fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
 /// One of them has no fit bucket, or none can be reached.
 fn inspect_servers(
     agent: &AgentArgs,
-    servers: &Servers,
+    access: &Access,
     findings: &mut Findings,
 ) -> Result<Vec<String>, StoreError> {
     let (mut remarks, mut unreachable) = (Vec::new(), Vec::new());
     let mut first: Option<(&Server, Option<String>)> = None;
     let until = sys::now().after(STORE_MAX);
-    for (at, server) in servers.servers.iter().enumerate() {
-        let alone = Servers { servers: vec![server.clone()], ..servers.clone() };
+    for (at, server) in access.servers.iter().enumerate() {
+        let alone = Access { servers: vec![server.clone()], ..access.clone() };
         // Time that one of them does not need is for the others.
         let now = sys::now();
-        let left = u32::try_from(servers.servers.len() - at).unwrap_or(u32::MAX);
+        let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
         let found =
             match connect::nats_store(agent, alone).inspect(&agent.guard.commands.key, deadline) {
@@ -143,10 +144,10 @@ fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
 }
 
 /// Inspects the bucket.
-fn check_store(agent: &AgentArgs, endpoint: Endpoint, findings: &mut Findings) {
-    let remarks = match endpoint {
-        Endpoint::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
-        Endpoint::Nats(servers) => inspect_servers(agent, &servers, findings),
+fn check_store(agent: &AgentArgs, location: Location, findings: &mut Findings) {
+    let remarks = match location {
+        Location::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
+        Location::Nats(access) => inspect_servers(agent, &access, findings),
     };
     match remarks {
         Ok(remarks) => {

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::cli::access::Access;
-use crate::cli::connect::Endpoint;
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Location, without_secret};
@@ -18,15 +17,16 @@ const HIDDEN: &str = "(hidden)";
 struct View<'a> {
     settings: &'a Settings,
     location: Option<&'a Location>,
-    endpoint: Option<&'a Endpoint>,
+    /// The location with the settings of its context.
+    complete: Option<&'a Location>,
     /// The name of this host.
     host: &'a str,
 }
 
 /// Returns all settings, a line each.
-pub(super) fn settings(args: &CheckArgs, endpoint: Option<&Endpoint>, host: &str) -> String {
+pub(super) fn settings(args: &CheckArgs, complete: Option<&Location>, host: &str) -> String {
     let CheckArgs { settings, config, resolved } = args;
-    let view = View { settings, location: resolved.location.as_ref(), endpoint, host };
+    let view = View { settings, location: resolved.location.as_ref(), complete, host };
     let mut lines = Vec::new();
     if let Some(path) = config {
         lines.push(line("config", path, &view.origin(Name::Config, "default")));
@@ -88,9 +88,9 @@ impl View<'_> {
 
     /// Returns the settings for a connection, those of a context included.
     fn access(&self) -> Option<&Access> {
-        match self.endpoint? {
-            Endpoint::Nats(servers) => Some(&servers.access),
-            Endpoint::Dir(_) => None,
+        match self.complete? {
+            Location::Nats(access) => Some(access),
+            Location::Dir(_) => None,
         }
     }
 

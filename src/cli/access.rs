@@ -15,6 +15,8 @@ use crate::nats::{ConnectOptions, Login, Secret, Server, Tls};
 pub struct Access {
     /// The servers as the user wrote them, secrets included.
     pub url: Option<String>,
+    /// The servers, parsed; without any until a context has named them.
+    pub servers: Vec<Server>,
     /// How to log in.
     pub login: Option<Login>,
     /// The TLS options.
@@ -32,6 +34,7 @@ impl Access {
     pub fn complete(self, from: Access) -> Access {
         Access {
             url: self.url.or(from.url),
+            servers: self.servers,
             login: self.login.or(from.login),
             tls: Tls {
                 ca: self.tls.ca.or(from.tls.ca),
@@ -90,9 +93,10 @@ pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
 pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Access> {
     let settings = faults.settings;
     let url = settings.text(Name::Nats);
-    if let Some(url) = url {
-        faults.collect(Name::Nats, Server::parse_list(url))?;
-    }
+    let servers = match url {
+        Some(url) => faults.collect(Name::Nats, Server::parse_list(url))?,
+        None => Vec::new(),
+    };
     let before = faults.found.len();
     let login = login(settings, var).unwrap_or_else(|(name, why)| faults.usage(name, &why));
     let certificate = match (faults.text(Name::TlsCert), faults.text(Name::TlsKey)) {
@@ -108,6 +112,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
     let ca = faults.text(Name::TlsCa).map(Into::into);
     let access = Access {
         url: url.map(str::to_owned),
+        servers,
         login,
         tls: Tls { ca, certificate, first: settings.is_on(Name::TlsFirst) },
         inbox: subject(faults, Name::InboxPrefix),

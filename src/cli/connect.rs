@@ -13,54 +13,35 @@ use crate::store::nats::{NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey};
 use crate::sys;
 
-/// The store of a location.
-#[derive(Debug)]
-pub enum Endpoint {
-    /// Servers.
-    Nats(Box<Servers>),
-    /// A directory with directories of buckets in it.
-    Dir(PathBuf),
-}
-
-/// Servers and the access to them.
-#[derive(Clone, Debug)]
-pub struct Servers {
-    /// Their addresses.
-    pub servers: Vec<Server>,
-    /// The settings for a connection, those of a context included.
-    pub access: Access,
-}
-
-impl Endpoint {
-    /// Resolves a location; opens nothing.
+impl Location {
+    /// Returns the location with the settings of its context; opens nothing.
     ///
     /// # Errors
     ///
     /// The context cannot be used, or names no valid servers when no others are named.
-    pub fn new(location: &Location, var: Lookup<'_>) -> Result<Endpoint, Refusal> {
-        let access = match location {
-            Location::Nats(access) => access,
-            Location::Dir(dir) => return Ok(Endpoint::Dir(dir.clone())),
+    pub fn complete(&self, var: Lookup<'_>) -> Result<Location, Refusal> {
+        let Location::Nats(access) = self else {
+            return Ok(self.clone());
         };
         let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
         let context = context.map_err(|text| Refusal::new(Exit::Unsafe, text))?;
-        let origin = if access.url.is_some() { "--nats" } else { "--context" };
-        let access = Access::clone(access).complete(context.unwrap_or_default());
-        let Some(url) = &access.url else {
-            return Err(Refusal::new(Exit::Usage, "--context: it names no server; see --nats"));
-        };
-        let servers = Server::parse_list(url)
-            .map_err(|error| Refusal::new(Exit::Usage, format!("{origin}: {error}")))?;
-        Ok(Endpoint::Nats(Box::new(Servers { servers, access })))
+        let mut access = Access::clone(access).complete(context.unwrap_or_default());
+        if access.servers.is_empty() {
+            let refuse = |why: &str| Refusal::new(Exit::Usage, format!("--context: {why}"));
+            let url = access.url.as_ref();
+            let url = url.ok_or_else(|| refuse("it names no server; see --nats"))?;
+            access.servers = Server::parse_list(url).map_err(|why| refuse(&why))?;
+        }
+        Ok(Location::Nats(Box::new(access)))
     }
 
     /// Returns the faults of the files with secrets and certificates, which are reported before
     /// any command runs.
     pub fn faults(&self) -> Vec<Refusal> {
-        let Endpoint::Nats(nats) = self else {
+        let Location::Nats(access) = self else {
             return Vec::new();
         };
-        let Servers { servers, access: Access { login, tls, .. } } = &**nats;
+        let Access { servers, login, tls, .. } = &**access;
         let login = login.as_ref().and_then(|login| login.read().err());
         let wants_tls = tls.is_wanted() || servers.iter().any(|server| server.tls);
         let tls = wants_tls.then(|| tls.check().err()).flatten();
@@ -89,16 +70,15 @@ pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
 
 /// Returns the servers, the login and the JetStream API as a text without secrets.
 fn access_text(access: &Access, var: Lookup<'_>) -> String {
-    let Access { url, login, tls, context, api, .. } = access;
+    let Access { servers, login, tls, context, api, .. } = access;
     let owner = login.as_ref().map(Login::owner);
     let certificate = tls.certificate.as_ref().map(|(certificate, _)| sys::absolute(certificate));
     let path = |name: &String| context::path_of(name, var).map(|path| sys::absolute(&path));
     let context = context.as_ref().map(path);
     let text = format!("{owner:?} {certificate:?} {context:?} {api:?}");
-    let Some(url) = url else {
+    if servers.is_empty() {
         return text;
-    };
-    let servers = Server::parse_list(url).unwrap_or_default();
+    }
     let named = |server: &Server| format!("{server} {}", server.login.owner());
     let mut servers: Vec<_> = servers.iter().map(named).collect();
     servers.sort();
@@ -125,31 +105,31 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
 ///
 /// The first fault.
 pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
-    let endpoint = Endpoint::new(&args.location, var)?;
-    if let Some(fault) = endpoint.faults().into_iter().next() {
+    let location = args.location.complete(var)?;
+    if let Some(fault) = location.faults().into_iter().next() {
         return Err(fault);
     }
-    let store: Box<dyn Bucket> = match endpoint {
-        Endpoint::Nats(servers) => Box::new(nats_store(args, *servers)),
-        Endpoint::Dir(base) => Box::new(DirStore::new(base, &args.bucket)),
+    let store: Box<dyn Bucket> = match location {
+        Location::Nats(access) => Box::new(nats_store(args, *access)),
+        Location::Dir(base) => Box::new(DirStore::new(base, &args.bucket)),
     };
     Ok(LockKey::new(store, &args.guard.commands.key))
 }
 
 /// Returns a store in NATS, not yet opened.
-pub fn nats_store(args: &AgentArgs, servers: Servers) -> NatsStore {
+pub fn nats_store(args: &AgentArgs, access: Access) -> NatsStore {
     let protocol::Settings { timing, commands, .. } = &args.guard;
     let name = format!("putex {} {}", commands.key, commands.token);
     // A connection that is used every R needs no pings before R is over.
     let quiet = timing.renewal() + timing.renewal() / 4;
-    let Servers { servers, access } = servers;
-    let client = Client::new(servers, access.connect_options(name, quiet));
     let settings = NatsSettings {
         bucket: args.bucket.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
         api: access.other_api(),
     };
+    let options = access.connect_options(name, quiet);
+    let client = Client::new(access.servers, options);
     NatsStore::new(client, settings)
 }
 
@@ -168,9 +148,12 @@ mod tests {
         location_id(&Location::Nats(Box::new(access)), var)
     }
 
+    fn servers(urls: &str) -> Vec<Server> {
+        Server::parse_list(urls).expect("servers")
+    }
+
     fn id_of(urls: &str, login: Option<Login>) -> String {
-        let url = Some(urls.to_owned());
-        id_of_access(Access { url, login, ..Access::default() }, &home)
+        id_of_access(Access { servers: servers(urls), login, ..Access::default() }, &home)
     }
 
     #[test]
@@ -194,13 +177,13 @@ mod tests {
         };
         let creds = |path: &str| Some(Login::Creds(path.into()));
         let in_context = |url: Option<&str>, name: &str, var: Lookup<'_>| {
-            let (url, context) = (url.map(str::to_owned), Some(name.to_owned()));
-            id_of_access(Access { url, context, ..Access::default() }, var)
+            let (servers, context) = (url.map(servers).unwrap_or_default(), Some(name.to_owned()));
+            id_of_access(Access { servers, context, ..Access::default() }, var)
         };
         let other = |_: &str| Some("/other".into());
         let certificate = Some(("/cert".into(), "/key".into()));
         let tls = Tls { certificate, ..Tls::default() };
-        let certificate = Access { url: Some("a".to_owned()), tls, ..Access::default() };
+        let certificate = Access { servers: servers("a"), tls, ..Access::default() };
         let plain = |location: Location| location_id(&location, &home);
         let ids = [
             id_of("a", None),

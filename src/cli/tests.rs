@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
 use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use crate::nats::Server;
 
 const BASE: &str = "--dir /lock --key web --start up --stop down";
 
@@ -55,8 +56,9 @@ fn a_blank_variable_counts_as_unset() {
 
 /// Returns the location of servers without any other setting.
 pub(super) fn nats(url: &str) -> Location {
+    let servers = Server::parse_list(url).expect("servers");
     let url = Some(url.to_owned());
-    Location::Nats(Box::new(Access { url, ..Access::default() }))
+    Location::Nats(Box::new(Access { url, servers, ..Access::default() }))
 }
 
 fn agent(line: &str) -> AgentArgs {

@@ -122,6 +122,6 @@ fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
     let by_context = Access { context, ..Access::default() };
     assert_eq!(access("--context c", &[]), by_context);
     assert_eq!(access("", &["NATS_CONTEXT=c"]), by_context);
-    let url = Some("h".to_owned());
-    assert_eq!(access("--context c", &["NATS_URL=h"]), Access { url, ..by_context });
+    let (url, servers) = (Some("h".to_owned()), Server::parse_list("h").expect("a server"));
+    assert_eq!(access("--context c", &["NATS_URL=h"]), Access { url, servers, ..by_context });
 }
