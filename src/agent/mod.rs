@@ -194,8 +194,7 @@ fn describe_settings(setup: &Setup<'_>) -> StartupLines {
         format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
     let mut lines = vec![(log::Level::Info, settings)];
     if !setup.config.check {
-        let text = "no --healthcheck: a host that is up counts as fit".to_owned();
-        lines.push((log::Level::Info, text));
+        lines.push((log::Level::Info, "no --healthcheck: a host that is up counts as fit".into()));
     }
     lines
 }

@@ -56,15 +56,6 @@ impl Device {
         disarm(file);
         Err(refuse(why))
     }
-
-    /// Puts the reset off by the timeout.
-    ///
-    /// # Errors
-    ///
-    /// When the device fails.
-    fn kick(&mut self) -> io::Result<()> {
-        self.file.write_all(b"\0")
-    }
 }
 
 /// Closes a device so that it stops, if it can be stopped.
@@ -138,9 +129,11 @@ impl WatchdogDevice {
         })
     }
 
-    /// Kicks the device, if it is open.
+    /// Kicks the device, if it is open: puts the reset off by the timeout.
     pub(super) fn kick(&mut self) {
-        if let Some(Err(error)) = self.open.as_mut().map(Device::kick) {
+        if let Some(device) = &mut self.open
+            && let Err(error) = device.file.write_all(b"\0")
+        {
             let text = format!("the watchdog device cannot be kicked: {error}");
             say(Level::Error, &text);
         }

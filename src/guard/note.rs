@@ -131,12 +131,9 @@ impl Note {
     }
 
     fn write(&self, slot: usize, text: &str, slots: usize) -> io::Result<()> {
-        let mut bytes = vec![b' '; slots * SLOT_BYTES];
-        let length = text.len().min(bytes.len() - 1);
-        bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
-        if let Some(last) = bytes.last_mut() {
-            *last = b'\n';
-        }
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize(slots * SLOT_BYTES - 1, b' ');
+        bytes.push(b'\n');
         self.file.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
     }
 }

@@ -41,10 +41,8 @@ pub(super) fn own() -> Result<PathBuf, String> {
 }
 
 fn read(path: &str) -> Result<String, String> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) => Err(format!("{path}: {error}")),
-    }
+    let bytes = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn is_marked(own: &Path) -> bool {
