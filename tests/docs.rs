@@ -157,7 +157,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
     let readers = cli.into_iter().chain(others);
     let program: String = readers.map(|file| read(&format!("src/{file}"))).collect();
     let mut due = BTreeSet::new();
-    for call in ["var(\"", "var_os(\"", "set(\"", "value(\""] {
+    for call in ["var(\"", "var_os(\"", "set(\"", "value(\"", "variable(\""] {
         for piece in program.split(call).skip(1) {
             due.insert(piece.split('"').next().unwrap().to_owned());
         }
