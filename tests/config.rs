@@ -101,7 +101,7 @@ fn check_shows_where_each_setting_is_from() {
         ("drift", "1%  [default]"),
         ("check-failures", "1  [default]"),
         ("start-grace", "0  [default]"),
-        ("realtime", "no  [default]"),
+        ("allow-memory", "no  [default]"),
         ("healthcheck", "none  [default]"),
     ]);
     assert_eq!(run.setting("dir"), None);
@@ -210,14 +210,14 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     let open = folder.put("open.nk", "SU\n", 0o644);
     let text = format!(
         "key = web\nstrat = up\nstop = down\nnats = 127.0.0.1:1\nreplicas = 9\n\
-         nkey = {open}\nstop = again\nfailures = 1\nrealtime = maybe\n\
+         nkey = {open}\nstop = again\nfailures = 1\nsyslog = maybe\n\
          watchdog = /nowhere/watchdog:required\ntlsca = /nowhere/ca\n"
     );
     let path = folder.put("db.conf", &text, 0o644);
     let says = [
         format!("{path}:2: strat: no such key; see putex.conf(5)"),
         format!("{path}:7: stop: stands in line 3 already"),
-        format!("{path}:9: realtime: maybe: write yes or no"),
+        format!("{path}:9: syslog: maybe: write yes or no"),
         format!("{path}:8: failures: 1 is less than 2"),
         "--start: is missing; see putex --help".to_owned(),
         format!("{path}:5: replicas: 9: a bucket has 1 to 5 replicas"),

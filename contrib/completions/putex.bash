@@ -44,8 +44,8 @@ _putex() {
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
                     --bucket --key --token --start --stop --healthcheck
                     --check-failures --start-grace --last-resort --watchdog
-                    --realtime --replicas --allow-memory --notify-fd --syslog
-                    --verbose -v --quiet -q' ;;
+                    --replicas --allow-memory --notify-fd --syslog --verbose -v
+                    --quiet -q' ;;
         esac
         case $verb in
             agent | check | finish | timing)

@@ -4,10 +4,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads;
 use crate::command::{Commands, OutputPipe, Process};
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::Event;
@@ -45,17 +45,14 @@ impl CheckHandle {
     /// # Errors
     ///
     /// When the system has no pipe, descriptor or thread to give.
-    pub(super) fn start(
-        commands: Commands,
-        events: InboxSender<Event>,
-        realtime: bool,
-    ) -> io::Result<CheckHandle> {
+    pub(super) fn start(commands: Commands, events: InboxSender<Event>) -> io::Result<CheckHandle> {
         let (own, runs) = inbox(RUNS_MAX)?;
         let none = Check { deadline: sys::now(), process: None };
         let check = Arc::new(Mutex::new(none));
         let output = OutputPipe::new(Command::Check, None)?;
         let mut thread = CheckThread { commands, output, check: Arc::clone(&check), runs, events };
-        threads::start("putex-check", realtime, move || while thread.turn().is_some() {})?;
+        let work = move || while thread.turn().is_some() {};
+        thread::Builder::new().name("putex-check".to_owned()).spawn(work)?;
         Ok(CheckHandle { runs: own, check })
     }
 
@@ -181,7 +178,7 @@ mod tests {
             token: "one".to_owned(),
         };
         let (events, inbox) = inbox(8).expect("a descriptor");
-        (CheckHandle::start(commands, events, false).expect("a thread"), inbox)
+        (CheckHandle::start(commands, events).expect("a thread"), inbox)
     }
 
     fn next(events: &Inbox<Event>) -> Option<Event> {

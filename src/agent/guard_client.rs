@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -15,7 +16,6 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads;
 use crate::command::{describe, remove_agents_own};
 use crate::core::command::LockContext;
 use crate::core::event::{Event, GuardEvent};
@@ -69,7 +69,6 @@ impl GuardHandle {
         dir: HeldDir,
         settings: Settings,
         events: InboxSender<Event>,
-        realtime: bool,
     ) -> io::Result<GuardHandle> {
         let (own, orders) = inbox(ORDERS_MAX)?;
         let (lines_said, lines) = bounded(LINES_MAX);
@@ -86,7 +85,8 @@ impl GuardHandle {
             output: None,
             dead: Vec::new(),
         };
-        threads::start("putex-guard", realtime, move || while thread.turn().is_some() {})?;
+        let work = move || while thread.turn().is_some() {};
+        thread::Builder::new().name("putex-guard".to_owned()).spawn(work)?;
         Ok(GuardHandle { orders: own, number: 0, kill_file, lines })
     }
 

@@ -17,7 +17,6 @@ mod inbox;
 pub mod service_manager;
 pub mod signals;
 mod store_thread;
-mod threads;
 mod upgrade;
 
 use std::collections::VecDeque;
@@ -43,7 +42,7 @@ use crate::guard::protocol::Settings;
 use crate::guard::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, end_on_panic, panic_if_asked, say};
 use crate::store::LockKey;
-use crate::sys::{self, raw};
+use crate::sys;
 
 /// Events that may wait for the pump. It drains them faster than a server, three commands and a
 /// person can make them; a thread that finds the queue full waits.
@@ -104,22 +103,18 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let program = Program::find();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.destination, &setup.guard.commands.key)?;
-    let realtime = setup.guard.realtime;
     let (events, inbox) = inbox(EVENTS_MAX)?;
-    let mut startup_lines = describe_settings(&setup);
-    if realtime {
-        startup_lines.extend(go_realtime());
-    }
+    let startup_lines = describe_settings(&setup);
     let agent_lock = match wait_for_agent_lock(&dir, &setup, &inbox)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path().display().to_string();
     let dir = HeldDir::new(dir, agent_lock)?;
-    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone(), realtime)?;
-    let guard = GuardHandle::start(dir, setup.guard, events.clone(), realtime)?;
+    let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
+    let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
     let pause = setup.config.timing.renewal() / 4;
-    let store = StoreHandle::start(setup.store, pause, events, realtime)?;
+    let store = StoreHandle::start(setup.store, pause, events)?;
     let notice = Notice {
         token: setup.id.token.clone(),
         incarnation: setup.id.incarnation.to_string(),
@@ -197,17 +192,6 @@ fn describe_settings(setup: &Setup<'_>) -> StartupLines {
         lines.push((log::Level::Info, "no --healthcheck: a host that is up counts as fit".into()));
     }
     lines
-}
-
-/// Asks for real-time priority and locked memory; says what is not permitted.
-fn go_realtime() -> StartupLines {
-    let memory = rustix::mm::mlockall(sys::memory_lock()).map_err(io::Error::from);
-    let tried = [("real-time priority", raw::set_realtime()), ("locked memory", memory)];
-    let failed = tried.into_iter().filter_map(|(what, result)| {
-        let text = format!("--realtime: no {what}: {}", result.err()?);
-        Some((log::Level::Warn, text))
-    });
-    failed.collect()
 }
 
 /// The turn loop: one event, one bounce, its effects, then the next.

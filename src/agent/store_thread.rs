@@ -3,10 +3,10 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use super::threads;
 use crate::core::event::{Event, Notice, StoreError, StoreErrorKind as Kind, Written};
 use crate::core::record::{Record, Revision};
 use crate::core::time::Instant;
@@ -56,7 +56,6 @@ impl StoreHandle {
         store: LockKey,
         pause: Duration,
         events: InboxSender<Event>,
-        realtime: bool,
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
@@ -67,7 +66,7 @@ impl StoreHandle {
                 thread.pause();
             }
         };
-        threads::start("putex-store", realtime, work)?;
+        thread::Builder::new().name("putex-store".to_owned()).spawn(work)?;
         Ok(StoreHandle { requests: own, generation: 0 })
     }
 

@@ -85,7 +85,6 @@ pub(super) fn resolve(
                 timing: timing?,
                 commands: Commands { check, start, stop, last_resort, key, token },
                 device: device.clone(),
-                realtime: settings.is_on(Name::Realtime),
                 level: level(settings),
                 syslog: settings.is_on(Name::Syslog),
             },

@@ -59,8 +59,6 @@ pub enum Name {
     LastResort,
     /// `--watchdog`
     Watchdog,
-    /// `--realtime`
-    Realtime,
     /// `-r`, `--renewal`
     Renewal,
     /// `-f`, `--failures`
@@ -186,8 +184,6 @@ pub const FLAGS: &[Flag] = &[
         .help("makes an end of a service that stop could not stop in time"),
     flag(Watchdog, "watchdog", "device", "none", "")
         .help("resets this host when all else fails; with :required never without"),
-    flag(Realtime, "realtime", "", "", "")
-        .help("run before all that has no real-time priority, locked in memory"),
     flag(Renewal, "renewal", "time", "3s", "")
         .help("R, from one renewal to the next: milliseconds, or with ms, s, m")
         .short('r')

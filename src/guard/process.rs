@@ -29,7 +29,7 @@ use crate::core::service::ServiceAction;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::SLACK;
 use crate::log::{Destination, LogQueue, command_output, count_left_out, say};
-use crate::sys::{self, Alarm, Waker, raw};
+use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -154,16 +154,12 @@ impl GuardProcess {
     }
 
     /// Does what can be done beforehand. Best effort, each: not everybody may.
-    pub(super) fn protect(&mut self, realtime: bool) {
+    pub(super) fn protect(&mut self) {
         let _ = fs::write(OOM_SCORE, "-1000");
         let _ = rustix::mm::mlockall(sys::memory_lock());
         // On a busy host the guard comes first, and the stop that it runs.
         let _ = rustix::process::setpriority_process(None, NICE_MIN);
         let _ = fs::write("/proc/self/autogroup", NICE_MIN.to_string());
-        if realtime {
-            // The agent says why it is not permitted, if it is not.
-            let _ = raw::set_realtime();
-        }
     }
 
     /// Waits for something to happen, takes all of it in, and does what is due.

@@ -37,8 +37,6 @@ pub struct Settings {
     pub commands: Commands,
     /// The watchdog device, if there is one, and whether it is required.
     pub device: Option<(String, bool)>,
-    /// Run with real-time priority.
-    pub realtime: bool,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
     /// The log goes to syslog.
@@ -166,7 +164,6 @@ mod tests {
                 token: "alpha".to_owned(),
             },
             device: Some(("/dev/watchdog".to_owned(), true)),
-            realtime: true,
             level: 3,
             syslog: true,
         }

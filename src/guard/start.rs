@@ -68,7 +68,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
     process.listener = listener;
     process.agent = Some(socket);
-    process.protect(settings.realtime);
+    process.protect();
     process.configure(*settings);
     while !process.done {
         process.turn();

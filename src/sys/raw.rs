@@ -41,27 +41,6 @@ pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Lets the calling thread run before all that have no real-time priority. What it
-/// starts, threads and processes, does not inherit that.
-///
-/// # Errors
-///
-/// When that is not permitted.
-#[expect(unsafe_code, reason = "a system call that rustix lacks")]
-pub fn set_realtime() -> io::Result<()> {
-    let lowest: libc::c_int = 1;
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // The kernel's call, since musl's function of this name always fails.
-    let call = libc::SYS_sched_setscheduler;
-    // SAFETY: sched_setscheduler(2) reads one sched_param, which for the kernel is one
-    // int; 0 is the calling thread.
-    let result = unsafe { libc::syscall(call, 0, policy, &raw const lowest) };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(io::Error::last_os_error())
-}
-
 /// Takes over a descriptor that this process was started with, by its number, and
 /// keeps it from what this process starts. Called once, before anything is opened:
 /// a descriptor of that number is the caller's then, and nobody else's here.

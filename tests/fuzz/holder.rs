@@ -85,7 +85,6 @@ impl World {
                     token: "alpha".to_owned(),
                 },
                 device: None,
-                realtime: false,
                 level: 3,
                 syslog: false,
             },

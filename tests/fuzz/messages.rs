@@ -407,7 +407,6 @@ fn some_settings() -> Settings {
             token: "alpha".to_owned(),
         },
         device: None,
-        realtime: false,
         level: 3,
         syslog: false,
     }

@@ -75,13 +75,13 @@ fn keys_are_the_long_names_of_options() {
 #[test]
 fn a_switch_is_yes_or_no() {
     for (line, says) in [
-        ("realtime = yes", None),
-        ("realtime = no", None),
+        ("syslog = yes", None),
+        ("syslog = no", None),
         ("quiet = twice", None),
-        ("realtime = twice", Some("twice: write yes or no")),
-        ("realtime = true", Some("true: write yes or no")),
-        ("realtime = Yes", Some("Yes: write yes or no")),
-        ("realtime = yes # fast", Some("fast: write yes or no")),
+        ("syslog = twice", Some("twice: write yes or no")),
+        ("syslog = true", Some("true: write yes or no")),
+        ("syslog = Yes", Some("Yes: write yes or no")),
+        ("syslog = yes # fast", Some("fast: write yes or no")),
         ("verbose = 2", Some("2: write yes, no or twice")),
         ("quiet = true", Some("true: write yes, no or twice")),
     ] {
@@ -153,7 +153,7 @@ const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
 
 #[test]
 fn options_come_before_the_environment_and_that_before_the_file() {
-    let text = format!("{WHOLE}nats = file\nbucket = b\nrenewal = 4s\nquiet = yes\nrealtime = yes");
+    let text = format!("{WHOLE}nats = file\nbucket = b\nrenewal = 4s\nquiet = yes\nsyslog = yes");
     let place =
         |line: &str, variables: &[&str]| beside(&text, line, variables).expect(line).location;
     assert_eq!(place("", &[]), nats("file"));
@@ -165,7 +165,7 @@ fn options_come_before_the_environment_and_that_before_the_file() {
     let args = beside(&text, "-v -r 500", &[]).expect("fine");
     assert_eq!(args.guard.timing.renewal().as_millis(), 500);
     assert_eq!(args.guard.level, log::Level::Debug as u64);
-    assert!(args.guard.realtime);
+    assert!(args.guard.syslog);
     let of_checks = format!("{WHOLE}dir = /d\nstart-grace = 90s\ncheck-failures = 3\n");
     let args = beside(&of_checks, "--check-failures 2", &[]).expect("fine");
     assert_eq!((args.start_grace.as_secs(), args.check_failures), (90, 2));
