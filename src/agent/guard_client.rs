@@ -24,7 +24,7 @@ use crate::core::protocol::{GuardReport, ServiceState, Stake, StopOrder, ToGuard
 use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
 use crate::guard::{HeldDir, receive, send};
 use crate::log::panic_if_asked;
-use crate::sys::{self, Alarm, Want};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// Messages that may wait: the pump sends a few a stroke.
 const ORDERS_MAX: usize = 64;
@@ -348,7 +348,7 @@ impl GuardThread {
     fn wait_for_end(&self, process: &OwnedFd) {
         // A wait that fails is a short wait.
         let until = Some(sys::now().after(END_WITHIN));
-        let _ = self.alarm.wait([(process.as_fd(), Want::Read)], until);
+        let _ = self.alarm.wait([(process.as_fd(), PollFlags::IN)], until);
     }
 
     fn lost(&self, number: u64, why: String) -> Option<()> {

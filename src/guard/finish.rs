@@ -18,7 +18,7 @@ use crate::core::time::Ms;
 use crate::core::timing::Timing;
 use crate::exit::Exit;
 use crate::log::{Destination, LogQueue, say};
-use crate::sys::{self, Alarm, Want};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
 /// that has not executed its program yet has it too.
@@ -85,7 +85,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> 
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let answer_within = timing.guard_answer_time();
     let until = sys::now().after(answer_within);
-    if let [true] = Alarm::new()?.wait([(socket.as_fd(), Want::Read)], Some(until))? {
+    if let [true] = Alarm::new()?.wait([(socket.as_fd(), PollFlags::IN)], Some(until))? {
         // The end of a guard looks like its answer; the lock tells whether it lives.
         return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }

@@ -218,7 +218,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sys::{Alarm, Want};
+    use crate::sys::{Alarm, PollFlags};
 
     const BOOT: Instant = Instant::from_boot(Duration::ZERO);
 
@@ -280,7 +280,7 @@ mod tests {
         let start = previous.kill_commands();
         let killed = start.is_some_and(|start| {
             let until = sys::now().after(Duration::from_secs(5));
-            let exit = [(start.as_fd(), Want::Read)];
+            let exit = [(start.as_fd(), PollFlags::IN)];
             Alarm::new().expect("a descriptor").wait(exit, Some(until)).expect("waits")[0]
         });
         let ended = sleep.try_wait().expect("it was not waited for");

@@ -21,7 +21,7 @@ use super::syslog::{SyslogSocket, without_priority};
 use crate::core::command::Command;
 use crate::core::level;
 use crate::core::time::Instant;
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -191,7 +191,7 @@ impl LogQueue {
         logger.flushing.store(true, Relaxed);
         // An empty line wakes the thread; where there is no room for it, the thread is awake.
         let _ = logger.queue.try_send((Destination::Pipe, Vec::new()));
-        let fds = [(logger.written.as_fd(), Want::Read)];
+        let fds = [(logger.written.as_fd(), PollFlags::IN)];
         // A wait that fails is a short wait.
         let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
     }

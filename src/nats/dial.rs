@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::io_error_text;
 use super::url::Server;
 use crate::core::time::{Instant, Ms};
-use crate::sys::{self, Alarm, Waker, Want};
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Most addresses of one name that are tried: each gets a share of the time, and a
 /// smaller share is useless.
@@ -86,7 +86,7 @@ impl Dialer {
         let began = sys::now();
         let index = self.begin(host)?;
         let done = self.lookups[index].done.as_fd();
-        let waited = alarm.wait([(done, Want::Read)], Some(deadline));
+        let waited = alarm.wait([(done, PollFlags::IN)], Some(deadline));
         if matches!(waited, Ok([false])) {
             let took = Ms(sys::now().since(began));
             return Err(format!("its name was not looked up within {took}"));
@@ -145,7 +145,7 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
 /// Connects to an address; `None` when the deadline passed.
 fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> io::Result<Option<TcpStream>> {
     let stream = start(address)?;
-    let [ready] = alarm.wait([(stream.as_fd(), Want::Write)], Some(deadline))?;
+    let [ready] = alarm.wait([(stream.as_fd(), PollFlags::OUT)], Some(deadline))?;
     if !ready {
         return Ok(None);
     }

@@ -19,7 +19,7 @@ use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
 use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::time::{Instant, Ms};
-use crate::sys::{self, Alarm, Want};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// Longest time to send one frame, whatever its caller's deadline. A frame is far
 /// smaller than a socket's buffer, so a frame has to wait only when the peer does not
@@ -232,9 +232,9 @@ impl Link {
                 self.read()?;
                 continue;
             }
-            let socket = (self.stream.fd(), Want::Read);
+            let socket = (self.stream.fd(), PollFlags::IN);
             let ready = match wake {
-                Some(wake) => self.alarm.wait([socket, (wake, Want::Read)], Some(deadline)),
+                Some(wake) => self.alarm.wait([socket, (wake, PollFlags::IN)], Some(deadline)),
                 None => self.alarm.wait([socket], Some(deadline)).map(|[ready]| [ready, false]),
             };
             match ready.map_err(stream_error)? {
@@ -262,7 +262,7 @@ impl Link {
     fn wait_for_room(&self, deadline: Instant) -> bool {
         let now = sys::now();
         let until = deadline.min(now.after(WRITE_WAIT_MAX));
-        let socket = (self.stream.fd(), Want::Write);
+        let socket = (self.stream.fd(), PollFlags::OUT);
         now < until && matches!(self.alarm.wait([socket], Some(until)), Ok([true]))
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::io_error_text;
 use super::tls::{self, Session};
 use crate::core::event::{StoreError, StoreErrorKind as Kind};
-use crate::sys::Want;
+use crate::sys::PollFlags;
 
 /// A connection's bytes.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Stream {
 
     /// Performs the handshake as far as that is possible now. Returns the readiness that the
     /// next step needs, `None` when the handshake is complete.
-    pub(super) fn continue_handshake(&mut self) -> io::Result<Option<Want>> {
+    pub(super) fn continue_handshake(&mut self) -> io::Result<Option<PollFlags>> {
         let Some(session) = &mut self.tls else {
             return Ok(None);
         };
@@ -41,8 +41,8 @@ impl Stream {
             Ok(_) | Err(_) => {}
         }
         Ok(match session.tls.wants_write() {
-            true => Some(Want::Write),
-            false => session.tls.is_handshaking().then_some(Want::Read),
+            true => Some(PollFlags::OUT),
+            false => session.tls.is_handshaking().then_some(PollFlags::IN),
         })
     }
 

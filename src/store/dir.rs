@@ -52,7 +52,7 @@ use super::{
 };
 use crate::core::event::Written;
 use crate::core::time::Instant;
-use crate::sys::{self, Alarm, Want};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long an announcement waits for the lock: it is best effort and has no deadline.
 const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
@@ -258,7 +258,7 @@ impl Bucket for DirStore {
             }
             // Without a queue `wake` is polled twice, and its first result counts.
             let queue = open.queue.as_ref().map_or(wake, AsFd::as_fd);
-            match open.alarm.wait([(wake, Want::Read), (queue, Want::Read)], deadline) {
+            match open.alarm.wait([(wake, PollFlags::IN), (queue, PollFlags::IN)], deadline) {
                 Ok([true, _]) => return Hint::Woken,
                 Ok([false, false]) => return Hint::Elapsed,
                 Ok([false, true]) => {
