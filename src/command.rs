@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use crate::core::command::{Command, Outcome, Run};
-use crate::core::time::Instant;
+use crate::core::{Command, Instant, Outcome, Run};
 use crate::sys::{self, raw};
 
 /// A longer line of output is passed on in pieces of this many bytes: each has room in a line
@@ -363,7 +362,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags};
 
     use super::*;
-    use crate::core::command::{LockContext, Role};
+    use crate::core::{LockContext, Role};
 
     /// Returns the session of a process, 0 where its leader is outside of the PID namespace.
     fn session_of(process: Pid) -> String {

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::core::event::{StoreError, StoreErrorKind};
+use crate::core::{StoreError, StoreErrorKind};
 
 /// How the process ends. The numbers are a promise: see EXIT STATUS in putex(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

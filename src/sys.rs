@@ -22,7 +22,7 @@ use rustix::process::Resource;
 use rustix::rand::GetRandomFlags;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
-use crate::core::time::Instant;
+use crate::core::Instant;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
 pub fn now() -> Instant {

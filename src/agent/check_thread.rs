@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::{Commands, OutputPipe, Process};
-use crate::core::command::{Command, Outcome, Run};
-use crate::core::event::Event;
-use crate::core::time::Instant;
+use crate::core::{Command, Event, Instant, Outcome, Run};
 use crate::log::{command_output, panic_if_asked};
 use crate::sys;
 
@@ -156,7 +154,7 @@ impl CheckThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::command::{LockContext, Role};
+    use crate::core::{LockContext, Role};
 
     /// Leaves its process group, says so and stays.
     const LEAVER: &str = "exec perl -e '

@@ -17,10 +17,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::{describe, remove_agents_own};
-use crate::core::command::LockContext;
-use crate::core::event::{Event, GuardEvent};
-use crate::core::level::Level;
-use crate::core::protocol::{GuardReport, ServiceState, Stake, StopOrder, ToGuard};
+use crate::core::{
+    Event, GuardEvent, GuardReport, Level, LockContext, ServiceState, Stake, StopOrder, ToGuard,
+};
 use crate::guard::protocol::{GuardPacket, Settings, VERSION, encode};
 use crate::guard::{HeldDir, receive, send};
 use crate::log::panic_if_asked;

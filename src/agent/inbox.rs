@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::core::time::Instant;
+use crate::core::Instant;
 use crate::sys::{self, Alarm, Waker};
 
 /// The receiver's end.

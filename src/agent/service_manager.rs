@@ -14,8 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::core::level::Level;
-use crate::core::time::Instant;
+use crate::core::{Instant, Level};
 use crate::log::one_line;
 use crate::sys;
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 
 use super::service_manager::ServiceManager;
-use crate::core::event::Event;
+use crate::core::Event;
 use crate::sys::raw;
 
 /// The size of what is read of one signal.

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::inbox::{Inbox, InboxSender, inbox};
-use crate::core::event::{Event, Notice, StoreError, StoreErrorKind as Kind, Written};
-use crate::core::record::{Record, Revision};
-use crate::core::time::Instant;
+use crate::core::{
+    Event, Instant, Notice, Record, Revision, StoreError, StoreErrorKind as Kind, Written,
+};
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
 use crate::sys;

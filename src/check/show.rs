@@ -6,8 +6,7 @@ use crate::cli::access::Access;
 use crate::cli::settings::Settings;
 use crate::cli::table::{FLAGS, Flag, Name};
 use crate::cli::{CheckArgs, Location, without_secret};
-use crate::core::text::sanitize;
-use crate::core::time::Ms;
+use crate::core::{Ms, sanitize};
 use crate::nats::{Login, Secret, Server};
 
 /// Shown instead of a secret.

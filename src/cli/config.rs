@@ -7,7 +7,7 @@ use std::path::Path;
 use super::clean;
 use super::settings::{Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name};
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 use crate::exit::{Exit, Refusal};
 use crate::nats::file::TrustedFile;
 

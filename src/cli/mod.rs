@@ -34,7 +34,7 @@ use self::config::ReadConfig;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 

@@ -11,8 +11,7 @@ use super::value::{
 };
 use super::{AgentArgs, Environment, Location, Lookup};
 use crate::command::Commands;
-use crate::core::timing::Timing;
-use crate::core::watchdog_timeout::wanted_timeout;
+use crate::core::{Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::store::name::{valid_bucket, valid_key};

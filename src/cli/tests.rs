@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::*;
-use crate::core::timing::{DRIFT_PPM_DEFAULT, Timing};
+use crate::core::{DRIFT_PPM_DEFAULT, Timing};
 use crate::nats::Server;
 
 const BASE: &str = "--dir /lock --key web --start up --stop down";

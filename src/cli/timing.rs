@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::time::Ms;
-use crate::core::timing::{ELECTION_T_MIN, Percent, SLACK, Timing};
+use crate::core::{ELECTION_T_MIN, Ms, Percent, SLACK, Timing};
 
 /// Returns the report: every term with its value and its meaning.
 pub fn report(timing: Timing) -> String {

@@ -34,3 +34,25 @@ pub mod text;
 pub mod time;
 pub mod timing;
 pub mod watchdog_timeout;
+
+// The names that the other rooms use.
+pub use self::command::{Command, LockContext, Outcome, Role, Run};
+pub use self::event::{
+    Effect, Ending, Event, GuardEvent, Notice, Opened, StoreError, StoreErrorKind, Written,
+};
+pub use self::guard::{Guard, GuardAction, GuardInput};
+pub use self::level::Level;
+pub use self::protocol::{
+    DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
+};
+pub use self::pump::{AgentId, Config, Pump, bounce};
+pub use self::record::{
+    BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
+};
+pub use self::service::ServiceAction;
+pub use self::text::sanitize;
+pub use self::time::{Instant, Ms};
+pub use self::timing::{
+    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, Percent, R_MAX, SLACK, Timing,
+};
+pub use self::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};

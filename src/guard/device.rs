@@ -10,11 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::core::guard::GuardInput;
-use crate::core::level::Level;
-use crate::core::time::Ms;
-use crate::core::timing::Timing;
-use crate::core::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};
+use crate::core::{GuardInput, Level, Ms, Timing, resets_in_time, too_slow, wanted_timeout};
 use crate::log::say;
 use crate::sys::raw;
 

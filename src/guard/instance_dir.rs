@@ -22,7 +22,7 @@ use rustix::net::sockopt;
 use rustix::process::PidfdFlags;
 
 use super::socket;
-use crate::core::level::Level;
+use crate::core::Level;
 use crate::log::say;
 use crate::sys;
 

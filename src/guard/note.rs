@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::core::command::Command;
-use crate::core::time::Instant;
+use crate::core::{Command, Instant};
 use crate::sys;
 
 /// The first line; the boot follows.

@@ -21,13 +21,10 @@ use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
 use super::socket::{receive, send};
 use crate::command::{Commands, OutputPipe};
-use crate::core::command::{Command, Outcome, Role, Run};
-use crate::core::guard::{Guard, GuardAction, GuardInput};
-use crate::core::level::Level;
-use crate::core::protocol::{GuardReport, ToGuard};
-use crate::core::service::ServiceAction;
-use crate::core::time::{Instant, Ms};
-use crate::core::timing::SLACK;
+use crate::core::{
+    Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
+    SLACK, ServiceAction, ToGuard,
+};
 use crate::log::{Destination, LogQueue, command_output, count_left_out, say};
 use crate::sys::{self, Alarm, Waker};
 

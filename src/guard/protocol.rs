@@ -12,9 +12,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::command::Commands;
-use crate::core::level::Level;
-use crate::core::protocol::{DeviceUse, GuardConfig, GuardReport, ToGuard};
-use crate::core::timing::Timing;
+use crate::core::{DeviceUse, GuardConfig, GuardReport, Level, Timing, ToGuard};
 
 /// Version of the messages. A guard of another version is only told to stop.
 pub const VERSION: u64 = 1;
@@ -145,10 +143,10 @@ fn read_timing<'de, D: Deserializer<'de>>(input: D) -> Result<Timing, D::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::command::LockContext;
-    use crate::core::protocol::{Grant, ServiceState, Stake, StartState, StopOrder};
-    use crate::core::record::{Incarnation, Revision};
-    use crate::core::time::Instant;
+    use crate::core::{
+        Grant, Incarnation, Instant, LockContext, Revision, ServiceState, Stake, StartState,
+        StopOrder,
+    };
 
     fn settings() -> Settings {
         let timing = Timing::new(Duration::from_millis(500), 3, 1, 10_000).expect("it is safe");

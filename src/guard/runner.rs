@@ -14,8 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
-use crate::core::command::{Command, Outcome};
-use crate::core::guard::GuardInput;
+use crate::core::{Command, GuardInput, Outcome};
 use crate::sys::{self, Waker};
 
 /// Memory for the stack of a thread, which the guard keeps locked.

@@ -8,9 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use ::log::Level;
 
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::command::Command;
 use crate::core::level;
-use crate::core::text::sanitize;
+use crate::core::{Command, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::sys;
 

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::core::command::Command;
-use crate::core::time::Instant;
+use crate::core::{Command, Instant};
 
 /// Lines that are logged of each command in each second.
 const LINES_PER_SECOND: u64 = 20;

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use crate::core::time::Instant;
+use crate::core::Instant;
 
 /// The shortest time between two lines that give a count.
 const INTERVAL: Duration = Duration::from_secs(1);

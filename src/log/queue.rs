@@ -18,9 +18,8 @@ use super::limit::{self, OutputLimit};
 use super::lost::LostLines;
 use super::stderr;
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::command::Command;
 use crate::core::level;
-use crate::core::time::Instant;
+use crate::core::{Command, Instant};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.

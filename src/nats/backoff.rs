@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::core::time::Instant;
+use crate::core::Instant;
 use crate::sys::{self, Alarm};
 
 /// Pause after the first failed round of all servers. Shorter than an election, long

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 
 /// First version whose replicated compare-and-set has exactly one winner. On older
 /// versions six contenders have won the same revision.

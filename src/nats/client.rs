@@ -16,8 +16,7 @@ use super::link::{Link, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::pool::Pool;
 use super::server_error::ServerError;
 use super::url::Server;
-use crate::core::event::StoreError;
-use crate::core::time::Instant;
+use crate::core::{Instant, StoreError};
 use crate::sys;
 
 /// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.

@@ -6,7 +6,7 @@
 //! be trusted to begin where an operation begins.
 
 use super::headers::Headers;
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 
 /// Most bytes that may be fed at once, and the size of one read. Replies have a few
 /// hundred bytes.

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::io_error_text;
 use super::url::Server;
-use crate::core::time::{Instant, Ms};
+use crate::core::{Instant, Ms};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Most addresses of one name that are tried: each gets a share of the time, and a

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 
 /// Largest payload assumed for a server that names none: the server's default.
 const PAYLOAD_BYTES_DEFAULT: usize = 1024 * 1024;

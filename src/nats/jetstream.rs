@@ -16,7 +16,7 @@ use std::fmt;
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::core::text::sanitize;
+use crate::core::sanitize;
 
 /// The `err_code`s that this program distinguishes.
 pub mod code {

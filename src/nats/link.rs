@@ -17,8 +17,7 @@ use super::io_error_text;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
-use crate::core::event::{StoreError, StoreErrorKind as Kind};
-use crate::core::time::{Instant, Ms};
+use crate::core::{Instant, Ms, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// Longest time to send one frame, whatever its caller's deadline. A frame is far

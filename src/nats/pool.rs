@@ -9,8 +9,7 @@ use super::dial::Dialer;
 use super::io_error_text;
 use super::link::Link;
 use super::url::Server;
-use crate::core::event::{StoreError, StoreErrorKind as Kind};
-use crate::core::time::Instant;
+use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys;
 
 /// Longest attempt at one server: a round trip around the world takes 0.3 s and a

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::io_error_text;
 use super::tls::{self, Session};
-use crate::core::event::{StoreError, StoreErrorKind as Kind};
+use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys::PollFlags;
 
 /// A connection's bytes.

@@ -20,8 +20,7 @@ use rustls::{
 };
 
 use super::file;
-use crate::core::event::{StoreError, StoreErrorKind as Kind};
-use crate::core::text::sanitize;
+use crate::core::{StoreError, StoreErrorKind as Kind, sanitize};
 
 /// The TLS options and their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

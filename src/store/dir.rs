@@ -50,8 +50,7 @@ use self::text::Kind;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, StoreErrorKind,
 };
-use crate::core::event::Written;
-use crate::core::time::Instant;
+use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long an announcement waits for the lock: it is best effort and has no deadline.

@@ -13,9 +13,7 @@
 
 use std::time::Duration;
 
-use crate::core::record::{Incarnation, Lease, RecordState, Revision};
-use crate::core::text::sanitize;
-use crate::core::timing::{COUNT_MAX, R_MAX};
+use crate::core::{COUNT_MAX, Incarnation, Lease, R_MAX, RecordState, Revision, sanitize};
 
 /// The only format that this program writes and reads.
 const FORMAT: &str = "1";

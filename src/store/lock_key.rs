@@ -8,10 +8,9 @@ use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, Hint, StoreError};
-use crate::core::event::{Event, Notice, Opened, Written};
-use crate::core::record::{KeyState, KeyValue, Record, Revision};
-use crate::core::text::sanitize;
-use crate::core::time::Instant;
+use crate::core::{
+    Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Written, sanitize,
+};
 use crate::sys;
 
 /// The header of a notice with the incarnation of its sender.

@@ -24,9 +24,7 @@ pub mod nats;
 
 use std::os::fd::BorrowedFd;
 
-use crate::core::event::Written;
-use crate::core::record::Revision;
-use crate::core::time::Instant;
+use crate::core::{Instant, Revision, Written};
 
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};

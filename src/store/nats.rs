@@ -29,8 +29,7 @@ pub(crate) mod write;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::core::event::Written;
-use crate::core::time::Instant;
+use crate::core::{Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, RequestError};
 use crate::store::{

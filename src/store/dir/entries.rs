@@ -7,9 +7,7 @@ use rustix::io::Errno;
 
 use super::folder::{Folder, SEQUENCE};
 use super::text::{self, Kind};
-use crate::core::event::Written;
-use crate::core::record::Revision;
-use crate::core::time::Instant;
+use crate::core::{Instant, Revision, Written};
 use crate::store::{
     Content, Entry, Expected, Listing, OPERATION, StoreError, StoreErrorKind, is_below,
 };

@@ -16,8 +16,7 @@ use rustix::io::Errno;
 
 use super::permissions::create_private;
 use super::text::{self, Kind};
-use crate::core::record::BucketId;
-use crate::core::time::Instant;
+use crate::core::{BucketId, Instant};
 use crate::store::{BucketInfo, StoreError, StoreErrorKind, name};
 use crate::sys;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use crate::core::record::Revision;
+use crate::core::Revision;
 use crate::store::Content;
 
 /// First line of every file.

@@ -1,8 +1,6 @@
 //! The meaning of the server's answers for a store. Pure.
 
-use crate::core::event::Written;
-use crate::core::record::Revision;
-use crate::core::text::sanitize;
+use crate::core::{Revision, Written, sanitize};
 use crate::nats::jetstream::{self, Stored, code};
 use crate::nats::{Headers, RequestError};
 use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};

@@ -2,7 +2,7 @@
 
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
-use crate::core::time::Instant;
+use crate::core::Instant;
 use crate::store::{Bucket as _, StoreError, StoreErrorKind as Kind, describe_holder, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an

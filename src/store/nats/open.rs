@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::{NatsSettings, NatsStore, OpenBucket, answer};
-use crate::core::event::Written;
-use crate::core::record::{BucketId, Revision};
-use crate::core::time::Instant;
+use crate::core::{BucketId, Instant, Revision, Written};
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};

@@ -1,8 +1,7 @@
 //! Reading from the leader: one key, and all keys below a prefix.
 
 use super::{NatsStore, answer};
-use crate::core::record::Revision;
-use crate::core::time::Instant;
+use crate::core::{Instant, Revision};
 use crate::nats::jetstream::{self, Subjects};
 use crate::store::{Entry, Listing, StoreError, StoreErrorKind as Kind};
 

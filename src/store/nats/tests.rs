@@ -1,6 +1,6 @@
 use super::write::expected_headers;
 use super::*;
-use crate::core::record::Revision;
+use crate::core::Revision;
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 

@@ -1,8 +1,7 @@
 //! Writing: the headers of compare-and-set, and the conditions that the servers enforce.
 
 use super::{NatsStore, OpenBucket, answer};
-use crate::core::event::Written;
-use crate::core::time::Instant;
+use crate::core::{Instant, Written};
 use crate::nats::RequestError;
 use crate::store::{Content, Expected, name};
 

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use super::*;
-use crate::core::event::StoreErrorKind;
+use crate::core::StoreErrorKind;
 use crate::nats::auth::Secret;
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::core::record::{KeyValue, Record};
+use crate::core::{KeyValue, Record};
 use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, to_content, to_key_state};
 use crate::store::nats::write::sendable;
