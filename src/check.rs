@@ -13,7 +13,6 @@ use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
-use crate::nats::Server;
 use crate::store::dir::DirStore;
 use crate::store::{Bucket as _, StoreError, StoreErrorKind, describe_holder};
 use crate::sys;
@@ -43,18 +42,15 @@ impl Findings {
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
-    let complete = resolved.location.as_ref().map(|location| {
-        let complete = location.complete(var)?;
-        findings.problems.extend(complete.faults());
-        Ok(complete)
-    });
-    let complete = complete.transpose().unwrap_or_else(|fault| {
-        findings.problems.push(fault);
-        None
-    });
-    findings.shown = show::settings(args, complete.as_ref(), host);
+    let complete = resolved.location.as_ref().map(|location| location.complete(var));
+    match &complete {
+        Some(Ok(location)) => findings.problems.extend(location.faults()),
+        Some(Err(fault)) => findings.problems.push(fault.clone()),
+        None => {}
+    }
+    findings.shown = show::settings(args, var, host);
     check_device(resolved.device.as_ref(), &mut findings);
-    if let (Some(agent), Some(location), [], true) =
+    if let (Some(agent), Some(Ok(location)), [], true) =
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {
         check_store(agent, location, &mut findings);
@@ -90,8 +86,7 @@ fn inspect_servers(
     access: &Access,
     findings: &mut Findings,
 ) -> Result<Vec<String>, StoreError> {
-    let (mut remarks, mut unreachable) = (Vec::new(), Vec::new());
-    let mut first: Option<(&Server, Option<String>)> = None;
+    let (mut found, mut unreachable) = (Vec::new(), Vec::new());
     let until = sys::now().after(STORE_MAX);
     for (at, server) in access.servers.iter().enumerate() {
         let alone = Access { servers: vec![server.clone()], ..access.clone() };
@@ -99,36 +94,30 @@ fn inspect_servers(
         let now = sys::now();
         let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
-        let found =
-            match connect::nats_store(agent, alone).inspect(&agent.guard.commands.key, deadline) {
-                Ok(found) => found,
-                Err(StoreError { kind: StoreErrorKind::Unreachable, text: why }) => {
-                    unreachable.push(why);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-        match &first {
-            None => {
-                findings.warnings.extend(found.warnings);
-                remarks = found.remarks;
-                first = Some((server, found.created));
-            }
-            Some((other, created)) if *created != found.created => {
-                let bucket = &agent.bucket;
-                return Err(StoreErrorKind::Unsafe.error(format!(
-                    "{other} and {server} are not of one cluster: bucket {bucket} of one is \
-                     not that of the other"
-                )));
-            }
-            Some(_) => remarks.extend(found.remarks.into_iter().next()),
+        let mut store = connect::nats_store(agent, alone);
+        match store.inspect(&agent.guard.commands.key, deadline) {
+            Ok(inspection) => found.push((server, inspection)),
+            Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
+            Err(error) => return Err(error),
         }
     }
-    if first.is_none() {
+    let mut found = found.into_iter();
+    let Some((first, mut inspection)) = found.next() else {
         return Err(StoreErrorKind::Unreachable.error(unreachable.join("; ")));
+    };
+    findings.warnings.extend(inspection.warnings);
+    for (server, other) in found {
+        if other.created != inspection.created {
+            let bucket = &agent.bucket;
+            return Err(StoreErrorKind::Unsafe.error(format!(
+                "{first} and {server} are not of one cluster: bucket {bucket} of one is not \
+                 that of the other"
+            )));
+        }
+        inspection.remarks.extend(other.remarks.into_iter().next());
     }
     findings.warnings.extend(unreachable);
-    Ok(remarks)
+    Ok(inspection.remarks)
 }
 
 /// Opens a bucket in a directory and reads the key; creates nothing.

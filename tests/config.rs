@@ -134,26 +134,64 @@ fn check_shows_where_each_setting_is_from() {
 }
 
 #[test]
-fn a_context_is_an_origin_too() {
+fn a_context_is_shown_by_its_file_and_not_by_its_content() {
     let folder = Folder::new("context");
     let json = r#"{"url": "nats://u:hunter2@127.0.0.1:1", "user": "me", "password": "hunter2",
-        "inbox_prefix": "_INBOX.me", "jetstream_domain": "hub"}"#;
+        "inbox_prefix": "_INBOX.me", "jetstream_domain": "hub", "tls_first": true}"#;
     let context = folder.put("prod.json", json, 0o600);
-    let text = format!("{WHOLE}context = {context}\n");
+    let text = format!("{WHOLE}context = {context}\njs-api-prefix = a.b\n");
     let path = folder.put("db.conf", &text, 0o644);
-    let run = Run::of(&["check", "--config", &path], &[]);
+    let run = Run::of(&["check", "--config", &path, "--inbox-prefix", "_INBOX.x"], &[]);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
-    let from = |value: &str| format!("{value}  [context {context}]");
     run.shows(&[
-        ("nats", &from("nats://...@127.0.0.1:1")),
         ("context", &format!("{context}  [{path}:4]")),
-        ("user", &from("me")),
-        ("(password)", &from("(hidden)")),
-        ("inbox-prefix", &from("_INBOX.me")),
-        ("js-api-prefix", &from("$JS.hub.API")),
-        ("tlsfirst", "no  [default]"),
+        ("inbox-prefix", "_INBOX.x  [flag]"),
+        ("js-api-prefix", &format!("a.b  [{path}:5]")),
     ]);
+    // Neither the content of the context nor a default that it may replace.
+    for name in ["nats", "user", "(password)", "tlsca", "tlsfirst", "js-domain"] {
+        assert_eq!(run.setting(name), None, "{name}: {run:?}");
+    }
     assert!(!run.shown.contains("hunter2"), "{run:?}");
+    let path = folder.put("db.conf", &format!("{WHOLE}context = prod\n"), 0o644);
+    fs::create_dir_all(folder.join("nats/context")).unwrap();
+    folder.put("nats/context/prod.json", json, 0o600);
+    let run = Run::of(&["check", "--config", &path], &[("XDG_CONFIG_HOME", folder.text())]);
+    assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
+    let file = folder.join("nats/context/prod.json");
+    run.shows(&[("context", &format!("prod, which is {}  [{path}:4]", file.display()))]);
+}
+
+#[test]
+fn of_settings_that_exclude_each_other_one_is_shown() {
+    let folder = Folder::new("exclusive");
+    let [nkey, creds, token, password] =
+        ["nkey", "creds", "token", "password"].map(|name| folder.put(name, "x\n", 0o600));
+    let text = format!(
+        "{WHOLE}nats = 127.0.0.1:1\nuser = u\npassword-file = {password}\njs-domain = hub\n"
+    );
+    let path = folder.put("db.conf", &text, 0o644);
+    let options = ["user", "password-file", "auth-token-file", "nkey", "creds"];
+    let secrets = ["(password)", "(auth"];
+    for (words, variable, shown) in [
+        (vec![], ("A", "b"), vec!["user", "password-file"]),
+        (vec!["--user", "me"], ("NATS_PASSWORD", "x"), vec!["user", "(password)"]),
+        (vec!["--auth-token-file", &token], ("NATS_USER", "me"), vec!["auth-token-file"]),
+        (vec![], ("NATS_TOKEN", "x"), vec!["(auth"]),
+        (vec!["--nkey", &nkey], ("NATS_TOKEN", "x"), vec!["nkey"]),
+        (vec!["--creds", &creds], ("NATS_NKEY", &nkey), vec!["creds"]),
+    ] {
+        let words = [&["check", "--config", &path, "--js-api-prefix", "a.b"], &words[..]].concat();
+        let run = Run::of(&words, &[variable]);
+        let names = options.iter().chain(&secrets).copied();
+        let found: Vec<_> = names.filter(|name| run.setting(name).is_some()).collect();
+        assert_eq!(found, shown, "{run:?}");
+        assert_eq!(run.setting("js-domain"), None, "{run:?}");
+        run.shows(&[("js-api-prefix", "a.b  [flag]")]);
+    }
+    let run = Run::of(&["check", "--config", &path], &[]);
+    assert_eq!(run.setting("js-api-prefix"), None, "{run:?}");
+    run.shows(&[("js-domain", &format!("hub  [{path}:7]"))]);
 }
 
 #[test]

@@ -90,10 +90,10 @@ impl Settings {
         self.get(name).map(|setting| setting.precedence)
     }
 
-    /// Returns whether `-v` or `-q` is set, and the other one has a higher precedence.
+    /// Returns whether the setting that excludes this one has a higher precedence.
     pub fn is_overridden(&self, name: Name) -> bool {
-        let highest = self.precedence(Name::Verbose).max(self.precedence(Name::Quiet));
-        self.get(name).is_some() && self.precedence(name) < highest
+        let is_above = |other: &Name| self.precedence(*other) > self.precedence(name);
+        EXCLUSIVE.iter().any(|pair| pair.contains(&name) && pair.iter().any(is_above))
     }
 
     /// Returns whether a switch is on.
@@ -111,6 +111,10 @@ impl Settings {
         Refusal::new(exit, format!("{written}: {}", clean(why)))
     }
 }
+
+/// Settings that exclude each other: only the one with the higher precedence is in force.
+const EXCLUSIVE: [[Name; 2]; 2] =
+    [[Name::Verbose, Name::Quiet], [Name::JsDomain, Name::JsApiPrefix]];
 
 /// Variables that hold a secret. No option or key stands for them.
 const SECRET_VARIABLES: [&str; 2] = ["NATS_PASSWORD", "NATS_TOKEN"];
