@@ -3,7 +3,7 @@
 use std::io;
 use std::panic;
 use std::process;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use ::log::Level;
 
 use super::format::Destination;
 use crate::sys::{self, Alarm};
-
 /// How long a fatal exit waits for its last log line.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -26,23 +25,18 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 pub(crate) fn end_on_panic(destination: Destination, subject: &str) -> io::Result<()> {
     let subject = subject.to_owned();
     // Made beforehand: there may be no descriptor left.
-    let alarm = Mutex::new(Alarm::new()?);
+    let alarm = Arc::new(Mutex::new(Alarm::new()?));
     panic::set_hook(Box::new(move |panicked| {
+        let alarm = Arc::clone(&alarm);
+        // The disk of a file may stall. Without a thread to give, nothing limits the wait.
+        let _ = thread::Builder::new().spawn(move || {
+            let alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
+            // A wait that fails is a short wait.
+            let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));
+            process::abort();
+        });
         let text = format!("a bug in putex: {panicked}");
-        let line = destination.line(&subject, Level::Error, None, &text);
-        let own = line.clone();
-        // The disk of a file may stall.
-        let write = move || {
-            destination.write_now(&own);
-            process::abort();
-        };
-        if thread::Builder::new().spawn(write).is_err() {
-            destination.write_now(&line);
-            process::abort();
-        }
-        let alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
-        // A wait that fails is a short wait.
-        let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));
+        destination.write_now(&destination.line(&subject, Level::Error, None, &text));
         process::abort();
     }));
     Ok(())

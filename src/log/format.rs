@@ -8,13 +8,16 @@ use std::io::{self, IsTerminal, Write};
 use ::log::Level;
 
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::level;
 use crate::core::{Command, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::sys;
 
 /// The facility `daemon`, as syslog(3) counts.
-const DAEMON: u8 = 3 << 3;
+const DAEMON: u32 = 3 << 3;
+
+/// The priorities of an error and a warning, as syslog(3) counts.
+const ERROR: u32 = 3;
+const WARNING: u32 = 4;
 
 /// The longest line, in bytes, with its end: a pipe takes so many as a whole or not at all.
 const LINE_MAX: usize = 4096;
@@ -61,30 +64,23 @@ impl Destination {
 
     /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
-        let mark = match level {
-            Level::Error => "error: ",
-            Level::Warn => "warning: ",
-            Level::Info => "",
-            Level::Debug | Level::Trace => "debug: ",
+        let (priority, mark) = match level {
+            Level::Error => (ERROR, "error: "),
+            Level::Warn => (WARNING, "warning: "),
+            Level::Info => (6, ""),
+            Level::Debug | Level::Trace => (7, "debug: "),
         };
         let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
-        self.frame(level, &format!("{subject}: {mark}{from}{text}"))
+        self.frame(priority, &format!("{subject}: {mark}{from}{text}"))
     }
 
-    fn frame(self, level: Level, text: &str) -> Vec<u8> {
+    fn frame(self, priority: u32, text: &str) -> Vec<u8> {
         let text = one_line(text);
-        let priority = match level {
-            Level::Error => 3,
-            Level::Warn => 4,
-            Level::Info => 6,
-            Level::Debug | Level::Trace => 7,
-        };
         match self {
             Destination::Journal => format!("<{priority}>{text}\n"),
             // Without a time the daemon takes its own, which is the local one.
             Destination::Syslog => {
-                let (priority, pid) = (DAEMON | priority, std::process::id());
-                format!("<{priority}>putex[{pid}]: {text}")
+                format!("<{}>putex[{}]: {text}", DAEMON | priority, std::process::id())
             }
             Destination::TerminalOrFile => format!("{} putex: {text}\n", sys::utc()),
             Destination::Pipe => format!("putex: {text}\n"),
@@ -94,7 +90,7 @@ impl Destination {
 
     /// Writes a warning to stderr.
     pub fn warn(self, text: &str) {
-        write_to_stderr(&self.on_stderr().frame(Level::Warn, &format!("warning: {text}")));
+        write_to_stderr(&self.on_stderr().frame(WARNING, &format!("warning: {text}")));
     }
 
     /// Writes a whole line at once. A line that syslog does not take goes to stderr.
@@ -108,20 +104,15 @@ impl Destination {
 
     /// Returns the form of a line for the parent process.
     fn on_stderr(self) -> Destination {
-        match self {
-            Destination::Journal => self,
-            Destination::Syslog | Destination::TerminalOrFile | Destination::Pipe => {
-                Destination::Pipe
-            }
-        }
+        if self == Destination::Journal { self } else { Destination::Pipe }
     }
 
     /// Writes why the process ends at once, and returns the exit status. The line is written
     /// to stderr wherever the log goes, for the user who started the process there.
     pub fn refuse(self, Refusal { text, exit }: &Refusal) -> Exit {
-        write_to_stderr(&self.on_stderr().frame(Level::Error, text));
+        write_to_stderr(&self.on_stderr().frame(ERROR, text));
         if self == Destination::Syslog {
-            SyslogSocket::default().send(&self.frame(Level::Error, text));
+            SyslogSocket::default().send(&self.frame(ERROR, text));
         }
         *exit
     }
@@ -147,17 +138,6 @@ pub(crate) fn one_line(text: &str) -> String {
         text.push_str("...");
     }
     text
-}
-
-impl From<level::Level> for Level {
-    fn from(level: level::Level) -> Level {
-        match level {
-            level::Level::Error => Level::Error,
-            level::Level::Warn => Level::Warn,
-            level::Level::Info => Level::Info,
-            level::Level::Debug => Level::Debug,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -45,7 +45,25 @@ impl OutputLimit {
     /// Returns whether a line of so many bytes is logged.
     pub(super) fn admits(&mut self, command: Command, bytes: usize, now: Instant) -> bool {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.0[command as usize].admits(bytes, now)
+        let allowance = &mut self.0[command as usize];
+        let since = *allowance.since.get_or_insert(now);
+        let seconds = now.since(since).as_secs();
+        if seconds > 0 {
+            allowance.since = Some(now);
+            let add = |left: u64, per_second: u64| {
+                left.saturating_add(seconds.saturating_mul(per_second))
+            };
+            allowance.lines = add(allowance.lines, LINES_PER_SECOND).min(LINES_AT_ONCE);
+            allowance.bytes = add(allowance.bytes, BYTES_PER_SECOND).min(BYTES_AT_ONCE);
+        }
+        if allowance.lines == 0 || allowance.bytes < bytes {
+            allowance.lines = 0;
+            allowance.left_out += 1;
+            return false;
+        }
+        allowance.lines -= 1;
+        allowance.bytes -= bytes;
+        true
     }
 
     /// Returns a command of which lines were left out, and how many since this was asked
@@ -58,30 +76,6 @@ impl OutputLimit {
             (count > 0).then_some((command, count))
         })
     }
-}
-
-impl Allowance {
-    fn admits(&mut self, bytes: u64, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let seconds = now.since(since).as_secs();
-        if seconds > 0 {
-            self.since = Some(now);
-            self.lines = add(self.lines, seconds, LINES_PER_SECOND, LINES_AT_ONCE);
-            self.bytes = add(self.bytes, seconds, BYTES_PER_SECOND, BYTES_AT_ONCE);
-        }
-        if self.lines == 0 || self.bytes < bytes {
-            self.lines = 0;
-            self.left_out += 1;
-            return false;
-        }
-        self.lines -= 1;
-        self.bytes -= bytes;
-        true
-    }
-}
-
-fn add(left: u64, seconds: u64, per_second: u64, most: u64) -> u64 {
-    left.saturating_add(seconds.saturating_mul(per_second)).min(most)
 }
 
 /// Returns the text of the line that counts the lines left out.

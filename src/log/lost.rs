@@ -1,5 +1,6 @@
 //! Counting the lines that were lost because nobody took them.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
@@ -11,46 +12,30 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The lines that were lost and that no line has counted yet.
 #[derive(Debug, Default)]
 pub(super) struct LostLines {
-    unread: u64,
-    failed: u64,
-    /// The last error of a write.
-    error: String,
+    /// How many lines each cause has lost.
+    counts: BTreeMap<String, u64>,
     counted: Option<Instant>,
 }
 
 impl LostLines {
-    /// Adds lines for which the reader left no room.
-    pub(super) fn add_unread(&mut self, lines: u64) {
-        self.unread += lines;
-    }
-
-    /// Adds a line that could not be written.
-    pub(super) fn add(&mut self, error: &io::Error) {
-        if error.kind() == ErrorKind::WouldBlock {
-            self.unread += 1;
-        } else {
-            self.failed += 1;
-            self.error = error.to_string();
-        }
+    /// Adds lines that could not be written: `WouldBlock` if the reader left no room.
+    pub(super) fn add(&mut self, lines: u64, error: &io::Error) {
+        let cause = match error.kind() == ErrorKind::WouldBlock {
+            true => "was not read".to_owned(),
+            false => format!("could not be written: {error}"),
+        };
+        *self.counts.entry(cause).or_default() += lines;
     }
 
     /// Returns the text of a line that counts them: none less than a second after the last
     /// one, unless `at_once`.
     pub(super) fn text(&self, now: Instant, at_once: bool) -> Option<String> {
         let early = |counted: Instant| !at_once && now.since(counted) < INTERVAL;
-        if self.counted.is_some_and(early) {
+        if self.counted.is_some_and(early) || self.counts.is_empty() {
             return None;
         }
-        let dropped =
-            |count: u64, why: &str| format!("{count} log lines were dropped: the log {why}");
-        let unread = || dropped(self.unread, "was not read");
-        let failed = || dropped(self.failed, &format!("could not be written: {}", self.error));
-        match (self.unread > 0, self.failed > 0) {
-            (true, true) => Some(format!("{}; {}", unread(), failed())),
-            (true, false) => Some(unread()),
-            (false, true) => Some(failed()),
-            (false, false) => None,
-        }
+        let text = |(cause, count)| format!("{count} log lines were dropped: the log {cause}");
+        Some(self.counts.iter().map(text).collect::<Vec<_>>().join("; "))
     }
 
     /// Begins to count anew: the line with the last text was written.
@@ -68,18 +53,18 @@ mod tests {
         let at = |ms| Instant::from_boot(Duration::from_millis(ms));
         let mut lost = LostLines::default();
         assert_eq!(lost.text(at(0), true), None);
-        lost.add_unread(2);
-        lost.add(&ErrorKind::WouldBlock.into());
+        lost.add(2, &ErrorKind::WouldBlock.into());
+        lost.add(1, &ErrorKind::WouldBlock.into());
         let unread = "3 log lines were dropped: the log was not read";
         assert_eq!(lost.text(at(0), false).as_deref(), Some(unread));
         lost.counted(at(0));
         assert_eq!(lost.text(at(2000), false), None);
-        lost.add(&io::Error::other("no disk"));
+        lost.add(1, &io::Error::other("no disk"));
         assert_eq!(lost.text(at(999), false), None);
         let failed = "1 log lines were dropped: the log could not be written: no disk";
         assert_eq!(lost.text(at(999), true).as_deref(), Some(failed));
-        lost.add_unread(1);
-        let both = format!("1 log lines were dropped: the log was not read; {failed}");
+        lost.add(1, &ErrorKind::WouldBlock.into());
+        let both = format!("{failed}; 1 log lines were dropped: the log was not read");
         assert_eq!(lost.text(at(1000), false), Some(both));
     }
 }

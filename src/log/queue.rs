@@ -2,7 +2,7 @@
 //! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,7 @@ use super::limit::{self, OutputLimit};
 use super::lost::LostLines;
 use super::stderr;
 use super::syslog::{SyslogSocket, without_priority};
-use crate::core::level;
-use crate::core::{Command, Instant};
+use crate::core::{self, Command, Instant};
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
@@ -35,8 +34,14 @@ const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 const STACK_BYTES: usize = 64 * 1024;
 
 /// Logs a line of the program's own.
-pub(crate) fn say(level: level::Level, text: &str) {
-    ::log::log!(Level::from(level), "{text}");
+pub(crate) fn say(level: core::Level, text: &str) {
+    let level = match level {
+        core::Level::Error => Level::Error,
+        core::Level::Warn => Level::Warn,
+        core::Level::Info => Level::Info,
+        core::Level::Debug => Level::Debug,
+    };
+    ::log::log!(level, "{text}");
 }
 
 /// Logs a line of a command's output, unless the command writes too much.
@@ -81,6 +86,12 @@ struct Form {
     /// The key, which stands in every line.
     subject: String,
     limit: OutputLimit,
+}
+
+impl Form {
+    fn line(&self, level: Level, from: Option<Command>, text: &str) -> Queued {
+        (self.destination, self.destination.line(&self.subject, level, from, text))
+    }
 }
 
 impl Log for Logger {
@@ -138,9 +149,8 @@ impl Logger {
 
     fn line(&self, form: &Form, level: Level, from: Option<Command>, text: &str) {
         let kept = if from.is_some() { OWN_LINES } else { 0 };
-        let line = form.destination.line(&form.subject, level, from, text);
-        let queued = (form.destination, line);
-        if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(queued).is_err() {
+        let line = form.line(level, from, text);
+        if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(line).is_err() {
             self.unread.fetch_add(1, Relaxed);
         }
     }
@@ -222,16 +232,16 @@ impl LogThread {
         while let Ok((destination, line)) = self.queued.recv() {
             panic_if_asked("putex-log");
             if let Err(error) = self.write(destination, &line) {
-                lost.add(&error);
+                lost.add(1, &error);
             }
-            lost.add_unread(self.logger.unread.swap(0, Relaxed));
+            let unread = self.logger.unread.swap(0, Relaxed);
+            if unread > 0 {
+                lost.add(unread, &ErrorKind::WouldBlock.into());
+            }
             let flushed = self.queued.is_empty() && self.logger.flushing.swap(false, Relaxed);
             let now = sys::now();
             if let Some(text) = lost.text(now, flushed) {
-                let form = self.logger.form();
-                let (destination, subject) = (form.destination, form.subject.clone());
-                drop(form);
-                let line = destination.line(&subject, Level::Warn, None, &text);
+                let (destination, line) = self.logger.form().line(Level::Warn, None, &text);
                 if self.write(destination, &line).is_ok() {
                     lost.counted(now);
                 }
