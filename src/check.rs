@@ -32,12 +32,6 @@ pub struct Findings {
     pub problems: Vec<Refusal>,
 }
 
-impl Findings {
-    fn problem(&mut self, exit: Exit, text: impl Into<String>) {
-        self.problems.push(Refusal::new(exit, text));
-    }
-}
-
 /// Checks the settings of an agent.
 pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let CheckArgs { settings, resolved, .. } = args;
@@ -71,7 +65,7 @@ fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
     match device.map(|(path, required)| (inspect_device(path), required)) {
         None | Some((Ok(()), _)) => {}
         Some((Err(text), false)) => findings.warnings.push(text),
-        Some((Err(text), true)) => findings.problem(Exit::Unsafe, text),
+        Some((Err(text), true)) => findings.problems.push(Refusal::new(Exit::Unsafe, text)),
     }
 }
 
@@ -139,9 +133,7 @@ fn check_store(agent: &AgentArgs, location: Location, findings: &mut Findings) {
         Location::Nats(access) => inspect_servers(agent, &access, findings),
     };
     match remarks {
-        Ok(remarks) => {
-            remarks.iter().for_each(|line| findings.shown.push_str(&format!("{line}\n")))
-        }
+        Ok(remarks) => findings.shown.extend(remarks.into_iter().map(|line| line + "\n")),
         Err(error) => findings.problems.push(error.into()),
     }
 }

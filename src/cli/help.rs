@@ -34,17 +34,12 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
 fn overview() -> String {
     let about = |of: Subcommand| format!("  {:<8} {}\n", of.name(), of.about());
     let commands: String = Subcommand::ALL.into_iter().map(about).collect();
+    let by_hand = Subcommand::ALL.into_iter().filter(|of| *of != Subcommand::Guard);
+    let usages: Vec<_> = by_hand.map(Subcommand::usage).collect();
     format!(
         "putex keeps at most one copy of a service running over several hosts.\n\n\
-         usage: putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n\
-         \x20      putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]\n\
-         \x20      putex check [--connect] [-q] [arguments and options of the agent]\n\
-         \x20      putex finish [arguments and options of the agent]\n\
-         \x20      {}\n\
-         \x20      {}\n\n\
-         commands:\n{commands}",
-        Subcommand::Timing.usage(),
-        Subcommand::Help.usage()
+         usage: {}\n\ncommands:\n{commands}",
+        usages.join("\n       ")
     )
 }
 

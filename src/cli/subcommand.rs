@@ -31,17 +31,18 @@ impl Subcommand {
             Subcommand::Agent => [
                 "agent",
                 "keep at most one copy of a service running (the default)",
-                "putex agent [SERVER BUCKET KEY TOKEN] --start COMMAND --stop COMMAND [options]",
+                "putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n       \
+                 putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]",
             ],
             Subcommand::Check => [
                 "check",
                 "show an agent's settings, and say whether they are right",
-                "putex check and the arguments and options of the agent",
+                "putex check [--connect] [-q] [arguments and options of the agent]",
             ],
             Subcommand::Finish => [
                 "finish",
                 "stop the service if neither agent nor guard is there to",
-                "putex finish and the arguments and options of the agent",
+                "putex finish [arguments and options of the agent]",
             ],
             Subcommand::Timing => [
                 "timing",
@@ -69,7 +70,7 @@ impl Subcommand {
         self.row()[1]
     }
 
-    /// Returns its usage, in one line.
+    /// Returns its usage, a line for each form.
     pub(super) fn usage(self) -> &'static str {
         self.row()[2]
     }
