@@ -140,15 +140,24 @@ fn an_agent_that_goes_when_the_service_is_down_takes_the_guard_along() {
     assert_eq!(bench.leave_agent(ms(700)), [GuardAction::Exit]);
 }
 
+/// The next agent may know of the lock, and is there soon. Agents that come and go have as long
+/// as the first, all of them together.
 #[test]
-fn a_guard_that_was_told_nothing_stops_the_service_when_its_agent_goes() {
+fn a_guard_that_was_told_nothing_waits_for_its_next_agent_as_long_as_for_the_first() {
     let mut bench = Bench::new(with_last_resort(), false);
+    let by = ms(0).after(timing().renewal() / 4);
     assert_eq!(bench.tick(ms(10)), [], "it has an agent");
-    let until = ms(20).after(timing().stop_budget());
-    assert_eq!(bench.leave_agent(ms(20)), [run(Command::Stop, until)]);
+    for now in [ms(20), ms(30)] {
+        assert_eq!(bench.leave_agent(now), []);
+        let hello = ToGuard::Hello(with_last_resort());
+        assert_eq!(bench.feed(GuardInput::Received(hello), now), []);
+    }
+    assert_eq!(bench.leave_agent(by.before(TICK)), []);
+    let until = by.after(timing().stop_budget());
+    assert_eq!(bench.tick(by), [run(Command::Stop, until)]);
     assert_eq!(bench.tick(until), [kill(Command::Stop), KILL_CGROUP], "no lock is known of");
     bench.ended(Command::Stop, Outcome::Overran, until);
-    assert_eq!(bench.stop_counts(ms(500)), [GuardAction::Exit]);
+    assert_eq!(bench.stop_counts(until.after(TICK)), [GuardAction::Exit]);
 }
 
 /// An agent that did not run for a while knew of a lock: the service must be down when that

@@ -200,7 +200,7 @@ impl Guard {
 
     fn advance(&mut self, now: Instant) {
         match &self.state {
-            State::Unknown(stop_at) if now >= *stop_at || self.heard.is_none() => {
+            State::Unknown(stop_at) if now >= *stop_at => {
                 let dead_by = now.after(self.config.timing.stop_budget());
                 let context = LockContext::default();
                 self.stop(StopOrder { dead_by, stake: Stake::Assurance, context }, now);
@@ -234,8 +234,11 @@ impl Guard {
         match message {
             ToGuard::Hello(config) => {
                 self.config = config;
-                if let State::Unknown(stop_at) = &mut self.state {
-                    // An agent that has a lock says so at once.
+                if let State::Unknown(stop_at) = &mut self.state
+                    && *stop_at <= now
+                {
+                    // An agent that has a lock says so at once. One that follows it has no more
+                    // time: agents that come and go must not keep the service up.
                     *stop_at = now.after(SLACK.max(config.timing.renewal() / 4));
                 }
                 self.device.configure(config.device);
