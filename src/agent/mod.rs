@@ -54,10 +54,6 @@ const AGENT_LOCK_POLL: Duration = Duration::from_millis(20);
 /// How long the agent waits for a signal that was sent together with SIGUSR2.
 const SIGNALS_WITHIN: Duration = Duration::from_millis(2);
 
-/// Lines that are logged when the store is open, so that a configuration error is the only line
-/// before.
-type StartupLines = Vec<(log::Level, String)>;
-
 /// The settings and resources of an agent.
 pub struct Setup<'a> {
     /// How the pump was set up.
@@ -178,15 +174,15 @@ fn check_required_files() -> io::Result<()> {
 }
 
 /// Returns the lines about the settings of this agent.
-fn describe_settings(setup: &Setup<'_>) -> StartupLines {
+fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let (timing, token) = (setup.config.timing, &setup.id.token);
     let (r, f, c) = (Ms(timing.renewal()), timing.failures(), timing.confirmations());
     let (version, budget) = (env!("CARGO_PKG_VERSION"), Ms(timing.stop_budget()));
     let settings =
         format!("putex {version}, agent {token}, R {r}, F {f}, C {c}, stop budget {budget}");
-    let mut lines = vec![(log::Level::Info, settings)];
+    let mut lines = vec![settings];
     if !setup.config.check {
-        lines.push((log::Level::Info, "no --healthcheck: a host that is up counts as fit".into()));
+        lines.push("no --healthcheck: a host that is up counts as fit".to_owned());
     }
     lines
 }
@@ -195,7 +191,7 @@ fn describe_settings(setup: &Setup<'_>) -> StartupLines {
 fn turn_until_end(
     mut pump: Pump,
     mut performer: Performer<'_>,
-    mut startup_lines: StartupLines,
+    mut startup_lines: Vec<String>,
 ) -> Exit {
     let mut latest = Duration::ZERO;
     loop {
@@ -206,9 +202,8 @@ fn turn_until_end(
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
             performer.store.opened();
-            for (level, text) in startup_lines.drain(..) {
-                log::log!(level, "{text}");
-            }
+            // Not before, so that an error of the configuration is the only line.
+            startup_lines.drain(..).for_each(|text| log::info!("{text}"));
         }
         if let Event::Shutdown(_) = event {
             performer.service_manager.send_stopping(performer.end_within);
