@@ -2,6 +2,7 @@
 
 use putex::core::guard::Guard;
 use putex::core::protocol::ToGuard;
+use putex::core::timing::SLACK;
 
 use super::clock::{MS, True, nanos};
 use super::guard::GuardEvent;
@@ -55,7 +56,10 @@ impl World<'_> {
         let guard = &self.guards[id];
         let r = self.sc.sites[guard.site].timing.renewal();
         let wait = nanos(r / 4).max(20 * MS) * 3 / 2;
-        guard.greeted_at.max(guard.resumed_at) + wait + 4 * self.sc.late + MS
+        // Where nobody is told of the decision it shows with the first command, which waits for
+        // the end of a start that was killed.
+        let dying = nanos(SLACK) * 3 / 2;
+        guard.greeted_at.max(guard.resumed_at) + wait + dying + 4 * self.sc.late + MS
     }
 
     pub fn judge_decision(&mut self, id: usize) {
