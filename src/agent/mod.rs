@@ -79,10 +79,11 @@ pub struct Setup<'a> {
 }
 
 /// The files that an agent needs on a host, and what for.
-const REQUIRED_FILES: [(&str, &str); 3] = [
+const REQUIRED_FILES: [(&str, &str); 4] = [
     ("/bin/sh", "which runs the commands"),
     ("/proc/self/exe", "from which the guard is started"),
     ("/dev/null", "which commands read"),
+    ("/proc/sys/kernel/random/boot_id", "without which no note is known to be of this boot"),
 ];
 
 /// Runs an agent until it is told to end.

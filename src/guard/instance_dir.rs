@@ -222,7 +222,9 @@ impl HeldDir {
     ///
     /// When the file of the guard cannot be made.
     pub fn new(dir: InstanceDir, agent_lock: File) -> io::Result<HeldDir> {
-        let guard_lock = dir.file(GUARD_LOCK)?;
+        dir.file(GUARD_LOCK)?;
+        // A guard is given it as stdout: what is printed there by mistake must not get into it.
+        let guard_lock = File::open(dir.path.join(GUARD_LOCK))?;
         Ok(HeldDir { dir, _agent_lock: agent_lock, guard_lock })
     }
 
@@ -321,6 +323,19 @@ mod tests {
         let another = lock(&dir, Duration::ZERO);
         fs::remove_dir_all(&path).expect("it is there");
         assert!(is_current && another.is_none());
+    }
+
+    /// It is the stdout of a guard, and libraries print what they like.
+    #[test]
+    fn nothing_can_be_printed_into_the_lock_that_a_guard_is_given() {
+        let path = std::env::temp_dir().join(format!("putex-stdout-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is new");
+        let dir = InstanceDir { path: path.clone(), dir: File::open(&path).expect("made") };
+        let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").expect("it is free");
+        let held = HeldDir::new(dir, lock).expect("it is ours");
+        let printed = io::Write::write(&mut held.guard_lock().expect("a copy"), b"x");
+        fs::remove_dir_all(&path).expect("it is there");
+        assert!(printed.is_err());
     }
 
     #[test]
