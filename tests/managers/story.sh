@@ -132,7 +132,7 @@ nobody() { [ -z "$(find_all agent)$(find_all guard)" ]; }
 play() {
     m_prepare
     say "wrong options are refused"
-    echo 'OPTIONS="-f 1"' >"$config/env"
+    echo "OPTIONS=\"--dir $work/lock -f 1\"" >"$config/env"
     m_wrong || fail "wrong options were taken"
     echo "OPTIONS=\"$options\"" >"$config/env"
 
