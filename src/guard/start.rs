@@ -16,7 +16,7 @@ use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
 use crate::exit::{Exit, Refusal};
 use crate::log::{Destination, LogQueue};
-use crate::sys::{self, raw, signals};
+use crate::sys::{self, signals};
 
 /// How long a guard waits for the end of the previous guard.
 const LOCK_WITHIN: Duration = Duration::from_millis(150);
@@ -47,7 +47,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
         return Err(Refusal::new(Exit::Usage, text));
     };
     #[cfg(target_env = "gnu")]
-    raw::share_heap();
+    sys::raw::share_heap();
     signals::handle_deadly().map_err(lacks("guard: signals: "))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
