@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::access::Access;
 use super::{AgentArgs, Location, Lookup, context};
 use crate::exit::{Exit, Refusal};
-use crate::guard::{Identity, protocol};
+use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsSettings, NatsStore};
@@ -63,9 +63,7 @@ pub fn location_id(location: &Location, var: Lookup<'_>) -> String {
         Location::Dir(path) => format!("{:?}", sys::absolute(path)),
         Location::Nats(access) => access_text(access, var),
     };
-    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    let bytes = digest.as_ref().iter().take(LOCATION_ID_BYTES);
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    digest(&text, LOCATION_ID_BYTES)
 }
 
 /// Returns the servers, the login and the JetStream API as a text without secrets.

@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use libc::{O_DIRECTORY, O_NOFOLLOW};
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::sockopt;
@@ -66,15 +67,22 @@ impl Identity {
     fn name(&self) -> String {
         let Identity { location, bucket, key, token } = self;
         let text = format!("{location}\0{bucket}\0{key}\0{token}\0");
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        let digest = digest.as_ref().iter().take(DIGEST_BYTES);
-        let digest: String = digest.map(|byte| format!("{byte:02x}")).collect();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         let key = key.bytes().take(KEY_BYTES);
         let key: String =
             key.map(|byte| if plain(byte) { char::from(byte) } else { '_' }).collect();
-        format!("{key}-{digest}")
+        format!("{key}-{}", digest(&text, DIGEST_BYTES))
     }
+}
+
+/// Returns the first bytes of the SHA-256 of a text, in hexadecimal digits.
+///
+/// # Panics
+///
+/// When there are to be more than 32 bytes.
+pub fn digest(text: &str, bytes: usize) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    HEXLOWER.encode(&digest.as_ref()[..bytes])
 }
 
 /// The private directory, open.
@@ -299,16 +307,25 @@ mod tests {
         Identity { location, bucket, key, token }
     }
 
+    /// Makes a directory of its own for a test.
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("putex-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is new");
+        path
+    }
+
+    fn open(path: &Path) -> InstanceDir {
+        InstanceDir { path: path.to_owned(), dir: File::open(path).expect("made") }
+    }
+
     /// Whoever waits for it would hold a lock that keeps nobody else out.
     #[test]
     fn the_lock_on_a_file_that_was_removed_is_not_taken_for_the_lock() {
-        let path = std::env::temp_dir().join(format!("putex-lock-{}", std::process::id()));
-        fs::create_dir(&path).expect("it is new");
-        let open = || InstanceDir { path: path.clone(), dir: File::open(&path).expect("made") };
-        let dir = open();
+        let path = directory("lock");
+        let dir = open(&path);
         let lock = |dir: &InstanceDir, within| dir.lock(AGENT_LOCK, within).expect("a lock");
         let held = lock(&dir, Duration::ZERO).expect("nobody has it");
-        let waiting = open();
+        let waiting = open(&path);
         let got = std::thread::scope(|scope| {
             let got = scope.spawn(|| lock(&waiting, Duration::from_secs(60)));
             // It has the file open by then, as a rule.
@@ -328,9 +345,8 @@ mod tests {
     /// It is the stdout of a guard, and libraries print what they like.
     #[test]
     fn nothing_can_be_printed_into_the_lock_that_a_guard_is_given() {
-        let path = std::env::temp_dir().join(format!("putex-stdout-{}", std::process::id()));
-        fs::create_dir(&path).expect("it is new");
-        let dir = InstanceDir { path: path.clone(), dir: File::open(&path).expect("made") };
+        let path = directory("stdout");
+        let dir = open(&path);
         let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").expect("it is free");
         let held = HeldDir::new(dir, lock).expect("it is ours");
         let printed = io::Write::write(&mut held.guard_lock().expect("a copy"), b"x");

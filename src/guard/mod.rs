@@ -30,6 +30,6 @@ mod start;
 
 pub use self::device::inspect as inspect_device;
 pub use self::finish::finish;
-pub use self::instance_dir::{AGENT_LOCK, HeldDir, Identity, InstanceDir};
+pub use self::instance_dir::{AGENT_LOCK, HeldDir, Identity, InstanceDir, digest};
 pub use self::socket::{receive, send};
 pub use self::start::run;
