@@ -1,6 +1,7 @@
 //! `putex check`: shows the settings and every fault in them, with the code that an agent
-//! uses itself. Starts, creates and writes nothing.
+//! uses itself. Runs no command, but asks the shell about each; creates and writes nothing.
 
+mod commands;
 mod show;
 
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     }
     findings.shown = show::settings(args, var, host);
     check_device(resolved.device.as_ref(), &mut findings);
+    if let Some(agent) = &resolved.args {
+        findings.warnings.extend(commands::warnings(&agent.guard.commands));
+    }
     if let (Some(agent), Some(Ok(location)), [], true) =
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {

@@ -326,7 +326,8 @@ impl Process {
             // What joined the group after the first kill goes with it.
             self.kill();
         }
-        let ended = rustix::process::waitpid(Some(self.group), WaitOptions::empty());
+        // One that a debugger has attached to is the debugger's to reap first, at any time.
+        let ended = rustix::process::waitpid(Some(self.group), WaitOptions::NOHANG);
         let status =
             ended.map(|ended| ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())));
         match status {

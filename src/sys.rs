@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
 use rustix::process::Resource;
 use rustix::rand::GetRandomFlags;
+use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use crate::core::Instant;
@@ -269,7 +270,8 @@ impl AsFd for Waker {
 /// memory is locked too would be refused that memory.
 pub fn memory_lock() -> MlockAllFlags {
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
-    if limit.is_none() || user_id() == 0 {
+    let capabilities = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    if limit.is_none() || capabilities.is_ok_and(|held| held.contains(CapabilitySet::IPC_LOCK)) {
         return MlockAllFlags::CURRENT | MlockAllFlags::FUTURE;
     }
     MlockAllFlags::CURRENT

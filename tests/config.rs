@@ -77,7 +77,7 @@ fn the_example_of_the_file_has_every_key() {
     assert_eq!(keys, known, "left: the example; right: the program");
 }
 
-const WHOLE: &str = "key = web\nstart = up\nstop = down\n";
+const WHOLE: &str = "key = web\nstart = true up\nstop = true down\n";
 
 #[test]
 fn check_shows_where_each_setting_is_from() {
@@ -93,7 +93,7 @@ fn check_shows_where_each_setting_is_from() {
         ("nats", &line(4, "127.0.0.1:1")),
         ("bucket", "b2  [flag]"),
         ("token", "t  [flag]"),
-        ("start", &line(2, "up")),
+        ("start", &line(2, "true up")),
         ("renewal", &line(6, "4s")),
         ("syslog", &line(7, "yes")),
         ("tlsca", "/nowhere/ca  [NATS_CA]"),
@@ -253,7 +253,7 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     );
     let path = folder.put("db.conf", &text, 0o644);
     let says = [
-        format!("{path}:2: strat: no such key; see putex.conf(5)"),
+        format!("{path}:2: strat: no such key; the nearest is start; see putex.conf(5)"),
         format!("{path}:7: stop: stands in line 3 already"),
         format!("{path}:9: syslog: maybe: write yes or no"),
         format!("{path}:8: failures: 1 is less than 2"),
@@ -282,6 +282,13 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.said.starts_with("putex: warning: watchdog /dev/null/x: "), "{run:?}");
     assert!(!folder.join("lock").exists(), "something was made");
+    // What the shell knows of the commands is a warning too: they may be installed later.
+    let run =
+        Run::of(&["check", "-q", "--config", &path, "--start", "/no/such", "--stop", "if"], &[]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let missing = "putex: warning: --start: there is no program /no/such that this user can run";
+    assert!(run.said.contains(missing), "{run:?}");
+    assert!(run.said.contains("putex: warning: --stop: the shell cannot read it: "), "{run:?}");
     // Without --connect, no name is looked up: the longest label has 63 letters.
     let name = "x".repeat(64);
     let path = folder.put("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);
@@ -385,7 +392,7 @@ fn the_examples_of_the_file_are_right() {
     let path = folder.put("shared.conf", &example, 0o644);
     let lock = folder.join("lock").display().to_string();
     let words = ["check", "--config", &path, "--dir", &lock, "--key", "k"];
-    let run = Run::of(&[&words[..], &["--start", "up", "--stop", "down"]].concat(), &[]);
+    let run = Run::of(&[&words[..], &["--start", "true", "--stop", "true"]].concat(), &[]);
     assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{run:?}");
     // All settings that do not exclude each other, except those with files.
     let leave = ["dir", "context", "js-api-prefix"];

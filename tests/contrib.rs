@@ -59,6 +59,7 @@ fn scripts_have_nothing_that_a_shell_could_misread() {
         "tests/appliance",
         "tests/managers",
         "tests/packages",
+        "tests/postgresql",
         "tests/qemu",
         "tests/static",
     ];
@@ -156,4 +157,54 @@ fn runit_runs_an_agent_that_is_killed_and_goes_on() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
+}
+
+/// Returns the script `web` of putex(8), with its files in `sandbox` and a service that only
+/// sleeps.
+fn script_of_the_manual(sandbox: &Sandbox) -> PathBuf {
+    let page = fs::read_to_string(root().join("man/text/putex.8.txt")).unwrap();
+    let (_, example) = page.split_once("/etc/web:").unwrap();
+    let (example, _) = example.split_once("putex --nats").unwrap();
+    let lines = example.lines().map(|line| line.strip_prefix("           ").unwrap_or(""));
+    let script = lines.skip_while(|line| line.is_empty()).collect::<Vec<_>>().join("\n");
+    for part in ["#!/bin/sh\n", "/run/web.pid", "/var/log/webd", "setsid webd"] {
+        assert!(script.contains(part), "{part} in {script}");
+    }
+    let folder = sandbox.text();
+    let script = script
+        .replace("/run/web.pid", &format!("{folder}/web.pid"))
+        .replace("/var/log/webd", &format!("{folder}/webd.log"))
+        .replace("setsid webd", "setsid sleep 1000");
+    sandbox.file("web", &script, 0o700)
+}
+
+#[test]
+fn script_of_the_manual_kills_its_service_and_no_other() {
+    let sandbox = Sandbox::new("web");
+    let web = script_of_the_manual(&sandbox);
+    let noted = Path::new(sandbox.text()).join("web.pid");
+    let act = |act: &str| {
+        let run = sandbox.run(sandbox.marked(&web).arg(act));
+        assert_eq!((run.status, run.said.as_str()), (Some(0), ""), "{act}");
+    };
+    let is_asleep = |pid: u32| sandbox.processes_of("sleep").contains(&pid);
+    act("stop");
+    act("start");
+    let first = fs::read_to_string(&noted).unwrap();
+    let service: u32 = first.split_once(' ').unwrap().0.parse().unwrap();
+    act("start");
+    assert_eq!(fs::read_to_string(&noted).unwrap(), first, "it was started once");
+    act("stop");
+    assert!(!is_asleep(service) && !noted.exists());
+    // Somebody else has the number now; the last is a file without the time.
+    let mut stranger = sandbox.marked("sleep").arg("1001").spawn().unwrap();
+    let number = stranger.id();
+    let (_, began) = first.split_once(' ').unwrap();
+    for line in [format!("{number} {began}"), format!("{number}\n")] {
+        fs::write(&noted, line).unwrap();
+        act("stop");
+        assert!(stranger.try_wait().unwrap().is_none(), "stop killed a stranger");
+    }
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
 }

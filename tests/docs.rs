@@ -18,7 +18,7 @@ use putex::exit::Exit;
 use mdoc::{flags_of, items, names, read, root, section, spellings};
 use support::sandbox::Sandbox;
 
-const README_LINES_MAX: usize = 90;
+const README_LINES_MAX: usize = 110;
 
 fn page() -> String {
     read("man/putex.8")
@@ -38,7 +38,7 @@ fn the_page_has_the_flags_of_the_program_and_no_others() {
 
 #[test]
 fn the_page_names_the_default_and_the_variable_of_every_flag() {
-    let items = items(&section(&page(), "DESCRIPTION"));
+    let items = items(&section(&page(), "OPTIONS"));
     for flag in FLAGS {
         let item = items.iter().find(|item| flags_of(&item.head) == spellings(flag)).unwrap();
         let shown = flag.shown();
@@ -59,7 +59,8 @@ fn the_page_names_the_default_and_the_variable_of_every_flag() {
 #[test]
 fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    let pages = ["man/putex.8", "man/putex.7", "man/putex.conf.5"].map(read).concat();
+    let pages = ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5"];
+    let pages = pages.map(|page| read(&format!("man/{page}"))).concat();
     for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
             assert!(known.contains(&flag), "{flag} in {line:?}");
@@ -120,7 +121,7 @@ fn help_sets_the_text_of_an_option_apart() {
 #[test]
 fn help_shows_the_use_of_every_command() {
     let text = help(None);
-    let (usage, _) = text.split_once("\ncommands:\n").unwrap();
+    let usage = text.split_once("\ncommands:\n").unwrap().0.replace("[agent]", "agent");
     // The agent starts its guard itself.
     for subcommand in Subcommand::ALL.iter().filter(|subcommand| **subcommand != Subcommand::Guard)
     {
@@ -187,14 +188,20 @@ fn the_page_has_the_environment_that_the_agent_reads() {
     }
 }
 
+/// Returns the log lines that DIAGNOSTICS explains, with `...` for what differs.
+fn explained() -> Vec<String> {
+    let items = items(&section(&page(), "DIAGNOSTICS"));
+    let heads = items.iter().map(|item| item.head.trim_start_matches("Sy ").trim_matches('"'));
+    heads.map(|head| head.replace("\\-", "-")).collect()
+}
+
 #[test]
 fn the_page_quotes_log_lines_as_the_program_writes_them() {
     let mut program = String::new();
     gather(&root().join("src"), &mut program);
-    let quoted = items(&section(&page(), "DIAGNOSTICS"));
+    let quoted = explained();
     assert!(quoted.len() > 20, "only {} log lines in DIAGNOSTICS", quoted.len());
-    for item in quoted {
-        let head = item.head.trim_start_matches("Sy ").trim_matches('"').to_owned();
+    for head in quoted {
         let said = match head.split_once(": ") {
             Some((states, why)) if states.contains(" -> ") => why,
             _ => &head,
@@ -203,6 +210,76 @@ fn the_page_quotes_log_lines_as_the_program_writes_them() {
             assert!(program.contains(piece), "{head}: the program does not say {piece:?}");
         }
     }
+}
+
+#[test]
+fn the_log_lines_of_the_examples_are_explained() {
+    let explained = explained();
+    let is_explained = |line: &str| explained.iter().any(|head| matches(head, line));
+    for (file, key, lines_min) in [("putex.8", " web: ", 10), ("putex-tutorial.7", " db: ", 15)] {
+        let page = read(&format!("man/{file}")).replace("\\-", "-");
+        let blocks = page.split("\n.Bd -literal").skip(1);
+        let blocks = blocks.map(|rest| rest.split("\n.Ed").next().unwrap());
+        // A line that begins with blanks belongs to the one before.
+        let text = blocks.collect::<Vec<_>>().join("\n");
+        let mut lines: Vec<String> = Vec::new();
+        for line in text.lines() {
+            match lines.last_mut() {
+                Some(last) if line.starts_with("   ") => {
+                    last.push(' ');
+                    last.push_str(line.trim_start());
+                }
+                _ => lines.push(format!(" {line}")),
+            }
+        }
+        let logged = lines.iter().filter_map(|line| Some(line.split_once(key)?.1));
+        // What a command writes is its own affair; `check` has no log.
+        let logged = logged.filter(|text| {
+            !text.starts_with("start: ")
+                && !text.starts_with("stop: ")
+                && !text.starts_with("healthcheck: ")
+                && !text.ends_with("are right")
+        });
+        let logged: Vec<_> = logged.collect();
+        assert!(logged.len() >= lines_min, "{file}: only {logged:?}");
+        for text in logged {
+            let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");
+            assert!(is_explained(text), "{file}: {text:?} is not in DIAGNOSTICS");
+        }
+    }
+}
+
+/// Whether a log line is one that `head` explains.
+fn matches(head: &str, line: &str) -> bool {
+    let mut pieces = head.split("...");
+    let Some(mut rest) = line.strip_prefix(pieces.next().unwrap_or_default()) else {
+        return false;
+    };
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else {
+            return false;
+        };
+        rest = &rest[at + piece.len()..];
+    }
+    head.ends_with("...") || rest.is_empty()
+}
+
+#[test]
+fn troubleshooting_quotes_lines_that_diagnostics_explains() {
+    let explained = explained();
+    let mut seen = 0;
+    for line in section(&page(), "TROUBLESHOOTING").lines() {
+        let Some(quote) = line.strip_prefix(".Ql ") else {
+            continue;
+        };
+        let quote = quote.replace("\\-", "-");
+        let quote = quote.trim_end_matches([' ', ',', '.', ':']);
+        if !quote.starts_with("putex ") && !quote.starts_with("nats ") {
+            assert!(explained.iter().any(|head| head.contains(quote)), "{quote:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "{seen}");
 }
 
 /// Appends all sources below `folder`. String literals of several lines become one line.
@@ -271,6 +348,98 @@ fn the_readme_uses_flags_files_and_variables_that_exist() {
     let given = names(&read("src/command.rs"), "PUTEX_");
     assert!(names(&readme, "PUTEX_").is_subset(&given));
     assert!(readme.contains("man ./man/putex.8") && readme.contains("man ./man/putex.7"));
+}
+
+#[test]
+fn the_readme_links_to_files_that_exist() {
+    let readme = read("README.md");
+    let targets = readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    let files: Vec<_> = targets.filter(|target| !target.contains("://")).collect();
+    assert!(files.len() >= 4 && files.contains(&"man/failover.svg"), "{files:?}");
+    for file in files {
+        assert!(root().join(file).is_file(), "{file}");
+    }
+}
+
+/// Returns the code block of a text in which a line begins with `begin`.
+fn code_block(text: &str, begin: &str) -> String {
+    let mut blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let block = blocks.find(|block| block.lines().any(|line| line.starts_with(begin)));
+    block.unwrap_or_else(|| panic!("no block with {begin}")).to_owned()
+}
+
+#[test]
+fn the_trial_of_the_readme_runs_start_and_stop() {
+    let sandbox = Sandbox::new("trial");
+    let trial = code_block(&read("README.md"), "cargo run -q -- ");
+    let agent = trial.replace("cargo run -q -- ", "exec \"$PUTEX\" ");
+    let agent = agent.replace("/tmp/putex-trial", &sandbox.join("lock").display().to_string());
+    assert!(agent.contains("\"$PUTEX\"") && !agent.contains("/tmp/putex-trial"), "{agent}");
+    let mut shell = sandbox.command("timeout");
+    let shell = shell.args(["-s", "INT", "8", "sh", "-c", &agent]);
+    let run = sandbox.run(shell.env("PUTEX", support::programs::putex()));
+    for said in ["start: ONE runs", "stop: ONE is down"] {
+        assert!(run.said.contains(said), "{said} in {}", run.said);
+    }
+}
+
+/// What the README has a reader paste after the installation. The service manager is told to
+/// the end; it is not there.
+#[test]
+fn the_readme_leads_to_settings_that_are_right() {
+    let sandbox = Sandbox::new("settings");
+    let (etc, bin) = (sandbox.subfolder("etc"), sandbox.subfolder("bin"));
+    let settings = code_block(&read("README.md"), "systemctl enable --now putex@db");
+    // No server is there.
+    assert!(settings.contains("putex check --connect "), "{settings}");
+    let settings = settings.replace("putex check --connect ", "putex check ");
+    let settings = settings.replace("/etc/putex", &etc.display().to_string());
+    let script = "#!/bin/sh\necho systemctl \"$@\" >>\"$D/asked\"\n";
+    fs::write(bin.join("systemctl"), script).unwrap();
+    std::os::unix::fs::symlink(support::programs::putex(), bin.join("putex")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut shell = sandbox.command("sh");
+    shell.args([
+        "-ec",
+        &format!("chmod +x {}/systemctl\n{settings}\n./start; ./stop", bin.display()),
+    ]);
+    shell.env("PATH", path).env("D", sandbox.text());
+    let run = sandbox.run(shell.env("PUTEX_CONFIG", etc.join("putex.conf")));
+    assert_eq!(run.status, Some(0), "{} {}", run.shown, run.said);
+    assert!(run.shown.contains("db: the options are right\n"), "{}", run.shown);
+    assert!(run.shown.contains("nats://n1,nats://n2,nats://n3"), "{}", run.shown);
+    assert_eq!(
+        fs::read_to_string(sandbox.join("asked")).unwrap().lines().collect::<Vec<_>>(),
+        [
+            "systemctl disable db",
+            "systemctl enable --now putex@db",
+            "systemctl start db",
+            "systemctl stop db"
+        ]
+    );
+}
+
+#[test]
+fn the_readme_names_files_that_are_installed() {
+    let sandbox = Sandbox::new("installed");
+    for managers in [&["systemd", "openrc"][..], &["sysv"]] {
+        let mut install = sandbox.command(root().join("contrib/install"));
+        let run =
+            sandbox.run(install.arg("/bin/true").args(managers).env("DESTDIR", sandbox.text()));
+        assert_eq!(run.status, Some(0), "{}", run.said);
+    }
+    let readme = read("README.md");
+    let mut seen = 0;
+    for word in readme
+        .split([' ', '`', '\n', '>'])
+        .filter(|word| word.starts_with("/usr/local/") || word.starts_with("/etc/putex/putex.conf"))
+    {
+        assert!(sandbox.join(&word[1..]).exists(), "{word}");
+        seen += 1;
+    }
+    assert!(seen >= 2, "{seen}");
+    assert!(sandbox.join("etc/init.d/putex").exists());
+    assert!(sandbox.join("usr/local/lib/systemd/system/putex@.service").exists());
 }
 
 #[test]

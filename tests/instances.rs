@@ -14,6 +14,8 @@ mod removed;
 mod site;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
@@ -22,6 +24,8 @@ use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, observe_for, until_true};
 use support::process::lives;
+use support::programs;
+use support::sandbox::Run;
 
 /// How often a program is executed anew in a row.
 const UPGRADES: usize = 20;
@@ -156,6 +160,92 @@ fn a_bucket_of_any_name_has_a_directory_of_its_own() {
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let others: Vec<_> = paths.filter(|path| !path.is_file()).collect();
     assert!(others.is_empty(), "{others:?}");
+}
+
+/// What a guard has noted is known to be of this boot by its name.
+#[test]
+fn a_host_that_does_not_tell_its_boot_is_refused() {
+    let host = Host::new("bootless");
+    let mut command = host.sandbox.command("sh");
+    command.args([
+        "-c",
+        "mount -t tmpfs none /proc/sys/kernel/random || exit 9; exec \"$@\"",
+        "sh",
+    ]);
+    command.arg(programs::putex()).args(host.words("agent", STOP)).env("D", host.sandbox.text());
+    let Run { status, said, .. } = host.sandbox.run(&mut command);
+    if status == Some(9) {
+        println!("skipped: nothing can be mounted: {said}");
+        return;
+    }
+    let expected = "putex: cannot start: /proc/sys/kernel/random/boot_id, without which";
+    assert!(status == Some(71) && said.contains(expected), "{status:?} {said}");
+    assert!(!host.is_up());
+}
+
+/// What a debugger has attached to is not reaped before the debugger has reaped it, however
+/// dead it is. The guard stops the service all the same.
+#[test]
+fn a_start_that_is_traced_does_not_keep_the_guard_from_the_service() {
+    let host = Host::new("traced");
+    host.sandbox.file("hold", "", 0o600);
+    let agent = host.agent();
+    host.wait_until_up();
+    let starts = || host.sandbox.processes_of("sleep");
+    until_true("a start that does not end", || starts().len() == 1);
+    let script = "import ctypes, sys\n\
+                  libc = ctypes.CDLL(None)\n\
+                  assert libc.ptrace(0x4206, int(sys.argv[1]), None, None) == 0\n\
+                  print('traces', flush=True)\n\
+                  sys.stdin.read()";
+    let mut debugger = Command::new("python3");
+    debugger.args(["-c", script, &starts()[0].to_string()]);
+    let debugger = debugger.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut debugger) = debugger else {
+        println!("skipped: no python3");
+        return;
+    };
+    let says = debugger.stdout.as_mut().expect("a pipe");
+    says.read_exact(&mut [0; 6]).expect("it traces");
+    agent.kill();
+    host.wait_until_down();
+    let ended = debugger.try_wait().expect("a child");
+    assert_eq!(ended, None, "it traces until then");
+    drop(debugger.stdin.take());
+    debugger.wait().expect("it ends");
+}
+
+/// A stop is noted for the next guard, in a file on whatever disk it may be. It does not wait for
+/// that.
+#[test]
+fn a_stop_does_not_wait_for_the_disk_of_the_private_directory() {
+    let host = Host::new("disk");
+    let agent = host.agent();
+    host.wait_until_up();
+    let guard = host.guard().as_raw_nonzero().to_string();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-e", "trace=pwrite64", "-e", "inject=pwrite64:delay_enter=60s"]);
+    let strace = strace.args(["-p", &guard]).stderr(Stdio::piped()).spawn();
+    let Ok(mut strace) = strace else {
+        println!("skipped: no strace");
+        return;
+    };
+    let mut says = BufReader::new(strace.stderr.as_mut().expect("a pipe"));
+    says.read_line(&mut String::new()).expect("it is attached");
+    agent.kill();
+    host.wait_until_down();
+    strace.kill().expect("it runs");
+    strace.wait().expect("it ends");
+}
+
+/// A guard is told the key as the word after its command.
+#[test]
+fn a_key_that_looks_like_an_option_has_a_guard() {
+    let mut host = Host::new("hyphen");
+    host.key = "-h".to_owned();
+    let _agent = host.agent();
+    host.wait_until_up();
+    assert!(lives(host.guard().as_raw_nonzero().get().unsigned_abs()));
 }
 
 /// It runs nothing, and says after T why.

@@ -15,12 +15,17 @@ use std::process::{Output, Stdio};
 
 use putex::cli::help::help;
 use putex::cli::table::Subcommand;
-use putex::cli::topics::{PAGES, TOPICS};
+use putex::cli::topics::{Page, TOPICS};
 
 use mdoc::{root, run_tool};
 use support::sandbox::Sandbox;
 
 const COLUMNS_MAX: usize = 78;
+
+/// Returns the pages that can be asked for as a whole.
+fn pages() -> impl Iterator<Item = Page> {
+    TOPICS.iter().filter(|topic| topic.head.is_empty()).map(|topic| topic.page)
+}
 
 fn putex(words: &[&str]) -> Output {
     let sandbox = Sandbox::new("manual");
@@ -28,10 +33,10 @@ fn putex(words: &[&str]) -> Output {
     putex.args(words).output().unwrap()
 }
 
-/// Returns a page as plain text: a letter that is struck twice, or over a line, becomes
-/// that letter.
-fn shown(page: &str) -> Option<String> {
-    let struck = run_tool(&["mandoc", "-I", "os=putex", "-T", "ascii", page])?;
+/// Returns the output of a formatter as plain text: a letter that is struck twice, or over
+/// a line, becomes that letter.
+fn plain(formatter: &[&str]) -> Option<String> {
+    let struck = run_tool(formatter)?;
     let mut text = String::new();
     for letter in struck.chars() {
         match letter {
@@ -47,7 +52,7 @@ fn formatters_of_manual_pages_have_nothing_to_say() {
     // Other pages need not be installed.
     let about_others =
         |line: &&str| line.contains("referenced manual not found") || line.contains("mandoc.db");
-    for page in PAGES {
+    for page in pages() {
         let file = format!("man/{}", page.file);
         for words in [
             ["mandoc", "-T", "lint", "-W", "style", &file],
@@ -60,12 +65,32 @@ fn formatters_of_manual_pages_have_nothing_to_say() {
     }
 }
 
+/// A formatter names the system that it takes a page to be of, unless the page does.
+#[test]
+fn formatters_take_the_pages_to_be_of_putex() {
+    for page in pages() {
+        let file = format!("man/{}", page.file);
+        for words in
+            [&["mandoc", "-T", "ascii", &file][..], &["groff", "-mdoc", "-Tutf8", "-P-c", &file]]
+        {
+            let Some(text) = plain(words) else {
+                return;
+            };
+            let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            let (title, footer) = (lines[0], lines[lines.len() - 1]);
+            assert!(!title.contains("BSD"), "{words:?}: {title}");
+            let named = footer.starts_with("putex ") && footer.ends_with(" putex");
+            assert!(named, "{words:?}: {footer}");
+        }
+    }
+}
+
 #[test]
 fn putex_help_shows_the_pages_as_mandoc_does() {
     let rewrite = std::env::var_os("PUTEX_REWRITE").is_some();
     let mut stale = Vec::new();
-    for page in PAGES {
-        let Some(text) = shown(&format!("man/{}", page.file)) else {
+    for page in pages() {
+        let Some(text) = plain(&["mandoc", "-T", "ascii", &format!("man/{}", page.file)]) else {
             return;
         };
         let name = format!("man/text/{}.txt", page.file);
@@ -91,16 +116,11 @@ fn every_page_is_plain_and_can_be_asked_for_as_a_whole() {
     let files: BTreeSet<_> = fs::read_dir(root().join("man"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name != "text")
+        .filter(|name| name != "text" && !name.ends_with(".svg"))
         .collect();
-    let known: BTreeSet<_> = PAGES.iter().map(|page| page.file.to_owned()).collect();
+    let known: BTreeSet<_> = pages().map(|page| page.file.to_owned()).collect();
     assert_eq!(files, known, "left: the folder; right: the program");
-    for page in PAGES {
-        let whole = |page: &str| {
-            let mut topics = TOPICS.iter().filter(|topic| topic.head.is_empty());
-            topics.any(|topic| topic.page.file == page)
-        };
-        assert!(whole(page.file), "{}: no topic", page.file);
+    for page in pages() {
         for line in page.text().lines() {
             let plain = line.chars().all(|c| c == ' ' || c.is_ascii_graphic());
             assert!(plain && line.len() <= COLUMNS_MAX, "{}: {line}", page.file);

@@ -101,3 +101,38 @@ fn the_picture_shows_the_times_of_the_defaults() {
         assert!(picture.contains(&shown), "{shown} in {picture}");
     }
 }
+
+/// Returns an attribute of the element of the drawing with this id.
+fn attribute(drawing: &str, id: &str, name: &str) -> f64 {
+    let (_, element) = drawing.split_once(&format!(" id=\"{id}\"")).expect(id);
+    let element = element.split('>').next().unwrap();
+    let (_, value) = element.split_once(&format!(" {name}=\"")).expect(name);
+    value.split('"').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_drawing_shows_the_times_of_the_defaults() {
+    let drawing = read("man/failover.svg");
+    let timing = Timing::new(Duration::from_secs(3), 3, 2, DRIFT_PPM_DEFAULT).unwrap();
+    let (v, take) = (timing.validity(), timing.takeover_wait(timing.lock_time()));
+    let start = take + timing.confirmation();
+    for (id, name, at) in [
+        ("last_renewal", "cx", Duration::ZERO),
+        ("v", "x1", v),
+        ("take", "cx", take),
+        ("confirmation", "x", take),
+        ("down_by", "x1", v + timing.stop_budget()),
+        ("start", "x", start),
+    ] {
+        let place = 260.0 + 40.0 * at.as_secs_f64();
+        let drawn = attribute(&drawing, id, name);
+        assert!((drawn - place).abs() < 0.1, "{id} is at {drawn}, not at {place}");
+    }
+    for at in [v, v + timing.stop_budget(), take, start] {
+        assert!(drawing.matches(&format!(" {}<", Ms(at))).count() == 1, "{}", Ms(at));
+        assert!(
+            drawing.contains(&format!(" at {}", Ms(at)))
+                || drawing.contains(&format!(" by {}", Ms(at)))
+        );
+    }
+}

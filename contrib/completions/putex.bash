@@ -62,9 +62,10 @@ _putex() {
     elif ((COMP_CWORD == 1)); then
         options='agent check finish timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent theory config check finish help timing guard commands
-            managers environment files signals exit messages examples
-            tls bucket record states fencing limits caveats'
+        options='agent tutorial theory config trouble check finish help
+            timing guard commands managers environment files signals
+            exit messages examples tls bucket servers record states
+            fencing limits caveats'
     fi
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }

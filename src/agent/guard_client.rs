@@ -328,18 +328,14 @@ impl GuardThread {
     fn ended(&mut self, number: u64) -> Option<()> {
         let mut why = "it has ended".to_owned();
         if let Some(link) = self.link.take() {
-            let mut end = reap(&link.process);
-            if end == Ok(None) {
-                // It has closed the socket before the kernel tells of its end.
-                self.wait_for_end(&link.process);
-                end = reap(&link.process);
-            }
-            match end {
+            // It has closed the socket before the kernel tells of its end.
+            self.wait_for_end(&link.process);
+            match reap(&link.process) {
                 Ok(Some(status)) => why = format!("{why}: {}", describe(status)),
-                Ok(None) => self.dead.push(link.process),
                 Err(_) if sys::is_ready(&link.process) => {}
-                Err(_) => why = "it has closed the connection".to_owned(),
+                Ok(None) | Err(_) => why = "it has closed the connection".to_owned(),
             }
+            self.dead.push(link.process);
         }
         self.lost(number, why)
     }

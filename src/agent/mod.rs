@@ -212,6 +212,8 @@ fn turn_until_end(
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
+        // Before the effects: the last one may be to execute the program anew.
+        performer.service_manager.notify(pump.state(), pump.is_ready());
         for effect in effects {
             if let Some(exit) = performer.perform(effect) {
                 log::debug!("this agent woke {} late at the most", Ms(latest));

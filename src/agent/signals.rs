@@ -26,16 +26,14 @@ pub struct Signals {
 
 impl Signals {
     /// Takes the signals over. Called before any thread is started: all threads block them. A
-    /// SIGHUP that is ignored stays ignored: the agent is to outlive its terminal.
+    /// SIGINT or SIGHUP that is ignored stays ignored: the agent is not to hear of the terminal.
     ///
     /// # Errors
     ///
     /// When the system has no descriptor to give.
     pub fn open() -> io::Result<Signals> {
-        let mut taken = vec![SIGTERM, SIGINT, SIGUSR2];
-        if !raw::is_ignored(SIGHUP) {
-            taken.push(SIGHUP);
-        }
+        let mut taken = vec![SIGTERM, SIGUSR2];
+        taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
         Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
     }

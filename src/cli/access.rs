@@ -47,11 +47,11 @@ impl Access {
         }
     }
 
-    /// Returns login, TLS and the prefix for replies, with the given name and silence before a
-    /// PING.
-    pub fn connect_options(&self, name: String, ping_after: Duration) -> ConnectOptions {
+    /// Returns login, TLS and the prefix for replies, with the given name and the interval
+    /// between requests.
+    pub fn connect_options(&self, name: String, interval: Duration) -> ConnectOptions {
         let login = self.login.clone().unwrap_or_default();
-        let mut options = ConnectOptions::new(login, name, ping_after);
+        let mut options = ConnectOptions::new(login, name, interval);
         options.tls = self.tls.clone();
         options.inbox = self.inbox.clone().unwrap_or(options.inbox);
         options
@@ -194,10 +194,10 @@ pub(crate) fn api_of(domain: &str) -> Result<String, &'static str> {
 pub(crate) fn valid_subject(text: &str) -> Result<String, &'static str> {
     let bad = |letter: char| letter.is_whitespace() || letter.is_control() || "*>".contains(letter);
     if text.split('.').any(str::is_empty) {
-        return Err("is no subject: there must be something around each dot");
+        return Err("is not a subject: there must be something around each dot");
     }
     match text.contains(bad) {
-        true => Err("is no subject: it has a blank or a wildcard"),
+        true => Err("is not a subject: it has a blank or a wildcard"),
         false => Ok(text.to_owned()),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::clean;
 use super::settings::{Precedence, Setting, Settings};
-use super::table::{FLAGS, Flag, Name};
+use super::table::{FLAGS, Flag, Name, nearest};
 use crate::core::sanitize;
 use crate::exit::{Exit, Refusal};
 use crate::nats::file::TrustedFile;
@@ -105,7 +105,8 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(&'static Flag, String)>, String> {
     let (key, value) = (key.trim_end(), value.trim_start());
     let Some(flag) = FLAGS.iter().find(|flag| flag.key() == Some(key)) else {
         let shown: String = key.chars().take(SHOWN_MAX).collect();
-        return Err(format!("{shown}: no such key; see putex.conf(5)"));
+        let nearest = nearest(key, FLAGS.iter().filter_map(Flag::key).map(str::to_owned));
+        return Err(format!("{shown}: no such key{nearest}; see putex.conf(5)"));
     };
     if value.is_empty() {
         return Err(format!("{key}: has no value"));

@@ -118,15 +118,13 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
 pub fn nats_store(args: &AgentArgs, access: Access) -> NatsStore {
     let protocol::Settings { timing, commands, .. } = &args.guard;
     let name = format!("putex {} {}", commands.key, commands.token);
-    // A connection that is used every R needs no pings before R is over.
-    let quiet = timing.renewal() + timing.renewal() / 4;
     let settings = NatsSettings {
         bucket: args.bucket.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
         api: access.other_api(),
     };
-    let options = access.connect_options(name, quiet);
+    let options = access.connect_options(name, timing.renewal());
     let client = Client::new(access.servers, options);
     NatsStore::new(client, settings)
 }

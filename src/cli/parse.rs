@@ -8,7 +8,7 @@ use lexopt::{Arg, Parser};
 use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
-use super::table::{Flag, Name, Subcommand};
+use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
 use super::{CheckArgs, Environment, Invocation, help, timing, topics, usage};
 use crate::exit::Refusal;
 
@@ -24,7 +24,7 @@ pub fn parse(
     let mut parser = Parser::from_args(words);
     let (mut settings, mut positionals) = (Settings::default(), Vec::new());
     let mut subcommand = None;
-    let mut is_first = true;
+    let (mut is_first, mut begins) = (true, false);
     while let Some(arg) = parser.next()? {
         let was_first = std::mem::take(&mut is_first);
         let written = match arg {
@@ -33,25 +33,27 @@ pub fn parse(
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
                 let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
-                let fault = match known {
-                    Some(known) if was_first => {
-                        subcommand = Some(known);
-                        continue;
+                match known {
+                    // Its key, which a list of processes shows, may begin with a hyphen.
+                    Some(Subcommand::Guard) if was_first => return Ok(Invocation::Guard),
+                    Some(_) if was_first => subcommand = known,
+                    Some(_) if subcommand.is_none() && positionals.is_empty() => {
+                        return Err(usage(format!("{word}: a command comes before its options")));
                     }
-                    // The guard takes the key, so that a list of processes shows it.
-                    _ if subcommand.is_some_and(|known| known != Subcommand::Timing) => {
+                    _ if subcommand == Some(Subcommand::Timing) => {
+                        return Err(usage(format!("{word}: unexpected argument")));
+                    }
+                    Some(_) | None => {
+                        begins |= was_first;
                         positionals.push(word);
-                        continue;
                     }
-                    _ if was_first => "no such command; see putex --help",
-                    Some(_) => "a command comes before its options",
-                    None => "unexpected argument",
-                };
-                return Err(usage(format!("{word}: {fault}")));
+                }
+                continue;
             }
         };
         let Some(flag) = Flag::find(&written) else {
-            return Err(usage(format!("{written}: no such option; see putex --help")));
+            let nearest = nearest(&written, FLAGS.iter().map(Flag::shown));
+            return Err(usage(format!("{written}: no such option{nearest}; see putex --help")));
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
         if !flag.subcommands.contains(&of) {
@@ -69,6 +71,15 @@ pub fn parse(
             _ => utf8(&written, parser.value()?)?,
         };
         settings.set(flag.name, typed(text, "flag", written));
+    }
+    if let ([word, ..], None) = (&positionals[..], subcommand)
+        && positionals.len() != ARGUMENTS.len()
+    {
+        if !begins {
+            return Err(usage(format!("{word}: unexpected argument")));
+        }
+        let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
+        return Err(usage(format!("{word}: no such command{nearest}; see putex --help")));
     }
     invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
 }
@@ -88,9 +99,6 @@ fn invocation(
 ) -> Result<Invocation, Refusal> {
     if subcommand == Subcommand::Help {
         return topics::answer(&positionals).map(Invocation::Print);
-    }
-    if subcommand == Subcommand::Guard {
-        return Ok(Invocation::Guard);
     }
     expand_positionals(positionals, &mut settings)?;
     settings.add_environment(environment.var)?;
@@ -139,19 +147,21 @@ fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
     word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
+/// The options that the arguments of an agent stand for, in their order.
+const ARGUMENTS: [Name; 4] = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
+
 /// Sets the options that correspond to the arguments of `putex agent SERVER BUCKET KEY TOKEN`.
 fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Result<(), Refusal> {
     let Some(first) = positionals.first() else {
         return Ok(());
     };
-    let names = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
-    if positionals.len() != names.len() {
+    if positionals.len() != ARGUMENTS.len() {
         let count = positionals.len();
         return Err(usage(format!(
             "{first}: SERVER BUCKET KEY TOKEN are four arguments, not {count}"
         )));
     }
-    for (name, text) in names.into_iter().zip(positionals) {
+    for (name, text) in ARGUMENTS.into_iter().zip(positionals) {
         let flag = name.flag().shown();
         if settings.get(name).is_some() {
             return Err(usage(format!("{flag}: given twice, as an option and as an argument")));

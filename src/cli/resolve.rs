@@ -109,6 +109,11 @@ fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
     }
     if dir > nats && dir >= context {
         let dir = faults.text(Name::Dir)?;
+        if !dir.starts_with('/') {
+            let path = crate::sys::absolute(dir.as_ref());
+            let why = "it is relative: from another working directory it is another lock; write";
+            return faults.usage(Name::Dir, &format!("{dir}: {why} {}", path.display()));
+        }
         return access::refuse_beside_dir(faults).map(|()| Location::Dir(dir.into()));
     }
     if nats.is_none() && context.is_none() {

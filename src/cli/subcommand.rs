@@ -32,7 +32,7 @@ impl Subcommand {
                 "agent",
                 "keep at most one copy of a service running (the default)",
                 "putex [agent] --key KEY --start COMMAND --stop COMMAND [options]\n       \
-                 putex agent SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]",
+                 putex [agent] SERVER BUCKET KEY TOKEN --start COMMAND --stop COMMAND [options]",
             ],
             Subcommand::Check => [
                 "check",

@@ -181,7 +181,7 @@ pub const FLAGS: &[Flag] = &[
     flag(StartGrace, "start-grace", "time", "0", "")
         .help("after the first start of a term, failing health checks only warn for so long"),
     flag(LastResort, "last-resort", "command", "none", "")
-        .help("makes an end of a service that stop could not stop in time"),
+        .help("cuts off a service that stop could not stop in time"),
     flag(Watchdog, "watchdog", "device", "none", "")
         .help("resets this host when all else fails; with :required never without"),
     flag(Renewal, "renewal", "time", "3s", "")
@@ -235,6 +235,19 @@ impl Name {
     }
 }
 
+/// Returns a part of a message: the known word that a wrong one is most like, or nothing.
+pub(super) fn nearest(wrong: &str, known: impl IntoIterator<Item = String>) -> String {
+    let like = |known: String| (strsim::osa_distance(wrong, &known), known);
+    let (differences, nearest) = known.into_iter().map(like).min().unwrap_or_default();
+    match differences <= DIFFERENCES_MAX && differences < nearest.len() / 2 {
+        true => format!("; the nearest is {nearest}"),
+        false => String::new(),
+    }
+}
+
+/// So many letters of a mistyped word are wrong at most.
+const DIFFERENCES_MAX: usize = 3;
+
 impl Flag {
     /// Returns the flag that a user writes so, with one dash or two.
     pub fn find(written: &str) -> Option<&'static Flag> {
@@ -252,7 +265,7 @@ impl Flag {
     /// Returns its key in a configuration file, which is the long name; `None` if it makes
     /// sense on a command line only.
     pub fn key(&self) -> Option<&'static str> {
-        let is_line_only = matches!(self.name, Config | Connect | Help | Version);
+        let is_line_only = matches!(self.name, Config | Connect | Help | NotifyFd | Version);
         (!is_line_only).then_some(self.long)
     }
 

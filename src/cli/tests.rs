@@ -208,14 +208,14 @@ fn a_service_is_given_time_to_become_fit() {
         assert_eq!((args.start_grace, args.check_failures), (grace, 100), "{word}");
     }
     for (line, says) in [
-        ("--start-grace 30", "30: is no time with a unit; write 500ms, 30s or 5m"),
+        ("--start-grace 30", "30: is not a time with a unit; write 500ms, 30s or 5m"),
         ("--start-grace 61m", "61m: is longer than 60m"),
         ("--start-grace 3600001ms", "3600001ms: is longer than 60m"),
-        ("--start-grace 1h", "1h: is no time with a unit"),
-        ("--start-grace=-1s", "-1s: is no time with a unit"),
+        ("--start-grace 1h", "1h: is not a time with a unit"),
+        ("--start-grace=-1s", "-1s: is not a time with a unit"),
         ("--check-failures 0", "0: write 1 to 100"),
         ("--check-failures 101", "101: write 1 to 100"),
-        ("--check-failures two", "two: is no whole number"),
+        ("--check-failures two", "two: is not a whole number"),
         ("--check-failures 4294967296", "4294967296: is too large"),
     ] {
         let (text, status) = refused(&format!("{BASE} {line}"));
@@ -256,10 +256,14 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("--dir /d --key web --start up --stop down --nats h", "--dir: the lock is kept"),
         ("--dir /d --key web --start up --stop down --replicas 6", "--replicas: 6: "),
         ("--dir /d --key web --start up --stop down --bogus", "--bogus: no such option"),
+        ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
+        ("chek", "chek: no such command; the nearest is check; see putex --help"),
+        ("h locks web", "h: no such command; see putex --help"),
+        ("--dir d --key web --start up --stop down", "--dir: d: it is relative: from another"),
         ("--dir /d --key web --start up --stop down stray", "stray: unexpected argument"),
         ("-q check", "check: a command comes before its options"),
-        ("timing -r 1.5s", "-r: 1.5s: is no time; write 500ms"),
-        ("timing --drift -1", "--drift: -1: is no rate; write 1, 1%"),
+        ("timing -r 1.5s", "-r: 1.5s: is not a time; write 500ms"),
+        ("timing --drift -1", "--drift: -1: is not a rate; write 1, 1%"),
         ("lock path", "lock: no such command"),
         ("timing --key web", "--key: not an option of putex timing"),
         ("--key", "missing argument"),
@@ -315,7 +319,7 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
         ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
         (
             "timing -r \u{85}",
-            "-r: ?: is no time; write 500ms, 3s or 1m, or a whole number of milliseconds",
+            "-r: ?: is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds",
         ),
     ] {
         // `split_whitespace` would split at U+0085 too.

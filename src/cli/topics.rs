@@ -16,22 +16,24 @@ pub struct Page {
     packed: &'static [u8],
 }
 
+/// The page whose file in `man` has this name.
+macro_rules! page {
+    ($file:literal) => {
+        Page { file: $file, packed: include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".txt")) }
+    };
+}
+
 /// putex(8).
-pub const AGENT: Page =
-    Page { file: "putex.8", packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.8.txt")) };
+pub const AGENT: Page = page!("putex.8");
 
 /// putex(7).
-pub const THEORY: Page =
-    Page { file: "putex.7", packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.7.txt")) };
+pub const THEORY: Page = page!("putex.7");
+
+/// putex-tutorial(7).
+pub const TUTORIAL: Page = page!("putex-tutorial.7");
 
 /// putex.conf(5).
-pub const CONFIG: Page = Page {
-    file: "putex.conf.5",
-    packed: include_bytes!(concat!(env!("OUT_DIR"), "/putex.conf.5.txt")),
-};
-
-/// All pages.
-pub const PAGES: &[Page] = &[AGENT, THEORY, CONFIG];
+pub const CONFIG: Page = page!("putex.conf.5");
 
 impl Page {
     /// Returns its text. A byte above 127 stands for two others, which the first 256 bytes
@@ -71,11 +73,13 @@ const fn topic(name: &'static str, page: Page, head: &'static str, about: &'stat
     Topic { name, page, head, about }
 }
 
-/// All topics, in the order of the help text.
+/// All topics, in the order of the help text. Each page is one of them as a whole.
 pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
+    topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
+    topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),
     topic("check", AGENT, "     check   ", "the command"),
     topic("finish", AGENT, "     finish  ", "the command"),
     topic("help", AGENT, "     help    ", "the command"),
@@ -91,6 +95,7 @@ pub const TOPICS: &[Topic] = &[
     topic("examples", AGENT, "EXAMPLES", "of calls"),
     topic("tls", AGENT, "   TLS", "encryption and certificates"),
     topic("bucket", AGENT, "   The bucket", "which buckets are refused, and rights of users"),
+    topic("servers", AGENT, "   The servers", "which server is tried next, and when one is left"),
     topic("record", THEORY, "THE RECORD", "what stands under the key"),
     topic("states", THEORY, "THE AGENT", "what an agent does when"),
     topic("fencing", THEORY, "FENCING", "how to use PUTEX_TERM"),

@@ -9,18 +9,18 @@ const GRACE_MAX: Duration = Duration::from_secs(3600);
 
 const TOO_LARGE: &str = "is too large";
 
-const NO_TIME: &str = "is no time; write 500ms, 3s or 1m, or a whole number of milliseconds";
+const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
 
-const NO_GRACE: &str = "is no time with a unit; write 500ms, 30s or 5m";
+const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s or 5m";
 
-const NO_RATE: &str = "is no rate; write 1, 1% or 0.05%";
+const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 
 /// Parses `/dev/watchdog` and `/dev/watchdog:required`.
 pub(super) fn device(text: &str) -> Result<(String, bool), &'static str> {
     let required = text.strip_suffix(":required");
     let path = required.unwrap_or(text);
     if !path.starts_with('/') {
-        return Err("is no path of a device; write /dev/watchdog or /dev/watchdog:required");
+        return Err("is not the path of a device; write /dev/watchdog or /dev/watchdog:required");
     }
     // As a part of the path, a misspelt `:required` would leave the host without a
     // watchdog that it requires.
@@ -85,7 +85,7 @@ pub(super) fn drift_ppm(text: &str) -> Result<u32, &'static str> {
 
 /// Parses a whole number.
 pub(super) fn count<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    whole(text, "is no whole number of 0 or more")
+    whole(text, "is not a whole number")
 }
 
 /// Parses a whole number in a range; `outside` is the fault if it is not in it.

@@ -156,7 +156,7 @@ impl Report {
 pub enum Reason {
     /// the bucket is open
     Open,
-    /// the lock could not be read within R
+    /// the store or the guard has not answered within R
     NotRead,
     /// {0}: ending
     Told(&'static str),

@@ -22,8 +22,14 @@ pub enum ServiceReport {
     Started(Revision),
     /// start failed: {0}; asserted again in every stroke
     StartFailed(Outcome),
-    /// stop failed: {0}{1}
-    StopFailed(StopFailure, AfterStop),
+    /// stop failed: {0}
+    ///
+    /// The last resort follows.
+    StopFailed(StopFailure),
+    /// stop failed: {0}; the lock is not released
+    StopFailedUnderLock(StopFailure),
+    /// stop failed: {0}; it is run until it succeeds
+    StopFailedWithoutLock(StopFailure),
     /// running the last resort
     LastResort,
     /// the last resort succeeded
@@ -59,18 +65,6 @@ pub enum StopFailure {
     Failed(String),
 }
 
-/// What follows a stop that does not count.
-#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
-pub enum AfterStop {
-    #[displaydoc("")]
-    /// The last resort.
-    LastResort,
-    /// ; the lock is not released
-    Lock,
-    /// ; it is run until it succeeds
-    Assurance,
-}
-
 impl ServiceReport {
     /// Returns how much it matters.
     pub fn level(&self) -> Level {
@@ -78,7 +72,8 @@ impl ServiceReport {
             Self::Started(_) | Self::DownInTime(_) | Self::Down => Info,
             Self::AgentGone(_) | Self::StartFailed(_) => Warn,
             Self::LastResortSucceeded | Self::DownLate => Warn,
-            Self::LockOver | Self::LockOverWithoutAgent | Self::StopFailed(..) => Error,
+            Self::LockOver | Self::LockOverWithoutAgent | Self::StopFailed(_) => Error,
+            Self::StopFailedUnderLock(_) | Self::StopFailedWithoutLock(_) => Error,
             Self::LastResort | Self::LastResortBesideStart | Self::LastResortFailed(_) => Error,
             Self::MayStillRun => Error,
         }
@@ -125,22 +120,21 @@ mod tests {
     fn level_and_text_of_stops_and_last_resorts_that_ended() {
         let took = Ms(Duration::from_millis(470));
         let exit = "exit status 1".to_owned();
-        let stop = |why, next, text| (ServiceReport::StopFailed(why, next), Error, text);
         let beside = "the last resort does not count: start had not ended when it began";
         assert_texts(&[
-            stop(
-                StopFailure::Failed(exit.clone()),
-                AfterStop::Lock,
+            (
+                ServiceReport::StopFailedUnderLock(StopFailure::Failed(exit.clone())),
+                Error,
                 "stop failed: exit status 1; the lock is not released",
             ),
-            stop(
-                StopFailure::BesideStart,
-                AfterStop::Assurance,
+            (
+                ServiceReport::StopFailedWithoutLock(StopFailure::BesideStart),
+                Error,
                 "stop failed: start had not ended when it began; it is run until it succeeds",
             ),
-            stop(
-                StopFailure::Overran(took),
-                AfterStop::LastResort,
+            (
+                ServiceReport::StopFailed(StopFailure::Overran(took)),
+                Error,
                 "stop failed: it did not end within 470 ms and was killed",
             ),
             (ServiceReport::LastResort, Error, "running the last resort"),

@@ -31,7 +31,7 @@ use std::time::Duration;
 use crate::core::command::{Command, Outcome};
 use crate::core::protocol::{GuardConfig, Stake, StopOrder};
 use crate::core::service::{Processes, ServiceAction};
-use crate::core::service_report::{AfterStop, ServiceReport, StopFailure};
+use crate::core::service_report::{ServiceReport, StopFailure};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{SLACK, Timing};
 
@@ -193,11 +193,10 @@ impl StopProcedure {
                 Outcome::Succeeded | Outcome::Overran => StopFailure::BesideStart,
                 Outcome::Failed(why) => StopFailure::Failed(why.clone()),
             };
-            let next = match self.order.stake {
-                Stake::Lock => AfterStop::Lock,
-                Stake::Assurance => AfterStop::Assurance,
-            };
-            processes.report(ServiceReport::StopFailed(why, next));
+            processes.report(match self.order.stake {
+                Stake::Lock => ServiceReport::StopFailedUnderLock(why),
+                Stake::Assurance => ServiceReport::StopFailedWithoutLock(why),
+            });
         }
         if self.last_resort == LastResort::Failed {
             self.last_resort = LastResort::Next;
@@ -270,7 +269,7 @@ impl StopProcedure {
             if last_resort {
                 // Its end is not waited for.
                 let why = StopFailure::Overran(Ms(now.since(running.began)));
-                processes.report(ServiceReport::StopFailed(why, AfterStop::LastResort));
+                processes.report(ServiceReport::StopFailed(why));
             }
         }
         processes.act(ServiceAction::KillCgroup);

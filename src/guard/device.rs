@@ -41,7 +41,7 @@ impl Device {
         let why = match raw::watchdog_timeout(&file) {
             // Nothing must be written to what is no watchdog device.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTTY) => {
-                return Err(refuse("it is no watchdog device".to_owned()));
+                return Err(refuse("it is not a watchdog device".to_owned()));
             }
             Err(error) => format!("it tells no timeout: {error}"),
             Ok(timeout) if timeout.is_zero() || !resets_in_time(timeout, timing) => {
@@ -154,7 +154,7 @@ pub fn inspect(path: &str) -> Result<(), String> {
     let metadata = fs::metadata(path).map_err(|error| refuse(cannot_open(&error)))?;
     match metadata.file_type().is_char_device() {
         true => Ok(()),
-        false => Err(refuse("it is no watchdog device".to_owned())),
+        false => Err(refuse("it is not a watchdog device".to_owned())),
     }
 }
 

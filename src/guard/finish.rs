@@ -49,7 +49,7 @@ pub fn finish(
         return Ok(Exit::Success);
     };
     let stderr = Destination::of_stderr(None);
-    let mut process = GuardProcess::new(&dir, lock, settings, stderr, log, None, false)?;
+    let mut process = GuardProcess::new(dir.path(), lock, settings, stderr, log, None, false)?;
     let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
     process.give_up_at = Some(give_up_at);
     while !process.done {

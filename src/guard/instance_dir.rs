@@ -23,8 +23,6 @@ use rustix::net::sockopt;
 use rustix::process::PidfdFlags;
 
 use super::socket;
-use crate::core::Level;
-use crate::log::say;
 use crate::sys;
 
 /// What all instances of an agent have in common, and no two agents of a user and a host.
@@ -177,25 +175,20 @@ impl InstanceDir {
     }
 
     /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is
-    /// there is that of a dead guard. `None` where somebody has removed the lock: the socket may
-    /// be that of a guard that lives.
+    /// there is that of a dead guard.
     ///
     /// # Errors
     ///
-    /// When the directory is gone or full, or the process has no descriptor left.
-    pub(super) fn listen(&self, lock: &File) -> io::Result<Option<OwnedFd>> {
+    /// When somebody has removed the lock: the socket may be that of a guard that lives. When the
+    /// directory is gone or full, or the process has no descriptor left.
+    pub(super) fn listen(&self, lock: &File) -> io::Result<OwnedFd> {
         if !self.is_current(GUARD_LOCK, lock)? {
-            let text = "somebody has removed the private directory: the next instance of the \
-                        agent will not find this guard";
-            say(Level::Warn, text);
-            return Ok(None);
+            return Err(io::Error::other("somebody has removed the private directory"));
         }
         let path = self.socket();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        socket::listen(&path).map(Some)
+        // What cannot be removed cannot be listened on.
+        let _ = fs::remove_file(&path);
+        socket::listen(&path).map_err(|error| named(&self.path.join(SOCKET), &error))
     }
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
@@ -287,7 +280,7 @@ fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     let fault = if !metadata.is_dir() {
-        "is no directory".to_owned()
+        "is not a directory".to_owned()
     } else if owner != sys::user_id() {
         format!("belongs to user {owner}")
     } else if mode & forbidden != 0 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use super::cgroup::{PREFIX, ServiceCgroup};
 use super::cgroup_entry::CgroupEntry;
 use super::device::WatchdogDevice;
-use super::instance_dir::{GUARD_LOCK, InstanceDir, named};
+use super::instance_dir::{GUARD_LOCK, named};
 use super::note::Note;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::runner::Runner;
@@ -89,7 +89,7 @@ impl GuardProcess {
     ///
     /// When the system lacks something.
     pub(super) fn new(
-        dir: &InstanceDir,
+        dir: &Path,
         lock: File,
         settings: &Settings,
         stderr: Destination,
@@ -97,10 +97,10 @@ impl GuardProcess {
         output: Option<OwnedFd>,
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
-        let named = |error| named(&dir.path().join(GUARD_LOCK), &error);
+        let named = |error| named(&dir.join(GUARD_LOCK), &error);
         let (note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
-        let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
             Ok(own) => {
                 // Without the note the next guard finds it all the same, below the same parent.
@@ -397,7 +397,7 @@ impl GuardProcess {
         let prepared = self.commands.prepare(&run, entry, sys::now());
         self.noted_up |= is_start;
         if !self.runner(command).run(prepared) {
-            let why = "the one before has not even been spawned".to_owned();
+            let why = "its previous run has not been spawned yet".to_owned();
             self.handle(GuardInput::Ended(command, Outcome::Failed(why)));
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::process::WaitOptions;
 
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
@@ -65,11 +66,24 @@ impl Runner {
                     // Without the note the next guard runs stop, which does no harm.
                     Order::NoteDown => drop(note.service(false)),
                     Order::Spawn(prepared) => {
-                        let process = spawn(command, *prepared, &note, &oom_score, &writer);
+                        let since = sys::now();
+                        let mut process = spawn(command, *prepared, &oom_score, &writer);
+                        let group = process.as_ref().ok().map(Process::group);
+                        let noted = || group.map(|group| note.command(command, group, since));
+                        // The next guard has to know of a start. A stop waits for no disk.
+                        if command == Command::Start
+                            && let Some(Err(error)) = noted()
+                        {
+                            process.iter_mut().for_each(kill);
+                            process = Err(error);
+                        }
                         if done.send(process).is_err() {
                             return;
                         }
                         waker.wake();
+                        if command != Command::Start {
+                            noted();
+                        }
                     }
                 }
             }
@@ -143,28 +157,26 @@ impl Runner {
     }
 }
 
-/// Spawns a command, which waits for its release, and notes it. A start that could not be
-/// noted is killed: the next guard would not know of it. A stop is run all the same.
+/// Kills a process that was not told of, and waits for its end.
+fn kill(process: &mut Process) {
+    process.kill();
+    let _ = rustix::process::waitpid(Some(process.group()), WaitOptions::empty());
+}
+
+/// Spawns a command, which waits for its release.
 fn spawn(
     command: Command,
     prepared: Prepared,
-    note: &Note,
     oom_score: &str,
     output: &PipeWriter,
 ) -> io::Result<Process> {
-    let since = sys::now();
-    let mut process = Process::spawn(prepared, output)?;
+    let process = Process::spawn(prepared, output)?;
     let group = process.group();
     // Best effort: what start leaves behind is the service, not the guard.
     let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
     let _ = fs::write(path, oom_score);
-    let noted = note.command(command, group, since);
     if command != Command::Start {
         let _ = rustix::process::setpriority_process(Some(group), STOP_NICE);
-    } else if let Err(error) = noted {
-        process.kill();
-        let _ = process.reap();
-        return Err(error);
     }
     Ok(process)
 }

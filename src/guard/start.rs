@@ -14,8 +14,9 @@ use super::instance_dir::{InstanceDir, LOCK_EVERY};
 use super::process::GuardProcess;
 use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
+use crate::core::Level;
 use crate::exit::{Exit, Refusal};
-use crate::log::{Destination, LogQueue};
+use crate::log::{Destination, LogQueue, say};
 use crate::sys::{self, signals};
 
 /// How long a guard waits for the end of the previous guard.
@@ -51,8 +52,6 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     signals::handle_deadly().map_err(lacks("guard: signals: "))?;
     // It fails where the agent made the guard the leader of a group already.
     let _ = rustix::process::setsid();
-    let dir = InstanceDir::at(PathBuf::from(&settings.dir))
-        .map_err(lacks("guard: the directory of the agent: "))?;
     let destination = stderr.or_syslog(settings.syslog);
     let log = LogQueue::start(&settings.commands.key, settings.level, destination, true)
         .map_err(lacks("guard: no log thread: "))?;
@@ -63,10 +62,17 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
         let text = "guard: another guard of this agent, or putex finish, runs";
         return Err(Refusal::new(Exit::System, text));
     }
-    let listener = dir.listen(&lock).map_err(lacks("guard: the socket: "))?;
+    let dir = PathBuf::from(&settings.dir);
+    let listener = InstanceDir::at(dir.clone()).and_then(|dir| dir.listen(&lock));
+    let listener = listener.inspect_err(|why| {
+        say(
+            Level::Warn,
+            &format!("{why}: the next instance of the agent will not find this guard"),
+        );
+    });
     let process = GuardProcess::new(&dir, lock, &settings, stderr, log, output, true);
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
-    process.listener = listener;
+    process.listener = listener.ok();
     process.agent = Some(socket);
     process.protect();
     process.configure(*settings);

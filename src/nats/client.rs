@@ -77,30 +77,18 @@ impl Client {
         Client { pool: Pool::new(servers, options), link: None }
     }
 
-    /// Connects unless connected: tries one server after the other, and pauses after each
-    /// round of all servers, each time longer.
+    /// Connects unless connected: tries one server or address after the other, each when it is
+    /// due, until all were tried or one of them would be waited for again. The next call goes
+    /// on where this one ended.
     ///
     /// A new connection has no subscriptions.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`]. An error that another attempt cannot change is returned after
-    /// the first round, before the deadline.
+    /// See [`StoreError`].
     pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
         if self.link.is_none() {
             self.link = Some(self.pool.connect(deadline)?);
-        }
-        Ok(())
-    }
-
-    /// Connects unless connected, with one attempt at each server.
-    ///
-    /// # Errors
-    ///
-    /// See [`StoreError`].
-    pub fn connect_once(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        if self.link.is_none() {
-            self.link = Some(self.pool.connect_once(deadline)?);
         }
         Ok(())
     }
@@ -132,7 +120,7 @@ impl Client {
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 
-    /// Sends a message and waits for its reply. A status other than 503 is a reply.
+    /// Sends a message once and waits for its reply. A status other than 503 is a reply.
     ///
     /// # Errors
     ///
@@ -144,14 +132,45 @@ impl Client {
         payload: &[u8],
         deadline: Instant,
     ) -> Result<Message, RequestError> {
-        let reply = self.link()?.next_reply();
-        if sys::now() >= deadline {
+        self.exchange(subject, headers, payload, false, deadline)
+    }
+
+    /// Sends a request that may be sent more than once, again and again until a reply arrives:
+    /// a request that is sent while the servers elect a leader is never answered.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn query(
+        &mut self,
+        subject: &str,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> Result<Message, RequestError> {
+        self.exchange(subject, &[], payload, true, deadline)
+    }
+
+    /// Sends a message and waits for its reply. A connection without a byte since then, not
+    /// even a PONG, is lost: a later request would not be answered either.
+    fn exchange(
+        &mut self,
+        subject: &str,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+        repeats: bool,
+        deadline: Instant,
+    ) -> Result<Message, RequestError> {
+        let (reply, began) = (self.link()?.next_reply(), sys::now());
+        if began >= deadline {
             return Err(RequestError::NotSent("no time is left".to_owned()));
         }
-        self.send_message(subject, Some(&reply), headers, payload, deadline)?;
+        let frame = self.frame(subject, Some(&reply), headers, payload)?;
+        self.send(&frame, deadline)?;
+        let repeat_after = self.pool.repeat_after();
+        let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         loop {
             let link = self.link()?;
-            match link.receive(None, Some(deadline)) {
+            match link.receive(None, Some(deadline.min(repeat_at))) {
                 Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
                     link.enqueue(message);
                 }
@@ -173,8 +192,21 @@ impl Client {
                     return Err(RequestError::Lost(text));
                 }
             }
-            if sys::now() >= deadline {
+            let (now, is_silent) = (sys::now(), self.link()?.received_at < began);
+            if now >= deadline {
+                if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
+                    let text = "nothing was heard during a request".to_owned();
+                    self.end(&text);
+                    return Err(RequestError::Lost(text));
+                }
                 return Err(RequestError::TimedOut);
+            }
+            if now >= repeat_at {
+                repeat_at = now.after(repeat_after);
+                pinged_at.get_or_insert(now);
+                let again: &[u8] = if repeats { &frame } else { &[] };
+                let sent = self.try_send(&[again, encode::PING].concat(), deadline);
+                sent.map_err(|error| RequestError::Lost(error.reason))?;
             }
         }
     }
@@ -190,7 +222,8 @@ impl Client {
         headers: &[(&str, &str)],
         payload: &[u8],
     ) -> Result<(), RequestError> {
-        self.send_message(subject, None, headers, payload, sys::now().after(WRITE_WAIT_MAX))
+        let frame = self.frame(subject, None, headers, payload)?;
+        self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
     }
 
     /// Waits for a message, for `wake` to become readable, for `deadline`, or for
@@ -200,7 +233,8 @@ impl Client {
     /// The call leaves a server that is about to shut down, if there is another.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> ClientEvent {
         loop {
-            if self.server().is_some_and(|info| info.lame_duck) {
+            let link = self.link.as_ref().filter(|link| link.info.lame_duck);
+            if link.is_some_and(|link| self.pool.has_another(link)) {
                 self.leave("the server is about to shut down");
             }
             let Some(link) = &mut self.link else {
@@ -227,11 +261,22 @@ impl Client {
         }
     }
 
-    /// Ends the connection, so that another server is tried next. Without another server it
-    /// keeps the connection.
-    pub fn leave(&mut self, reason: &str) {
-        if self.link.as_ref().is_some_and(|link| self.pool.has_another(link)) {
-            self.end(reason);
+    /// Notes whether the leader of the stream answered a request that began at `began`. Leaves
+    /// a server through which it has not answered for too long: a server that is cut off from
+    /// its cluster keeps the connection.
+    pub fn note_answer(&mut self, answered: bool, began: Instant) {
+        let Some(link) = &self.link else { return };
+        if answered {
+            self.pool.answered(link);
+        } else if self.pool.unanswered(began.max(link.opened_at)) {
+            self.leave("nothing was answered for too long");
+        }
+    }
+
+    /// Ends the connection, so that all other servers and addresses are tried first.
+    fn leave(&mut self, reason: &str) {
+        if let Some(link) = self.link.take() {
+            self.pool.left(&link, reason);
         }
     }
 
@@ -241,14 +286,13 @@ impl Client {
         self.link.as_mut().ok_or_else(error)
     }
 
-    fn send_message(
+    fn frame(
         &mut self,
         subject: &str,
         reply: Option<&str>,
         headers: &[(&str, &str)],
         payload: &[u8],
-        deadline: Instant,
-    ) -> Result<(), RequestError> {
+    ) -> Result<Vec<u8>, RequestError> {
         let limit = self.link()?.info.max_payload;
         let encoded = encode::publish(subject, reply, headers, payload);
         let (frame, size) = encoded.map_err(RequestError::NotSent)?;
@@ -256,20 +300,22 @@ impl Client {
             let text = format!("{size} bytes are more than the server's limit of {limit}");
             return Err(RequestError::NotSent(text));
         }
-        self.send(&frame, deadline)
+        Ok(frame)
     }
 
-    /// Sends a frame. A failure ends the connection, whether a part of the frame was sent or
-    /// nothing.
     fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), RequestError> {
-        let Err(SendError { reason, begun }) = self.link()?.send(frame, deadline) else {
-            return Ok(());
-        };
-        self.end(&reason);
-        Err(match begun {
+        self.link()?;
+        self.try_send(frame, deadline).map_err(|SendError { reason, begun }| match begun {
             true => RequestError::Lost(reason),
             false => RequestError::NotSent(reason),
         })
+    }
+
+    /// Sends a frame, if there is a connection. A failure ends the connection, whether a part
+    /// of the frame was sent or nothing.
+    fn try_send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), SendError> {
+        let sent = self.link.as_mut().map_or(Ok(()), |link| link.send(frame, deadline));
+        sent.inspect_err(|error| self.end(&error.reason))
     }
 
     fn end(&mut self, reason: &str) {

@@ -8,6 +8,13 @@ use super::tls::Tls;
 /// The default prefix of reply subjects.
 const INBOX: &str = "_INBOX";
 
+/// Shortest time after which a request is repeated: a server that stores to a disk needs
+/// some milliseconds.
+const REPEAT_AFTER_MIN: Duration = Duration::from_millis(20);
+
+/// Longest time after which a request is repeated, so that one is sent soon after an election.
+const REPEAT_AFTER_MAX: Duration = Duration::from_millis(500);
+
 /// The options of all connections of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
@@ -19,14 +26,27 @@ pub struct ConnectOptions {
     pub inbox: String,
     /// The name in the server's list of connections.
     pub name: String,
-    /// A waiting client sends PING after this time without a byte from the server, and ends
-    /// the connection after twice that time.
-    pub ping_after: Duration,
+    /// The interval at which the owner of the client makes requests. It sets the times after
+    /// which a silent server is asked with PING, and is left.
+    pub interval: Duration,
 }
 
 impl ConnectOptions {
     /// Returns options without TLS and with the default prefix of reply subjects.
-    pub fn new(login: Login, name: String, ping_after: Duration) -> ConnectOptions {
-        ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned(), name, ping_after }
+    pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
+        ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned(), name, interval }
+    }
+
+    /// Returns the time without a byte from the server after which a waiting client sends PING.
+    /// It ends the connection after twice that time. A connection that is used in each interval
+    /// needs no PING.
+    pub(super) fn ping_after(&self) -> Duration {
+        self.interval + self.interval / 4
+    }
+
+    /// Returns the time without an answer after which a client sends PING during a request, and
+    /// the request again if that is harmless.
+    pub(super) fn repeat_after(&self) -> Duration {
+        (self.interval / 8).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX)
     }
 }

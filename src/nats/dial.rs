@@ -1,4 +1,4 @@
-//! Resolves a name and connects, by a deadline.
+//! Resolves a name, and connects to an address, by a deadline.
 //!
 //! A lookup of a name has no deadline of its own, so another thread performs it and
 //! keeps running when the deadline passes first. The next attempt for the same name
@@ -17,12 +17,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::io_error_text;
-use super::url::Server;
-use crate::core::{Instant, Ms};
+use crate::core::Instant;
 use crate::sys::{self, Alarm, PollFlags, Waker};
 
-/// Most addresses of one name that are tried: each gets a share of the time, and a
-/// smaller share is useless.
+/// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
 /// Most lookups at a time. Bounds the threads that a dead name service can occupy,
@@ -48,48 +46,13 @@ struct Lookup {
 }
 
 impl Dialer {
-    /// Connects to the first address of `server` that accepts the connection.
-    ///
-    /// # Errors
-    ///
-    /// The reason, without the server's name, when none accepted by the deadline.
-    pub(super) fn dial(
-        &mut self,
-        server: &Server,
-        alarm: &Alarm,
-        deadline: Instant,
-    ) -> Result<TcpStream, String> {
-        let addresses = match server.host.parse() {
-            Ok(address) => vec![address],
-            Err(_) => self.resolve(&server.host, alarm, deadline)?,
-        };
-        let mut reason = String::new();
-        for (left, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
-            let now = sys::now();
-            let limit = now.after(deadline.since(now) / left);
-            reason = match connect(SocketAddr::new(address, server.port), alarm, limit) {
-                Ok(Some(stream)) => return Ok(stream),
-                Ok(None) => format!("no connection within {}", Ms(sys::now().since(now))),
-                Err(error) => io_error_text(&error),
-            };
-        }
-        Err(reason)
-    }
-
     /// Returns the addresses of a name, at least one and at most [`ADDRESSES_MAX`].
-    fn resolve(
-        &mut self,
-        host: &str,
-        alarm: &Alarm,
-        deadline: Instant,
-    ) -> Result<Vec<IpAddr>, String> {
-        let began = sys::now();
+    pub(super) fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
         let index = self.begin(host)?;
-        let done = self.lookups[index].done.as_fd();
-        let waited = alarm.wait([(done, PollFlags::IN)], Some(deadline));
+        let done = (self.lookups[index].done.as_fd(), PollFlags::IN);
+        let waited = Alarm::new().and_then(|alarm| alarm.wait([done], Some(deadline)));
         if matches!(waited, Ok([false])) {
-            let took = Ms(sys::now().since(began));
-            return Err(format!("its name was not looked up within {took}"));
+            return Err("its name was not looked up in time".to_owned());
         }
         let lookup = self.lookups.swap_remove(index);
         // The thread sends before it wakes: an empty channel means that it died.
@@ -142,8 +105,29 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
+/// Connects to an address.
+///
+/// # Errors
+///
+/// The reason, without the address.
+pub(super) fn connect(
+    address: SocketAddr,
+    alarm: &Alarm,
+    deadline: Instant,
+) -> Result<TcpStream, String> {
+    match try_connect(address, alarm, deadline) {
+        Ok(Some(stream)) => Ok(stream),
+        Ok(None) => Err("no connection in time".to_owned()),
+        Err(error) => Err(io_error_text(&error)),
+    }
+}
+
 /// Connects to an address; `None` when the deadline passed.
-fn connect(address: SocketAddr, alarm: &Alarm, deadline: Instant) -> io::Result<Option<TcpStream>> {
+fn try_connect(
+    address: SocketAddr,
+    alarm: &Alarm,
+    deadline: Instant,
+) -> io::Result<Option<TcpStream>> {
     let stream = start(address)?;
     let [ready] = alarm.wait([(stream.as_fd(), PollFlags::OUT)], Some(deadline))?;
     if !ready {
@@ -180,11 +164,6 @@ mod tests {
 
     use super::*;
 
-    fn server(host: &str, port: u16) -> Server {
-        let text = format!("{host}:{port}");
-        Server::parse_list(&text).expect("an address").remove(0)
-    }
-
     fn alarm() -> Alarm {
         Alarm::new().expect("a descriptor")
     }
@@ -194,23 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_and_a_name() {
+    fn a_name_and_its_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let mut dialer = Dialer::default();
-        for host in ["127.0.0.1", "localhost"] {
-            let stream = dialer.dial(&server(host, port), &alarm(), soon()).expect(host);
-            assert!(stream.nodelay().expect("an option"));
-            assert!(dialer.lookups.is_empty());
-        }
-    }
-
-    #[test]
-    fn refused() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
+        let addresses = dialer.resolve("localhost", soon()).expect("a name of each host");
+        assert!(dialer.lookups.is_empty());
+        let address = addresses.into_iter().find(IpAddr::is_ipv4).expect("127.0.0.1");
+        let stream = connect(SocketAddr::new(address, port), &alarm(), soon()).expect("accepted");
+        assert!(stream.nodelay().expect("an option"));
         drop(listener);
-        let refused = Dialer::default().dial(&server("127.0.0.1", port), &alarm(), soon());
+        let refused = connect(SocketAddr::new(address, port), &alarm(), soon());
         assert_eq!(refused.expect_err("nobody listens"), "connection refused");
     }
 
@@ -231,14 +204,13 @@ mod tests {
         let mut dialer = Dialer { lookups };
         for _ in 0..3 {
             let deadline = sys::now().after(Duration::from_millis(10));
-            let late =
-                dialer.dial(&server("slow.example", 1), &alarm(), deadline).expect_err("hangs");
-            assert!(late.starts_with("its name was not looked up within"), "{late}");
+            let late = dialer.resolve("slow.example", deadline).expect_err("hangs");
+            assert_eq!(late, "its name was not looked up in time");
             assert_eq!(dialer.lookups.len(), 1);
         }
         sender.send(Ok(Vec::new())).expect("room");
         waker.wake();
-        let none = dialer.dial(&server("slow.example", 1), &alarm(), soon());
+        let none = dialer.resolve("slow.example", soon());
         assert_eq!(none.expect_err("no address"), "its name has no address");
         assert!(dialer.lookups.is_empty());
     }
@@ -248,12 +220,12 @@ mod tests {
         let hanging: Vec<_> = (0..LOOKUPS_MAX).map(|i| pending(&format!("h{i}.example"))).collect();
         let (lookups, senders): (Vec<_>, Vec<_>) = hanging.into_iter().unzip();
         let mut dialer = Dialer { lookups };
-        let refused = dialer.dial(&server("localhost", 1), &alarm(), soon()).expect_err("no room");
+        let refused = dialer.resolve("localhost", soon()).expect_err("no room");
         assert_eq!(refused, "too many names are being looked up");
         senders[3].send(Ok(Vec::new())).expect("room");
         dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
         if sys::now().since_boot() > ANSWER_AGE_MAX {
-            assert!(dialer.resolve("localhost", &alarm(), soon()).is_ok());
+            assert!(dialer.resolve("localhost", soon()).is_ok());
             assert_eq!(dialer.lookups.len(), LOOKUPS_MAX - 1);
         }
     }

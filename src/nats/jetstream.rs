@@ -12,6 +12,7 @@
 //! [`Failure::revision`] reads a number from it, which is only a hint.
 
 use std::fmt;
+use std::time::Duration;
 
 use data_encoding::BASE64;
 use serde_json::Value;
@@ -90,6 +91,10 @@ impl fmt::Display for Failure {
 /// The creation time that nats-server 2.9 reports while it creates a stream.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
+/// A leader hears its replicas every second. They elect another one when they have not heard
+/// it for 4 s.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
 /// The answer to STREAM.INFO and STREAM.CREATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
@@ -99,6 +104,9 @@ pub struct StreamInfo {
     pub created: String,
     /// Sequence of the last message ever stored in it.
     pub last_seq: u64,
+    /// Whether the answer is that of a leader whom a majority of the replicas hears. Any other
+    /// may be out of date.
+    pub has_leader: bool,
 }
 
 impl StreamInfo {
@@ -116,7 +124,23 @@ impl StreamInfo {
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     let mut value = answer(payload)?;
     let (created, last_seq) = (text(&value, "created")?, last_seq(&value)?);
-    Ok(StreamInfo { config: value["config"].take(), created, last_seq })
+    let has_leader = has_leader(&value["cluster"]);
+    Ok(StreamInfo { config: value["config"].take(), created, last_seq, has_leader })
+}
+
+/// Returns whether this server is alone, or knows a leader of the stream that has heard of a
+/// majority of its replicas a short time ago. Without that another leader may exist.
+fn has_leader(cluster: &Value) -> bool {
+    if cluster.is_null() {
+        return true;
+    }
+    let others = cluster["replicas"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_heard = |replica: &&Value| {
+        replica["active"].as_u64().is_some_and(|ns| Duration::from_nanos(ns) < HEARD_WITHIN)
+    };
+    let (heard, all) = (1 + others.iter().filter(is_heard).count(), 1 + others.len());
+    let leader = cluster["leader"].as_str().unwrap_or_default();
+    !leader.is_empty() && 2 * heard > all
 }
 
 /// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
@@ -131,7 +155,7 @@ pub struct Subjects {
     pub names: Vec<String>,
     /// Sequence of the last message ever stored in the stream.
     pub last_seq: u64,
-    /// Whether the server knows a leader of the stream. Without one it may know too little.
+    /// As [`StreamInfo::has_leader`]: without a leader a server may know too little.
     pub has_leader: bool,
 }
 
@@ -142,8 +166,6 @@ pub struct Subjects {
 /// See [`Failure`]. A part of a longer list is not understood.
 pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
     let value = answer(payload)?;
-    let cluster = &value["cluster"];
-    let leader = cluster["leader"].as_str().unwrap_or_default();
     let listed = &value["state"]["subjects"];
     let mut names: Vec<String> = match listed.as_object() {
         Some(listed) => listed.keys().cloned().collect(),
@@ -155,11 +177,7 @@ pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
     if total.is_some_and(|total| total > names.len() as u64) {
         return Err(malformed("more subjects than one answer lists"));
     }
-    Ok(Subjects {
-        names,
-        last_seq: last_seq(&value)?,
-        has_leader: cluster.is_null() || !leader.is_empty(),
-    })
+    Ok(Subjects { names, last_seq: last_seq(&value)?, has_leader: has_leader(&value["cluster"]) })
 }
 
 /// Returns the body of a MSG.GET for the last message on `subject`.

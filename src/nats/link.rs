@@ -67,11 +67,13 @@ pub(super) struct Link {
     chunk: Box<[u8]>,
     /// The server, as it was configured or advertised.
     pub(super) server: Server,
+    /// The number of its candidate in the pool.
+    pub(super) candidate: u64,
     /// The last INFO of the server.
     pub(super) info: ServerInfo,
     ping_after: Duration,
-    opened_at: Instant,
-    received_at: Instant,
+    pub(super) opened_at: Instant,
+    pub(super) received_at: Instant,
     /// When the unanswered PING was sent.
     pinged_at: Option<Instant>,
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,

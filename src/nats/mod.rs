@@ -7,13 +7,12 @@
 //! | module | its one job |
 //! |---|---|
 //! | [`client`] | a connection to one of several servers, requests, hints |
-//! | `pool` | the servers: which one is tried next, for how long, what failures mean |
+//! | `pool` | the servers: which one is tried next, for how long, when one is left |
 //! | `link` | one connection: handshake, frames in and out, liveness, queue |
 //! | `connect_options` | the options of all connections |
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
-//! | `dial` | resolves a name and connects, by a deadline |
-//! | `backoff` | the pause before the next attempt, with jitter |
+//! | `dial` | resolves a name, and connects to an address, by a deadline |
 //! | `info` | the INFO of a server |
 //! | `server_error` | the meaning of a `-ERR` |
 //! | `decode` | decodes bytes of the server, in any pieces, into operations |
@@ -36,7 +35,6 @@
 //! 4. Only the CONNECT line contains secrets; no message and no log line does.
 
 pub mod auth;
-mod backoff;
 pub mod bucket;
 pub mod client;
 mod connect_options;

@@ -62,7 +62,7 @@ impl KeyPair {
     }
 
     fn ed25519(&self) -> Result<Ed25519KeyPair, &'static str> {
-        Ed25519KeyPair::from_seed_unchecked(&self.seed).map_err(|_| "it is no Ed25519 key")
+        Ed25519KeyPair::from_seed_unchecked(&self.seed).map_err(|_| "it is not an Ed25519 key")
     }
 }
 

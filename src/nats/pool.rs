@@ -1,44 +1,27 @@
-//! The servers of a client: the next one to try, the time for it, and the meaning of all
-//! failures together.
+//! The servers of a client: connects to one of them, and gives all failures one meaning.
 
+mod candidates;
+
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::backoff::{BACKOFF_MAX, Backoff, shuffle};
+pub(super) use self::candidates::Attempt;
+use self::candidates::{Candidates, Failure};
+use super::auth::Login;
 use super::connect_options::ConnectOptions;
 use super::dial::Dialer;
 use super::io_error_text;
 use super::link::Link;
 use super::url::Server;
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
-use crate::sys;
-
-/// Longest attempt at one server: a round trip around the world takes 0.3 s and a
-/// connection needs three of them.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-
-/// Shortest attempt at one server that the caller's deadline permits, however many
-/// servers are still to be tried.
-const ATTEMPT_MIN: Duration = Duration::from_millis(250);
-
-/// Most servers that are taken from INFO. Larger clusters exist, but a client needs no
-/// more alternatives.
-const DISCOVERED_MAX: usize = 64;
-
-/// Most failures in the text of one error.
-const FAILURES_SHOWN_MAX: usize = 4;
+use crate::sys::{self, Alarm};
 
 /// The servers, and the state of the attempts to connect.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// The configured servers, then those of the last advertisement, each in random order.
-    servers: Vec<Server>,
-    /// Number of configured servers.
-    configured: usize,
-    /// Index of the next server to try.
-    next: usize,
+    candidates: Candidates,
     options: ConnectOptions,
     dialer: Dialer,
-    backoff: Backoff,
     /// The reason why there is no connection.
     pub(super) reason: String,
     last_sid: u64,
@@ -48,12 +31,9 @@ impl Pool {
     pub(super) fn new(mut servers: Vec<Server>, options: ConnectOptions) -> Pool {
         shuffle(&mut servers);
         Pool {
-            configured: servers.len(),
-            servers,
-            next: 0,
+            candidates: Candidates::new(servers, options.interval),
             options,
             dialer: Dialer::default(),
-            backoff: Backoff::new(),
             reason: "no connection was made yet".to_owned(),
             last_sid: 0,
         }
@@ -65,104 +45,149 @@ impl Pool {
         self.last_sid
     }
 
-    /// Tries one server after the other, and pauses after each round of all servers, each
-    /// time longer.
-    ///
-    /// # Errors
-    ///
-    /// At the deadline, or after the first round whose failure another attempt does not
-    /// change.
-    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
-        loop {
-            let passed = self.backoff.pass(deadline);
-            let no_timer =
-                |error| Kind::Unreachable.error(format!("no timer: {}", io_error_text(&error)));
-            if !passed.map_err(no_timer)? {
-                return Err(Kind::Unreachable.error(self.reason.clone()));
-            }
-            match self.connect_once(deadline) {
-                Err(StoreError { kind: Kind::Unreachable, .. }) if sys::now() < deadline => {}
-                outcome => return outcome,
-            }
-        }
+    /// Returns the time after which a request is repeated.
+    pub(super) fn repeat_after(&self) -> Duration {
+        self.options.repeat_after()
     }
 
-    /// Tries each server once.
-    pub(super) fn connect_once(&mut self, deadline: Instant) -> Result<Link, StoreError> {
-        let (mut kind, mut failures) = (Kind::Unreachable, Vec::new());
-        let count = self.servers.len();
-        for left in (1..=count).rev() {
-            let now = sys::now();
-            if now >= deadline {
-                kind = Kind::Unreachable;
+    /// Tries one server or address after the other, each when it is due, until all were tried
+    /// or one of them would be waited for again.
+    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
+        let no_timer =
+            |error| Kind::Unreachable.error(format!("no timer: {}", io_error_text(&error)));
+        let (mut kind, mut tried) = (Kind::Unreachable, Vec::new());
+        while let Some(attempt) = self.candidates.next(sys::now()) {
+            let is_due = attempt.not_before <= sys::now();
+            let is_again = tried.contains(&attempt.id);
+            if is_again && (!is_due || self.candidates.are_all(&tried)) {
                 break;
             }
-            let server = self.servers[self.next % count].clone();
-            self.next = (self.next + 1) % count;
-            let share = deadline.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            let limit = deadline.min(now.after(share.clamp(ATTEMPT_MIN, ATTEMPT_MAX)));
-            let sid = self.next_sid();
-            match Link::open(&mut self.dialer, &server, &self.options, sid, limit) {
-                Ok(link) => return Ok(link),
-                Err(error) => {
-                    kind = kind.max(error.kind);
-                    failures.push(format!("{server}: {error}"));
-                }
+            if !is_due {
+                let until = attempt.not_before.min(deadline);
+                Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).map_err(no_timer)?;
+            }
+            if sys::now() >= deadline {
+                break;
+            }
+            tried.push(attempt.id);
+            match self.perform(&attempt, deadline) {
+                Ok(Some(link)) => return Ok(link),
+                Ok(None) => {}
+                Err(error) => kind = kind.max(error),
             }
         }
-        if failures.len() == count {
-            self.backoff.failed(sys::now());
+        if !tried.is_empty() {
+            self.reason = self.candidates.faults();
         }
-        self.reason = describe(&failures);
         if kind == Kind::Unfit {
             kind = Kind::Unreachable;
         }
         Err(kind.error(&*self.reason))
     }
 
+    /// Performs an attempt. Returns the connection, `None` if the attempt was a lookup that
+    /// succeeded.
+    fn perform(&mut self, attempt: &Attempt, deadline: Instant) -> Result<Option<Link>, Kind> {
+        let began = sys::now();
+        let info_by = began.after(attempt.info_within).min(deadline);
+        let by = began.after(attempt.within).min(deadline);
+        let opened = match attempt.address {
+            Some(address) => self.open(attempt, address, (info_by, by)).map(Some),
+            None => self.look_up(attempt, info_by).map(|()| None),
+        };
+        let (failure, error) = match opened {
+            Ok(opened) => return Ok(opened),
+            Err(failed) => failed,
+        };
+        let random = random() as u64;
+        self.candidates.failed(attempt.id, failure, error.text, sys::now(), random);
+        Err(error.kind)
+    }
+
+    fn look_up(
+        &mut self,
+        Attempt { id, server, .. }: &Attempt,
+        by: Instant,
+    ) -> Result<(), (Failure, StoreError)> {
+        let addresses = self.dialer.resolve(&server.host, by);
+        let failed = |text: String| (Failure::Unreached, Kind::Unreachable.error(text));
+        self.candidates.resolved(*id, &addresses.map_err(failed)?, sys::now());
+        Ok(())
+    }
+
+    /// Opens a connection with a limit until INFO and one for the whole handshake.
+    fn open(
+        &mut self,
+        attempt: &Attempt,
+        address: SocketAddr,
+        (info_by, by): (Instant, Instant),
+    ) -> Result<Link, (Failure, StoreError)> {
+        let began = sys::now();
+        let Attempt { id, server, .. } = attempt;
+        let login = if server.login == Login::None { &self.options.login } else { &server.login };
+        let unsafe_login = |text: String| (Failure::Unreached, Kind::Unsafe.error(text));
+        let credentials = login.read().map_err(unsafe_login)?;
+        let sid = self.next_sid();
+        let link = Link::open(attempt, address, &self.options, &credentials, sid, info_by);
+        let late = |by, late, failure| if sys::now() >= by { late } else { failure };
+        let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
+        let mut link = link.map_err(unreached)?;
+        let refused = |error| (late(by, Failure::Slow, Failure::Refused), error);
+        link.log_in(&self.options, &credentials, by).map_err(refused)?;
+        let now = sys::now();
+        self.candidates.connected(*id, now.since(began), now);
+        Ok(link)
+    }
+
     /// Stores the advertised servers of a connection that has ended, and the reason of its end.
     pub(super) fn ended(&mut self, link: &Link, reason: &str) {
         self.learn(link);
         self.reason = format!("{}: {reason}", link.info.address);
-        // A server that accepts connections and drops them must not be flooded.
-        match link.age() < BACKOFF_MAX {
-            true => self.backoff.failed(sys::now()),
-            false => self.backoff = Backoff::new(),
-        }
+        let (now, random) = (sys::now(), random() as u64);
+        self.candidates.ended(link.candidate, link.age(), reason, now, random);
+    }
+
+    /// Stores the advertised servers of a connection that its owner ends. All others are tried
+    /// first.
+    pub(super) fn left(&mut self, link: &Link, reason: &str) {
+        self.learn(link);
+        self.reason = format!("{}: {reason}", link.info.address);
+        self.candidates.left(link.candidate, sys::now());
+    }
+
+    /// Notes that the leader answered a request.
+    pub(super) fn answered(&mut self, link: &Link) {
+        self.candidates.answered(link.candidate);
+    }
+
+    /// Notes that a request begun at `began` had no answer of the leader. Returns whether to
+    /// leave the server.
+    pub(super) fn unanswered(&mut self, began: Instant) -> bool {
+        self.candidates.unanswered(began, sys::now())
     }
 
     /// Returns whether there is another server than that of `link`.
     pub(super) fn has_another(&mut self, link: &Link) -> bool {
         self.learn(link);
-        self.servers.iter().any(|server| server.to_string() != link.info.address)
+        self.candidates.has_another(link.candidate)
     }
 
-    /// Replaces the discovered servers by those that a server advertised. An empty
-    /// advertisement changes nothing.
     fn learn(&mut self, link: &Link) {
-        let urls = &link.info.connect_urls;
-        if urls.is_empty() {
-            return;
-        }
-        self.servers.truncate(self.configured);
-        let is_new = |found: &Server| {
-            let same = |server: &Server| (&server.host, server.port) == (&found.host, found.port);
-            !self.servers.iter().any(same)
-        };
-        let found = urls.iter().filter_map(|url| link.server.advertised(url));
-        let mut found: Vec<Server> = found.filter(is_new).collect();
-        shuffle(&mut found);
-        found.truncate(DISCOVERED_MAX);
-        self.servers.append(&mut found);
+        let mut urls = link.info.connect_urls.clone();
+        shuffle(&mut urls);
+        self.candidates.learn(&link.server, &urls);
     }
 }
 
-/// Returns the text of the failures of one round.
-fn describe(failures: &[String]) -> String {
-    let (shown, more) = failures.split_at(failures.len().min(FAILURES_SHOWN_MAX));
-    match (shown, more.len()) {
-        ([], _) => "no server was tried".to_owned(),
-        (_, 0) => shown.join("; "),
-        (_, more) => format!("{}; and {more} more", shown.join("; ")),
-    }
+/// Puts the items in a random order.
+fn shuffle<T>(items: &mut [T]) {
+    items.sort_by_cached_key(|_| random());
 }
+
+/// Returns a random number, 0 when the kernel has none: then no connection is made either.
+fn random() -> u128 {
+    sys::random().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,9 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.is_empty() {
         return Err("it is empty");
     }
+    if entry.contains(char::is_whitespace) {
+        return Err("a blank is in it; there is a comma between two servers");
+    }
     let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
     let tls = scheme.eq_ignore_ascii_case("tls");
     if !tls && !scheme.eq_ignore_ascii_case("nats") {

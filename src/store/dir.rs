@@ -55,6 +55,8 @@ use crate::sys::{self, Alarm, PollFlags};
 
 /// How long an announcement waits for the lock: it is best effort and has no deadline.
 const ANNOUNCE_MAX: Duration = Duration::from_millis(50);
+/// How long an opening waits for the lock: others hold it for milliseconds.
+const OPEN_MAX: Duration = Duration::from_secs(2);
 /// Buffer for inotify events, in bytes: 15 of the longest names. Further events wait.
 const EVENT_BYTES: usize = 4096;
 
@@ -193,6 +195,7 @@ fn watch_ended() -> ReadFlags {
 impl Bucket for DirStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
         self.open = None;
+        let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
         let no_timer = |error| StoreErrorKind::Unreachable.error(format!("no timer: {error}"));
         let alarm = Alarm::new().map_err(no_timer)?;

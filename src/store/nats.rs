@@ -45,10 +45,8 @@ use self::write::sendable;
 /// caller's next attempt.
 const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
-/// Time without an answer after which the client connects to another server. It is longer
-/// than a short disturbance and shorter than a leader election (4 to 8 s). During an election
-/// the change gains nothing, but costs only a few milliseconds.
-const LEAVE_AFTER: Duration = Duration::from_secs(2);
+/// Longest wait for one answer. A round trip around the world takes 0.3 s.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
@@ -81,8 +79,6 @@ pub struct NatsStore {
     subscribed: Vec<String>,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
-    /// The first failed request since the last answer of the server.
-    unanswered_since: Option<Instant>,
 }
 
 /// Properties of the bucket, read when it was opened.
@@ -103,7 +99,6 @@ impl NatsStore {
             settings,
             subscribed: Vec::new(),
             bucket: Err(NOT_OPEN.to_owned()),
-            unanswered_since: None,
         }
     }
 
@@ -126,10 +121,12 @@ impl NatsStore {
         }
     }
 
-    /// Makes one request of the API about the stream; returns the body of its answer.
+    /// Makes one request of the API about the stream, which may be sent several times; returns
+    /// the body of its answer.
     fn api_request(&mut self, what: &str, body: &str, by: Instant) -> Result<Vec<u8>, StoreError> {
         let subject = format!("{}.{what}.{}", self.api, self.stream);
-        let reply = self.client.request(&subject, &[], body.as_bytes(), by);
+        let by = answer_by(by);
+        let reply = self.client.query(&subject, body.as_bytes(), by);
         let reply = reply.map_err(|error| self.request_error(&subject, &error))?;
         Ok(reply.payload)
     }
@@ -196,31 +193,20 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
-    /// Returns the result of a read. A failed read may mean that the bucket was deleted, or
-    /// that the server is cut off: both are checked.
+    /// Returns the result of a read that began at `began`. A failed read may mean that the
+    /// bucket was deleted, or that the server is cut off: both are checked.
     fn finish_read<T>(
         &mut self,
         read: Result<T, StoreError>,
+        began: Instant,
         deadline: Instant,
     ) -> Result<T, StoreError> {
         if read.is_err() {
             self.close_if_deleted(deadline);
         }
-        self.record_answer(read.is_ok());
+        let answered = !matches!(read, Err(StoreError { kind: Kind::Unreachable, .. }));
+        self.client.note_answer(answered, began);
         read.map_err(|error| self.open_bucket().err().unwrap_or(error))
-    }
-
-    /// Records whether the server answered a request. Leaves a server that has answered none
-    /// for `LEAVE_AFTER`: a server that is cut off from its cluster keeps the connection but
-    /// answers nothing.
-    fn record_answer(&mut self, answered: bool) {
-        let now = sys::now();
-        if answered {
-            self.unanswered_since = None;
-        } else if now.since(*self.unanswered_since.get_or_insert(now)) >= LEAVE_AFTER {
-            self.unanswered_since = None;
-            self.client.leave("nothing was answered for too long");
-        }
     }
 
     /// Converts a message into a hint; `None` if it is none.
@@ -237,9 +223,14 @@ impl NatsStore {
     }
 }
 
+/// Returns the deadline of one request among several until `deadline`.
+fn answer_by(deadline: Instant) -> Instant {
+    deadline.min(sys::now().after(ANSWER_MAX))
+}
+
 impl Bucket for NatsStore {
     fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
-        let was_connected = self.client.is_connected();
+        let (was_connected, began) = (self.client.is_connected(), sys::now());
         let mut opened = self.open_now(deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
             // The connection had failed since its last use: a new one may work.
@@ -248,22 +239,23 @@ impl Bucket for NatsStore {
         if opened.is_err() {
             self.bucket = Err(NOT_OPEN.to_owned());
         }
-        self.record_answer(!matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. })));
+        let answered = !matches!(opened, Err(StoreError { kind: Kind::Unreachable, .. }));
+        self.client.note_answer(answered, began);
         opened
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Entry>, StoreError> {
         self.open_bucket()?;
         let subject = self.subject(key)?;
-        let entry = self.read(&subject, deadline);
-        self.finish_read(entry, deadline)
+        let (began, entry) = (sys::now(), self.read(&subject, deadline));
+        self.finish_read(entry, began, deadline)
     }
 
     fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
         self.open_bucket()?;
         let filter = format!("{}.>", self.subject(prefix)?);
-        let listing = self.list_now(&filter, deadline);
-        self.finish_read(listing, deadline)
+        let (began, listing) = (sys::now(), self.list_now(&filter, deadline));
+        self.finish_read(listing, began, deadline)
     }
 
     fn compare_and_set(
@@ -283,11 +275,11 @@ impl Bucket for NatsStore {
         if let Err(text) = checked {
             return Written::Denied(format!("nothing sent: {text}"));
         }
-        let subject = self.raw_subject(key);
+        let (subject, began) = (self.raw_subject(key), sys::now());
         let sent = self.publish_expected(&subject, expected, content, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
         let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
-        self.record_answer(!matches!(written, Written::Unknown(_)));
+        self.client.note_answer(!matches!(written, Written::Unknown(_)), began);
         if no_stream {
             self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {

@@ -33,7 +33,7 @@ pub fn set_watchdog_timeout(device: impl AsFd, seconds: i32) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// When it is no watchdog device.
+/// When it is not a watchdog device.
 #[expect(unsafe_code, reason = "an ioctl")]
 pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
     // SAFETY: linux/watchdog.h: WDIOC_GETTIMEOUT writes one int.

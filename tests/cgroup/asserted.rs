@@ -39,7 +39,7 @@ impl Agent<'_> {
         let start = format!("{start}; {WHERE}");
         let agent = Agent::start(room, &start, "test ! -e $D/pid");
         assert_eq!(agent.after("start", 0, 1), [true]);
-        // It is a shell until it becomes what it shall be.
+        // It is a shell, and then setsid, until it becomes what it shall be.
         until_true("the service", || agent.is_up());
         agent
     }
@@ -47,7 +47,7 @@ impl Agent<'_> {
     fn is_up(&self) -> bool {
         let pid = fs::read_to_string(self.sandbox.join("pid")).expect("its number");
         let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
-        words.is_ok_and(|words| words.contains("sleep"))
+        words.is_ok_and(|words| words.starts_with("sleep\0"))
     }
 
     /// Kills it, and starts it again at once.
@@ -135,6 +135,26 @@ fn a_service_that_died_is_started_inside_again() {
     let stops = agent.inside("stop").len();
     agent.signal(Signal::KILL);
     assert_eq!(agent.after("stop", stops, 1), [false]);
+}
+
+/// Then only stop finds the service: whoever relies on the control group has to know.
+#[test]
+fn a_start_that_cannot_enter_its_control_group_says_so() {
+    let Some(room) = Room::enter("asserted::a_start_that_cannot_enter_its_control_group_says_so")
+    else {
+        return;
+    };
+    room.sandbox.file("ill", "", 0o600);
+    let agent = Agent::start(&room, WHERE, WHERE);
+    agent.after("stop", 0, 1);
+    let groups = fs::read_dir(&room.group).expect("the control group of the agent");
+    let is_own = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"putex-");
+    let own = groups.flatten().find(|entry| is_own(&entry.file_name()));
+    let own = own.expect("it is there").path();
+    until_true("an empty one", || fs::remove_dir(&own).is_ok());
+    fs::remove_file(room.sandbox.join("ill")).expect("it is there");
+    assert_eq!(agent.after("start", 0, 1), [false]);
+    agent.process.wait_for_any(&["start runs outside of its control group"]);
 }
 
 /// The agent kills a guard that does not answer, and the next guard ends the service.

@@ -28,9 +28,9 @@ const fn target(
 }
 
 const TARGETS: [Target; 13] = [
-    target("answers", super::answers, 22, 200),
+    target("answers", super::answers, 23, 200),
     target("bucket", super::bucket, 7, 10),
-    target("cli", super::cli, 9, 3000),
+    target("cli", super::cli, 10, 3000),
     target("config", super::config, 7, 1000),
     target("decoder", super::decoder, 15, 60),
     target("folder", super::folder, 12, 800),

@@ -2,7 +2,7 @@
 
 use putex::core::command::{Command, Outcome};
 use putex::core::protocol::{Stake, ToGuard};
-use putex::core::service_report::{AfterStop, ServiceReport, StopFailure};
+use putex::core::service_report::{ServiceReport, StopFailure};
 use putex::core::time::Ms;
 
 use super::bench::{
@@ -25,7 +25,7 @@ fn the_last_resort_is_run_when_the_service_must_be_down_and_stop_is_killed_first
 fn a_stop_that_is_killed_for_it_is_named_with_how_long_it_ran() {
     let (mut bench, _) = Bench::overdue(with_last_resort());
     let why = StopFailure::Overran(Ms(dead_by().since(v())));
-    let said = ServiceReport::StopFailed(why, AfterStop::LastResort);
+    let said = ServiceReport::StopFailed(why);
     assert!(bench.has_said(&said));
 }
 

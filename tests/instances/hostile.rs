@@ -90,7 +90,7 @@ const IN_THE_WAY: [InTheWay; 7] = [
         make: |run| {
             symlink(folder(run, "elsewhere", 0o700), run.join("putex")).expect("it is free");
         },
-        why: "/run/putex is no directory",
+        why: "/run/putex is not a directory",
     },
     InTheWay {
         make: |run| {
@@ -112,7 +112,7 @@ const IN_THE_WAY: [InTheWay; 7] = [
             let elsewhere = folder(run, "elsewhere", 0o700);
             symlink(elsewhere, run.join("putex/.agents")).expect("it is free");
         },
-        why: "/run/putex/.agents is no directory",
+        why: "/run/putex/.agents is not a directory",
     },
     InTheWay {
         make: |run| {

@@ -35,6 +35,23 @@ fn an_agent_without_its_private_directory_goes_on_and_replaces_its_guard() {
     after.assert_untouched_since(&before);
 }
 
+/// Nor does the next guard need a directory: the agent has given it the lock.
+#[test]
+fn a_guard_that_can_make_no_private_directory_replaces_the_one_before() {
+    let site = Site::new("no-directory");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    let dir = file_in(&site.sandbox, "lock").with_file_name("");
+    fs::remove_dir_all(&dir).expect("it is there");
+    fs::write(dir.to_str().expect("text").trim_end_matches('/'), "").expect("there is room");
+    kill_process(before.guard, Signal::KILL).expect("it runs");
+    agent.wait_for_any(&["the next instance of the agent will not find this guard"]);
+    site.wait_for_starts(3);
+    let after = site.running();
+    assert_ne!(after.guard, before.guard);
+    after.assert_untouched_since(&before);
+}
+
 /// Not even where something else has the directory meanwhile.
 #[test]
 fn a_guard_does_not_listen_in_a_directory_that_is_not_its_own() {

@@ -73,4 +73,20 @@ END
         \$s stop
         # Dead, if not reaped: the first process of a container may not care.
         if grep -s '^State:.[^ZX]' /proc/\$pid/status; then exit 2; fi" || fail "the example: $?"
+    say "the same after a start that was killed"
+    cat >"$work/slow" <<'END'
+#!/sbin/openrc-run
+start() { touch /run/slow.begun; sleep 1000; }
+stop() { rm -f /run/slow.begun; }
+END
+    inside install -m 755 "$work/slow" "$base/root/etc/init.d/slow"
+    inside chroot "$base/root" sh -ec "
+        export PUTEX_KEY=slow
+        setsid $work/service start &
+        until [ -e /run/slow.begun ]; do sleep 0.1; done
+        kill -KILL -\$!
+        if $work/service healthcheck; then exit 3; fi
+        $work/service stop
+        [ ! -e /run/slow.begun ]
+        $work/service stop" || fail "a start that was killed: $?"
 }

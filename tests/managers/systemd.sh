@@ -2,6 +2,9 @@
 # systemd, that of this host, as the first process of a PID namespace, with the journal.
 # Of its units only the needed ones are there; the others are the host's business.
 
+# shellcheck source=tests/managers/examples.sh
+. tests/managers/examples.sh
+
 # T 8 s, C * R 2 s: the watchdog and the restart take most of 3 s on a busy machine.
 options="--dir $work/lock --token one -r 1s -f 8"
 
@@ -33,11 +36,15 @@ mkdir $work/fs/sbin
 cp $work/sbin/putex $work/fs/sbin
 mount -t overlay overlay -o lowerdir=$work/fs/sbin:/usr/sbin /usr/sbin
 hostname putex-test
+ip link set lo up
+for folder in lib log; do
+    [ ! -d /var/\$folder/postgresql ] || mount -t tmpfs -o mode=1777 tmpfs /var/\$folder/postgresql
+done
 exec env -i PATH=\$PATH container=private SYSTEMD_UNIT_PATH=$units SYSTEMD_LOG_LEVEL=info \\
     /lib/systemd/systemd --system --unit=default.target --log-target=journal-or-kmsg \\
     --show-status=no
 END
-    unshare -m -p -C -u -i -f --mount-proc --kill-child=KILL sh "$work/pid1" </dev/null \
+    unshare -m -p -C -u -i -n -f --mount-proc --kill-child=KILL sh "$work/pid1" </dev/null \
         >"$work/console" 2>&1 &
     outer=$!
     wait_for 5 pgrep -P "$outer" || fail "no systemd"
@@ -50,7 +57,7 @@ END
         systemd-analyze verify "$units/putex@.service" || fail "systemd-analyze verify"
     say "$(systemd-analyze security --offline=true contrib/systemd/putex@.service | tail -n 1)"
 }
-within() { nsenter -t "$supervisor" -m -p -C -u -i "$@"; }
+within() { nsenter -t "$supervisor" -m -p -C -u -i -n "$@"; }
 shown() { within systemctl show "$unit" -p "$1" --value; }
 m_wrong() {
     ! within systemctl start "$unit" && sleep 2 &&
@@ -93,12 +100,15 @@ more_of_it() {
     within find /sys/fs/cgroup -path "*$unit/putex-*" -name cgroup.kill | grep . ||
         fail "no control group for start"
     keep_a_unit
+    keep_an_address
+    keep_a_container
+    keep_postgresql
 }
 # The commands are under what the unit allows, and do this all the same.
 keep_a_unit() {
-    say "another unit is kept by contrib/examples/service"
-    printf '[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 1000\n' \
-        >"$units/kept.service"
+    say "another unit, whose worker is not ended with it, is kept by contrib/examples/service"
+    printf '[Unit]\nDefaultDependencies=no\n[Service]\nKillMode=process\n%s\n' \
+        "ExecStart=/bin/sh -c 'sleep 100077 & exec sleep 1000'" >"$units/kept.service"
     within systemctl daemon-reload
     mkdir "${config}x"
     cp contrib/examples/service "$work/service"
@@ -110,7 +120,9 @@ keep_a_unit() {
     echo "OPTIONS=\"--dir $work/lock --token one -r 1s $check\"" >"${config}x/env"
     within systemctl start "putex@${key}x" || fail "the second instance"
     wait_for 30 within systemctl is-active kept.service || fail "it was not started"
+    wait_for 5 within pgrep -f 'sleep 100077' || fail "it has no worker"
     within systemctl stop "putex@${key}x" || fail "the second instance does not stop"
     within systemctl is-active kept.service && fail "it was not stopped"
+    within pgrep -f 'sleep 100077' && fail "its worker was not ended"
     return 0
 }

@@ -26,6 +26,7 @@ more_of_it() {
     kill_keeper
     lost_agent_is_stopped
     stranger_is_left_alone
+    stop_that_fails_is_told_of
     m_start || fail "start"
     wait_for 30 is_up || fail "the service did not come back"
 }
@@ -103,15 +104,44 @@ lost_agent_is_stopped() {
     :
 }
 
-# Its pid was an agent's once.
+# Its pid was a keeper's and an agent's once.
 stranger_is_left_alone() {
+    say "a stranger with the pid of one that is gone"
     sleep 1000 &
     stranger=$!
-    echo "$stranger" >"$work/putex-$key.agent"
+    echo "$stranger" | tee "$work/putex-$key.agent" >"$work/putex-$key.pid"
     told=0
     m_status || told=$?
     [ "$told" = 3 ] || fail "status: $told"
     m_stop || fail "stop"
+    [ ! -e "$work/putex-$key.pid" ] || fail "the pid is still noted"
+    echo "$stranger" >"$work/putex-$key.pid"
+    said=$(does start "$key")
+    [ "$said" = "putex $key: started" ] || fail "start: $said"
+    wait_for 10 m_ready || fail "it is not ready"
+    m_stop || fail "stop"
     kill "$stranger" || fail "stop ended a stranger"
     wait "$stranger" 2>/dev/null || :
+}
+
+stop_that_fails_is_told_of() {
+    say "stop that fails: told, with a keeper and without"
+    sed -i "2i [ ! -e $work/stuck ] || exit 1" "$config/stop"
+    for lost in '' lost; do
+        m_start || fail "start"
+        wait_for 30 is_up || fail "the service did not come back"
+        [ -z "$lost" ] || kill_keeper
+        touch "$work/stuck"
+        told=0
+        said=$(does stop "$key" 2>&1) || told=$?
+        rm "$work/stuck"
+        case $told$said in
+        "1"*"putex $key: the service may still run: see the log") ;;
+        *) fail "stop, $lost: $told, $said" ;;
+        esac
+        # Its guard has gone on with stop.
+        wait_for 10 nobody || fail "left: $(find_all agent) $(find_all guard)"
+        is_down || fail "the service runs"
+    done
+    m_stop || fail "stop of what does not run"
 }

@@ -50,8 +50,9 @@
 //! guards are stopped, and agents cut off, for T + C·R + R at most.
 //!
 //! Of agent and guard one runs and knows when the service must be down: a fault that takes the
-//! last one away does not happen while the service is up. Without a control group a guard is
-//! not stopped while its agent has the service stopped: it has to be missed for R, and C·R is
+//! last one away does not happen while the service is up, nor are messages late for so long that
+//! an agent which does not know takes a guard that does for dead. Without a control group a guard
+//! is not stopped while its agent has the service stopped: it has to be missed for R, and C·R is
 //! no longer than that. With one, a stop that succeeds leaves something behind, which only
 //! the control group ends.
 //!
@@ -152,8 +153,10 @@ pub(crate) struct Model {
     /// How long an agent or a guard is stopped, or an agent cut off, at most: long enough
     /// for every deadline to pass.
     pub(crate) longest: i32,
-    /// How long messages and reports are on their way at most: T.
-    pub(crate) lag: i32,
+    /// T.
+    pub(crate) lock_time: i32,
+    /// Half of R.
+    pub(crate) half_r: i32,
     /// How long after the last fault the service runs somewhere, at the latest.
     pub(crate) calm_within: i32,
 }
@@ -175,7 +178,8 @@ impl Model {
             held,
             grid: micros(R / scope.steps),
             longest: held + r,
-            lag: micros(timing.lock_time()),
+            lock_time: micros(timing.lock_time()),
+            half_r: r / 2,
             confirmation: micros(timing.confirmation()),
             // A key that was written just now is read within R, watched for T, confirmed for
             // C·R. The rest is for pauses.

@@ -186,7 +186,9 @@ pub(crate) const EPOCH: &str = "e";
 /// One state in so many that is taken for one found before is compared with it.
 const COMPARED: u64 = 256;
 
-/// Returns what a pump does at some later instants, and what it is then.
+/// Returns what a pump does at some later instants, and what it is then. What is past by half of
+/// [`Frame::past`] is past alike: of two instants before that, which were taken for the same, one
+/// that follows from them is later, by the stop budget at most.
 fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
     let waits = [0, 100_000, 200_000, 800_000, 1_600_000, 3_000_000];
     let events = [Event::Tick, Event::Shutdown("SIGTERM"), Event::Upgrade];
@@ -197,7 +199,7 @@ fn future(node: &Node<(Pump, Instance)>) -> Vec<(u128, Vec<PumpOutput>)> {
     }) {
         let now = node.frame.now + wait;
         let (after, effects) = bounce(node.machine.0.clone(), event, at(now, 0));
-        let frame = Frame { now, ..node.frame };
+        let frame = Frame { now, past: node.frame.past / 2, ..node.frame };
         let text = format!("{after:?}");
         let after = Frame {
             nonce: canon::last_number(&text, "nonce: ").unwrap_or(0),

@@ -391,6 +391,15 @@ impl Choices {
     }
 }
 
+impl Model {
+    /// Returns how long messages and reports are on their way at most: T. An agent that does not
+    /// know when its service must be down kills a guard that is silent for R, and nobody is left
+    /// who knows: no longer than half of R then.
+    pub(crate) fn lag(&self, host: &Host) -> i32 {
+        if host.up && !knows(self, host) { self.half_r } else { self.lock_time }
+    }
+}
+
 /// Whether an agent knows when its service must be down.
 fn knows(model: &Model, host: &Host) -> bool {
     let state = host.pump.map(|pump| model.pumps.state(pump));

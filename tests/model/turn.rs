@@ -116,7 +116,10 @@ impl<'a> Turn<'a> {
                     request.slow = true;
                 }
             }
-            Transition::Lag { host } => self.world.hosts[host].link.slow = Some(self.model.lag),
+            Transition::Lag { host } => {
+                let lag = self.model.lag(&self.world.hosts[host]);
+                self.world.hosts[host].link.slow = Some(lag);
+            }
             Transition::Close { host, performed } => return self.close(host, performed),
             Transition::Kill { host } => return self.agent_dies(host),
             Transition::Freeze { host } => self.world.hosts[host].frozen = Some(longest),

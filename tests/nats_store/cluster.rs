@@ -35,8 +35,8 @@ impl Cluster {
     fn client(&self) -> Client {
         let urls: Vec<_> = self.0.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
         let servers = nats::Server::parse_list(&urls.join(",")).expect("URLs");
-        let ping_after = Duration::from_millis(500);
-        Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), ping_after))
+        let interval = Duration::from_millis(500);
+        Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), interval))
     }
 
     fn store(&self, bucket: &str, key: &str) -> LockKey {
@@ -131,15 +131,7 @@ fn listings_and_conditions(cluster: &Cluster) {
 
 #[test]
 fn a_bucket_of_three_copies_survives_its_leader() {
-    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
-        println!("skipped: PUTEX_SLOW_TESTS is not 1");
-        return;
-    }
-    on_servers(|binary| {
-        let mut cluster = Cluster::start(binary);
-        if cluster.0[0].is_old() {
-            return;
-        }
+    on_slow_clusters(|mut cluster| {
         let mut store = cluster.store("locks", "web");
         let before = open(&mut store);
         race(&cluster);
@@ -179,15 +171,7 @@ fn a_bucket_of_three_copies_survives_its_leader() {
 
 #[test]
 fn a_server_that_hangs_is_left_for_another() {
-    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
-        println!("skipped: PUTEX_SLOW_TESTS is not 1");
-        return;
-    }
-    on_servers(|binary| {
-        let cluster = Cluster::start(binary);
-        if cluster.0[0].is_old() {
-            return;
-        }
+    on_slow_clusters(|cluster| {
         let mut store = cluster.store("locks", "web");
         let opened = open(&mut store);
         let inspection = cluster.bucket("other").inspect("web", soon());
@@ -217,5 +201,42 @@ fn a_server_that_hangs_is_left_for_another() {
         println!("stored again after {:?}", begin.elapsed());
         assert_eq!(open(&mut store).key_state.revision, revision);
         hung.signal(Signal::CONT);
+    });
+}
+
+/// A leader that does not hear its replicas may have been replaced: what it remembers of the
+/// bucket would look like a rollback.
+#[test]
+fn a_leader_that_is_cut_off_does_not_open_the_bucket() {
+    on_slow_clusters(|cluster| {
+        let before = open(&mut cluster.store("locks", "web"));
+        let info = cluster.0[0].admin().stream("INFO", "locks", "");
+        let leader = info["cluster"]["leader"].as_str().expect("a leader").to_owned();
+        let (leaders, others): (Vec<_>, Vec<_>) =
+            (0..3).zip(&cluster.0).partition(|(number, _)| format!("n{number}") == leader);
+        others.iter().for_each(|(_, server)| server.signal(Signal::STOP));
+        observe_for(Duration::from_millis(3500));
+        let mut store = leaders[0].1.store("locks", "web");
+        let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = store.open(soon()) else {
+            panic!("believed");
+        };
+        assert_eq!(text, "bucket: KV_locks has no leader");
+        others.iter().for_each(|(_, server)| server.signal(Signal::CONT));
+        assert_eq!(open(&mut store).bucket.id, before.bucket.id);
+    });
+}
+
+/// Runs a test that takes long on clusters whose servers keep a bucket on several of them, if
+/// such tests are asked for.
+fn on_slow_clusters(test: impl Fn(Cluster)) {
+    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
+        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+        return;
+    }
+    on_servers(|binary| {
+        let cluster = Cluster::start(binary);
+        if !cluster.0[0].is_old() {
+            test(cluster);
+        }
     });
 }

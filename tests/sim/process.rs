@@ -357,14 +357,16 @@ impl World<'_> {
         // After a start that dies so late that stop has no time, stop is run again, or the last
         // resort is.
         let by = self.dead_by_own(site).min(self.dead_by(site)).unwrap_or(0);
-        let late = process.stuck.filter(|died| died + 20 * MS > by);
+        let said = self.sites[site].late_said_at.is_some();
+        let late = process.stuck.filter(|died| said || died + 20 * MS > by);
         let turn = self.stop_turn(site);
         let place = &mut self.sites[site];
         let stopped = place.stop_began_at > process.began_at;
         place.excuse.escaped |= process.escaped && stopped;
         place.excuse.stuck |= late.is_some();
         let until = &mut place.excuse.until;
-        *until = (*until).max(late.map_or(0, |died| died + turn));
+        // In a sleep of its host it does not die: then it works, and dies, after that.
+        *until = (*until).max(late.map_or(0, |died| died.max(self.now) + turn));
     }
 
     /// Whether a start is under way.

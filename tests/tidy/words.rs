@@ -145,7 +145,6 @@ const EXCEPTIONS: &[Exception] = &[
     ("src/store/", "watch", "the watch of a NATS bucket"),
     ("tests/campaign/service.rs", "journal", "the file in which a service notes its runs"),
     ("tests/fuzz/", "World", "the simulated host and store"),
-    ("tests/manual.rs", "shown", "the text of a page that man(1) shows"),
     ("tests/model/", "World", "the simulated hosts and store"),
     ("tests/nats_store.rs", "opening", "the tests that open a store"),
     ("tests/nats_store.rs", "watch", "the watch of a NATS bucket"),
@@ -276,7 +275,7 @@ fn every_exception_is_needed() {
 fn coined_words_are_not_in_the_manual() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
     let mut found = Vec::new();
-    for page in ["putex.7", "putex.8", "putex.conf.5"] {
+    for page in ["putex.7", "putex-tutorial.7", "putex.8", "putex.conf.5"] {
         let text = fs::read_to_string(folder.join(page)).unwrap();
         for (_, name, _, new) in REPLACED.iter().filter(|(.., form, _)| *form == Coined) {
             let at = |line| format!("man/{page}:{line}: {name}: write {new}");

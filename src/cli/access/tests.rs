@@ -110,14 +110,14 @@ fn a_forgotten_server_is_refused_and_gives_no_lock_in_a_directory() {
         let refusal = location(line, &[]).expect_err(line);
         assert!(refusal.starts_with("--nats: is missing; "), "{refusal}");
     }
-    for line in ["--dir d --tlsca c", "--dir d --js-domain d"] {
+    for line in ["--dir /d --tlsca c", "--dir /d --js-domain d"] {
         let refusal = location(line, &[]).expect_err(line);
         assert!(refusal.ends_with("see --nats"), "{refusal}");
     }
-    let refusal = location("--dir d --context c", &[]).expect_err("both");
+    let refusal = location("--dir /d --context c", &[]).expect_err("both");
     assert!(refusal.starts_with("--context: is for a server"), "{refusal}");
-    let dir = location("--dir d", &["NATS_CONTEXT=c", "NATS_USER=u"]);
-    assert_eq!(dir, Ok(Location::Dir("d".into())));
+    let dir = location("--dir /d", &["NATS_CONTEXT=c", "NATS_USER=u"]);
+    assert_eq!(dir, Ok(Location::Dir("/d".into())));
     let context = Some("c".to_owned());
     let by_context = Access { context, ..Access::default() };
     assert_eq!(access("--context c", &[]), by_context);

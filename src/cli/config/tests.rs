@@ -61,7 +61,9 @@ fn keys_are_the_long_names_of_options() {
     for flag in FLAGS {
         let Some(key) = flag.key() else {
             let line = format!("{} = x", flag.long);
-            let says = format!(":1: {}: no such key; see putex.conf(5)", flag.long);
+            let keys = FLAGS.iter().filter_map(Flag::key).map(str::to_owned);
+            let nearest = nearest(flag.long, keys);
+            let says = format!(":1: {}: no such key{nearest}; see putex.conf(5)", flag.long);
             assert_eq!(faults(line.as_bytes()), [says]);
             continue;
         };
@@ -204,9 +206,9 @@ fn a_refusal_names_the_origin_of_the_value() {
     };
     for (text, says) in [
         ("replicas = 9", "replicas: 9: a bucket has 1 to 5 replicas"),
-        ("start-grace = 90", "start-grace: 90: is no time with a unit"),
+        ("start-grace = 90", "start-grace: 90: is not a time with a unit"),
         ("check-failures = 0", "check-failures: 0: write 1 to 100"),
-        ("renewal = 3s # R", "renewal: 3s # R: is no time; write"),
+        ("renewal = 3s # R", "renewal: 3s # R: is not a time; write"),
         ("failures = 1", "failures: 1 is less than 2"),
         ("bucket = a.b", "bucket: bucket \"a.b\": '.' is not"),
         ("nats = ws://h", "nats: 'ws://h' is not a server address"),
@@ -214,7 +216,7 @@ fn a_refusal_names_the_origin_of_the_value() {
             "nats = nats://u:p@h",
             "nats: others can read this secret; chmod o= /etc/putex/putex.conf",
         ),
-        ("watchdog = wd", "watchdog: wd: is no path of a device"),
+        ("watchdog = wd", "watchdog: wd: is not the path of a device"),
         ("watchdog = /dev/w:require", "watchdog: /dev/w:require: has another word than required"),
         ("token = a\u{7f}b", "token: \"a\\u{7f}b\" has blanks"),
     ] {

@@ -73,7 +73,7 @@ fn what_is_not_understood_is_refused() {
         (json!({"cert": "c"}), "cert: needs key"),
         (
             json!({"inbox_prefix": "a.>"}),
-            "inbox_prefix: is no subject: it has a blank or a wildcard",
+            "inbox_prefix: is not a subject: it has a blank or a wildcard",
         ),
         (json!({"jetstream_domain": "a.b"}), "jetstream_domain: a domain has no dots"),
     ] {

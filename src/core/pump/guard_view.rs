@@ -12,6 +12,7 @@ use crate::core::event::{Effect, GuardEvent};
 use crate::core::protocol::{GuardReport, ServiceState, StartState, StopOrder, ToGuard};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
+use crate::core::timing::SLACK;
 
 /// Shortest and longest pause before a guard is started after one that did not even live for
 /// that long. A pause is R/4 at the most: without a guard nobody stops the service.
@@ -38,18 +39,31 @@ struct Present {
     since: Instant,
     /// Messages that were sent to the guard.
     sent_count: u64,
-    /// When the guard last showed life while a message was not answered; `None` when all are.
-    unanswered_since: Option<Instant>,
+    reply: Reply,
     report: Option<GuardReport>,
     /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
+}
+
+/// Whether the guard has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reply {
+    /// All messages.
+    Complete,
+    /// Not yet. It was sent a message, or showed life, at this instant.
+    Awaited(Instant),
+    /// Not in time, which the agent has seen at this instant. If the agent did not run before,
+    /// an answer is there, and it is heard first.
+    Overdue(Instant),
 }
 
 impl Present {
     /// Counts a message that is sent.
     fn count_message(&mut self, message: &ToGuard, now: Instant) {
         self.sent_count += 1;
-        self.unanswered_since.get_or_insert(now);
+        if self.reply == Reply::Complete {
+            self.reply = Reply::Awaited(now);
+        }
         if let ToGuard::Stop(order) = message {
             self.order = Some((order.clone(), now));
         }
@@ -58,7 +72,7 @@ impl Present {
     /// Returns the order that the guard carries out and has answered, and when it was sent last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
         let stopping = matches!(self.report.as_ref()?.service, ServiceState::Stopping { .. });
-        self.order.as_ref().filter(|_| stopping && self.unanswered_since.is_none())
+        self.order.as_ref().filter(|_| stopping && self.reply == Reply::Complete)
     }
 }
 
@@ -134,7 +148,8 @@ impl Context {
         let Some(present) = &mut self.guard.present else {
             return;
         };
-        present.unanswered_since = (report.heard < present.sent_count).then_some(now);
+        let complete = report.heard >= present.sent_count;
+        present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
         let before = present.report.replace(report.clone());
         if let ServiceState::Up(grant, _) = &report.service
             && grant.holder != self.id.incarnation
@@ -189,7 +204,7 @@ impl Context {
     /// Returns whether a guard was started or killed.
     pub(super) fn tend_guard(&mut self, message: Option<ToGuard>, now: Instant) -> bool {
         let due = self.guard_deadline().filter(|deadline| now >= deadline.at);
-        let Some(present) = &self.guard.present else {
+        let Some(present) = &mut self.guard.present else {
             if due.is_some() {
                 self.start_guard(message, now);
             }
@@ -201,6 +216,10 @@ impl Context {
         if let Some((order, _)) = present.order_under_way() {
             let order = order.clone();
             self.tell_guard(ToGuard::Stop(order), now);
+            return false;
+        }
+        if let Reply::Awaited(_) = present.reply {
+            present.reply = Reply::Overdue(now);
             return false;
         }
         self.report(Report::GuardKilled(Ms(self.config.timing.guard_answer_time())));
@@ -215,7 +234,7 @@ impl Context {
         let mut present = Present {
             since: now,
             sent_count: 0,
-            unanswered_since: None,
+            reply: Reply::Complete,
             report: None,
             order: None,
         };
@@ -230,11 +249,14 @@ impl Context {
         let Some(present) = &self.guard.present else {
             return Some(Timer::GuardStart.at(self.guard.start_at));
         };
-        let (timer, since) = match (present.unanswered_since, present.order_under_way()) {
-            (Some(since), _) => (Timer::GuardAnswer, since),
-            (None, Some((_, sent_at))) => (Timer::RepeatStop, *sent_at),
-            (None, None) => return None,
-        };
-        Some(timer.at(since.after(self.config.timing.guard_answer_time())))
+        let answer_time = self.config.timing.guard_answer_time();
+        match present.reply {
+            Reply::Awaited(since) => Some(Timer::GuardAnswer.at(since.after(answer_time))),
+            Reply::Overdue(since) => Some(Timer::GuardAnswer.at(since.after(SLACK / 2))),
+            Reply::Complete => {
+                let (_, sent_at) = present.order_under_way()?;
+                Some(Timer::RepeatStop.at(sent_at.after(answer_time)))
+            }
+        }
     }
 }

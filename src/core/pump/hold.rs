@@ -54,9 +54,8 @@ impl Hold {
         if context.store.rolled_back {
             return Err(LockLoss::RolledBack);
         }
-        if let Some(key_state) = event.key_state()
+        if let Some(key_state) = context.foreign_key(event)
             && key_state.revision >= self.revision
-            && !context.is_mine(key_state)
         {
             let seen = context.store.seen.as_ref();
             let holder = seen.map(|seen| seen.takeover.holder.clone());

@@ -165,7 +165,9 @@ impl Stopping {
         } else if let Event::Closed(_) = event {
             self.not_released(context);
         }
-        if context.store.rolled_back {
+        // Nor is there anything to give back when the key has been seen to be another's: where
+        // the store was restored, the other may have written under the very revision of this lock.
+        if context.store.rolled_back || context.foreign_key(event).is_some() {
             self.release = Release::No;
         }
         self.advance(context, now)

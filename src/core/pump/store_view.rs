@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::context::{Connection, Context};
 use super::holders::Holders;
 use super::takeover::Takeover;
-use crate::core::event::{BucketInfo, Opened};
-use crate::core::record::{BucketId, KeyState, KeyValue, Revision};
+use crate::core::event::{BucketInfo, Event, Opened};
+use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Revision};
 use crate::core::report::{Report, Rollback};
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
@@ -166,8 +166,9 @@ impl Context {
         self.store.seen = Some(Seen { key_state: key_state.clone(), first_at: now, takeover });
     }
 
-    /// Returns whether a record was written by this instance of this agent.
-    pub(super) fn is_mine(&self, key_state: &KeyState) -> bool {
-        key_state.value.lease().is_some_and(|lease| lease.incarnation == self.id.incarnation)
+    /// Returns what an event shows under the key, if this instance of this agent did not write it.
+    pub(super) fn foreign_key<'a>(&self, event: &'a Event) -> Option<&'a KeyState> {
+        let is_mine = |lease: &Lease| lease.incarnation == self.id.incarnation;
+        event.key_state().filter(|key_state| !key_state.value.lease().is_some_and(is_mine))
     }
 }

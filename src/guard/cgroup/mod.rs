@@ -158,7 +158,11 @@ fn entry_script(procs: &Path) -> io::Result<String> {
         .to_str()
         .ok_or_else(|| io::Error::other("its name is not text"))?
         .replace('\'', r"'\''");
-    Ok(format!("{{ echo $$ >'{path}'; }} 2>/dev/null || :; exec /bin/sh -c \"$@\""))
+    Ok(format!(
+        "{{ echo $$ >'{path}'; }} 2>/dev/null || \
+         echo 'putex: start runs outside of its control group: stop must end all of it' >&2; \
+         exec /bin/sh -c \"$@\""
+    ))
 }
 
 /// Removes a directory and what is below it, as far as it is empty. That of a

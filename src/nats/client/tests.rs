@@ -13,19 +13,19 @@ use crate::sys::Waker;
 
 mod servers;
 
-const PING_AFTER: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 fn in_ms(ms: u64) -> Instant {
     sys::now().after(Duration::from_millis(ms))
 }
 
-fn client_of(servers: Vec<Server>, ping_after: Duration) -> Client {
-    Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), ping_after))
+fn client_of(servers: Vec<Server>, interval: Duration) -> Client {
+    Client::new(servers, ConnectOptions::new(Login::None, "test".to_owned(), interval))
 }
 
 /// A client connected to the one server.
 fn connected(fake: &FakeServer) -> Client {
-    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    let mut client = client_of(vec![fake.server()], INTERVAL);
     client.connect(in_ms(5000)).expect("the script lets us in");
     client
 }
@@ -241,7 +241,7 @@ fn a_silent_server_is_asked_and_then_left() {
         assert!(peer.rest().is_empty());
     });
     let ping_after = Duration::from_millis(60);
-    let mut client = client_of(vec![fake.server()], ping_after);
+    let mut client = client_of(vec![fake.server()], ping_after * 4 / 5);
     client.connect(in_ms(5000)).expect("let in");
     let began = sys::now();
     let event = wait(&mut client, 5000);
@@ -249,6 +249,55 @@ fn a_silent_server_is_asked_and_then_left() {
     assert!(gone(&event).contains("nothing was heard for 1"), "{event:?}");
     assert!(took >= 3 * ping_after && took < 10 * ping_after, "{took:?}");
     fake.finish();
+}
+
+/// The first copy was sent before the servers had a leader.
+#[test]
+fn a_query_is_repeated_until_its_answer() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let first = peer.frame().words;
+        assert_eq!(first[..2], ["PUB", "$JS.API.INFO"]);
+        assert_eq!(peer.frame().words, first);
+        assert_eq!(peer.frame().words, ["PING"]);
+        peer.send(&format!("PONG\r\nMSG {} 1 2\r\nhi\r\n", first[2]));
+        peer.answer("next");
+    });
+    let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
+    client.connect(in_ms(5000)).expect("let in");
+    assert_eq!(client.query("$JS.API.INFO", b"", in_ms(5000)).expect("a reply").payload, b"hi");
+    assert_eq!(client.query("$JS.API.INFO", b"", in_ms(5000)).expect("one").payload, b"next");
+    fake.finish();
+}
+
+/// A write is sent once. A server that answers PING lives, and one that does not is left at
+/// the deadline of the request: twice the liveness check of a wait would be too late.
+#[test]
+fn a_request_without_an_answer_asks_whether_the_server_lives() {
+    for lives in [true, false] {
+        let fake = FakeServer::once(move |peer| {
+            peer.accept_client();
+            assert_eq!(peer.frame().words[0], "HPUB");
+            assert_eq!(peer.frame().words, ["PING"]);
+            if lives {
+                peer.send("PONG\r\n");
+            }
+            let rest = peer.rest();
+            assert!(rest.split_terminator("\r\n").all(|line| line == "PING"), "{rest}");
+        });
+        let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
+        client.connect(in_ms(5000)).expect("let in");
+        match request(&mut client, 200) {
+            Err(RequestError::TimedOut) if lives => assert!(client.is_connected()),
+            Err(RequestError::Lost(reason)) if !lives => {
+                assert_eq!(reason, "nothing was heard during a request");
+                assert!(!client.is_connected());
+            }
+            other => panic!("{lives}: {other:?}"),
+        }
+        drop(client);
+        fake.finish();
+    }
 }
 
 #[test]

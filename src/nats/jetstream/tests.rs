@@ -31,6 +31,30 @@ fn a_stream_without_a_time_is_still_being_made() {
     assert!(!info.is_made());
 }
 
+/// Each other member of a cluster is given by the time since the leader heard of it.
+#[test]
+fn a_leader_that_hears_no_majority_may_not_be_one() {
+    let cases: [(&[u64], bool); 7] = [
+        (&[], true),
+        (&[20, 900], true),
+        (&[20, 9000], true),
+        (&[3000, 9000], false),
+        (&[20], true),
+        (&[3000], false),
+        (&[20, 20, 9000, 9000], true),
+    ];
+    for (active, expected) in cases {
+        let mut value: Value = serde_json::from_slice(recorded!("info")[0]).expect("recorded");
+        let replicas = active.iter().map(|ms| json!({"name": "n", "active": ms * 1_000_000}));
+        let replicas: Vec<_> = replicas.collect();
+        value["cluster"] = json!({"name": "t", "leader": "n1", "replicas": replicas});
+        let read = |value: &Value| stream_info(value.to_string().as_bytes()).expect("recorded");
+        assert_eq!(read(&value).has_leader, expected, "{active:?}");
+        value["cluster"]["leader"].take();
+        assert!(!read(&value).has_leader);
+    }
+}
+
 #[test]
 fn a_list_of_subjects_needs_a_leader_and_is_whole() {
     for payload in recorded!("info_subjects") {

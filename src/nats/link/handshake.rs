@@ -1,64 +1,78 @@
-//! Opening a link: INFO, TLS, CONNECT, PING and PONG. One deadline covers all steps.
+//! Opening a link: INFO, then TLS, CONNECT, PING and PONG.
+
+use std::net::SocketAddr;
 
 use super::*;
-use crate::nats::auth::{Credentials, Login};
+use crate::nats::auth::Credentials;
 use crate::nats::connect_options::ConnectOptions;
-use crate::nats::dial::Dialer;
+use crate::nats::dial;
+use crate::nats::pool::Attempt;
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
 
 impl Link {
-    /// Connects to a server, performs the handshake and subscribes to an inbox. Only the PONG
-    /// after CONNECT proves success.
+    /// Connects to `address` and receives INFO by `deadline`.
     pub(in crate::nats) fn open(
-        dialer: &mut Dialer,
-        server: &Server,
+        attempt: &Attempt,
+        address: SocketAddr,
         options: &ConnectOptions,
+        credentials: &Credentials,
         inbox_sid: u64,
         deadline: Instant,
     ) -> Result<Link, StoreError> {
-        let ConnectOptions { login, tls, inbox, name, ping_after } = options;
-        let login = if server.login == Login::None { login } else { &server.login };
-        let credentials = login.read().map_err(|text| Kind::Unsafe.error(text))?;
         let unreachable = |text: String| Kind::Unreachable.error(text);
         let random = sys::random().map_err(|error| unreachable(io_error_text(&error)))?;
-        let inbox = format!("{inbox}.{random:032x}.");
-        let first = encode::sub(&format!("{inbox}*"), inbox_sid).map_err(unreachable)?;
         let began = sys::now();
         let alarm = Alarm::new()
             .map_err(|error| unreachable(format!("no timer: {}", io_error_text(&error))))?;
-        let tcp = dialer.dial(server, &alarm, deadline).map_err(unreachable)?;
+        let server = &attempt.server;
+        let tcp = dial::connect(address, &alarm, deadline).map_err(unreachable)?;
         let mut link = Link {
             stream: Stream::new(tcp),
             alarm,
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
             server: server.clone(),
+            candidate: attempt.id,
             info: ServerInfo { address: server.to_string(), ..ServerInfo::default() },
-            ping_after: *ping_after,
+            ping_after: options.ping_after(),
             opened_at: began,
             received_at: began,
             pinged_at: None,
-            inbox,
+            inbox: format!("{}.{random:032x}.", options.inbox),
             inbox_sid,
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
             warned: Vec::new(),
         };
-        if tls.first {
-            link.start_tls(tls, deadline)?;
+        if options.tls.first {
+            link.start_tls(&options.tls, deadline)?;
         }
-        link.receive_info(&credentials, deadline)?;
-        let wanted = server.tls || tls.is_wanted();
-        if !link.stream.is_tls() && (wanted || link.info.tls_required) {
-            if !link.info.tls_available {
+        link.receive_info(credentials, deadline)?;
+        Ok(link)
+    }
+
+    /// Performs the handshake after INFO and subscribes to an inbox. Only the PONG after
+    /// CONNECT proves success.
+    pub(in crate::nats) fn log_in(
+        &mut self,
+        options: &ConnectOptions,
+        credentials: &Credentials,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        let ConnectOptions { tls, name, .. } = options;
+        let first = encode::sub(&format!("{}*", self.inbox), self.inbox_sid);
+        let first = first.map_err(|text| Kind::Unreachable.error(text))?;
+        let wanted = self.server.tls || tls.is_wanted();
+        if !self.stream.is_tls() && (wanted || self.info.tls_required) {
+            if !self.info.tls_available {
                 return Err(Kind::Unsafe.error("it has no TLS, and is not talked to without"));
             }
-            link.start_tls(tls, deadline)?;
+            self.start_tls(tls, deadline)?;
         }
-        link.send_connect(name, &credentials, &first, deadline)?;
-        link.opened_at = sys::now();
-        Ok(link)
+        self.send_connect(name, credentials, &first, deadline)?;
+        self.opened_at = sys::now();
+        Ok(())
     }
 
     /// Waits for INFO and checks that the server supports headers.
@@ -112,8 +126,7 @@ impl Link {
             let [ready] = ready.map_err(|error| Kind::Unreachable.error(io_error_text(&error)))?;
             // Bytes that arrive one by one must not extend the deadline.
             if !ready || sys::now() >= deadline {
-                let text = format!("TLS was not agreed upon within {}", Ms(self.age()));
-                return Err(Kind::Unreachable.error(text));
+                return Err(Kind::Unreachable.error("TLS was not agreed upon in time"));
             }
         }
     }
@@ -157,8 +170,7 @@ impl Link {
                 | Received::Woken => {}
             }
             if sys::now() >= deadline {
-                let text = format!("it did not answer within {}", Ms(self.age()));
-                return Err(Kind::Unfit.error(text));
+                return Err(Kind::Unfit.error("it did not answer CONNECT in time"));
             }
         }
     }

@@ -92,7 +92,8 @@ impl Folder {
         drop(held);
         folder.epoch = epoch;
         let id = folder.id()?;
-        let age = age(&id.created);
+        // A key that was removed with all its files looks like one that never existed.
+        let age = age(&id.created).filter(|_| last.0 == 0);
         Ok((folder, BucketInfo { id, last, age, replicas: 1, remarks }))
     }
 

@@ -30,7 +30,7 @@ impl NatsStore {
     /// The reason why an agent could not.
     pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
-        self.client.connect_once(deadline)?;
+        self.client.connect(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(key)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{NatsSettings, NatsStore, OpenBucket, answer};
+use super::{NatsSettings, NatsStore, OpenBucket, answer, answer_by};
 use crate::core::{BucketId, Instant, Revision, Written};
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
@@ -13,6 +13,10 @@ use crate::sys::{self, Alarm};
 /// How often a lost race for the epoch key is repeated. Once is enough unless another
 /// client keeps deleting the key.
 const EPOCH_ATTEMPTS_MAX: u32 = 3;
+
+/// Longest time for all requests after the connection: four of them, or six that create the
+/// bucket.
+const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Pause before a bucket that is being created, or that changed during a listing, is read
 /// again. A server creates a bucket within a few milliseconds.
@@ -27,6 +31,7 @@ impl NatsStore {
             self.subscribed.clear();
         }
         self.client.connect(deadline)?;
+        let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (info, created) = self.find_or_create(deadline)?;
         let found = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
@@ -95,6 +100,11 @@ impl NatsStore {
             match self.info(deadline)? {
                 // Another client is creating it: the time of creation is set last.
                 Some(info) if !info.is_made() => self.pause(deadline)?,
+                // It may be what a server that is cut off remembers.
+                Some(info) if !info.has_leader => {
+                    let text = format!("bucket: {} has no leader", self.stream);
+                    return Err(Kind::Unreachable.error(text));
+                }
                 found => return Ok(found),
             }
         }
@@ -167,7 +177,7 @@ impl NatsStore {
             let id = format!("{id:032x}");
             let content = Content::new([], id.as_bytes());
             let expected = Expected::Key(current);
-            match self.publish_expected(&subject, expected, &content, deadline) {
+            match self.publish_expected(&subject, expected, &content, answer_by(deadline)) {
                 Ok(Written::Stored(revision)) => return Ok((id, revision)),
                 Ok(Written::Moved(_)) => lost_races += 1,
                 Ok(Written::Denied(text) | Written::Unknown(text)) => {

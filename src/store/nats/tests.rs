@@ -92,6 +92,21 @@ fn a_listing_without_a_leader_is_none() {
     assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
 }
 
+/// A leader that was cut off from its replicas still shows what it had.
+#[test]
+fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
+    let config = bucket::create("locks", 3);
+    let remembered = format!(
+        r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":569}},
+            "cluster":{{"leader":"n1","replicas":[{{"active":9000000000}}]}}}}"#
+    );
+    let found = with_answers(&[&remembered], NatsStore::find_or_create);
+    let Err(StoreError { kind: Kind::Unreachable, text }) = found else {
+        panic!("believed: {found:?}");
+    };
+    assert_eq!(text, "bucket: KV_locks has no leader");
+}
+
 /// Each is refused before anything is sent: this store has no connection.
 #[test]
 fn a_condition_that_the_servers_do_not_check_is_refused() {

@@ -15,7 +15,7 @@ fn wrong_password() {
         peer.send("-ERR 'Authorization Violation'\r\n");
     };
     let fake = FakeServer::once(refuse);
-    let mut client = client_of(vec![fake.server_as("u:wrong@")], PING_AFTER);
+    let mut client = client_of(vec![fake.server_as("u:wrong@")], INTERVAL);
     let began = sys::now();
     let Err(StoreError { kind: StoreErrorKind::Credentials, text }) = client.connect(in_ms(5000))
     else {
@@ -33,7 +33,7 @@ fn the_fallback_is_for_servers_without_credentials() {
         assert!(peer.accept_client().contains("\"auth_token\":\"t\""));
     });
     let token = Login::Token(Secret::Given("t".to_owned()));
-    let options = ConnectOptions::new(token, "test".to_owned(), PING_AFTER);
+    let options = ConnectOptions::new(token, "test".to_owned(), INTERVAL);
     let mut client = Client::new(vec![fake.server()], options);
     client.connect(in_ms(5000)).expect("let in");
     fake.finish();
@@ -57,9 +57,8 @@ fn servers_of_no_use() {
     ];
     for (greeting, reason) in cases {
         let fake = FakeServer::once(move |peer| peer.send(greeting));
-        let mut client = client_of(vec![fake.server()], PING_AFTER);
-        // One round and no more: the next would be refused.
-        let error = client.connect_once(in_ms(5000)).expect_err("of no use");
+        let mut client = client_of(vec![fake.server()], INTERVAL);
+        let error = client.connect(in_ms(5000)).expect_err("of no use");
         assert!(error.to_string().ends_with(reason), "{error}");
         fake.finish();
     }
@@ -72,7 +71,7 @@ fn a_refused_inbox_is_a_matter_of_credentials() {
         peer.take_handshake();
         peer.send("-ERR 'Permissions Violation for Subscription to \"_INBOX.x.*\"'\r\nPONG\r\n");
     });
-    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    let mut client = client_of(vec![fake.server()], INTERVAL);
     let refused = client.connect(in_ms(5000));
     assert!(
         matches!(refused, Err(StoreError { kind: StoreErrorKind::Credentials, .. })),
@@ -87,7 +86,7 @@ fn no_server_answers_by_the_deadline() {
     let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = mute.local_addr().expect("bound").port();
     let servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
-    let mut client = client_of(servers, PING_AFTER);
+    let mut client = client_of(servers, INTERVAL);
     let began = sys::now();
     let Err(StoreError { kind: StoreErrorKind::Unreachable, text }) = client.connect(in_ms(80))
     else {
@@ -113,9 +112,11 @@ fn one_dead_server_of_two_costs_nothing() {
     let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
     let mut servers = Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address");
     servers.push(fake.server());
-    let mut client = client_of(servers, PING_AFTER);
+    let mut client = client_of(servers, INTERVAL);
     for _ in 0..2 {
-        client.connect(in_ms(5000)).expect("one of two");
+        // The fake one has a pause after the first connection, which was short.
+        let connected = (0..20).any(|_| client.connect(in_ms(5000)).is_ok());
+        assert!(connected, "{:?}", client.pool.reason);
         assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"ok");
         gone(&wait(&mut client, 5000));
     }
@@ -139,7 +140,7 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
         peer.send(&format!("MSG {reply} 1 4\r\nlame\r\n"));
         assert!(peer.rest().is_empty());
     });
-    let mut client = client_of(vec![lame.server_as("u:p@")], PING_AFTER);
+    let mut client = client_of(vec![lame.server_as("u:p@")], INTERVAL);
     client.connect(in_ms(5000)).expect("let in");
     assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"lame");
     assert!(gone(&wait(&mut client, 5000)).contains("about to shut down"));
@@ -150,18 +151,26 @@ fn a_lame_duck_is_left_for_an_advertised_server() {
 }
 
 #[test]
-fn a_server_that_drops_everybody_is_not_hammered() {
+fn the_only_server_is_left_and_connected_to_again() {
     let script = |peer: &mut Peer| {
         peer.accept_client();
+        peer.rest();
     };
-    let fake = FakeServer::new(vec![Box::new(script); 4].into_iter().map(|s| s as _).collect());
-    let mut client = client_of(vec![fake.server()], PING_AFTER);
+    let fake = FakeServer::new(vec![Box::new(script), Box::new(script)]);
+    let mut client = client_of(vec![fake.server()], Duration::from_millis(250));
     let began = sys::now();
-    for _ in 0..4 {
-        client.connect(in_ms(5000)).expect("let in");
-        gone(&wait(&mut client, 5000));
-    }
-    // Half of 50, of 100 and of 200 ms at least.
-    assert!(sys::now().since(began) >= Duration::from_millis(175));
+    client.connect(in_ms(5000)).expect("let in");
+    client.note_answer(false, began);
+    assert!(client.is_connected(), "not for too long yet");
+    wait(&mut client, 270);
+    client.note_answer(true, began);
+    let began = sys::now();
+    client.note_answer(false, began);
+    assert!(client.is_connected(), "one answer is enough");
+    wait(&mut client, 270);
+    client.note_answer(false, sys::now());
+    assert!(gone(&wait(&mut client, 10)).ends_with("nothing was answered for too long"));
+    client.connect(in_ms(5000)).expect("let in again");
+    drop(client);
     fake.finish();
 }

@@ -1,0 +1,395 @@
+//! The choice of servers in a modelled network, and beside it the choice of the policy before:
+//! each story of a network in which that failed holds now.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write as _;
+use std::net::{IpAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use self::network::{Host, Network, Plan, Policy, State, at};
+use self::old::Old;
+use super::Pool;
+use super::candidates::{Attempt, Candidates, Failure};
+use crate::core::Instant;
+use crate::nats::auth::Login;
+use crate::nats::connect_options::ConnectOptions;
+use crate::nats::fake::{FakeServer, Peer};
+use crate::nats::url::Server;
+use crate::sys;
+
+mod network;
+mod old;
+
+const R: Duration = Duration::from_secs(3);
+
+impl Policy for Candidates {
+    fn next(&mut self, now: Instant) -> Plan {
+        let Attempt { id, address, not_before, info_within, within, .. } =
+            Candidates::next(self, now).expect("servers");
+        Plan { id, address, not_before, info_within, within }
+    }
+
+    fn resolved(&mut self, id: u64, addresses: &[IpAddr], now: Instant) {
+        Candidates::resolved(self, id, addresses, now);
+    }
+
+    fn failed(&mut self, id: u64, failure: Failure, _: bool, now: Instant, random: u64) {
+        Candidates::failed(self, id, failure, "failed".to_owned(), now, random);
+    }
+
+    fn connected(&mut self, id: u64, took: Duration, now: Instant) {
+        Candidates::connected(self, id, took, now);
+    }
+
+    fn answered(&mut self, id: u64) {
+        Candidates::answered(self, id);
+    }
+
+    fn unanswered(&mut self, id: u64, began: Instant, now: Instant) -> bool {
+        let leaves = Candidates::unanswered(self, began, now);
+        if leaves {
+            self.left(id, now);
+        }
+        leaves
+    }
+
+    fn ended(&mut self, id: u64, age: Duration, now: Instant, random: u64) {
+        Candidates::ended(self, id, age, "ended", now, random);
+    }
+}
+
+fn candidates(urls: &str) -> Candidates {
+    Candidates::new(Server::parse_list(urls).expect("URLs"), R)
+}
+
+const ADDRESSES: [&str; 5] =
+    ["10.0.0.1:4222", "10.0.0.2:4222", "10.0.0.3:4222", "10.0.0.4:4222", "10.0.0.5:4222"];
+
+/// Returns a policy for these addresses as servers of their own, and the old one.
+fn both(addresses: &[&str]) -> (Candidates, Old) {
+    let servers: Vec<&[&str]> = addresses.iter().map(std::slice::from_ref).collect();
+    (candidates(&addresses.join(",")), Old::new(&servers))
+}
+
+fn hosts(count: usize, host: &Host) -> Vec<(&'static str, Host)> {
+    ADDRESSES[..count].iter().map(|address| (*address, host.clone())).collect()
+}
+
+fn seconds(count: u64) -> Instant {
+    at(1000 * count)
+}
+
+fn in_seconds(now: Instant, count: u64) -> Instant {
+    now.after(Duration::from_secs(count))
+}
+
+/// Each would have been given less than it takes.
+#[test]
+fn the_number_of_servers_takes_no_time_from_a_connection() {
+    for (count, rtt_ms, tls) in [(5, 140, false), (3, 180, true), (5, 110, true)] {
+        let host = Host { tls, ..Host::new(rtt_ms) };
+        let (new, old) = both(&ADDRESSES[..count]);
+        let mut before = Network::new(hosts(count, &host), [old]);
+        assert_eq!(before.all_served_by(seconds(120)), None, "{count}, {rtt_ms} ms");
+        let mut network = Network::new(hosts(count, &host), [new]);
+        let took = network.all_served_by(seconds(120)).expect("served");
+        assert!(took < R / 2, "{count}, {rtt_ms} ms: {took:?}");
+        assert_eq!(network.clients[0].attempts, 1);
+    }
+}
+
+#[test]
+fn one_named_server_of_five_connects_again_after_a_loss() {
+    let host = Host { tls: true, ..Host::new(110) };
+    let mut named = candidates("tls://10.0.0.1");
+    let advertised: Vec<String> = ADDRESSES.iter().map(|&it| it.to_owned()).collect();
+    let from = Server::parse_list("tls://10.0.0.1").expect("a URL").remove(0);
+    named.learn(&from, &advertised);
+    let (_, old) = both(&ADDRESSES);
+    let mut before = Network::new(hosts(5, &host), [old]);
+    assert_eq!(before.all_served_by(seconds(120)), None);
+    let mut network = Network::new(hosts(5, &host), [named]);
+    network.all_served_by(seconds(2)).expect("served");
+    for _ in 0..3 {
+        network.run_until(in_seconds(network.now, 10));
+        network.strike(ADDRESSES[0], State::Up);
+        let took = network.all_served_by(in_seconds(network.now, 2)).expect("served again");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+}
+
+/// The limit doubles until it is enough. A limit that is too short for the first attempts is
+/// that of a caller with a short interval.
+#[test]
+fn a_limit_that_is_too_short_grows() {
+    let servers = Server::parse_list(&ADDRESSES.join(",")).expect("URLs");
+    let new = Candidates::new(servers, Duration::from_millis(500));
+    let mut network = Network::new(hosts(5, &Host::new(600)), [new]);
+    let took = network.all_served_by(seconds(30)).expect("served");
+    assert!(took < Duration::from_secs(11), "{took:?}");
+    network.run_until(in_seconds(network.now, 10));
+    network.strike(ADDRESSES[0], State::Up);
+    let again = network.all_served_by(in_seconds(network.now, 3)).expect("served again");
+    assert!(again < Duration::from_millis(2500), "the last good one with its limit: {again:?}");
+}
+
+/// The first address of a name is of no use, each time in another way.
+#[test]
+fn an_address_of_no_use_does_not_hide_the_others() {
+    let good = Host::new(10);
+    for (bad, old_fails) in [
+        (Host { state: State::Mute, ..good.clone() }, true),
+        (Host { has_leader: false, ..good.clone() }, true),
+        (Host { refuses_login: true, ..good.clone() }, true),
+        (Host { state: State::Dark, ..good.clone() }, false),
+        (Host { state: State::Down, ..good.clone() }, false),
+    ] {
+        let hosts = [(ADDRESSES[0], bad.clone()), (ADDRESSES[1], good.clone())];
+        let mut before = Network::new(hosts.clone(), [Old::new(&[&ADDRESSES[..2]])]);
+        assert_eq!(before.all_served_by(seconds(120)).is_none(), old_fails, "{bad:?}");
+        let mut network = Network::new(hosts, [candidates("nats.example")]);
+        let took = network.all_served_by(seconds(120)).expect("served");
+        assert!(took < Duration::from_millis(2200), "{bad:?}: {took:?}");
+        network.run_until(in_seconds(network.now, 10));
+        network.strike(ADDRESSES[1], State::Up);
+        let again = network.all_served_by(in_seconds(network.now, 2)).expect("served again");
+        assert!(again < Duration::from_millis(100), "the last good one first: {again:?}");
+    }
+}
+
+/// All clients lose their connections at once, and each login costs a server 107 ms.
+#[test]
+fn a_herd_with_hashed_passwords_comes_back() {
+    let host = Host { hashing: Duration::from_millis(107), ..Host::new(1) };
+    for (agents, servers, old_limit, limit) in
+        [(60, 1, Some(30), 8), (60, 3, Some(20), 4), (140, 1, None, 16), (220, 1, None, 60)]
+    {
+        let addresses = &ADDRESSES[..servers];
+        // Each client has an order of its own.
+        let order = |client: usize| {
+            let mut order = addresses.to_vec();
+            order.rotate_left(client % servers);
+            both(&order)
+        };
+        let mut before = Network::new(hosts(servers, &host), (0..agents).map(|it| order(it).1));
+        let old = before.all_served_by(seconds(60));
+        let old_min = old_limit.map(Duration::from_secs);
+        assert!(old.is_none_or(|took| Some(took) > old_min), "{agents}, {servers}: {old:?}");
+        let mut network = Network::new(hosts(servers, &host), (0..agents).map(|it| order(it).0));
+        let took = network.all_served_by(seconds(120));
+        println!("{agents} agents, {servers} servers: {took:?}, before {old:?}");
+        let took = took.expect("all are served");
+        assert!(took < Duration::from_secs(limit), "{agents}, {servers}: {took:?}");
+    }
+}
+
+/// The named server advertises three that cannot be reached.
+#[test]
+fn unreachable_servers_that_are_advertised_do_not_cost_the_lock() {
+    let servers = Server::parse_list("10.0.0.1").expect("a URL");
+    let mut new = Candidates::new(servers.clone(), Duration::from_secs(1));
+    let advertised = ["10.9.0.1:4222", "10.9.0.2:4222", "10.9.0.3:4222"];
+    new.learn(&servers[0], &advertised.map(str::to_owned));
+    let mut network = Network::new(hosts(1, &Host::new(1)), [new]);
+    network.all_served_by(seconds(1)).expect("served at once");
+    for outage_ms in [0, 0, 0, 400, 400, 400, 900, 900, 900] {
+        network.run_until(in_seconds(network.now, 10));
+        network.strike(ADDRESSES[0], State::Down);
+        network.run_until(network.now.after(Duration::from_millis(outage_ms)));
+        network.strike(ADDRESSES[0], State::Up);
+        let took = network.all_served_by(in_seconds(network.now, 30)).expect("served again");
+        // At most one of the others is waited for.
+        assert!(took <= Duration::from_millis(1100), "{outage_ms} ms: {took:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_cut_off_is_left() {
+    let cut_off = Host { has_leader: false, ..Host::new(1) };
+    let mut network = Network::new(
+        [(ADDRESSES[0], cut_off.clone()), (ADDRESSES[1], Host::new(1))],
+        [candidates("10.0.0.1,10.0.0.2")],
+    );
+    let took = network.all_served_by(seconds(60)).expect("served");
+    assert!(took < R, "{took:?}");
+    // One that is alone is left too: a new connection may lead to another one.
+    let mut network = Network::new([(ADDRESSES[0], cut_off)], [candidates("10.0.0.1")]);
+    network.run_until(seconds(60));
+    let attempts = network.clients[0].attempts;
+    assert!((4..=9).contains(&attempts), "{attempts} connections in a minute");
+    network.hosts.values_mut().for_each(|host| host.has_leader = true);
+    network.all_served_by(seconds(63)).expect("served with the next request");
+}
+
+#[test]
+fn of_three_servers_without_a_leader_each_is_tried() {
+    let cut_off = Host { has_leader: false, ..Host::new(1) };
+    let mut network = Network::new(hosts(3, &cut_off), [candidates(&ADDRESSES[..3].join(","))]);
+    network.run_until(seconds(3));
+    network.hosts.last_entry().expect("three").get_mut().has_leader = true;
+    let took = network.all_served_by(seconds(60)).expect("served");
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+/// A server that hangs behind TCP, and one that is started again.
+#[test]
+fn a_silent_server_does_not_keep_a_client_from_one_that_returns() {
+    for state in [State::Dark, State::Mute] {
+        let hosts = [(ADDRESSES[0], Host { state, ..Host::new(1) }), (ADDRESSES[1], Host::new(1))];
+        let clients = (0..50).map(|_| candidates("10.0.0.1,10.0.0.2"));
+        let mut network = Network::new(hosts, clients);
+        network.all_served_by(seconds(10)).expect("served");
+        network.run_until(seconds(20));
+        network.strike(ADDRESSES[1], State::Down);
+        network.run_until(seconds(23));
+        network.strike(ADDRESSES[1], State::Up);
+        let took = network.all_served_by(seconds(60)).expect("served again");
+        assert!(took < R, "{state:?}: {took:?}");
+    }
+}
+
+#[test]
+fn pauses_are_short_for_a_refused_connection_and_long_for_a_slow_server() {
+    let from = Server::parse_list("10.0.0.1").expect("a URL").remove(0);
+    for (failure, is_advertised, first_ms, last_ms) in [
+        (Failure::Unreached, false, 50, 1000),
+        (Failure::Silent, false, 50, 1000),
+        (Failure::Silent, true, 50, 16_000),
+        (Failure::Refused, false, 50, 16_000),
+        (Failure::Slow, false, 16_000, 16_000),
+    ] {
+        for (failures, max_ms) in [(1, first_ms), (12, last_ms)] {
+            let pause = |random: u64| {
+                let mut policy = candidates("10.0.0.1");
+                policy.learn(&from, &["10.0.0.2:4222".to_owned()]);
+                let (id, other) = if is_advertised { (2, 1) } else { (1, 2) };
+                for _ in 0..failures {
+                    policy.failed(id, failure, String::new(), at(0), random);
+                }
+                // The other one has to wait longer.
+                policy.failed(other, failure, String::new(), at(100_000), random);
+                policy.next(at(0)).expect("a server").not_before.since(at(0)).as_millis()
+            };
+            let pauses: Vec<_> = (0..400).map(|number| pause(number * 40_009)).collect();
+            let (min, max) = (pauses.iter().min(), pauses.iter().max());
+            let (min, max) = (min.expect("some"), max.expect("some"));
+            let what = format!("{failure:?} {is_advertised} {failures}: {min} to {max} ms");
+            assert!(*min * 5 <= max_ms && *max <= max_ms && *max * 5 >= max_ms * 4, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_drops_its_clients_gets_pauses() {
+    let mut policy = candidates("10.0.0.1");
+    let mut pause_after = |age_ms: u64| {
+        let (now, id) = (at(0), policy.next(at(0)).expect("a server").id);
+        policy.connected(id, Duration::ZERO, now);
+        policy.answered(id);
+        policy.ended(id, Duration::from_millis(age_ms), "closed", now, 1_000_000);
+        policy.next(now).expect("a server").not_before.since(now)
+    };
+    let first = pause_after(1999);
+    assert!(first > Duration::ZERO && first <= Duration::from_millis(50), "{first:?}");
+    let mut last = first;
+    for _ in 0..10 {
+        last = pause_after(100);
+    }
+    assert_eq!(last, Duration::from_secs(1), "the random number itself");
+    pause_after(2000);
+    let again = pause_after(100);
+    assert!(again <= Duration::from_millis(50), "a connection that lasts ends that: {again:?}");
+}
+
+/// The time that was wasted on it in one outage is not wasted again in the next.
+#[test]
+fn a_server_that_was_not_reached_has_its_first_limit_after_an_answer() {
+    let servers = Server::parse_list("10.0.0.1,10.0.0.2").expect("URLs");
+    let mut policy = Candidates::new(servers, Duration::from_millis(500));
+    for _ in 0..3 {
+        policy.failed(2, Failure::Silent, String::new(), at(0), 0);
+    }
+    policy.failed(1, Failure::Silent, String::new(), at(0), 0);
+    policy.connected(1, Duration::from_millis(700), at(0));
+    policy.answered(1);
+    let limit = |policy: &Candidates| policy.next(at(1)).expect("a server").info_within;
+    assert_eq!(limit(&policy), Duration::from_millis(700), "as long as it took");
+    policy.failed(1, Failure::Unreached, String::new(), at(0), 0);
+    assert_eq!(limit(&policy), Duration::from_millis(500));
+}
+
+#[test]
+fn the_text_of_all_failures_does_not_depend_on_their_order() {
+    let faults = |order: &[u64]| {
+        let mut policy = candidates("nats.example,10.0.0.9");
+        policy.resolved(1, &["10.0.0.1".parse().expect("an address")], at(0));
+        for &id in order {
+            policy.failed(id, Failure::Unreached, format!("fault {id}"), at(id), 0);
+        }
+        policy.faults()
+    };
+    let all = "nats.example:4222 (10.0.0.1): fault 3; 10.0.0.9:4222: fault 2";
+    assert_eq!(faults(&[2, 3]), all);
+    assert_eq!(faults(&[3, 2]), all);
+    assert_eq!(faults(&[]), "no server was tried");
+}
+
+#[test]
+fn addresses_that_a_name_lost_are_dropped_and_others_keep_their_pauses() {
+    let [a, b, c] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse().expect("one"));
+    let mut policy = candidates("nats.example");
+    let mut tried = Vec::new();
+    policy.resolved(1, &[a, b], at(0));
+    for _ in 0..2 {
+        let attempt = policy.next(at(0)).expect("an address");
+        tried.push(attempt.address.expect("an address").ip());
+        policy.failed(attempt.id, Failure::Slow, String::new(), at(0), 7_000_000);
+    }
+    assert_eq!(tried, [a, b]);
+    policy.resolved(1, &[b, c], at(1));
+    let next = policy.next(at(2)).expect("the new one");
+    assert_eq!(next.address.expect("an address").ip(), c);
+    policy.failed(next.id, Failure::Slow, String::new(), at(2), 7_990_000);
+    let next = policy.next(at(6900)).expect("the lookup again");
+    assert_eq!((next.address, next.not_before), (None, at(5001)));
+    policy.resolved(1, &[b, c], at(6900));
+    let next = policy.next(at(6900)).expect("the one with the shortest pause");
+    assert_eq!((next.address.expect("an address").ip(), next.not_before), (b, at(7000)));
+    assert_eq!(next.within, Duration::from_secs(32), "twice the first limit");
+}
+
+/// The first address accepts connections and says nothing, or refuses the login.
+#[test]
+fn a_name_whose_first_address_is_of_no_use() {
+    for refuses in [false, true] {
+        let accept = |peer: &mut Peer| drop(peer.accept_client());
+        let good = FakeServer::new(vec![Box::new(accept), Box::new(accept)]);
+        let port = good.server().port;
+        let bad = TcpListener::bind(("127.0.0.2", port)).unwrap();
+        let refusal = b"-ERR 'Authorization Violation'\r\n";
+        let refuser = refuses.then(|| {
+            let bad = bad.try_clone().unwrap();
+            thread::spawn(move || bad.accept().unwrap().0.write_all(refusal).unwrap())
+        });
+        let interval = Duration::from_millis(400);
+        let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
+        let servers = Server::parse_list(&format!("nats.invalid:{port}")).unwrap();
+        let mut pool = Pool::new(servers, options);
+        let [first, second] = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().unwrap());
+        pool.candidates.resolved(1, &[first, second], sys::now());
+        let deadline = sys::now().after(Duration::from_secs(5));
+        let link = pool.connect(deadline).expect("by the second address");
+        let faults = pool.candidates.faults();
+        assert!(faults.starts_with(&format!("nats.invalid:{port} (127.0.0.2): ")), "{faults}");
+        // Once the leader has answered there, that address is the first.
+        pool.answered(&link);
+        drop(link);
+        drop(bad);
+        pool.connect(deadline).expect("by the second address again");
+        assert_eq!(pool.candidates.faults(), "no server was tried");
+        good.finish();
+        refuser.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
