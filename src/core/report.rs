@@ -186,7 +186,7 @@ pub enum Reason {
     TakeUnanswered(Ms),
     /// the take was acknowledged too late to count
     TakeTooLate,
-    /// the holder before had {0} to stop
+    /// a holder before this one had {0} to stop
     Confirmed(Ms),
     /// lost: {0}
     LostUnconfirmed(LockLoss),

@@ -22,8 +22,8 @@
 //! 4. A stop that failed is run again after R/4; once the service is overdue, after R.
 //! 5. At `dead_by` stop and the control group are killed, and the last resort is run. It is
 //!    run again in turn with stop until it has succeeded once.
-//! 6. One stop and one last resort at a time. A last resort that cannot be killed does not
-//!    hold stop up.
+//! 6. One stop and one last resort at a time. Either goes on although the other cannot be
+//!    killed.
 //! 7. The procedure ends when the service is down, and never before.
 
 use std::time::Duration;
@@ -42,7 +42,7 @@ enum LastResort {
     Never,
     /// It is run next.
     Next,
-    /// It has failed; it is run again when stop has failed after it.
+    /// It has failed; it is run again when stop has failed after it, or cannot be killed.
     Failed,
 }
 
@@ -198,9 +198,7 @@ impl StopProcedure {
                 Stake::Assurance => ServiceReport::StopFailedWithoutLock(why),
             });
         }
-        if self.last_resort == LastResort::Failed {
-            self.last_resort = LastResort::Next;
-        }
+        self.pass_turn_to_last_resort();
         let r = self.timing.renewal();
         let late = self.overdue || now >= self.order.dead_by;
         self.phase = Phase::Waiting(match outcome {
@@ -281,17 +279,24 @@ impl StopProcedure {
         }
     }
 
+    fn pass_turn_to_last_resort(&mut self) {
+        if self.last_resort == LastResort::Failed {
+            self.last_resort = LastResort::Next;
+        }
+    }
+
     fn last_resort_is_next(&self, processes: &Processes) -> bool {
         self.last_resort == LastResort::Next && !processes.is_alive(Command::LastResort)
     }
 
     fn run_next(&mut self, processes: &mut Processes, now: Instant) {
-        if processes.is_alive(Command::Stop) {
+        if self.overdue && self.last_resort_is_next(processes) {
+            self.run_last_resort(processes, now);
+        } else if processes.is_alive(Command::Stop) {
             // It was killed and has not ended.
             processes.kill(Command::Stop);
+            self.pass_turn_to_last_resort();
             self.phase = Phase::Waiting(now.after(self.timing.renewal() / 4));
-        } else if self.overdue && self.last_resort_is_next(processes) {
-            self.run_last_resort(processes, now);
         } else {
             let dead_by = self.order.dead_by;
             let until = if now < dead_by { dead_by } else { now.after(self.late_time()) };

@@ -141,6 +141,32 @@ fn a_last_resort_beside_a_dying_start_does_not_count() {
     assert_eq!(ran(&bench.tick(again)), Some(Command::Stop));
 }
 
+/// It was not, while the killed stop hung in the kernel: a start that came late left the service
+/// up until that stop had ended.
+#[test]
+fn a_last_resort_beside_a_dying_start_is_run_again_although_stop_does_not_die() {
+    let mut bench = Bench::starting(with_last_resort());
+    bench.tell(ToGuard::Stop(order(dead_by(), Stake::Lock)), ms(1900));
+    assert_eq!(ran(&bench.tick(bench.guard.deadline().expect("stop is due"))), Some(Command::Stop));
+    assert_eq!(ran(&bench.tick(dead_by())), Some(Command::LastResort));
+    let now = dead_by().after(super::TICK);
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, now);
+    assert_eq!(ran(&deeds), None, "stop has not ended");
+    assert!(bench.has_said(&ServiceReport::LastResortBesideStart));
+    let deeds = bench.ended(Command::Start, Outcome::Overran, now);
+    assert_eq!(ran(&deeds), Some(Command::LastResort), "one that counts");
+    let deeds = bench.ended(Command::LastResort, failed(), now);
+    assert_eq!(ran(&deeds), None, "it fails, and does not begin in a loop");
+    let again = bench.guard.deadline().expect("it is run again");
+    assert!(again > now);
+    assert_eq!(ran(&bench.tick(again)), Some(Command::LastResort));
+    let deeds = bench.ended(Command::LastResort, Outcome::Succeeded, again);
+    assert_eq!(ran(&deeds), None);
+    bench.ended(Command::Stop, Outcome::Overran, again);
+    let due = bench.guard.deadline().expect("stop is due");
+    assert_eq!(ran(&bench.tick(due)), Some(Command::Stop));
+}
+
 #[test]
 fn a_last_resort_beside_a_dying_start_is_not_disturbed_by_the_end_of_that() {
     let mut bench = Bench::starting(with_last_resort());

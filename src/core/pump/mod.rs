@@ -305,7 +305,13 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 let level = if let State::Stopping(stopping) = &new {
                     // The agent says at its end why the store is refused.
                     let sure = stopping.order().stake == Stake::Assurance;
-                    if sure && why == Reason::Refused { Level::Debug } else { Level::Warn }
+                    if sure && why == Reason::Refused {
+                        Level::Debug
+                    } else if matches!(why, Reason::Told(_)) {
+                        Level::Info
+                    } else {
+                        Level::Warn
+                    }
                 } else if context.store.refused.is_some() && (again || new.retries_refused_take()) {
                     Level::Debug
                 } else {

@@ -162,13 +162,15 @@ impl Stopping {
             self.end_with(Ending::Clean, context, now);
         } else if let Event::Written(written) = event {
             self.written(context, written);
-        } else if let Event::Closed(_) = event {
-            self.not_released(context);
+        } else if let (Release::Sent, Event::Closed(_)) = (&self.release, event) {
+            self.drop_release(Report::NotReleased, context);
         }
-        // Nor is there anything to give back when the key has been seen to be another's: where
-        // the store was restored, the other may have written under the very revision of this lock.
-        if context.store.rolled_back || context.foreign_key(event).is_some() {
-            self.release = Release::No;
+        // Where the store was restored, another may have written under the very revision of this
+        // lock.
+        if context.foreign_key(event).is_some() {
+            self.drop_release(Report::NothingToRelease, context);
+        } else if context.store.rolled_back {
+            self.drop_release(Report::NotReleased, context);
         }
         self.advance(context, now)
     }
@@ -178,25 +180,22 @@ impl Stopping {
     fn written(&mut self, context: &mut Context, written: &Written) {
         match (&mut self.release, written) {
             (Release::Sent, Written::Stored(revision)) => {
-                context.report(Report::Released(*revision));
-                self.release = Release::No;
+                self.drop_release(Report::Released(*revision), context);
             }
-            (Release::Sent, Written::Moved(_)) => {
-                context.report(Report::NothingToRelease);
-                self.release = Release::No;
-            }
-            (Release::Sent, Written::Denied(_) | Written::Unknown(_)) => self.not_released(context),
             (Release::Wanted { revision, .. }, Written::Stored(stored)) => *revision = *stored,
-            (Release::Wanted { .. }, Written::Moved(_)) => self.release = Release::No,
+            (_, Written::Moved(_)) => self.drop_release(Report::NothingToRelease, context),
+            (Release::Sent, Written::Denied(_) | Written::Unknown(_)) => {
+                self.drop_release(Report::NotReleased, context);
+            }
             (Release::Wanted { .. }, Written::Denied(_) | Written::Unknown(_))
             | (Release::No, _) => {}
         }
     }
 
-    /// The release, if one is under way, came to nothing.
-    fn not_released(&mut self, context: &mut Context) {
-        if let Release::Sent = self.release {
-            context.report(Report::NotReleased);
+    /// The lock is not released, or not again. The report says why, if it was to be.
+    fn drop_release(&mut self, report: Report, context: &mut Context) {
+        if !matches!(self.release, Release::No) {
+            context.report(report);
             self.release = Release::No;
         }
     }
@@ -233,12 +232,13 @@ impl Stopping {
                 self.release_by = Some(attempt);
                 context.arm(Timer::GiveUpRelease, attempt);
             }
-            Release::Wanted { .. } if !context.is_open() => self.release = Release::No,
+            Release::Wanted { .. } if !context.is_open() => {
+                self.drop_release(Report::NotReleased, context);
+            }
             Release::Wanted { .. } | Release::Sent
                 if context.due(Timer::GiveUpRelease, release_by, now) =>
             {
-                self.not_released(context);
-                self.release = Release::No;
+                self.drop_release(Report::NotReleased, context);
             }
             Release::No | Release::Wanted { .. } | Release::Sent => {}
         }
