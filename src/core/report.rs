@@ -186,7 +186,7 @@ pub enum Reason {
     TakeUnanswered(Ms),
     /// the take was acknowledged too late to count
     TakeTooLate,
-    /// a holder before this one had {0} to stop
+    /// any holder before had {0} to stop
     Confirmed(Ms),
     /// lost: {0}
     LostUnconfirmed(LockLoss),
