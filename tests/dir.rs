@@ -340,6 +340,16 @@ fn an_epoch_missing_beside_records_is_not_made_anew() {
     assert!(!base.file("epoch").exists());
 }
 
+/// A key without files could be one whose record somebody removed while its service runs.
+#[test]
+fn only_the_first_key_of_a_bucket_is_known_to_be_new() {
+    let base = Base::new();
+    let mut web = base.open("web");
+    stored(&mut web, Revision(0), &plain("alpha"));
+    let (_, other) = open(&|bucket| base.bucket(bucket), "b", "other");
+    assert_eq!(other.bucket.age, None);
+}
+
 #[test]
 fn a_bucket_of_an_earlier_boot_is_as_old_as_can_be() {
     let base = Base::new();

@@ -63,29 +63,33 @@ fn an_agent_whose_program_is_gone_goes_on_as_before() {
     until_true("the same signals", || ignored() == before);
 }
 
-/// As under nohup: the agent is to outlive its terminal.
+/// As under nohup, or as a background job of a shell script: the agent is to outlive its
+/// terminal.
 #[test]
-fn a_hangup_that_is_ignored_stays_ignored() {
+fn a_hangup_or_an_interrupt_that_is_ignored_stays_ignored() {
     let sandbox = Sandbox::new("nohup");
     let mut command = sandbox.command("sh");
     command
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"])
         .arg(support::programs::putex())
         .args(["agent", "--key", "web", "--start", "true", "--stop", "true"])
         .args(["-r", "100ms", "--dir"])
         .arg(sandbox.join("lock"));
     let mut agent = Agent::start(&mut command);
     agent.wait_for_any(&["the service runs here"]);
-    assert!(ignores(agent.id(), Signal::HUP));
+    let ignored = || [Signal::HUP, Signal::INT].map(|signal| ignores(agent.id(), signal));
+    assert_eq!(ignored(), [true, true]);
     agent.signal(Signal::HUP);
+    agent.signal(Signal::INT);
     agent.signal(Signal::USR2);
     agent.wait_for_any(&["adopted"]);
-    assert!(ignores(agent.id(), Signal::HUP));
+    assert_eq!(ignored(), [true, true]);
     agent.signal(Signal::HUP);
+    agent.signal(Signal::INT);
     agent.signal(Signal::TERM);
     let (status, said) = agent.wait_end();
     assert_eq!(status, Some(0), "{said}");
-    assert!(!said.contains("SIGHUP"), "{said}");
+    assert!(!said.contains("SIGHUP") && !said.contains("SIGINT"), "{said}");
 }
 
 /// The program that is executed has no handler yet when the next signal comes.
