@@ -99,7 +99,9 @@ impl World<'_> {
     pub fn could_be_adopted(&self, id: usize) -> bool {
         let agent = &self.agents[id];
         let view = &agent.view;
-        let Some(report) = &view.report else {
+        // A report that the guard sent before it heard all messages does not count.
+        let report = view.report.as_ref().filter(|report| report.heard == view.said);
+        let Some(report) = report else {
             return false;
         };
         let ServiceState::Up(grant, _) = &report.service else {
