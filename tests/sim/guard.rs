@@ -278,9 +278,10 @@ impl World<'_> {
         if let Some(since) = self.sites[site].losing.take() {
             self.sites[site].lost_at = Some(self.now);
             let late = self.now > since + 4 * self.sc.late + MS;
+            let late = late || self.clock(site) >= order.dead_by;
             if (late || self.cuts_short(id, order.dead_by)) && self.may_run(site) {
-                // The agent was late to say so, or a stop is killed before the deadline
-                // that it was told: the next one has its time all the same.
+                // The order was late, or a stop is killed before the deadline that it was told:
+                // the next one has its time all the same.
                 let until = self.now + self.stop_turn(site);
                 let excuse = &mut self.sites[site].excuse;
                 excuse.until = excuse.until.max(until);
