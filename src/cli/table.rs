@@ -4,89 +4,6 @@
 use self::Name::*;
 pub use super::subcommand::Subcommand;
 
-/// The name of a flag in the code. The order is that of [`FLAGS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
-    /// `--config`
-    Config,
-    /// `--nats`
-    Nats,
-    /// `--context`
-    Context,
-    /// `--user`
-    User,
-    /// `--password-file`
-    PasswordFile,
-    /// `--auth-token-file`
-    AuthTokenFile,
-    /// `--nkey`
-    Nkey,
-    /// `--creds`
-    Creds,
-    /// `--tlsca`
-    TlsCa,
-    /// `--tlscert`
-    TlsCert,
-    /// `--tlskey`
-    TlsKey,
-    /// `--tlsfirst`
-    TlsFirst,
-    /// `--inbox-prefix`
-    InboxPrefix,
-    /// `--js-domain`
-    JsDomain,
-    /// `--js-api-prefix`
-    JsApiPrefix,
-    /// `--dir`
-    Dir,
-    /// `--bucket`
-    Bucket,
-    /// `--key`
-    Key,
-    /// `--token`
-    Token,
-    /// `--start`
-    Start,
-    /// `--stop`
-    Stop,
-    /// `--healthcheck`
-    Healthcheck,
-    /// `--check-failures`
-    CheckFailures,
-    /// `--start-grace`
-    StartGrace,
-    /// `--last-resort`
-    LastResort,
-    /// `--watchdog`
-    Watchdog,
-    /// `-r`, `--renewal`
-    Renewal,
-    /// `-f`, `--failures`
-    Failures,
-    /// `-c`, `--confirmations`
-    Confirmations,
-    /// `--drift`
-    Drift,
-    /// `--replicas`
-    Replicas,
-    /// `--allow-memory`
-    AllowMemory,
-    /// `--notify-fd`
-    NotifyFd,
-    /// `--syslog`
-    Syslog,
-    /// `-v`
-    Verbose,
-    /// `-q`
-    Quiet,
-    /// `--connect`
-    Connect,
-    /// `-h`
-    Help,
-    /// `-V`
-    Version,
-}
-
 /// One flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
@@ -112,111 +29,100 @@ pub struct Flag {
 const TIMING: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
 
-/// Returns a flag of the agent's commands: its name in the code, its long name, the name of its
-/// value, its default, its environment variable.
-const fn flag(
-    name: Name,
-    long: &'static str,
-    value: &'static str,
-    default: &'static str,
-    env: &'static str,
-) -> Flag {
-    let subcommands = Subcommand::AGENTS;
-    Flag { name, long, short: None, value, default, env, subcommands, help: "" }
+/// A switch of the agent's commands. Each row of [`FLAGS`] begins with it.
+const SWITCH: Flag = Flag {
+    name: Config,
+    long: "",
+    short: None,
+    value: "",
+    default: "",
+    env: "",
+    subcommands: Subcommand::AGENTS,
+    help: "",
+};
+
+/// Makes [`Name`] and [`FLAGS`] of one list: of each flag its name in the code, its long name,
+/// the fields that differ from [`SWITCH`], and its line of help.
+macro_rules! flags {
+    ($($name:ident: $long:literal { $($field:ident: $value:expr),* } $help:literal;)*) => {
+        /// The name of a flag in the code. The order is that of [`FLAGS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Name {
+            $(#[doc = concat!("`--", $long, "`")] $name,)*
+        }
+
+        /// All flags, in the order of [`Name`] and of the help text.
+        pub const FLAGS: &[Flag] = &[
+            $(Flag { name: $name, long: $long, $($field: $value,)* help: $help, ..SWITCH },)*
+        ];
+    };
 }
 
-impl Flag {
-    const fn help(self, help: &'static str) -> Flag {
-        Flag { help, ..self }
-    }
-
-    const fn short(self, short: char) -> Flag {
-        Flag { short: Some(short), ..self }
-    }
-
-    const fn of(self, subcommands: &'static [Subcommand]) -> Flag {
-        Flag { subcommands, ..self }
-    }
+flags! {
+    Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
+        "what is given neither here nor in the environment is in this file";
+    Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
+        "keep the lock in NATS JetStream, by these servers";
+    Context: "context" { value: "name", env: "NATS_CONTEXT" }
+        "take what is not given otherwise from this context of the nats command";
+    User: "user" { value: "name", env: "NATS_USER" } "log in as this user, unless a URL names one";
+    PasswordFile: "password-file" { value: "file" } "the user's password is the line of this file";
+    AuthTokenFile: "auth-token-file" { value: "file" }
+        "log in with the token that is the line of this file";
+    Nkey: "nkey" { value: "file", env: "NATS_NKEY" }
+        "log in with the nkey whose seed is in this file";
+    Creds: "creds" { value: "file", env: "NATS_CREDS" }
+        "log in with the JWT and the nkey in this file";
+    TlsCa: "tlsca" { value: "file", default: "the system's roots", env: "NATS_CA" }
+        "who may sign a server's certificate";
+    TlsCert: "tlscert" { value: "file", env: "NATS_CERT" }
+        "certificate that is shown to a server that asks";
+    TlsKey: "tlskey" { value: "file", env: "NATS_KEY" } "key of that certificate";
+    TlsFirst: "tlsfirst" {} "begin with TLS before the server says anything";
+    InboxPrefix: "inbox-prefix" { value: "subject", default: "_INBOX" }
+        "subject below which replies are asked for";
+    JsDomain: "js-domain" { value: "name" } "JetStream domain that the bucket is in";
+    JsApiPrefix: "js-api-prefix" { value: "subject", default: "$JS.API" }
+        "subject below which the API of JetStream answers";
+    Dir: "dir" { value: "dir" } "keep the lock in a directory: agents on this host only";
+    Bucket: "bucket" { value: "name", default: "putex" } "bucket that holds the key";
+    Key: "key" { value: "key" } "key that is the lock";
+    Token: "token" { value: "token", default: "the host name" }
+        "who this agent is; no two agents have one token";
+    Start: "start" { value: "command" } "asserts that the service runs here";
+    Stop: "stop" { value: "command" } "asserts that the service does not run here";
+    Healthcheck: "healthcheck" { value: "command", default: "none" }
+        "succeeds if the service is, or could be, fit here";
+    CheckFailures: "check-failures" { value: "count", default: "1" }
+        "failing health checks in a row before the service moves";
+    StartGrace: "start-grace" { value: "time", default: "0" }
+        "after the first start of a term, failing health checks only warn for so long";
+    LastResort: "last-resort" { value: "command", default: "none" }
+        "cuts off a service that stop could not stop in time";
+    Watchdog: "watchdog" { value: "device", default: "none" }
+        "resets this host when all else fails; with :required never without";
+    Renewal: "renewal" { short: Some('r'), value: "time", default: "3s", subcommands: TIMING }
+        "R, from one renewal to the next: milliseconds, or with ms, s, m";
+    Failures: "failures" { short: Some('f'), value: "count", default: "3", subcommands: TIMING }
+        "F, renewals that must be missed before a takeover";
+    Confirmations: "confirmations"
+        { short: Some('c'), value: "count", default: "2", subcommands: TIMING }
+        "C, renewals between a takeover and the start";
+    Drift: "drift" { value: "percent", default: "1%", subcommands: TIMING }
+        "how far the rate of a host's clock may be off";
+    Replicas: "replicas" { value: "count", default: "1" }
+        "servers that keep a copy of a bucket made by putex";
+    AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
+    NotifyFd: "notify-fd" { value: "number", default: "none" }
+        "descriptor that is written a line when this agent stands by";
+    Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
+    Verbose: "verbose" { short: Some('v') } "say more";
+    Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
+    Connect: "connect" { subcommands: &[Subcommand::Check] }
+        "ask the servers too; nothing is written or made there";
+    Help: "help" { short: Some('h'), subcommands: &Subcommand::ALL } "show this help";
+    Version: "version" { short: Some('V'), subcommands: &Subcommand::ALL } "show the version";
 }
-
-/// All flags, in the order of [`Name`] and of the help text.
-pub const FLAGS: &[Flag] = &[
-    flag(Config, "config", "file", "/etc/putex/putex.conf", "PUTEX_CONFIG")
-        .help("what is given neither here nor in the environment is in this file"),
-    flag(Nats, "nats", "url[,url]", "", "NATS_URL")
-        .help("keep the lock in NATS JetStream, by these servers"),
-    flag(Context, "context", "name", "", "NATS_CONTEXT")
-        .help("take what is not given otherwise from this context of the nats command"),
-    flag(User, "user", "name", "", "NATS_USER").help("log in as this user, unless a URL names one"),
-    flag(PasswordFile, "password-file", "file", "", "")
-        .help("the user's password is the line of this file"),
-    flag(AuthTokenFile, "auth-token-file", "file", "", "")
-        .help("log in with the token that is the line of this file"),
-    flag(Nkey, "nkey", "file", "", "NATS_NKEY")
-        .help("log in with the nkey whose seed is in this file"),
-    flag(Creds, "creds", "file", "", "NATS_CREDS")
-        .help("log in with the JWT and the nkey in this file"),
-    flag(TlsCa, "tlsca", "file", "the system's roots", "NATS_CA")
-        .help("who may sign a server's certificate"),
-    flag(TlsCert, "tlscert", "file", "", "NATS_CERT")
-        .help("certificate that is shown to a server that asks"),
-    flag(TlsKey, "tlskey", "file", "", "NATS_KEY").help("key of that certificate"),
-    flag(TlsFirst, "tlsfirst", "", "", "").help("begin with TLS before the server says anything"),
-    flag(InboxPrefix, "inbox-prefix", "subject", "_INBOX", "")
-        .help("subject below which replies are asked for"),
-    flag(JsDomain, "js-domain", "name", "", "").help("JetStream domain that the bucket is in"),
-    flag(JsApiPrefix, "js-api-prefix", "subject", "$JS.API", "")
-        .help("subject below which the API of JetStream answers"),
-    flag(Dir, "dir", "dir", "", "").help("keep the lock in a directory: agents on this host only"),
-    flag(Bucket, "bucket", "name", "putex", "").help("bucket that holds the key"),
-    flag(Key, "key", "key", "", "").help("key that is the lock"),
-    flag(Token, "token", "token", "the host name", "")
-        .help("who this agent is; no two agents have one token"),
-    flag(Start, "start", "command", "", "").help("asserts that the service runs here"),
-    flag(Stop, "stop", "command", "", "").help("asserts that the service does not run here"),
-    flag(Healthcheck, "healthcheck", "command", "none", "")
-        .help("succeeds if the service is, or could be, fit here"),
-    flag(CheckFailures, "check-failures", "count", "1", "")
-        .help("failing health checks in a row before the service moves"),
-    flag(StartGrace, "start-grace", "time", "0", "")
-        .help("after the first start of a term, failing health checks only warn for so long"),
-    flag(LastResort, "last-resort", "command", "none", "")
-        .help("cuts off a service that stop could not stop in time"),
-    flag(Watchdog, "watchdog", "device", "none", "")
-        .help("resets this host when all else fails; with :required never without"),
-    flag(Renewal, "renewal", "time", "3s", "")
-        .help("R, from one renewal to the next: milliseconds, or with ms, s, m")
-        .short('r')
-        .of(TIMING),
-    flag(Failures, "failures", "count", "3", "")
-        .help("F, renewals that must be missed before a takeover")
-        .short('f')
-        .of(TIMING),
-    flag(Confirmations, "confirmations", "count", "2", "")
-        .help("C, renewals between a takeover and the start")
-        .short('c')
-        .of(TIMING),
-    flag(Drift, "drift", "percent", "1%", "")
-        .help("how far the rate of a host's clock may be off")
-        .of(TIMING),
-    flag(Replicas, "replicas", "count", "1", "")
-        .help("servers that keep a copy of a bucket made by putex"),
-    flag(AllowMemory, "allow-memory", "", "", "")
-        .help("accept a bucket that its server forgets when it restarts"),
-    flag(NotifyFd, "notify-fd", "number", "none", "")
-        .help("descriptor that is written a line when this agent stands by"),
-    flag(Syslog, "syslog", "", "", "")
-        .help("log to the syslog daemon of this host instead of stderr"),
-    flag(Verbose, "verbose", "", "", "").help("say more").short('v'),
-    flag(Quiet, "quiet", "", "", "")
-        .help("say less: -q warnings and errors, -qq errors")
-        .short('q'),
-    flag(Connect, "connect", "", "", "")
-        .help("ask the servers too; nothing is written or made there")
-        .of(&[Subcommand::Check]),
-    flag(Help, "help", "", "", "").help("show this help").short('h').of(&Subcommand::ALL),
-    flag(Version, "version", "", "", "").help("show the version").short('V').of(&Subcommand::ALL),
-];
 
 impl Name {
     /// Returns the flag of this name.
