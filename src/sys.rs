@@ -141,6 +141,9 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// The last second of a timer.
+const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
+
 /// How one thread waits until a deadline: with a timer on the clock that counts
 /// suspend, so that a deadline that passed meanwhile is seen as soon as the host
 /// wakes up.
@@ -194,23 +197,17 @@ impl Alarm {
         fds: &mut Vec<PollFd<'a>>,
         deadline: Option<Instant>,
     ) -> io::Result<()> {
+        let Some(at) = deadline else {
+            return poll_for(fds, None);
+        };
+        if at <= now() {
+            return poll_for(fds, Some(&ZERO));
+        }
+        self.set(at)?;
         fds.push(PollFd::new(&self.timer, PollFlags::IN));
-        let polled = self.poll_with_timer(fds, deadline);
+        let polled = poll_for(fds, None);
         fds.pop();
         polled
-    }
-
-    /// The last of `fds` is the timer.
-    fn poll_with_timer(&self, fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
-        let others = fds.len() - 1;
-        match deadline {
-            None => poll_for(&mut fds[..others], None),
-            Some(at) if at <= now() => poll_for(&mut fds[..others], Some(&ZERO)),
-            Some(at) => {
-                self.set(at)?;
-                poll_for(fds, None)
-            }
-        }
     }
 
     /// Sets the timer unless it is set to `at` already. One that has gone off is
@@ -219,14 +216,8 @@ impl Alarm {
         if self.set_to.get() == Some(at) {
             return Ok(());
         }
-        let since_boot = at.since_boot();
-        let timer = Itimerspec {
-            it_interval: ZERO,
-            it_value: Timespec {
-                tv_sec: i64::try_from(since_boot.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(since_boot.subsec_nanos()),
-            },
-        };
+        let it_value = Timespec::try_from(at.since_boot()).unwrap_or(LATEST);
+        let timer = Itimerspec { it_interval: ZERO, it_value };
         rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer)?;
         self.set_to.set(Some(at));
         Ok(())

@@ -4,6 +4,10 @@
 use std::io;
 use std::sync::Arc;
 
+use libc::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGSTKFLT, SIGTERM, SIGTRAP,
+    SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
+};
 use signal_hook::flag;
 
 use super::raw;
@@ -11,24 +15,8 @@ use super::raw;
 /// All signals that end or stop a process, except SIGKILL, SIGSTOP, those of a defect of the
 /// process itself, and SIGPIPE and SIGXFSZ, which every process of this program handles.
 const DEADLY: [i32; 18] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
-    libc::SIGTERM,
-    libc::SIGSTKFLT,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGXCPU,
-    libc::SIGVTALRM,
-    libc::SIGPROF,
-    libc::SIGIO,
-    libc::SIGPWR,
+    SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT,
+    SIGTSTP, SIGTTIN, SIGTTOU, SIGXCPU, SIGVTALRM, SIGPROF, SIGIO, SIGPWR,
 ];
 
 /// Handles all signals that would end or stop this process, real-time signals too.

@@ -11,19 +11,12 @@ use rustix::fs::OFlags;
 use crate::store::{StoreError, StoreErrorKind};
 use crate::sys;
 
-/// File systems that several hosts can share, by the number of statfs(2): NFS, SMB (three
-/// of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and the boot in `epoch` have no meaning on
-/// a second host.
+/// File systems that several hosts can share, by the number of statfs(2), written as in
+/// linux/magic.h: NFS, SMB (three of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and the boot
+/// in `epoch` have no meaning on a second host.
 const SHARED_FILE_SYSTEMS: [u64; 9] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x00c3_6400,
-    0x0102_1997,
-    0x5346_414f,
-    0x7461_636f,
-    0x0116_1970,
+    0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x00c36400, 0x01021997, 0x5346414f, 0x7461636f,
+    0x01161970,
 ];
 
 /// Opens the folder at `path`; creates it and `base` when they do not exist.
