@@ -166,7 +166,7 @@ impl Client {
         }
         let frame = self.frame(subject, Some(&reply), headers, payload)?;
         self.send(&frame, deadline)?;
-        let repeat_after = self.pool.repeat_after();
+        let repeat_after = self.pool.options.repeat_after();
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         loop {
             let link = self.link()?;
@@ -175,7 +175,9 @@ impl Client {
                     link.enqueue(message);
                 }
                 Ok(Received::Op(ServerOp::Msg { message, .. })) if message.subject == reply => {
-                    return answer(message);
+                    let status = message.headers.status();
+                    let nobody = status == Some(NO_RESPONDERS) && message.payload.is_empty();
+                    return if nobody { Err(RequestError::NoResponders) } else { Ok(message) };
                 }
                 Ok(Received::Op(ServerOp::Err(text))) => {
                     let names = |subject: &str| text.contains(&format!("\"{subject}\""));
@@ -322,14 +324,6 @@ impl Client {
         if let Some(link) = self.link.take() {
             self.pool.ended(&link, reason);
         }
-    }
-}
-
-/// Returns the reply, or the error that no subscriber exists.
-fn answer(message: Message) -> Result<Message, RequestError> {
-    match message.headers.status() {
-        Some(NO_RESPONDERS) if message.payload.is_empty() => Err(RequestError::NoResponders),
-        Some(_) | None => Ok(message),
     }
 }
 

@@ -114,24 +114,11 @@ pub(super) fn connect(
     address: SocketAddr,
     alarm: &Alarm,
     deadline: Instant,
-) -> Result<TcpStream, String> {
-    match try_connect(address, alarm, deadline) {
-        Ok(Some(stream)) => Ok(stream),
-        Ok(None) => Err("no connection in time".to_owned()),
-        Err(error) => Err(io_error_text(&error)),
-    }
-}
-
-/// Connects to an address; `None` when the deadline passed.
-fn try_connect(
-    address: SocketAddr,
-    alarm: &Alarm,
-    deadline: Instant,
-) -> io::Result<Option<TcpStream>> {
+) -> io::Result<TcpStream> {
     let stream = start(address)?;
     let [ready] = alarm.wait([(stream.as_fd(), PollFlags::OUT)], Some(deadline))?;
     if !ready {
-        return Ok(None);
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
     }
     sockopt::socket_error(&stream)??;
     // A socket can connect to itself when the port is in the kernel's own range.
@@ -139,7 +126,7 @@ fn try_connect(
         return Err(Errno::CONNREFUSED.into());
     }
     stream.set_nodelay(true)?;
-    Ok(Some(stream))
+    Ok(stream)
 }
 
 /// Starts to connect without waiting.
@@ -184,7 +171,8 @@ mod tests {
         assert!(stream.nodelay().expect("an option"));
         drop(listener);
         let refused = connect(SocketAddr::new(address, port), &alarm(), soon());
-        assert_eq!(refused.expect_err("nobody listens"), "connection refused");
+        let refused = refused.expect_err("nobody listens");
+        assert_eq!(io_error_text(&refused), "connection refused");
     }
 
     /// A lookup that ends when the test sends its answer.

@@ -13,10 +13,10 @@ use std::time::Duration;
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
 use super::encode;
 use super::info::ServerInfo;
-use super::io_error_text;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
 use super::url::Server;
+use super::{io_error_text, no_timer};
 use crate::core::{Instant, Ms, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags};
 
@@ -91,11 +91,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Returns how long the link has been open.
-    pub(super) fn age(&self) -> Duration {
-        sys::now().since(self.opened_at)
-    }
-
     /// Returns a new subject for a reply.
     pub(super) fn next_reply(&mut self) -> String {
         self.requests += 1;

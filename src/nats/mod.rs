@@ -56,6 +56,8 @@ pub mod url;
 #[cfg(test)]
 pub(crate) mod fake;
 
+use crate::core::{StoreError, StoreErrorKind};
+
 pub use auth::{Credentials, Login, Secret};
 pub use client::{Client, ClientEvent, RequestError};
 pub use connect_options::ConnectOptions;
@@ -64,6 +66,11 @@ pub use headers::Headers;
 pub use info::ServerInfo;
 pub use tls::Tls;
 pub use url::Server;
+
+/// Returns the error for a wait that the kernel refuses.
+fn no_timer(error: std::io::Error) -> StoreError {
+    StoreErrorKind::Unreachable.error(format!("no timer: {}", io_error_text(&error)))
+}
 
 /// Formats an I/O error as the last part of a message: lower case, no error number.
 fn io_error_text(error: &std::io::Error) -> String {

@@ -2,16 +2,15 @@
 
 mod candidates;
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::IpAddr;
 
-pub(super) use self::candidates::Attempt;
+pub(super) use self::candidates::Candidate;
 use self::candidates::{Candidates, Failure};
 use super::auth::Login;
 use super::connect_options::ConnectOptions;
 use super::dial::Dialer;
-use super::io_error_text;
 use super::link::Link;
+use super::no_timer;
 use super::url::Server;
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm};
@@ -20,7 +19,7 @@ use crate::sys::{self, Alarm};
 #[derive(Debug)]
 pub(super) struct Pool {
     candidates: Candidates,
-    options: ConnectOptions,
+    pub(super) options: ConnectOptions,
     dialer: Dialer,
     /// The reason why there is no connection.
     pub(super) reason: String,
@@ -45,32 +44,25 @@ impl Pool {
         self.last_sid
     }
 
-    /// Returns the time after which a request is repeated.
-    pub(super) fn repeat_after(&self) -> Duration {
-        self.options.repeat_after()
-    }
-
     /// Tries one server or address after the other, each when it is due, until all were tried
     /// or one of them would be waited for again.
     pub(super) fn connect(&mut self, deadline: Instant) -> Result<Link, StoreError> {
-        let no_timer =
-            |error| Kind::Unreachable.error(format!("no timer: {}", io_error_text(&error)));
         let (mut kind, mut tried) = (Kind::Unreachable, Vec::new());
-        while let Some(attempt) = self.candidates.next(sys::now()) {
-            let is_due = attempt.not_before <= sys::now();
-            let is_again = tried.contains(&attempt.id);
+        while let Some(next) = self.candidates.next(sys::now()) {
+            let is_due = next.not_before <= sys::now();
+            let is_again = tried.contains(&next.id);
             if is_again && (!is_due || self.candidates.are_all(&tried)) {
                 break;
             }
             if !is_due {
-                let until = attempt.not_before.min(deadline);
+                let until = next.not_before.min(deadline);
                 Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).map_err(no_timer)?;
             }
             if sys::now() >= deadline {
                 break;
             }
-            tried.push(attempt.id);
-            match self.perform(&attempt, deadline) {
+            tried.push(next.id);
+            match self.attempt(&next, deadline) {
                 Ok(Some(link)) => return Ok(link),
                 Ok(None) => {}
                 Err(error) => kind = kind.max(error),
@@ -85,57 +77,50 @@ impl Pool {
         Err(kind.error(&*self.reason))
     }
 
-    /// Performs an attempt. Returns the connection, `None` if the attempt was a lookup that
-    /// succeeded.
-    fn perform(&mut self, attempt: &Attempt, deadline: Instant) -> Result<Option<Link>, Kind> {
-        let began = sys::now();
-        let info_by = began.after(attempt.info_within).min(deadline);
-        let by = began.after(attempt.within).min(deadline);
-        let opened = match attempt.address {
-            Some(address) => self.open(attempt, address, (info_by, by)).map(Some),
-            None => self.look_up(attempt, info_by).map(|()| None),
+    /// Tries a candidate. Returns the connection, `None` if its name was looked up instead.
+    fn attempt(&mut self, next: &Candidate, deadline: Instant) -> Result<Option<Link>, Kind> {
+        let opened = match next.address {
+            Some(address) => self.open(next, address, deadline).map(Some),
+            None => self.look_up(next, deadline).map(|()| None),
         };
-        let (failure, error) = match opened {
-            Ok(opened) => return Ok(opened),
-            Err(failed) => failed,
-        };
-        let random = random() as u64;
-        self.candidates.failed(attempt.id, failure, error.text, sys::now(), random);
-        Err(error.kind)
+        opened.map_err(|(failure, error)| {
+            let random = random() as u64;
+            self.candidates.failed(next.id, failure, error.text, sys::now(), random);
+            error.kind
+        })
     }
 
-    fn look_up(
-        &mut self,
-        Attempt { id, server, .. }: &Attempt,
-        by: Instant,
-    ) -> Result<(), (Failure, StoreError)> {
-        let addresses = self.dialer.resolve(&server.host, by);
+    fn look_up(&mut self, next: &Candidate, by: Instant) -> Result<(), (Failure, StoreError)> {
+        let by = sys::now().after(next.info_within()).min(by);
+        let addresses = self.dialer.resolve(&next.server.host, by);
         let failed = |text: String| (Failure::Unreached, Kind::Unreachable.error(text));
-        self.candidates.resolved(*id, &addresses.map_err(failed)?, sys::now());
+        self.candidates.resolved(next.id, &addresses.map_err(failed)?, sys::now());
         Ok(())
     }
 
     /// Opens a connection with a limit until INFO and one for the whole handshake.
     fn open(
         &mut self,
-        attempt: &Attempt,
-        address: SocketAddr,
-        (info_by, by): (Instant, Instant),
+        next: &Candidate,
+        address: IpAddr,
+        deadline: Instant,
     ) -> Result<Link, (Failure, StoreError)> {
         let began = sys::now();
-        let Attempt { id, server, .. } = attempt;
+        let info_by = began.after(next.info_within()).min(deadline);
+        let by = began.after(next.within()).min(deadline);
+        let server = &next.server;
         let login = if server.login == Login::None { &self.options.login } else { &server.login };
         let unsafe_login = |text: String| (Failure::Unreached, Kind::Unsafe.error(text));
         let credentials = login.read().map_err(unsafe_login)?;
         let sid = self.next_sid();
-        let link = Link::open(attempt, address, &self.options, &credentials, sid, info_by);
+        let link = Link::open(next, address, &self.options, &credentials, sid, info_by);
         let late = |by, late, failure| if sys::now() >= by { late } else { failure };
         let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
         let mut link = link.map_err(unreached)?;
         let refused = |error| (late(by, Failure::Slow, Failure::Refused), error);
         link.log_in(&self.options, &credentials, by).map_err(refused)?;
         let now = sys::now();
-        self.candidates.connected(*id, now.since(began), now);
+        self.candidates.connected(next.id, now.since(began), now);
         Ok(link)
     }
 
@@ -144,7 +129,7 @@ impl Pool {
         self.learn(link);
         self.reason = format!("{}: {reason}", link.info.address);
         let (now, random) = (sys::now(), random() as u64);
-        self.candidates.ended(link.candidate, link.age(), reason, now, random);
+        self.candidates.ended(link.candidate, now.since(link.opened_at), reason, now, random);
     }
 
     /// Stores the advertised servers of a connection that its owner ends. All others are tried

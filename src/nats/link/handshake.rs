@@ -1,30 +1,29 @@
 //! Opening a link: INFO, then TLS, CONNECT, PING and PONG.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::*;
 use crate::nats::auth::Credentials;
 use crate::nats::connect_options::ConnectOptions;
 use crate::nats::dial;
-use crate::nats::pool::Attempt;
+use crate::nats::pool::Candidate;
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
 
 impl Link {
-    /// Connects to `address` and receives INFO by `deadline`.
+    /// Connects to a candidate, whose address is `address`, and receives INFO by `deadline`.
     pub(in crate::nats) fn open(
-        attempt: &Attempt,
-        address: SocketAddr,
+        Candidate { id, server, .. }: &Candidate,
+        address: IpAddr,
         options: &ConnectOptions,
         credentials: &Credentials,
         inbox_sid: u64,
         deadline: Instant,
     ) -> Result<Link, StoreError> {
-        let unreachable = |text: String| Kind::Unreachable.error(text);
-        let random = sys::random().map_err(|error| unreachable(io_error_text(&error)))?;
+        let unreachable = |error| Kind::Unreachable.error(io_error_text(&error));
+        let random = sys::random().map_err(unreachable)?;
         let began = sys::now();
-        let alarm = Alarm::new()
-            .map_err(|error| unreachable(format!("no timer: {}", io_error_text(&error))))?;
-        let server = &attempt.server;
+        let alarm = Alarm::new().map_err(no_timer)?;
+        let address = SocketAddr::new(address, server.port);
         let tcp = dial::connect(address, &alarm, deadline).map_err(unreachable)?;
         let mut link = Link {
             stream: Stream::new(tcp),
@@ -32,7 +31,7 @@ impl Link {
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
             server: server.clone(),
-            candidate: attempt.id,
+            candidate: *id,
             info: ServerInfo { address: server.to_string(), ..ServerInfo::default() },
             ping_after: options.ping_after(),
             opened_at: began,

@@ -14,7 +14,7 @@
 //! 5. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::core::Instant;
@@ -79,12 +79,12 @@ pub(super) enum Failure {
 }
 
 /// A server to connect to at one address, or a name to look up.
-#[derive(Debug)]
-struct Candidate {
-    id: u64,
-    server: Server,
-    /// `None` for the lookup of a name.
-    address: Option<IpAddr>,
+#[derive(Clone, Debug)]
+pub(in crate::nats) struct Candidate {
+    pub(in crate::nats) id: u64,
+    pub(in crate::nats) server: Server,
+    /// Where to connect; `None` to look the name of the server up.
+    pub(super) address: Option<IpAddr>,
     is_configured: bool,
     /// Whether it is the last one that answered as the leader.
     is_last_good: bool,
@@ -92,7 +92,7 @@ struct Candidate {
     tried_at: Option<Instant>,
     /// Whether its last attempt failed without a wait: another one costs no time.
     is_quick: bool,
-    not_before: Instant,
+    pub(super) not_before: Instant,
     limit: Duration,
     /// The failures since it last connected for longer than [`LASTING`].
     failures: u32,
@@ -100,18 +100,16 @@ struct Candidate {
     fault: Option<String>,
 }
 
-/// The next attempt.
-#[derive(Clone, Debug)]
-pub(in crate::nats) struct Attempt {
-    pub(in crate::nats) id: u64,
-    pub(in crate::nats) server: Server,
-    /// Where to connect; `None` to look the name of the server up.
-    pub(in crate::nats) address: Option<SocketAddr>,
-    pub(in crate::nats) not_before: Instant,
-    /// Limit of the lookup, or until INFO.
-    pub(in crate::nats) info_within: Duration,
-    /// Limit of the whole handshake.
-    pub(in crate::nats) within: Duration,
+impl Candidate {
+    /// Returns the limit of the lookup, or until INFO.
+    pub(super) fn info_within(&self) -> Duration {
+        self.limit.min(INFO_LIMIT_MAX)
+    }
+
+    /// Returns the limit of the whole handshake.
+    pub(super) fn within(&self) -> Duration {
+        self.limit * HANDSHAKE_LIMITS
+    }
 }
 
 /// All candidates: the configured ones, then the advertised ones, each name before its
@@ -166,22 +164,14 @@ impl Candidates {
         }
     }
 
-    /// Returns the next attempt, `None` if there are no servers.
-    pub(super) fn next(&self, now: Instant) -> Option<Attempt> {
+    /// Returns the candidate to try next, `None` if there are no servers.
+    pub(super) fn next(&self, now: Instant) -> Option<Candidate> {
         // One that refuses connections may be back after each wait for another one.
         let is_next_quick = |it: &Candidate| it.is_quick && it.tried_at < self.waited_at;
         let order = |it: &&Candidate| {
             (it.not_before.max(now), !is_next_quick(it), it.tried_at, !it.is_last_good)
         };
-        let next = self.list.iter().min_by_key(order)?;
-        Some(Attempt {
-            id: next.id,
-            server: next.server.clone(),
-            address: next.address.map(|address| SocketAddr::new(address, next.server.port)),
-            not_before: next.not_before,
-            info_within: next.limit.min(INFO_LIMIT_MAX),
-            within: next.limit * HANDSHAKE_LIMITS,
-        })
+        self.list.iter().min_by_key(order).cloned()
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Candidate> {
@@ -230,7 +220,7 @@ impl Candidates {
             }
             Failure::Unreached | Failure::Silent | Failure::Refused => doubled.min(BACKOFF_MAX),
             // The server may go on with its work for as long as the client waited.
-            Failure::Slow => (candidate.limit * HANDSHAKE_LIMITS).min(BACKOFF_MAX),
+            Failure::Slow => candidate.within().min(BACKOFF_MAX),
         };
         candidate.failures += 1;
         candidate.fault = Some(fault);

@@ -4,14 +4,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write as _;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
 use self::network::{Host, Network, Plan, Policy, State, at};
 use self::old::Old;
 use super::Pool;
-use super::candidates::{Attempt, Candidates, Failure};
+use super::candidates::{Candidates, Failure};
 use crate::core::Instant;
 use crate::nats::auth::Login;
 use crate::nats::connect_options::ConnectOptions;
@@ -26,9 +26,10 @@ const R: Duration = Duration::from_secs(3);
 
 impl Policy for Candidates {
     fn next(&mut self, now: Instant) -> Plan {
-        let Attempt { id, address, not_before, info_within, within, .. } =
-            Candidates::next(self, now).expect("servers");
-        Plan { id, address, not_before, info_within, within }
+        let next = Candidates::next(self, now).expect("servers");
+        let (id, info_within, within) = (next.id, next.info_within(), next.within());
+        let address = next.address.map(|address| SocketAddr::new(address, next.server.port));
+        Plan { id, address, not_before: next.not_before, info_within, within }
     }
 
     fn resolved(&mut self, id: u64, addresses: &[IpAddr], now: Instant) {
@@ -314,7 +315,7 @@ fn a_server_that_was_not_reached_has_its_first_limit_after_an_answer() {
     policy.failed(1, Failure::Silent, String::new(), at(0), 0);
     policy.connected(1, Duration::from_millis(700), at(0));
     policy.answered(1);
-    let limit = |policy: &Candidates| policy.next(at(1)).expect("a server").info_within;
+    let limit = |policy: &Candidates| policy.next(at(1)).expect("a server").info_within();
     assert_eq!(limit(&policy), Duration::from_millis(700), "as long as it took");
     policy.failed(1, Failure::Unreached, String::new(), at(0), 0);
     assert_eq!(limit(&policy), Duration::from_millis(500));
@@ -344,20 +345,20 @@ fn addresses_that_a_name_lost_are_dropped_and_others_keep_their_pauses() {
     policy.resolved(1, &[a, b], at(0));
     for _ in 0..2 {
         let attempt = policy.next(at(0)).expect("an address");
-        tried.push(attempt.address.expect("an address").ip());
+        tried.push(attempt.address.expect("an address"));
         policy.failed(attempt.id, Failure::Slow, String::new(), at(0), 7_000_000);
     }
     assert_eq!(tried, [a, b]);
     policy.resolved(1, &[b, c], at(1));
     let next = policy.next(at(2)).expect("the new one");
-    assert_eq!(next.address.expect("an address").ip(), c);
+    assert_eq!(next.address.expect("an address"), c);
     policy.failed(next.id, Failure::Slow, String::new(), at(2), 7_990_000);
     let next = policy.next(at(6900)).expect("the lookup again");
     assert_eq!((next.address, next.not_before), (None, at(5001)));
     policy.resolved(1, &[b, c], at(6900));
     let next = policy.next(at(6900)).expect("the one with the shortest pause");
-    assert_eq!((next.address.expect("an address").ip(), next.not_before), (b, at(7000)));
-    assert_eq!(next.within, Duration::from_secs(32), "twice the first limit");
+    assert_eq!((next.address.expect("an address"), next.not_before), (b, at(7000)));
+    assert_eq!(next.within(), Duration::from_secs(32), "twice the first limit");
 }
 
 /// The first address accepts connections and says nothing, or refuses the login.
