@@ -64,6 +64,20 @@ pub enum ClientEvent {
     Gone(String),
 }
 
+/// A message to send. Sent as a request, it has an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// The subject that it is published to.
+    pub subject: &'a str,
+    /// Its headers.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The bytes after the headers.
+    pub payload: &'a [u8],
+    /// Whether it may be sent more than once. Then a request is sent again and again until a
+    /// reply arrives: one that is sent while the servers elect a leader is never answered.
+    pub repeats: bool,
+}
+
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 #[derive(Debug)]
 pub struct Client {
@@ -120,57 +134,25 @@ impl Client {
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 
-    /// Sends a message once and waits for its reply. A status other than 503 is a reply.
+    /// Sends a message and waits for its reply. A status other than 503 is a reply. A connection
+    /// without a byte since then, not even a PONG, is lost: a later request would not be answered
+    /// either.
     ///
     /// # Errors
     ///
     /// See [`RequestError`], which says whether the request may have had an effect.
-    pub fn request(
-        &mut self,
-        subject: &str,
-        headers: &[(&str, &str)],
-        payload: &[u8],
-        deadline: Instant,
-    ) -> Result<Message, RequestError> {
-        self.exchange(subject, headers, payload, false, deadline)
-    }
-
-    /// Sends a request that may be sent more than once, again and again until a reply arrives:
-    /// a request that is sent while the servers elect a leader is never answered.
-    ///
-    /// # Errors
-    ///
-    /// See [`RequestError`].
-    pub fn query(
-        &mut self,
-        subject: &str,
-        payload: &[u8],
-        deadline: Instant,
-    ) -> Result<Message, RequestError> {
-        self.exchange(subject, &[], payload, true, deadline)
-    }
-
-    /// Sends a message and waits for its reply. A connection without a byte since then, not
-    /// even a PONG, is lost: a later request would not be answered either.
-    fn exchange(
-        &mut self,
-        subject: &str,
-        headers: &[(&str, &str)],
-        payload: &[u8],
-        repeats: bool,
-        deadline: Instant,
-    ) -> Result<Message, RequestError> {
+    pub fn request(&mut self, sent: &Outgoing<'_>, by: Instant) -> Result<Message, RequestError> {
         let (reply, began) = (self.link()?.next_reply(), sys::now());
-        if began >= deadline {
+        if began >= by {
             return Err(RequestError::NotSent("no time is left".to_owned()));
         }
-        let frame = self.frame(subject, Some(&reply), headers, payload)?;
-        self.send(&frame, deadline)?;
+        let frame = self.frame(sent, Some(&reply))?;
+        self.send(&frame, by)?;
         let repeat_after = self.pool.options.repeat_after();
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         loop {
             let link = self.link()?;
-            match link.receive(None, Some(deadline.min(repeat_at))) {
+            match link.receive(None, Some(by.min(repeat_at))) {
                 Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
                     link.enqueue(message);
                 }
@@ -182,7 +164,7 @@ impl Client {
                 Ok(Received::Op(ServerOp::Err(text))) => {
                     let names = |subject: &str| text.contains(&format!("\"{subject}\""));
                     let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
-                    if is_denied && (names(subject) || names(&reply)) {
+                    if is_denied && (names(sent.subject) || names(&reply)) {
                         return Err(RequestError::Forbidden(server_says(&text)));
                     }
                     link.warn(text);
@@ -195,7 +177,7 @@ impl Client {
                 }
             }
             let (now, is_silent) = (sys::now(), self.link()?.received_at < began);
-            if now >= deadline {
+            if now >= by {
                 if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
                     let text = "nothing was heard during a request".to_owned();
                     self.end(&text);
@@ -206,9 +188,9 @@ impl Client {
             if now >= repeat_at {
                 repeat_at = now.after(repeat_after);
                 pinged_at.get_or_insert(now);
-                let again: &[u8] = if repeats { &frame } else { &[] };
-                let sent = self.try_send(&[again, encode::PING].concat(), deadline);
-                sent.map_err(|error| RequestError::Lost(error.reason))?;
+                let again: &[u8] = if sent.repeats { &frame } else { &[] };
+                let asked = self.try_send(&[again, encode::PING].concat(), by);
+                asked.map_err(|error| RequestError::Lost(error.reason))?;
             }
         }
     }
@@ -218,13 +200,8 @@ impl Client {
     /// # Errors
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
-    pub fn publish(
-        &mut self,
-        subject: &str,
-        headers: &[(&str, &str)],
-        payload: &[u8],
-    ) -> Result<(), RequestError> {
-        let frame = self.frame(subject, None, headers, payload)?;
+    pub fn publish(&mut self, sent: &Outgoing<'_>) -> Result<(), RequestError> {
+        let frame = self.frame(sent, None)?;
         self.send(&frame, sys::now().after(WRITE_WAIT_MAX))
     }
 
@@ -288,15 +265,9 @@ impl Client {
         self.link.as_mut().ok_or_else(error)
     }
 
-    fn frame(
-        &mut self,
-        subject: &str,
-        reply: Option<&str>,
-        headers: &[(&str, &str)],
-        payload: &[u8],
-    ) -> Result<Vec<u8>, RequestError> {
+    fn frame(&mut self, sent: &Outgoing<'_>, reply: Option<&str>) -> Result<Vec<u8>, RequestError> {
         let limit = self.link()?.info.max_payload;
-        let encoded = encode::publish(subject, reply, headers, payload);
+        let encoded = encode::publish(sent.subject, reply, sent.headers, sent.payload);
         let (frame, size) = encoded.map_err(RequestError::NotSent)?;
         if size > limit {
             let text = format!("{size} bytes are more than the server's limit of {limit}");

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::core::{Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, Message, RequestError};
+use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
     StoreErrorKind as Kind, name,
@@ -125,8 +125,9 @@ impl NatsStore {
     /// the body of its answer.
     fn api_request(&mut self, what: &str, body: &str, by: Instant) -> Result<Vec<u8>, StoreError> {
         let subject = format!("{}.{what}.{}", self.api, self.stream);
-        let by = answer_by(by);
-        let reply = self.client.query(&subject, body.as_bytes(), by);
+        let (payload, repeats) = (body.as_bytes(), true);
+        let request = Outgoing { subject: &subject, headers: &[], payload, repeats };
+        let reply = self.client.request(&request, answer_by(by));
         let reply = reply.map_err(|error| self.request_error(&subject, &error))?;
         Ok(reply.payload)
     }
@@ -305,9 +306,10 @@ impl Bucket for NatsStore {
 
     fn announce(&mut self, key: &str, content: &Content) {
         let subject = format!("putex.twin.{}.{key}", self.settings.bucket);
+        let (headers, payload) = (&*sendable(content), &*content.payload);
+        let notice = Outgoing { subject: &subject, headers, payload, repeats: false };
         // Best effort: the sender announces again.
-        let headers = sendable(content);
-        let _ = self.client.publish(&subject, &headers, &content.payload);
+        let _ = self.client.publish(&notice);
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use putex::core::time;
-use putex::nats::{Client, ConnectOptions, Login, Secret, url};
+use putex::nats::{Client, ConnectOptions, Login, Outgoing, Secret, url};
 use putex::store::LockKey;
 use putex::store::nats::{NatsSettings, NatsStore};
 use putex::sys;
@@ -78,7 +78,10 @@ pub(crate) struct Admin(Client);
 impl Admin {
     /// Makes a request and returns the JSON of its answer.
     pub(crate) fn request(&mut self, subject: &str, body: &str) -> Value {
-        let reply = self.0.request(subject, &[], body.as_bytes(), soon()).expect("an answer");
+        let reply = self
+            .0
+            .request(&Outgoing { subject, payload: body.as_bytes(), ..Outgoing::default() }, soon())
+            .expect("an answer");
         serde_json::from_slice(&reply.payload).expect("JSON")
     }
 
@@ -91,14 +94,20 @@ impl Admin {
 
     /// Publishes with headers, and returns the sequence that it got.
     pub(crate) fn put(&mut self, subject: &str, headers: &[(&str, &str)], value: &str) -> u64 {
-        let reply = self.0.request(subject, headers, value.as_bytes(), soon()).expect("an answer");
+        let reply = self
+            .0
+            .request(
+                &Outgoing { subject, headers, payload: value.as_bytes(), ..Outgoing::default() },
+                soon(),
+            )
+            .expect("an answer");
         let answer: Value = serde_json::from_slice(&reply.payload).expect("JSON");
         answer["seq"].as_u64().filter(|seq| *seq > 0).unwrap_or_else(|| panic!("{answer}"))
     }
 
     /// Publishes and expects no answer.
     pub(crate) fn publish(&mut self, subject: &str, headers: &[(&str, &str)]) {
-        self.0.publish(subject, headers, b"").expect("published");
+        self.0.publish(&Outgoing { subject, headers, ..Outgoing::default() }).expect("published");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use putex::nats::Outgoing;
+
 use super::agent::Agent;
 use super::{assert_says, client, nobody, open, soon};
 use crate::support::folder::Folder;
@@ -26,7 +28,8 @@ fn check(words: &[&str]) -> (Option<i32>, String, String) {
 fn streams(server: &Server, user: &str) -> String {
     let mut client = client(&server.url("nats", user), nobody());
     client.connect(soon()).expect("connected");
-    let names = client.request("$JS.API.STREAM.LIST", &[], b"", soon());
+    let names =
+        client.request(&Outgoing { subject: "$JS.API.STREAM.LIST", ..Outgoing::default() }, soon());
     let names = names.expect("an answer").payload;
     let names: serde_json::Value = serde_json::from_slice(&names).expect("JSON");
     let mut streams = names["streams"].clone();
@@ -157,7 +160,14 @@ fn what_keeps_an_agent_out_is_told_with_its_status() {
     maker.connect(soon()).expect("connected");
     let aged = r#"{"name":"KV_locks","subjects":["$KV.locks.>"],"storage":"memory",
         "num_replicas":1,"max_msgs_per_subject":1,"max_age":10000000000}"#;
-    let made = maker.request("$JS.API.STREAM.CREATE.KV_locks", &[], aged.as_bytes(), soon());
+    let made = maker.request(
+        &Outgoing {
+            subject: "$JS.API.STREAM.CREATE.KV_locks",
+            payload: aged.as_bytes(),
+            ..Outgoing::default()
+        },
+        soon(),
+    );
     made.expect("made");
     let (status, _, said) = check(&["--nats", &url("u:s3cr3t@")]);
     assert_eq!(status, Some(78));

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use putex::nats::{ClientEvent, ConnectOptions, Login, Secret};
+use putex::nats::{ClientEvent, ConnectOptions, Login, Outgoing, Secret};
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;
@@ -307,7 +307,9 @@ fn replies_are_asked_for_where_it_is_wanted() {
     access.inbox = "_INBOX.agent".to_owned();
     let mut client = client(&url, access);
     client.connect(soon()).expect("connected");
-    let info = client.request("$JS.API.INFO", &[], b"", soon()).expect("an answer");
+    let info = client
+        .request(&Outgoing { subject: "$JS.API.INFO", ..Outgoing::default() }, soon())
+        .expect("an answer");
     assert!(!info.payload.is_empty());
     let waker = Waker::new().expect("a descriptor");
     let quiet = client.wait(waker.as_fd(), Some(sys::now().after(Duration::from_millis(50))));

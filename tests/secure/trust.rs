@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
-use putex::nats::{ClientEvent, ConnectOptions};
+use putex::nats::{ClientEvent, ConnectOptions, Outgoing};
 use putex::sys::{self, Waker};
 
 use super::agent::Agent;
@@ -275,7 +275,9 @@ fn much_goes_through_tls_as_it_does_without() {
         let payload: Vec<u8> = (0..size).map(|at: u32| (at % 251) as u8).collect();
         for turn in 0..3 {
             let subject = format!("big.{turn}");
-            client.publish(&subject, &[], &payload).expect("published");
+            client
+                .publish(&Outgoing { subject: &subject, payload: &payload, ..Outgoing::default() })
+                .expect("published");
         }
         for turn in 0..3 {
             // What lies decrypted must not lie there until the next PING.

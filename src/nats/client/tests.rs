@@ -31,7 +31,15 @@ fn connected(fake: &FakeServer) -> Client {
 }
 
 fn request(client: &mut Client, ms: u64) -> Result<Message, RequestError> {
-    client.request("$KV.b.k", &[("A", "b")], b"v1", in_ms(ms))
+    client.request(
+        &Outgoing {
+            subject: "$KV.b.k",
+            headers: &[("A", "b")],
+            payload: b"v1",
+            ..Outgoing::default()
+        },
+        in_ms(ms),
+    )
 }
 
 fn wait(client: &mut Client, ms: u64) -> ClientEvent {
@@ -102,9 +110,12 @@ fn what_comes_between_request_and_reply() {
     };
     assert_eq!(message.subject, "hint.a");
     assert_eq!(wait(&mut client, 10), ClientEvent::Elapsed);
-    let large = client.request("a", &[], &[b'x'; 100], in_ms(100));
+    let large = client.request(
+        &Outgoing { subject: "a", payload: &[b'x'; 100], ..Outgoing::default() },
+        in_ms(100),
+    );
     assert!(matches!(large, Err(RequestError::NotSent(_))), "{large:?}");
-    let bad = client.request("a b", &[], b"", in_ms(100));
+    let bad = client.request(&Outgoing { subject: "a b", ..Outgoing::default() }, in_ms(100));
     assert_eq!(bad, Err(RequestError::NotSent("'a b' is not a subject".to_owned())));
     assert!(client.is_connected(), "nothing was sent, so nothing is wrong");
     drop(client);
@@ -150,7 +161,7 @@ fn silence_until_the_deadline_then_a_late_reply() {
     let took = sys::now().since(began);
     assert!(took >= Duration::from_millis(50) && took < Duration::from_millis(500), "{took:?}");
     assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"timely");
-    let past = client.request("a", &[], b"", sys::now());
+    let past = client.request(&Outgoing { subject: "a", ..Outgoing::default() }, sys::now());
     assert_eq!(past, Err(RequestError::NotSent("no time is left".to_owned())));
     fake.finish();
 }
@@ -227,7 +238,9 @@ fn wake_deadline_and_publish() {
     assert_eq!(client.wait(waker.as_fd(), None), ClientEvent::Woken);
     waker.clear();
     assert_eq!(client.wait(waker.as_fd(), Some(in_ms(5))), ClientEvent::Elapsed);
-    client.publish("putex.notice", &[], b"hi").expect("connected");
+    client
+        .publish(&Outgoing { subject: "putex.notice", payload: b"hi", ..Outgoing::default() })
+        .expect("connected");
     fake.finish();
 }
 
@@ -265,8 +278,9 @@ fn a_query_is_repeated_until_its_answer() {
     });
     let mut client = client_of(vec![fake.server()], Duration::from_millis(400));
     client.connect(in_ms(5000)).expect("let in");
-    assert_eq!(client.query("$JS.API.INFO", b"", in_ms(5000)).expect("a reply").payload, b"hi");
-    assert_eq!(client.query("$JS.API.INFO", b"", in_ms(5000)).expect("one").payload, b"next");
+    let query = Outgoing { subject: "$JS.API.INFO", repeats: true, ..Outgoing::default() };
+    assert_eq!(client.request(&query, in_ms(5000)).expect("a reply").payload, b"hi");
+    assert_eq!(client.request(&query, in_ms(5000)).expect("one").payload, b"next");
     fake.finish();
 }
 
@@ -335,7 +349,8 @@ fn a_peer_that_does_not_read_costs_no_more_than_the_deadline() {
     let mut client = connected(&fake);
     let large = vec![b'x'; 50_000_000];
     let began = sys::now();
-    let outcome = client.request("a", &[], &large, in_ms(100));
+    let outcome = client
+        .request(&Outgoing { subject: "a", payload: &large, ..Outgoing::default() }, in_ms(100));
     assert_eq!(lost(outcome), "the server does not read");
     assert!(sys::now().since(began) < Duration::from_secs(2));
     assert!(!client.is_connected(), "half a frame ends the connection");

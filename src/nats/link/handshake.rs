@@ -60,8 +60,8 @@ impl Link {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let ConnectOptions { tls, name, .. } = options;
-        let first = encode::sub(&format!("{}*", self.inbox), self.inbox_sid);
-        let first = first.map_err(|text| Kind::Unreachable.error(text))?;
+        let inbox = encode::sub(&format!("{}*", self.inbox), self.inbox_sid);
+        let inbox = inbox.map_err(|text| Kind::Unreachable.error(text))?;
         let wanted = self.server.tls || tls.is_wanted();
         if !self.stream.is_tls() && (wanted || self.info.tls_required) {
             if !self.info.tls_available {
@@ -69,18 +69,24 @@ impl Link {
             }
             self.start_tls(tls, deadline)?;
         }
-        self.send_connect(name, credentials, &first, deadline)?;
+        let nonce = self.info.nonce.as_deref();
+        let connect = encode::connect(name, self.stream.is_tls(), credentials, nonce)
+            .map_err(|why| Kind::Credentials.error(why))?;
+        let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
+        if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
+            return Err(match self.final_error() {
+                Some(text) => refusal(&text, credentials),
+                None => self.judge(Kind::Unfit.error(reason)),
+            });
+        }
+        self.receive_pong(credentials, deadline)?;
         self.opened_at = sys::now();
         Ok(())
     }
 
     /// Waits for INFO and checks that the server supports headers.
-    fn receive_info(
-        &mut self,
-        credentials: &Credentials,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        match self.step(None, deadline).map_err(|error| self.judge(error))? {
+    fn receive_info(&mut self, credentials: &Credentials, by: Instant) -> Result<(), StoreError> {
+        match self.step(None, by).map_err(|error| self.judge(error))? {
             Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
             Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
             Received::Op(_) => {
@@ -139,36 +145,19 @@ impl Link {
         }
     }
 
-    /// Sends CONNECT, the frame `first` and PING, and waits for PONG: then the server has
-    /// processed all of them.
-    fn send_connect(
-        &mut self,
-        name: &str,
-        credentials: &Credentials,
-        first: &str,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        let nonce = self.info.nonce.as_deref();
-        let connect = encode::connect(name, self.stream.is_tls(), credentials, nonce)
-            .map_err(|why| Kind::Credentials.error(why))?;
-        let frame = [connect.as_bytes(), first.as_bytes(), encode::PING].concat();
-        if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
-            return Err(match self.final_error() {
-                Some(text) => refusal(&text, credentials),
-                None => self.judge(Kind::Unfit.error(reason)),
-            });
-        }
+    /// Waits for PONG: then the server has processed what was sent before PING.
+    fn receive_pong(&mut self, credentials: &Credentials, by: Instant) -> Result<(), StoreError> {
         loop {
-            match self.step(None, deadline).map_err(|error| self.judge(error))? {
+            match self.step(None, by).map_err(|error| self.judge(error))? {
                 Received::Op(ServerOp::Pong) => return Ok(()),
                 Received::Op(ServerOp::Err(text)) => return Err(refusal(&text, credentials)),
                 Received::Op(ServerOp::Info(json)) => self.accept_info(&json)?,
-                Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, Some(deadline))?,
+                Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, Some(by))?,
                 Received::Op(ServerOp::Ok | ServerOp::Msg { .. })
                 | Received::Elapsed
                 | Received::Woken => {}
             }
-            if sys::now() >= deadline {
+            if sys::now() >= by {
                 return Err(Kind::Unfit.error("it did not answer CONNECT in time"));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{NatsStore, OpenBucket, answer};
 use crate::core::{Instant, Written};
-use crate::nats::RequestError;
+use crate::nats::{Outgoing, RequestError};
 use crate::store::{Content, Expected, name};
 
 /// First level of JetStream's API whose servers check a condition on another subject.
@@ -44,7 +44,9 @@ impl NatsStore {
             None => subject.to_owned(),
             Some(_) => format!("{}.{subject}", self.api),
         };
-        let reply = self.client.request(&target, &headers, &content.payload, deadline)?;
+        let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
+        let write = Outgoing { subject, headers, payload, repeats: false };
+        let reply = self.client.request(&write, deadline)?;
         let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
         Ok(answer::written(&self.stream, replicated, &reply.payload))
     }
