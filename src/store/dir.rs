@@ -49,6 +49,7 @@ use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, StoreErrorKind,
+    StoreResult,
 };
 use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -109,7 +110,7 @@ impl DirStore {
     }
 
     /// Returns the folder, or an error if it is not open.
-    fn folder(&self) -> Result<&Folder, StoreError> {
+    fn folder(&self) -> StoreResult<&Folder> {
         self.open.as_ref().map(|open| &open.folder).ok_or_else(not_open)
     }
 }
@@ -117,7 +118,7 @@ impl DirStore {
 impl OpenFolder {
     /// Returns the next hint of the events that were read from the kernel.
     fn next_hint(&mut self) -> Option<Hint> {
-        if let Some(why) = self.folder.lost() {
+        if let Some(why) = self.folder.lost.get() {
             return Some(Hint::Gone(why.clone()));
         }
         while let Some((kind, key)) = self.changed.pop_first() {
@@ -136,7 +137,7 @@ impl OpenFolder {
     }
 
     /// Reads events from the kernel, as many as one read returns.
-    fn read_events(&mut self) -> Result<(), StoreError> {
+    fn read_events(&mut self) -> StoreResult<()> {
         let OpenFolder { folder, queue: Some(queue), subscribed, changed, .. } = self else {
             return Ok(());
         };
@@ -193,16 +194,16 @@ fn watch_ended() -> ReadFlags {
 }
 
 impl Bucket for DirStore {
-    fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
+    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
         self.open = None;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
         let no_timer = |error| StoreErrorKind::Unreachable.error(format!("no timer: {error}"));
         let alarm = Alarm::new().map_err(no_timer)?;
         // Before any key is read, so that no change after that is missed.
-        let queue = subscribe(folder.path());
+        let queue = subscribe(&folder.path);
         if let Err(error) = &queue {
-            let path = folder.path().display();
+            let path = folder.path.display();
             info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
         }
         folder.verify()?;
@@ -211,13 +212,13 @@ impl Bucket for DirStore {
         Ok(info)
     }
 
-    fn get(&mut self, key: &str, _deadline: Instant) -> Result<Option<Entry>, StoreError> {
+    fn get(&mut self, key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {
         let folder = self.folder()?;
         folder.verify()?;
         folder.entry(key)
     }
 
-    fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
+    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
         self.folder()?.list(prefix, deadline)
     }
 
@@ -237,7 +238,7 @@ impl Bucket for DirStore {
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
-    fn subscribe(&mut self, key: &str) -> Result<(), StoreError> {
+    fn subscribe(&mut self, key: &str) -> StoreResult<()> {
         self.open.as_mut().ok_or_else(not_open)?.subscribed.push(key.to_owned());
         Ok(())
     }
@@ -245,7 +246,11 @@ impl Bucket for DirStore {
     fn announce(&mut self, key: &str, content: &Content) {
         let deadline = sys::now().after(ANNOUNCE_MAX);
         // Best effort: the sender announces again.
-        let _ = self.folder().and_then(|folder| folder.announce(key, content, deadline));
+        let _ = self.folder().and_then(|folder| {
+            let _held = folder.lock(deadline)?;
+            folder.verify()?;
+            folder.replace(&Kind::Announcement.file_of(key), &text::encode_content(content))
+        });
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, Hint, StoreError};
+use super::{Bucket, Content, Entry, Expected, Hint, StoreResult};
 use crate::core::{
     Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Written, sanitize,
 };
@@ -39,8 +39,8 @@ impl LockKey {
     ///
     /// # Errors
     ///
-    /// See [`StoreError`].
-    pub fn open(&mut self, deadline: Instant) -> Result<Opened, StoreError> {
+    /// See [`StoreError`](super::StoreError).
+    pub fn open(&mut self, deadline: Instant) -> StoreResult<Opened> {
         let mut bucket = self.bucket.open(deadline)?;
         self.bucket.subscribe(&self.key)?;
         // Read after subscribing, so that no change in between is missed.

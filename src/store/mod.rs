@@ -29,6 +29,9 @@ use crate::core::{Instant, Revision, Written};
 pub use crate::core::event::{BucketInfo, StoreError, StoreErrorKind};
 pub use lock_key::{LockKey, describe_holder};
 
+/// The result of a call of a store.
+pub type StoreResult<T> = Result<T, StoreError>;
+
 /// The content of an entry: headers, and a payload of any bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
@@ -169,7 +172,7 @@ pub trait Bucket: Send {
     /// # Errors
     ///
     /// See [`StoreError`]; the store is closed then.
-    fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError>;
+    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo>;
 
     /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
     /// none. Until a leader learns of its replacement, its entry may be older than the last
@@ -178,14 +181,14 @@ pub trait Bucket: Send {
     /// # Errors
     ///
     /// When the entry was not read by the deadline.
-    fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Entry>, StoreError>;
+    fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>>;
 
     /// Returns the entries of all keys `prefix.…`, confirmed by the leader.
     ///
     /// # Errors
     ///
     /// When the listing was not complete by the deadline.
-    fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError>;
+    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing>;
 
     /// Stores the content of a key if the condition holds. [`Written::Moved`] has the present
     /// revision of the key of the condition, if the store knows it.
@@ -202,7 +205,7 @@ pub trait Bucket: Send {
     /// # Errors
     ///
     /// When the store is not open.
-    fn subscribe(&mut self, key: &str) -> Result<(), StoreError>;
+    fn subscribe(&mut self, key: &str) -> StoreResult<()>;
 
     /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
     /// the key.

@@ -23,18 +23,17 @@
 pub(crate) mod answer;
 mod inspect;
 mod open;
-mod read;
 pub(crate) mod write;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::core::{Instant, Written};
-use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::core::{Instant, Revision, Written};
+use crate::nats::jetstream::{self, Failure, StreamInfo, Subjects, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
-    StoreErrorKind as Kind, name,
+    StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -103,7 +102,7 @@ impl NatsStore {
     }
 
     /// Checks a key or a prefix of keys, so that it has no wildcard, and returns its subject.
-    fn subject(&self, key: &str) -> Result<String, StoreError> {
+    fn subject(&self, key: &str) -> StoreResult<String> {
         name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
         Ok(self.raw_subject(key))
     }
@@ -113,7 +112,7 @@ impl NatsStore {
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
-    fn info(&mut self, deadline: Instant) -> Result<Option<StreamInfo>, StoreError> {
+    fn info(&mut self, deadline: Instant) -> StoreResult<Option<StreamInfo>> {
         let answer = self.api_request("STREAM.INFO", "", deadline)?;
         match jetstream::stream_info(&answer) {
             Err(failure) if failure.err_code == code::STREAM_NOT_FOUND => Ok(None),
@@ -123,7 +122,7 @@ impl NatsStore {
 
     /// Makes one request of the API about the stream, which may be sent several times; returns
     /// the body of its answer.
-    fn api_request(&mut self, what: &str, body: &str, by: Instant) -> Result<Vec<u8>, StoreError> {
+    fn api_request(&mut self, what: &str, body: &str, by: Instant) -> StoreResult<Vec<u8>> {
         let subject = format!("{}.{what}.{}", self.api, self.stream);
         let (payload, repeats) = (body.as_bytes(), true);
         let request = Outgoing { subject: &subject, headers: &[], payload, repeats };
@@ -190,7 +189,7 @@ impl NatsStore {
     }
 
     /// Returns the open bucket, or the reason to make no request as an error.
-    fn open_bucket(&self) -> Result<&OpenBucket, StoreError> {
+    fn open_bucket(&self) -> StoreResult<&OpenBucket> {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
@@ -198,16 +197,54 @@ impl NatsStore {
     /// bucket was deleted, or that the server is cut off: both are checked.
     fn finish_read<T>(
         &mut self,
-        read: Result<T, StoreError>,
+        read: StoreResult<T>,
         began: Instant,
         deadline: Instant,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         if read.is_err() {
             self.close_if_deleted(deadline);
         }
         let answered = !matches!(read, Err(StoreError { kind: Kind::Unreachable, .. }));
         self.client.note_answer(answered, began);
         read.map_err(|error| self.open_bucket().err().unwrap_or(error))
+    }
+
+    /// Reads a key from the stream's leader.
+    fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
+        let body = jetstream::last_by_subject(subject);
+        let answer = self.api_request("STREAM.MSG.GET", &body, deadline)?;
+        match jetstream::stored(&answer, subject) {
+            Ok(stored) => Ok(stored.map(|stored| answer::entry(subject, &stored))),
+            Err(failure) => Err(self.api_error(subject, &failure)),
+        }
+    }
+
+    /// Lists the keys of the subjects that `filter` selects. STREAM.INFO names the keys and
+    /// MSG.GET returns their entries, both from the leader: a replica that is behind lacks
+    /// keys. The names must fit into one message of the client: about 15,000 keys do.
+    fn list_now(&mut self, filter: &str, deadline: Instant) -> StoreResult<Listing> {
+        loop {
+            let body = jetstream::subjects_filter(filter);
+            let answer = self.api_request("STREAM.INFO", &body, deadline)?;
+            let subjects = jetstream::subjects(&answer);
+            let Subjects { names, last_seq, has_leader } =
+                subjects.map_err(|failure| self.api_error(filter, &failure))?;
+            if !has_leader {
+                return Err(
+                    Kind::Unreachable.error(format!("{filter}: {} has no leader", self.stream))
+                );
+            }
+            let mut entries = Vec::new();
+            for subject in &names {
+                entries.extend(self.read(subject, deadline)?);
+            }
+            if entries.len() == names.len() {
+                let last = Revision(last_seq);
+                return Ok(Listing { entries, last });
+            }
+            // A key was removed meanwhile, or another server was asked for its entry.
+            self.pause(deadline)?;
+        }
     }
 
     /// Converts a message into a hint; `None` if it is none.
@@ -230,7 +267,7 @@ fn answer_by(deadline: Instant) -> Instant {
 }
 
 impl Bucket for NatsStore {
-    fn open(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
+    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
         let (was_connected, began) = (self.client.is_connected(), sys::now());
         let mut opened = self.open_now(deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
@@ -245,14 +282,14 @@ impl Bucket for NatsStore {
         opened
     }
 
-    fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Entry>, StoreError> {
+    fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
         self.open_bucket()?;
         let subject = self.subject(key)?;
         let (began, entry) = (sys::now(), self.read(&subject, deadline));
         self.finish_read(entry, began, deadline)
     }
 
-    fn list(&mut self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
+    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
         self.open_bucket()?;
         let filter = format!("{}.>", self.subject(prefix)?);
         let (began, listing) = (sys::now(), self.list_now(&filter, deadline));
@@ -290,7 +327,7 @@ impl Bucket for NatsStore {
         written
     }
 
-    fn subscribe(&mut self, key: &str) -> Result<(), StoreError> {
+    fn subscribe(&mut self, key: &str) -> StoreResult<()> {
         if self.subscribed.iter().any(|known| known == key) {
             return Ok(());
         }

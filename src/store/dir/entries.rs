@@ -9,7 +9,7 @@ use super::folder::{Folder, SEQUENCE};
 use super::text::{self, Kind};
 use crate::core::{Instant, Revision, Written};
 use crate::store::{
-    Content, Entry, Expected, Listing, OPERATION, StoreError, StoreErrorKind, is_below,
+    Content, Entry, Expected, Listing, OPERATION, StoreErrorKind, StoreResult, is_below,
 };
 
 /// Longest file name of Linux file systems, in bytes; bounds the escaped key.
@@ -17,13 +17,13 @@ const NAME_BYTES_MAX: usize = 255;
 
 impl Folder {
     /// Returns the highest revision of the bucket.
-    pub(super) fn last(&self) -> Result<Revision, StoreError> {
+    pub(super) fn last(&self) -> StoreResult<Revision> {
         let last = self.number(SEQUENCE, "sequence")?;
         last.map(Revision).ok_or_else(|| self.damaged(SEQUENCE, "is missing"))
     }
 
     /// Returns the entry of a key. A record that was removed by hand is a tombstone.
-    pub(super) fn entry(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
         let first = Kind::First.file_of(key);
         if first.len() > NAME_BYTES_MAX {
             return Err(StoreErrorKind::Unsafe.error(format!(
@@ -49,7 +49,7 @@ impl Folder {
     }
 
     /// Returns the entry in the record file of a key.
-    pub(super) fn record(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    pub(super) fn record(&self, key: &str) -> StoreResult<Option<Entry>> {
         let name = Kind::Record.file_of(key);
         let Some((revision, content)) = self.parsed(&name, text::decode_record)? else {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Folder {
 
     /// Lists the keys below a prefix, under the lock: reading the folder can miss a file that
     /// is renamed meanwhile.
-    pub(super) fn list(&self, prefix: &str, deadline: Instant) -> Result<Listing, StoreError> {
+    pub(super) fn list(&self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
         self.verify()?;
         let files = self.key_files()?.into_iter();
@@ -76,7 +76,7 @@ impl Folder {
         expected: Expected<'_>,
         content: &Content,
         deadline: Instant,
-    ) -> Result<Written, StoreError> {
+    ) -> StoreResult<Written> {
         let _held = self.lock(deadline)?;
         self.verify()?;
         // Read whatever the condition is: a damaged record is never overwritten.
@@ -110,18 +110,6 @@ impl Folder {
             Ok(()) => Ok(Written::Stored(Revision(next))),
             Err(error) => Ok(Written::Unknown(error.to_string())),
         }
-    }
-
-    /// Writes the announcement for a key.
-    pub(super) fn announce(
-        &self,
-        key: &str,
-        content: &Content,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        let _held = self.lock(deadline)?;
-        self.verify()?;
-        self.replace(&Kind::Announcement.file_of(key), &text::encode_content(content))
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::permissions::create_private;
 use super::text::{self, Kind};
 use crate::core::{BucketId, Instant};
-use crate::store::{BucketInfo, StoreError, StoreErrorKind, name};
+use crate::store::{BucketInfo, StoreError, StoreErrorKind, StoreResult, name};
 use crate::sys;
 
 /// Name of the file with the bucket's random id.
@@ -43,11 +43,11 @@ fn flags() -> OFlags {
 #[derive(Debug)]
 pub(super) struct Folder {
     dir: File,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The body of the epoch file when the folder was opened.
     epoch: Vec<u8>,
     /// The reason why the folder must be opened again, if it must.
-    lost: OnceCell<String>,
+    pub(super) lost: OnceCell<String>,
 }
 
 /// The held lock of the bucket. Dropping it unlocks explicitly: after a mere close, a child
@@ -62,10 +62,6 @@ impl Drop for HeldLock<'_> {
 }
 
 impl Folder {
-    fn new(dir: File, path: PathBuf) -> Folder {
-        Folder { dir, path, epoch: Vec::new(), lost: OnceCell::new() }
-    }
-
     /// Opens the folder `base/bucket` and creates it when it does not exist.
     ///
     /// # Errors
@@ -76,9 +72,12 @@ impl Folder {
         base: &Path,
         bucket: &str,
         deadline: Instant,
-    ) -> Result<(Folder, BucketInfo), StoreError> {
-        let path = path_of(base, bucket)?;
-        let mut folder = Folder::new(create_private(base, &path)?, path);
+    ) -> StoreResult<(Folder, BucketInfo)> {
+        // The name of a bucket has neither a slash nor a dot.
+        name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
+        let path = base.join(bucket);
+        let dir = create_private(base, &path)?;
+        let mut folder = Folder { dir, path, epoch: Vec::new(), lost: OnceCell::new() };
         let mut remarks = Vec::new();
         let held = folder.lock(deadline)?;
         let epoch = match folder.file(EPOCH)? {
@@ -98,7 +97,7 @@ impl Folder {
     }
 
     /// Writes the sequence and then the epoch, which completes the bucket.
-    fn create(&self) -> Result<Vec<u8>, StoreError> {
+    fn create(&self) -> StoreResult<Vec<u8>> {
         if self.key_files()?.iter().any(|(kind, _)| *kind == Kind::Record) {
             return Err(self.damaged(EPOCH, "is missing while there are records"));
         }
@@ -119,7 +118,7 @@ impl Folder {
     }
 
     /// Returns the kinds and the keys of the files of keys.
-    pub(super) fn key_files(&self) -> Result<Vec<(Kind, String)>, StoreError> {
+    pub(super) fn key_files(&self) -> StoreResult<Vec<(Kind, String)>> {
         let failed = |error: Errno| self.failed("list", "", error);
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.dir).map_err(failed)? {
@@ -130,19 +129,15 @@ impl Folder {
     }
 
     /// Returns the identity of the bucket, from the body of the epoch file.
-    fn id(&self) -> Result<BucketId, StoreError> {
+    fn id(&self) -> StoreResult<BucketId> {
         let parts = str::from_utf8(&self.epoch).ok().and_then(|text| text.split_once('\n'));
         let parts = parts.and_then(|(id, created)| Some((id.strip_prefix("epoch ")?, created)));
         let (epoch, created) = parts.ok_or_else(|| self.unexpected(EPOCH))?;
         Ok(BucketId { epoch: epoch.to_owned(), created: created.to_owned() })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Waits for the lock of the whole bucket.
-    pub(super) fn lock(&self, deadline: Instant) -> Result<HeldLock<'_>, StoreError> {
+    pub(super) fn lock(&self, deadline: Instant) -> StoreResult<HeldLock<'_>> {
         let how = FlockOperation::NonBlockingLockExclusive;
         let within = deadline.since(sys::now());
         let locked = sys::lock_within(&self.dir, how, within, LOCK_POLL);
@@ -159,7 +154,7 @@ impl Folder {
     /// # Errors
     ///
     /// If not: the folder is lost then.
-    pub(super) fn verify(&self) -> Result<(), StoreError> {
+    pub(super) fn verify(&self) -> StoreResult<()> {
         let here = self.dir.metadata().map_err(|error| self.failed("check", "", error))?;
         match fs::symlink_metadata(&self.path) {
             Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => {}
@@ -179,7 +174,7 @@ impl Folder {
     }
 
     /// Returns the body of a file, `None` when there is no such file.
-    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn file(&self, name: &str) -> StoreResult<Option<Vec<u8>>> {
         let fd = match rustix::fs::openat(&self.dir, name, flags(), Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
@@ -202,7 +197,7 @@ impl Folder {
         &self,
         name: &str,
         parse: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, StoreError> {
+    ) -> StoreResult<Option<T>> {
         let Some(body) = self.file(name)? else {
             return Ok(None);
         };
@@ -210,22 +205,18 @@ impl Folder {
     }
 
     /// Returns the number in a file with the one line `LABEL N`.
-    pub(super) fn number<N: FromStr>(
-        &self,
-        name: &str,
-        label: &str,
-    ) -> Result<Option<N>, StoreError> {
+    pub(super) fn number<N: FromStr>(&self, name: &str, label: &str) -> StoreResult<Option<N>> {
         self.parsed(name, |body| text::parse_number(label, str::from_utf8(body).ok()?))
     }
 
     /// Replaces a file by one with this body, atomically. The caller holds the lock.
-    pub(super) fn replace(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn replace(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         self.prepare(name, body)?;
         self.publish(name).map_err(|error| self.failed("write", name, error))
     }
 
     /// Writes the next content of `name` to the temporary file. The caller holds the lock.
-    pub(super) fn prepare(&self, name: &str, body: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn prepare(&self, name: &str, body: &[u8]) -> StoreResult<()> {
         let content = text::frame(body);
         if content.len() > FILE_BYTES_MAX {
             let (size, path) = (content.len(), self.file_path(name));
@@ -254,7 +245,7 @@ impl Folder {
 
     /// Makes the renames survive a power failure. Only the growth of terms depends on this:
     /// no holder of the lock survives a power failure.
-    pub(super) fn sync(&self) -> Result<(), StoreError> {
+    pub(super) fn sync(&self) -> StoreResult<()> {
         self.dir.sync_all().map_err(|error| self.failed("sync", "", error))
     }
 
@@ -291,17 +282,6 @@ impl Folder {
     pub(super) fn lose(&self, why: String) -> StoreError {
         StoreErrorKind::Unreachable.error(self.lost.get_or_init(|| why).clone())
     }
-
-    /// Returns the reason why the folder must be opened again, `None` while it need not be.
-    pub(super) fn lost(&self) -> Option<&String> {
-        self.lost.get()
-    }
-}
-
-/// Returns the folder of a bucket. Its name has neither a slash nor a dot.
-fn path_of(base: &Path, bucket: &str) -> Result<PathBuf, StoreError> {
-    name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
-    Ok(base.join(bucket))
 }
 
 /// Returns the time since the creation in `created`. A bucket of an earlier boot is older

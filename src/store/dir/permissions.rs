@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::store::{StoreError, StoreErrorKind};
+use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
 
 /// File systems that several hosts can share, by the number of statfs(2), written as in
@@ -24,12 +24,15 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
 /// # Errors
 ///
 /// [`StoreErrorKind::Unsafe`] if other users could write to one of them.
-pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreError> {
+pub(super) fn create_private(base: &Path, path: &Path) -> StoreResult<File> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     let made = builder.recursive(true).create(base);
     made.map_err(|error| refused("create", base, &error))?;
-    check_base(base)?;
+    // Other users must not be able to replace the folders in the base.
+    let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
+    let safe = sys::check_entries_safe(base, &metadata);
+    safe.map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     match builder.recursive(false).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(refused("create", path, &error))
@@ -38,14 +41,8 @@ pub(super) fn create_private(base: &Path, path: &Path) -> Result<File, StoreErro
     }
 }
 
-/// Checks that other users cannot replace the folders in the base.
-fn check_base(base: &Path) -> Result<(), StoreError> {
-    let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
-    sys::check_entries_safe(base, &metadata).map_err(|text| StoreErrorKind::Unsafe.error(text))
-}
-
 /// Opens an existing folder, which must belong to this user and be writable by no other.
-fn open_private(path: &Path) -> Result<File, StoreError> {
+fn open_private(path: &Path) -> StoreResult<File> {
     let shown = path.display();
     let refuse = |what: String| Err(StoreErrorKind::Unsafe.error(format!("{shown} {what}")));
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();

@@ -3,7 +3,7 @@
 use super::open::describe_server;
 use super::{NatsSettings, NatsStore, answer};
 use crate::core::Instant;
-use crate::store::{Bucket as _, StoreError, StoreErrorKind as Kind, describe_holder, name};
+use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, describe_holder, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
 /// error and creates nothing.
@@ -28,7 +28,7 @@ impl NatsStore {
     /// # Errors
     ///
     /// The reason why an agent could not.
-    pub fn inspect(&mut self, key: &str, deadline: Instant) -> Result<Inspection, StoreError> {
+    pub fn inspect(&mut self, key: &str, deadline: Instant) -> StoreResult<Inspection> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         self.client.connect(deadline)?;
         let mut found = Inspection::default();

@@ -7,7 +7,9 @@ use crate::core::{BucketId, Instant, Revision, Written};
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
-use crate::store::{BucketInfo, Content, Expected, StoreError, StoreErrorKind as Kind, name};
+use crate::store::{
+    BucketInfo, Content, Expected, StoreError, StoreErrorKind as Kind, StoreResult, name,
+};
 use crate::sys::{self, Alarm};
 
 /// How often a lost race for the epoch key is repeated. Once is enough unless another
@@ -25,7 +27,7 @@ const CREATION_POLL: Duration = Duration::from_millis(5);
 impl NatsStore {
     /// Connects, finds or creates the bucket, checks it and reads its epoch. The caller closes
     /// the store after an error.
-    pub(super) fn open_now(&mut self, deadline: Instant) -> Result<BucketInfo, StoreError> {
+    pub(super) fn open_now(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
         if !self.client.is_connected() {
             self.subscribed.clear();
@@ -51,7 +53,7 @@ impl NatsStore {
     }
 
     /// Accepts a bucket that is safe for a lock.
-    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> Result<SafeBucket, StoreError> {
+    pub(super) fn accept_bucket(&mut self, info: &StreamInfo) -> StoreResult<SafeBucket> {
         let NatsSettings { bucket, replicas: wanted, allow_memory, .. } = &self.settings;
         let mut found = bucket::check(bucket, &info.config, self.version(), *allow_memory)
             .map_err(|text| Kind::Unsafe.error(text))?;
@@ -76,10 +78,7 @@ impl NatsStore {
     }
 
     /// Returns the bucket, and whether this call created it.
-    pub(super) fn find_or_create(
-        &mut self,
-        deadline: Instant,
-    ) -> Result<(StreamInfo, bool), StoreError> {
+    pub(super) fn find_or_create(&mut self, deadline: Instant) -> StoreResult<(StreamInfo, bool)> {
         if let Some(info) = self.find(deadline)? {
             return Ok((info, false));
         }
@@ -95,7 +94,7 @@ impl NatsStore {
     }
 
     /// Returns the bucket once its creation is complete, `None` when there is none.
-    fn find(&mut self, deadline: Instant) -> Result<Option<StreamInfo>, StoreError> {
+    fn find(&mut self, deadline: Instant) -> StoreResult<Option<StreamInfo>> {
         loop {
             match self.info(deadline)? {
                 // Another client is creating it: the time of creation is set last.
@@ -110,7 +109,7 @@ impl NatsStore {
         }
     }
 
-    pub(super) fn pause(&self, deadline: Instant) -> Result<(), StoreError> {
+    pub(super) fn pause(&self, deadline: Instant) -> StoreResult<()> {
         let until = sys::now().after(CREATION_POLL).min(deadline);
         match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
             Ok([]) if sys::now() < deadline => Ok(()),
@@ -121,7 +120,7 @@ impl NatsStore {
     }
 
     /// Checks that a new bucket with the replicas of the settings would be safe.
-    pub(super) fn check_replicas(&self) -> Result<(), StoreError> {
+    pub(super) fn check_replicas(&self) -> StoreResult<()> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         bucket::check_replicas(*replicas, self.version())
             .map_err(|text| Kind::Unsafe.error(format!("bucket {bucket}: {text}")))
@@ -129,7 +128,7 @@ impl NatsStore {
 
     /// Checks that there are enough servers for the replicas of the settings: a server with
     /// JetStream and without a cluster makes only one copy.
-    pub(super) fn check_cluster(&self) -> Result<(), StoreError> {
+    pub(super) fn check_cluster(&self) -> StoreResult<()> {
         let NatsSettings { bucket, replicas, api, .. } = &self.settings;
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
@@ -144,7 +143,7 @@ impl NatsStore {
 
     /// Creates the bucket. Returns the server's refusal if another client may have created the
     /// bucket first.
-    fn create(&mut self, deadline: Instant) -> Result<Option<StoreError>, StoreError> {
+    fn create(&mut self, deadline: Instant) -> StoreResult<Option<StoreError>> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.check_replicas()?;
         let body = bucket::create(bucket, *replicas);
@@ -161,7 +160,7 @@ impl NatsStore {
     }
 
     /// Reads the epoch of the bucket, and writes one when there is none.
-    fn epoch(&mut self, deadline: Instant) -> Result<(String, Revision), StoreError> {
+    fn epoch(&mut self, deadline: Instant) -> StoreResult<(String, Revision)> {
         let subject = self.raw_subject(name::EPOCH_KEY);
         let mut lost_races = 0;
         while lost_races < EPOCH_ATTEMPTS_MAX {
