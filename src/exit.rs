@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crate::core::{StoreError, StoreErrorKind};
 
-/// How the process ends. The numbers are a promise: see EXIT STATUS in putex(8).
+/// How the process ends. The numbers are a promise, see EXIT STATUS in putex(8), and those of
+/// sysexits(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Ended as asked, with the service down.
@@ -25,27 +26,9 @@ pub enum Exit {
     Unsafe = 78,
 }
 
-impl Exit {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
-        Self::Success,
-        Self::Usage,
-        Self::Unreachable,
-        Self::NotStopped,
-        Self::System,
-        Self::Credentials,
-        Self::Unsafe,
-    ];
-
-    /// Returns the number that the parent process sees, as in sysexits(3).
-    pub fn status(self) -> u8 {
-        self as u8
-    }
-}
-
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.status())
+        ExitCode::from(exit as u8)
     }
 }
 

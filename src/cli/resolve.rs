@@ -47,15 +47,14 @@ pub(super) fn resolve(
 ) -> Resolved {
     let mut faults = Faults { settings, found };
     let location = location(&mut faults, environment.var);
-    let bucket = settings.text_or_default(Name::Bucket);
-    let bucket = bucket.and_then(|bucket| faults.valid(Name::Bucket, bucket, valid_bucket));
+    let bucket = settings.text_or_default(Name::Bucket).map(str::to_owned);
+    let bucket = bucket.and_then(|it| faults.collect(Name::Bucket, valid_bucket(&it).map(|()| it)));
     let key = required(&mut faults, Name::Key);
-    let key = key.and_then(|key| faults.valid(Name::Key, &key, valid_key));
+    let key = key.and_then(|it| faults.collect(Name::Key, valid_key(&it).map(|()| it)));
     let timing = timing(&mut faults);
-    let token = match settings.text(Name::Token) {
-        Some(token) => faults.valid(Name::Token, token, valid_token),
-        None => faults.valid(Name::Token, environment.host, valid_host),
-    };
+    let token = settings.text(Name::Token);
+    let token = token.map_or_else(|| valid_host(environment.host), valid_token);
+    let token = faults.collect(Name::Token, token);
     let device = faults.parse(Name::Watchdog, device);
     if let (Some((_, true)), Some(Err(why))) = (&device, timing.map(wanted_timeout)) {
         faults.refuse::<()>(Name::Watchdog, Exit::Unsafe, &why);
@@ -151,7 +150,8 @@ fn attribute(faults: &mut Faults<'_>, text: &str) -> Option<Timing> {
     faults.refuse(if is_set { name } else { Name::Renewal }, Exit::Unsafe, why)
 }
 
-fn valid_token(token: &str) -> Result<(), String> {
+/// Returns a token if it is valid.
+fn valid_token(token: &str) -> Result<String, String> {
     if token.trim().is_empty() {
         return Err("is empty".to_owned());
     }
@@ -162,16 +162,14 @@ fn valid_token(token: &str) -> Result<(), String> {
     if token.chars().any(char::is_control) || token.trim() != token {
         return Err(format!("{token:?} has blanks around it or control characters in it"));
     }
-    Ok(())
+    Ok(token.to_owned())
 }
 
-/// Checks the name of the host as a token. Names that many hosts have are refused.
-fn valid_host(host: &str) -> Result<(), String> {
+/// Returns the name of the host if it is a token of its own. Names that many hosts have are not.
+fn valid_host(host: &str) -> Result<String, String> {
     let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
-    match is_shared || valid_token(host).is_err() {
-        true => Err(format!("is missing, and the host name {host:?} is not this host's own")),
-        false => Ok(()),
-    }
+    let token = valid_token(host).ok().filter(|_| !is_shared);
+    token.ok_or_else(|| format!("is missing, and the host name {host:?} is not this host's own"))
 }
 
 /// Returns the number of the log level. Of `-v` and `-q` the one with the higher precedence

@@ -152,16 +152,6 @@ impl Faults<'_> {
         }
     }
 
-    /// Returns a text if it is a valid value of a setting.
-    pub(super) fn valid(
-        &mut self,
-        name: Name,
-        text: &str,
-        check: fn(&str) -> Result<(), String>,
-    ) -> Option<String> {
-        self.collect(name, check(text).map(|()| text.to_owned()))
-    }
-
     /// Parses the value of a setting, or its default; `None` if it has neither or is faulty.
     pub(super) fn parse<T>(
         &mut self,

@@ -70,7 +70,7 @@ fn agent(line: &str) -> AgentArgs {
 
 fn refused(line: &str) -> (String, u8) {
     match parse_line(line) {
-        Err(refusal) => (refusal.text, refusal.exit.status()),
+        Err(refusal) => (refusal.text, refusal.exit as u8),
         Ok(invocation) => panic!("{line}: {invocation:?}"),
     }
 }

@@ -41,11 +41,6 @@ impl Headers {
         word.parse().ok()
     }
 
-    /// Returns the value of the first field of this name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find(|field| field.0 == name).map(|field| field.1)
-    }
-
     /// Returns all fields in their order, including repeated ones.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.block.lines().skip(1).filter_map(|line| {
@@ -70,6 +65,13 @@ fn trim(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Headers {
+        /// Returns the value of the first field of this name.
+        pub(crate) fn get(&self, name: &str) -> Option<&str> {
+            self.iter().find(|field| field.0 == name).map(|field| field.1)
+        }
+    }
 
     fn parse(text: &str) -> Headers {
         Headers::parse(text.as_bytes())

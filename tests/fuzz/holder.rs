@@ -30,7 +30,8 @@ pub fn holder(data: &[u8]) -> bool {
     let (block, value) = data.split_at(end.map_or(0, |at| at + 4));
     let headers = Headers::parse(block);
     let token = String::from_utf8_lossy(value).into_owned();
-    let lease = lease::from_headers(|name| headers.get(name));
+    let find = |name: &str| headers.iter().find(|field| field.0 == name).map(|field| field.1);
+    let lease = lease::from_headers(find);
     let ours = lease.is_some();
     let mut world = World::new(token, Noise::of(data));
     let record = Record { token: world.value.clone(), lease };

@@ -147,7 +147,7 @@ fn beside(text: &str, line: &str, variables: &[&str]) -> Result<AgentArgs, (Stri
     match parse(line.split_whitespace().map(Into::into), &environment) {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => Ok(*args),
         Ok(other) => panic!("{line}: {other:?}"),
-        Err(refusal) => Err((refusal.text, refusal.exit.status())),
+        Err(refusal) => Err((refusal.text, refusal.exit as u8)),
     }
 }
 
