@@ -3,21 +3,25 @@
 //! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
 //! when to call [`Client::connect`] again, and subscribes again.
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use displaydoc::Display;
 
+use super::auth::Login;
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
+use super::dial::Dialer;
 use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
 use super::link::{Link, Received, SendError, WRITE_WAIT_MAX, server_says};
-use super::pool::Pool;
+use super::no_timer;
+use super::pool::{Candidate, Candidates, Failure};
 use super::server_error::ServerError;
 use super::url::Server;
-use crate::core::{Instant, StoreError};
-use crate::sys;
+use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
+use crate::sys::{self, Alarm};
 
 /// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
@@ -81,14 +85,27 @@ pub struct Outgoing<'a> {
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 #[derive(Debug)]
 pub struct Client {
-    pool: Pool,
+    candidates: Candidates,
+    options: ConnectOptions,
+    dialer: Dialer,
     link: Option<Link>,
+    /// The reason why there is no connection.
+    reason: String,
+    last_sid: u64,
 }
 
 impl Client {
     /// Makes a client that is not connected yet.
-    pub fn new(servers: Vec<Server>, options: ConnectOptions) -> Client {
-        Client { pool: Pool::new(servers, options), link: None }
+    pub fn new(mut servers: Vec<Server>, options: ConnectOptions) -> Client {
+        shuffle(&mut servers);
+        Client {
+            candidates: Candidates::new(servers, options.interval),
+            options,
+            dialer: Dialer::default(),
+            link: None,
+            reason: "no connection was made yet".to_owned(),
+            last_sid: 0,
+        }
     }
 
     /// Connects unless connected: tries one server or address after the other, each when it is
@@ -101,10 +118,90 @@ impl Client {
     ///
     /// See [`StoreError`].
     pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        if self.link.is_none() {
-            self.link = Some(self.pool.connect(deadline)?);
+        let (mut kind, mut tried) = (Kind::Unreachable, Vec::new());
+        while self.link.is_none()
+            && let Some(next) = self.candidates.next(sys::now())
+        {
+            let is_due = next.not_before <= sys::now();
+            let is_again = tried.contains(&next.id);
+            if is_again && (!is_due || self.candidates.are_all(&tried)) {
+                break;
+            }
+            if !is_due {
+                let until = next.not_before.min(deadline);
+                Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).map_err(no_timer)?;
+            }
+            if sys::now() >= deadline {
+                break;
+            }
+            tried.push(next.id);
+            if let Err(error) = self.attempt(&next, deadline) {
+                kind = kind.max(error);
+            }
         }
+        if self.link.is_some() {
+            return Ok(());
+        }
+        if !tried.is_empty() {
+            self.reason = self.candidates.faults();
+        }
+        if kind == Kind::Unfit {
+            kind = Kind::Unreachable;
+        }
+        Err(kind.error(&*self.reason))
+    }
+
+    /// Tries a candidate: connects to its address, or looks its name up.
+    fn attempt(&mut self, next: &Candidate, deadline: Instant) -> Result<(), Kind> {
+        let tried = match next.address {
+            Some(address) => self.open(next, address, deadline),
+            None => self.look_up(next, deadline),
+        };
+        tried.map_err(|(failure, error)| {
+            self.candidates.failed(next.id, failure, error.text, sys::now(), random());
+            error.kind
+        })
+    }
+
+    fn look_up(&mut self, next: &Candidate, by: Instant) -> Result<(), (Failure, StoreError)> {
+        let by = sys::now().after(next.info_within()).min(by);
+        let addresses = self.dialer.resolve(&next.server.host, by);
+        let failed = |text: String| (Failure::Unreached, Kind::Unreachable.error(text));
+        self.candidates.resolved(next.id, &addresses.map_err(failed)?, sys::now());
         Ok(())
+    }
+
+    /// Opens a connection with a limit until INFO and one for the whole handshake.
+    fn open(
+        &mut self,
+        next: &Candidate,
+        address: IpAddr,
+        deadline: Instant,
+    ) -> Result<(), (Failure, StoreError)> {
+        let began = sys::now();
+        let info_by = began.after(next.info_within()).min(deadline);
+        let by = began.after(next.within()).min(deadline);
+        let server = &next.server;
+        let login = if server.login == Login::None { &self.options.login } else { &server.login };
+        let unsafe_login = |text: String| (Failure::Unreached, Kind::Unsafe.error(text));
+        let credentials = login.read().map_err(unsafe_login)?;
+        let sid = self.next_sid();
+        let link = Link::open(next, address, &self.options, &credentials, sid, info_by);
+        let late = |by, late, failure| if sys::now() >= by { late } else { failure };
+        let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
+        let mut link = link.map_err(unreached)?;
+        let refused = |error| (late(by, Failure::Slow, Failure::Refused), error);
+        link.log_in(&self.options, &credentials, by).map_err(refused)?;
+        let now = sys::now();
+        self.candidates.connected(next.id, now.since(began), now);
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Returns the number of a new subscription, unique among all connections of a client.
+    fn next_sid(&mut self) -> u64 {
+        self.last_sid += 1;
+        self.last_sid
     }
 
     /// Returns whether there is a connection that has not failed yet.
@@ -130,7 +227,7 @@ impl Client {
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
-        let frame = encode::sub(subject, self.pool.next_sid()).map_err(RequestError::NotSent)?;
+        let frame = encode::sub(subject, self.next_sid()).map_err(RequestError::NotSent)?;
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 
@@ -148,7 +245,7 @@ impl Client {
         }
         let frame = self.frame(sent, Some(&reply))?;
         self.send(&frame, by)?;
-        let repeat_after = self.pool.options.repeat_after();
+        let repeat_after = self.options.repeat_after();
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         loop {
             let link = self.link()?;
@@ -212,12 +309,14 @@ impl Client {
     /// The call leaves a server that is about to shut down, if there is another.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> ClientEvent {
         loop {
-            let link = self.link.as_ref().filter(|link| link.info.lame_duck);
-            if link.is_some_and(|link| self.pool.has_another(link)) {
-                self.leave("the server is about to shut down");
+            if let Some(link) = self.link.as_ref().filter(|link| link.info.lame_duck) {
+                learn(&mut self.candidates, link);
+                if self.candidates.has_another(link.candidate) {
+                    self.leave("the server is about to shut down");
+                }
             }
             let Some(link) = &mut self.link else {
-                return ClientEvent::Gone(self.pool.reason.clone());
+                return ClientEvent::Gone(self.reason.clone());
             };
             if let Some(message) = link.dequeue() {
                 return ClientEvent::Message(message);
@@ -246,21 +345,21 @@ impl Client {
     pub fn note_answer(&mut self, answered: bool, began: Instant) {
         let Some(link) = &self.link else { return };
         if answered {
-            self.pool.answered(link);
-        } else if self.pool.unanswered(began.max(link.opened_at)) {
+            self.candidates.answered(link.candidate);
+        } else if self.candidates.unanswered(began.max(link.opened_at), sys::now()) {
             self.leave("nothing was answered for too long");
         }
     }
 
     /// Ends the connection, so that all other servers and addresses are tried first.
     fn leave(&mut self, reason: &str) {
-        if let Some(link) = self.link.take() {
-            self.pool.left(&link, reason);
+        if let Some(link) = self.close(reason) {
+            self.candidates.left(link.candidate, sys::now());
         }
     }
 
     fn link(&mut self) -> Result<&mut Link, RequestError> {
-        let reason = &self.pool.reason;
+        let reason = &self.reason;
         let error = || RequestError::NotSent(format!("not connected: {reason}"));
         self.link.as_mut().ok_or_else(error)
     }
@@ -291,11 +390,38 @@ impl Client {
         sent.inspect_err(|error| self.end(&error.reason))
     }
 
+    /// Ends a connection that has failed.
     fn end(&mut self, reason: &str) {
-        if let Some(link) = self.link.take() {
-            self.pool.ended(&link, reason);
+        if let Some(link) = self.close(reason) {
+            let (now, id) = (sys::now(), link.candidate);
+            self.candidates.ended(id, now.since(link.opened_at), reason, now, random());
         }
     }
+
+    /// Ends the connection. Keeps the advertised servers, and the reason of the end.
+    fn close(&mut self, reason: &str) -> Option<Link> {
+        let link = self.link.take()?;
+        learn(&mut self.candidates, &link);
+        self.reason = format!("{}: {reason}", link.info.address);
+        Some(link)
+    }
+}
+
+/// Adds the advertised servers of a connection to the candidates.
+fn learn(candidates: &mut Candidates, link: &Link) {
+    let mut urls = link.info.connect_urls.clone();
+    shuffle(&mut urls);
+    candidates.learn(&link.server, &urls);
+}
+
+/// Puts the items in a random order.
+fn shuffle<T>(items: &mut [T]) {
+    items.sort_by_cached_key(|_| random());
+}
+
+/// Returns a random number, 0 when the kernel has none: then no connection is made either.
+fn random() -> u64 {
+    sys::random().unwrap_or(0) as u64
 }
 
 #[cfg(test)]

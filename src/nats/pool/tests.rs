@@ -3,21 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::thread;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use self::network::{Host, Network, Plan, Policy, State, at};
 use self::old::Old;
-use super::Pool;
-use super::candidates::{Candidates, Failure};
+use super::{Candidates, Failure};
 use crate::core::Instant;
-use crate::nats::auth::Login;
-use crate::nats::connect_options::ConnectOptions;
-use crate::nats::fake::{FakeServer, Peer};
 use crate::nats::url::Server;
-use crate::sys;
 
 mod network;
 mod old;
@@ -359,38 +352,4 @@ fn addresses_that_a_name_lost_are_dropped_and_others_keep_their_pauses() {
     let next = policy.next(at(6900)).expect("the one with the shortest pause");
     assert_eq!((next.address.expect("an address"), next.not_before), (b, at(7000)));
     assert_eq!(next.within(), Duration::from_secs(32), "twice the first limit");
-}
-
-/// The first address accepts connections and says nothing, or refuses the login.
-#[test]
-fn a_name_whose_first_address_is_of_no_use() {
-    for refuses in [false, true] {
-        let accept = |peer: &mut Peer| drop(peer.accept_client());
-        let good = FakeServer::new(vec![Box::new(accept), Box::new(accept)]);
-        let port = good.server().port;
-        let bad = TcpListener::bind(("127.0.0.2", port)).unwrap();
-        let refusal = b"-ERR 'Authorization Violation'\r\n";
-        let refuser = refuses.then(|| {
-            let bad = bad.try_clone().unwrap();
-            thread::spawn(move || bad.accept().unwrap().0.write_all(refusal).unwrap())
-        });
-        let interval = Duration::from_millis(400);
-        let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
-        let servers = Server::parse_list(&format!("nats.invalid:{port}")).unwrap();
-        let mut pool = Pool::new(servers, options);
-        let [first, second] = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().unwrap());
-        pool.candidates.resolved(1, &[first, second], sys::now());
-        let deadline = sys::now().after(Duration::from_secs(5));
-        let link = pool.connect(deadline).expect("by the second address");
-        let faults = pool.candidates.faults();
-        assert!(faults.starts_with(&format!("nats.invalid:{port} (127.0.0.2): ")), "{faults}");
-        // Once the leader has answered there, that address is the first.
-        pool.answered(&link);
-        drop(link);
-        drop(bad);
-        pool.connect(deadline).expect("by the second address again");
-        assert_eq!(pool.candidates.faults(), "no server was tried");
-        good.finish();
-        refuser.into_iter().for_each(|thread| thread.join().unwrap());
-    }
 }

@@ -1,6 +1,8 @@
 //! Which server is taken, left and given up.
 
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::thread;
 
 use super::*;
 use crate::core::StoreErrorKind;
@@ -116,7 +118,7 @@ fn one_dead_server_of_two_costs_nothing() {
     for _ in 0..2 {
         // The fake one has a pause after the first connection, which was short.
         let connected = (0..20).any(|_| client.connect(in_ms(5000)).is_ok());
-        assert!(connected, "{:?}", client.pool.reason);
+        assert!(connected, "{:?}", client.reason);
         assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"ok");
         gone(&wait(&mut client, 5000));
     }
@@ -173,4 +175,41 @@ fn the_only_server_is_left_and_connected_to_again() {
     client.connect(in_ms(5000)).expect("let in again");
     drop(client);
     fake.finish();
+}
+
+/// The first address accepts connections and says nothing, or refuses the login.
+#[test]
+fn a_name_whose_first_address_is_of_no_use() {
+    for refuses in [false, true] {
+        let accept = |peer: &mut Peer| drop(peer.accept_client());
+        let good = FakeServer::new(vec![Box::new(accept), Box::new(accept)]);
+        let port = good.server().port;
+        let bad = TcpListener::bind(("127.0.0.2", port)).expect("the same port");
+        let refusal = b"-ERR 'Authorization Violation'\r\n";
+        let refuser = refuses.then(|| {
+            let bad = bad.try_clone().expect("a descriptor");
+            thread::spawn(move || {
+                let (mut peer, _) = bad.accept().expect("a client");
+                peer.write_all(refusal).expect("sent");
+            })
+        });
+        let interval = Duration::from_millis(400);
+        let options = ConnectOptions::new(Login::None, "test".to_owned(), interval);
+        let servers = Server::parse_list(&format!("nats.invalid:{port}")).expect("a URL");
+        let mut client = Client::new(servers, options);
+        let [first, second] = ["127.0.0.2", "127.0.0.1"].map(|it| it.parse().expect("one"));
+        client.candidates.resolved(1, &[first, second], sys::now());
+        let deadline = sys::now().after(Duration::from_secs(5));
+        client.connect(deadline).expect("by the second address");
+        let faults = client.candidates.faults();
+        assert!(faults.starts_with(&format!("nats.invalid:{port} (127.0.0.2): ")), "{faults}");
+        // Once the leader has answered there, that address is the first.
+        client.note_answer(true, sys::now());
+        client.link = None;
+        drop(bad);
+        client.connect(deadline).expect("by the second address again");
+        assert_eq!(client.candidates.faults(), "no server was tried");
+        good.finish();
+        refuser.into_iter().for_each(|thread| thread.join().expect("it ended"));
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::super::candidates::Failure;
+use super::super::Failure;
 use crate::core::Instant;
 
 /// How long a request waits for its answer.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::super::candidates::Failure;
+use super::super::Failure;
 use super::network::{Plan, Policy, at};
 use crate::core::Instant;
 
