@@ -6,18 +6,12 @@
 use std::io::{self, IsTerminal, Write};
 
 use ::log::Level;
+use libc::{LOG_DAEMON, LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_WARNING};
 
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{Command, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::sys;
-
-/// The facility `daemon`, as syslog(3) counts.
-const DAEMON: u32 = 3 << 3;
-
-/// The priorities of an error and a warning, as syslog(3) counts.
-const ERROR: u32 = 3;
-const WARNING: u32 = 4;
 
 /// The longest line, in bytes, with its end: a pipe takes so many as a whole or not at all.
 const LINE_MAX: usize = 4096;
@@ -65,22 +59,22 @@ impl Destination {
     /// Returns a line of at most 4096 bytes, whatever is in the text. `subject` is the key.
     pub fn line(self, subject: &str, level: Level, from: Option<Command>, text: &str) -> Vec<u8> {
         let (priority, mark) = match level {
-            Level::Error => (ERROR, "error: "),
-            Level::Warn => (WARNING, "warning: "),
-            Level::Info => (6, ""),
-            Level::Debug | Level::Trace => (7, "debug: "),
+            Level::Error => (LOG_ERR, "error: "),
+            Level::Warn => (LOG_WARNING, "warning: "),
+            Level::Info => (LOG_INFO, ""),
+            Level::Debug | Level::Trace => (LOG_DEBUG, "debug: "),
         };
         let from = from.map_or(String::new(), |command| format!("{}: ", command.name()));
         self.frame(priority, &format!("{subject}: {mark}{from}{text}"))
     }
 
-    fn frame(self, priority: u32, text: &str) -> Vec<u8> {
+    fn frame(self, priority: i32, text: &str) -> Vec<u8> {
         let text = one_line(text);
         match self {
             Destination::Journal => format!("<{priority}>{text}\n"),
             // Without a time the daemon takes its own, which is the local one.
             Destination::Syslog => {
-                format!("<{}>putex[{}]: {text}", DAEMON | priority, std::process::id())
+                format!("<{}>putex[{}]: {text}", LOG_DAEMON | priority, std::process::id())
             }
             Destination::TerminalOrFile => format!("{} putex: {text}\n", sys::utc()),
             Destination::Pipe => format!("putex: {text}\n"),
@@ -90,7 +84,7 @@ impl Destination {
 
     /// Writes a warning to stderr.
     pub fn warn(self, text: &str) {
-        write_to_stderr(&self.on_stderr().frame(WARNING, &format!("warning: {text}")));
+        write_to_stderr(&self.on_stderr().frame(LOG_WARNING, &format!("warning: {text}")));
     }
 
     /// Writes a whole line at once. A line that syslog does not take goes to stderr.
@@ -110,9 +104,9 @@ impl Destination {
     /// Writes why the process ends at once, and returns the exit status. The line is written
     /// to stderr wherever the log goes, for the user who started the process there.
     pub fn refuse(self, Refusal { text, exit }: &Refusal) -> Exit {
-        write_to_stderr(&self.on_stderr().frame(ERROR, text));
+        write_to_stderr(&self.on_stderr().frame(LOG_ERR, text));
         if self == Destination::Syslog {
-            SyslogSocket::default().send(&self.frame(ERROR, text));
+            SyslogSocket::default().send(&self.frame(LOG_ERR, text));
         }
         *exit
     }
