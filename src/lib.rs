@@ -55,7 +55,7 @@
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
-//! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats/write.rs` |
+//! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
 //! | When is a server left? | `unanswered` | `src/nats/pool.rs` |
 //! | Is a line of a command left out of the log? | `admits` | `src/log/limit.rs` |

@@ -31,20 +31,15 @@ pub struct Access {
 
 impl Access {
     /// Takes the settings that are missing here from a context.
-    pub fn complete(self, from: Access) -> Access {
-        Access {
-            url: self.url.or(from.url),
-            servers: self.servers,
-            login: self.login.or(from.login),
-            tls: Tls {
-                ca: self.tls.ca.or(from.tls.ca),
-                certificate: self.tls.certificate.or(from.tls.certificate),
-                first: self.tls.first || from.tls.first,
-            },
-            inbox: self.inbox.or(from.inbox),
-            api: self.api.or(from.api),
-            context: self.context,
-        }
+    pub fn complete(mut self, from: Access) -> Access {
+        self.url = self.url.or(from.url);
+        self.login = self.login.or(from.login);
+        self.tls.ca = self.tls.ca.or(from.tls.ca);
+        self.tls.certificate = self.tls.certificate.or(from.tls.certificate);
+        self.tls.first |= from.tls.first;
+        self.inbox = self.inbox.or(from.inbox);
+        self.api = self.api.or(from.api);
+        self
     }
 
     /// Returns login, TLS and the prefix for replies, with the given name and the interval

@@ -107,6 +107,9 @@ pub struct StreamInfo {
     /// Whether the answer is that of a leader whom a majority of the replicas hears. Any other
     /// may be out of date.
     pub has_leader: bool,
+    /// The names of the subjects that have messages, sorted, if [`subjects_filter`] asked for
+    /// them.
+    pub subjects: Vec<String>,
 }
 
 impl StreamInfo {
@@ -120,12 +123,24 @@ impl StreamInfo {
 ///
 /// # Errors
 ///
-/// See [`Failure`].
+/// See [`Failure`]. A part of a longer list of subjects is not understood.
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     let mut value = answer(payload)?;
-    let (created, last_seq) = (text(&value, "created")?, last_seq(&value)?);
+    let created = text(&value, "created")?;
+    let last_seq = value["state"]["last_seq"].as_u64();
+    let last_seq = last_seq.ok_or_else(|| malformed("state.last_seq is missing"))?;
+    let listed = &value["state"]["subjects"];
+    let mut subjects: Vec<String> = match listed.as_object() {
+        Some(listed) => listed.keys().cloned().collect(),
+        None if listed.is_null() => Vec::new(),
+        None => return Err(malformed("state.subjects is not an object")),
+    };
+    subjects.sort_unstable();
+    if value["total"].as_u64().is_some_and(|total| total > subjects.len() as u64) {
+        return Err(malformed("more subjects than one answer lists"));
+    }
     let has_leader = has_leader(&value["cluster"]);
-    Ok(StreamInfo { config: value["config"].take(), created, last_seq, has_leader })
+    Ok(StreamInfo { config: value["config"].take(), created, last_seq, has_leader, subjects })
 }
 
 /// Returns whether this server is alone, or knows a leader of the stream that has heard of a
@@ -146,38 +161,6 @@ fn has_leader(cluster: &Value) -> bool {
 /// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
 pub fn subjects_filter(filter: &str) -> String {
     serde_json::json!({ "subjects_filter": filter }).to_string()
-}
-
-/// The subjects of a stream that have messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subjects {
-    /// Their names, sorted.
-    pub names: Vec<String>,
-    /// Sequence of the last message ever stored in the stream.
-    pub last_seq: u64,
-    /// As [`StreamInfo::has_leader`]: without a leader a server may know too little.
-    pub has_leader: bool,
-}
-
-/// Reads the answer to STREAM.INFO with [`subjects_filter`].
-///
-/// # Errors
-///
-/// See [`Failure`]. A part of a longer list is not understood.
-pub fn subjects(payload: &[u8]) -> Result<Subjects, Failure> {
-    let value = answer(payload)?;
-    let listed = &value["state"]["subjects"];
-    let mut names: Vec<String> = match listed.as_object() {
-        Some(listed) => listed.keys().cloned().collect(),
-        None if listed.is_null() => Vec::new(),
-        None => return Err(malformed("state.subjects is not an object")),
-    };
-    names.sort_unstable();
-    let total = value["total"].as_u64();
-    if total.is_some_and(|total| total > names.len() as u64) {
-        return Err(malformed("more subjects than one answer lists"));
-    }
-    Ok(Subjects { names, last_seq: last_seq(&value)?, has_leader: has_leader(&value["cluster"]) })
 }
 
 /// Returns the body of a MSG.GET for the last message on `subject`.
@@ -268,11 +251,6 @@ fn answer(payload: &[u8]) -> Result<Value, Failure> {
 /// Returns the sequence of a message, which is never 0.
 fn sequence(value: &Value) -> Option<u64> {
     value["seq"].as_u64().filter(|seq| *seq > 0)
-}
-
-fn last_seq(value: &Value) -> Result<u64, Failure> {
-    let seq = value["state"]["last_seq"].as_u64();
-    seq.ok_or_else(|| malformed("state.last_seq is missing"))
 }
 
 fn text(value: &Value, name: &str) -> Result<String, Failure> {

@@ -23,21 +23,18 @@
 pub(crate) mod answer;
 mod inspect;
 mod open;
-pub(crate) mod write;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::core::{Instant, Revision, Written};
-use crate::nats::jetstream::{self, Failure, StreamInfo, Subjects, code};
+use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
     StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
-
-use self::write::sendable;
 
 /// Longest check whether the bucket still exists, after a request without an answer. A
 /// healthy server answers within a few milliseconds, and a longer check would delay the
@@ -46,6 +43,10 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
 /// Longest wait for one answer. A round trip around the world takes 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// First level of JetStream's API whose servers check a condition on another subject.
+/// Older servers ignore that header and check the written subject instead.
+const OTHER_SUBJECT_LEVEL: u64 = 1;
 
 /// The reason to make no request before the bucket is open.
 const NOT_OPEN: &str = "the store is not open";
@@ -226,25 +227,64 @@ impl NatsStore {
         loop {
             let body = jetstream::subjects_filter(filter);
             let answer = self.api_request("STREAM.INFO", &body, deadline)?;
-            let subjects = jetstream::subjects(&answer);
-            let Subjects { names, last_seq, has_leader } =
-                subjects.map_err(|failure| self.api_error(filter, &failure))?;
+            let info = jetstream::stream_info(&answer);
+            let StreamInfo { subjects, last_seq, has_leader, .. } =
+                info.map_err(|failure| self.api_error(filter, &failure))?;
             if !has_leader {
                 return Err(
                     Kind::Unreachable.error(format!("{filter}: {} has no leader", self.stream))
                 );
             }
             let mut entries = Vec::new();
-            for subject in &names {
+            for subject in &subjects {
                 entries.extend(self.read(subject, deadline)?);
             }
-            if entries.len() == names.len() {
+            if entries.len() == subjects.len() {
                 let last = Revision(last_seq);
                 return Ok(Listing { entries, last });
             }
             // A key was removed meanwhile, or another server was asked for its entry.
             self.pause(deadline)?;
         }
+    }
+
+    /// Sends a compare-and-set and returns its outcome.
+    fn publish_expected(
+        &mut self,
+        subject: &str,
+        expected: Expected<'_>,
+        content: &Content,
+        deadline: Instant,
+    ) -> Result<Written, RequestError> {
+        let expected = expected_headers(expected, &self.settings.bucket);
+        let expected = expected.iter().map(|(name, value)| (*name, &**value));
+        let headers: Vec<_> = expected.chain(sendable(content)).collect();
+        // A bucket of another domain or account is reached through its API.
+        let target = match self.settings.api {
+            None => subject.to_owned(),
+            Some(_) => format!("{}.{subject}", self.api),
+        };
+        let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
+        let write = Outgoing { subject, headers, payload, repeats: false };
+        let reply = self.client.request(&write, deadline)?;
+        let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
+        Ok(answer::written(&self.stream, replicated, &reply.payload))
+    }
+
+    /// Checks that the servers of this bucket enforce a condition on another key.
+    fn check_expected(&self, bucket: &OpenBucket, expected: Expected<'_>) -> Result<(), String> {
+        let Expected::OtherKey(key, _) = expected else {
+            return Ok(());
+        };
+        name::valid_key(key)?;
+        if bucket.level < OTHER_SUBJECT_LEVEL {
+            return Err(format!(
+                "{}: its server is older than nats-server 2.11 and does not check a condition on \
+                 other keys",
+                self.stream
+            ));
+        }
+        Ok(())
     }
 
     /// Converts a message into a hint; `None` if it is none.
@@ -259,6 +299,30 @@ impl NatsStore {
         let revision = Some(revision);
         self.subscribed.contains(&key).then_some(Hint::Changed { key, revision })
     }
+}
+
+/// Returns the headers that make a write a compare-and-set. With an empty value, or with
+/// another case of the name, the server would store unconditionally; a decimal number is
+/// never empty.
+fn expected_headers(expected: Expected<'_>, bucket: &str) -> Vec<(&'static str, String)> {
+    let mut headers = vec![
+        ("Nats-Expected-Last-Subject-Sequence", expected.revision().to_string()),
+        ("Nats-Expected-Stream", format!("KV_{bucket}")),
+    ];
+    if let Expected::OtherKey(key, _) = expected {
+        let subject = format!("$KV.{bucket}.{key}");
+        headers.push(("Nats-Expected-Last-Subject-Sequence-Subject", subject));
+    }
+    headers
+}
+
+/// Returns the headers that a message can carry: outer blanks are removed, and headers
+/// without a value are left out, because the server ignores an empty header of
+/// compare-and-set.
+pub(crate) fn sendable(content: &Content) -> Vec<(&str, &str)> {
+    let headers = content.headers.iter();
+    let trimmed = headers.map(|(name, value)| (name.as_str(), value.trim()));
+    trimmed.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// Returns the deadline of one request among several until `deadline`.

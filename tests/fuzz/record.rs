@@ -13,7 +13,7 @@ use crate::store::Entry;
 use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::nats::answer;
-use crate::store::nats::write::sendable;
+use crate::store::nats::sendable;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";

@@ -1,4 +1,3 @@
-use super::write::expected_headers;
 use super::*;
 use crate::core::Revision;
 use crate::nats::fake::FakeServer;
@@ -65,7 +64,8 @@ fn list(answers: &[&str]) -> Result<Listing, StoreError> {
 
 /// The answer to STREAM.INFO with these subjects.
 fn subjects(cluster: &str, subjects: &str) -> String {
-    format!(r#"{{"state":{{"last_seq":7,"subjects":{{{subjects}}}}},"cluster":{cluster}}}"#)
+    let state = format!(r#"{{"last_seq":7,"subjects":{{{subjects}}}}}"#);
+    format!(r#"{{"created":"now","state":{state},"cluster":{cluster}}}"#)
 }
 
 const LEADER: &str = r#"{"leader":"n1"}"#;

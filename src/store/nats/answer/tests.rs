@@ -2,7 +2,7 @@ use super::*;
 use crate::core::{KeyValue, Record};
 use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, to_content, to_key_state};
-use crate::store::nats::write::sendable;
+use crate::store::nats::sendable;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
