@@ -15,7 +15,7 @@ use super::dial::Dialer;
 use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
-use super::link::{Link, Received, SendError, WRITE_WAIT_MAX, server_says};
+use super::link::{INBOX_SID, Link, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::no_timer;
 use super::pool::{Candidate, Candidates, Failure};
 use super::server_error::ServerError;
@@ -91,7 +91,6 @@ pub struct Client {
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
-    last_sid: u64,
 }
 
 impl Client {
@@ -104,7 +103,6 @@ impl Client {
             dialer: Dialer::default(),
             link: None,
             reason: "no connection was made yet".to_owned(),
-            last_sid: 0,
         }
     }
 
@@ -185,8 +183,7 @@ impl Client {
         let login = if server.login == Login::None { &self.options.login } else { &server.login };
         let unsafe_login = |text: String| (Failure::Unreached, Kind::Unsafe.error(text));
         let credentials = login.read().map_err(unsafe_login)?;
-        let sid = self.next_sid();
-        let link = Link::open(next, address, &self.options, &credentials, sid, info_by);
+        let link = Link::open(next, address, &self.options, &credentials, info_by);
         let late = |by, late, failure| if sys::now() >= by { late } else { failure };
         let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
         let mut link = link.map_err(unreached)?;
@@ -196,12 +193,6 @@ impl Client {
         self.candidates.connected(next.id, now.since(began), now);
         self.link = Some(link);
         Ok(())
-    }
-
-    /// Returns the number of a new subscription, unique among all connections of a client.
-    fn next_sid(&mut self) -> u64 {
-        self.last_sid += 1;
-        self.last_sid
     }
 
     /// Returns whether there is a connection that has not failed yet.
@@ -227,7 +218,9 @@ impl Client {
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
-        let frame = encode::sub(subject, self.next_sid()).map_err(RequestError::NotSent)?;
+        let link = self.link()?;
+        link.last_sid += 1;
+        let frame = encode::sub(subject, link.last_sid).map_err(RequestError::NotSent)?;
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 
@@ -250,7 +243,7 @@ impl Client {
         loop {
             let link = self.link()?;
             match link.receive(None, Some(by.min(repeat_at))) {
-                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
+                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                     link.enqueue(message);
                 }
                 Ok(Received::Op(ServerOp::Msg { message, .. })) if message.subject == reply => {
@@ -322,7 +315,7 @@ impl Client {
                 return ClientEvent::Message(message);
             }
             match link.receive(Some(wake), deadline) {
-                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != link.inbox_sid => {
+                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
                     return ClientEvent::Message(message);
                 }
                 Ok(Received::Op(ServerOp::Err(text))) => link.warn(text),

@@ -39,6 +39,9 @@ const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// clears the memory.
 const WARNED_MAX: usize = 32;
 
+/// The number of the subscription of the inbox, the first of a connection.
+pub(super) const INBOX_SID: u64 = 1;
+
 /// The reason why a frame was not sent. The link must be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SendError {
@@ -79,8 +82,8 @@ pub(super) struct Link {
     /// `_INBOX.<random>.`, or with another beginning: the start of the subjects for replies,
     /// private to this connection.
     inbox: String,
-    /// The number of the subscription of the inbox.
-    pub(super) inbox_sid: u64,
+    /// The number of the last subscription.
+    pub(super) last_sid: u64,
     /// Number of requests, each of which has a reply subject of its own.
     requests: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
@@ -200,13 +203,6 @@ impl Link {
         self.warned.push(text);
     }
 
-    /// Returns the memory of all buffers and of the queue, in bytes.
-    #[cfg(test)]
-    pub(super) fn held_bytes(&self) -> usize {
-        let slots = self.queue.capacity() * size_of::<Message>();
-        self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
-    }
-
     /// Waits for one operation. Polls the socket once even when the deadline has passed, so
     /// that bytes that have arrived are used.
     fn step(
@@ -301,4 +297,17 @@ impl Link {
 /// Formats the text of a `-ERR` for a message.
 pub(super) fn server_says(text: &str) -> String {
     format!("the server says: {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Link {
+        /// Returns the memory of all buffers and of the queue, in bytes.
+        pub(crate) fn held_bytes(&self) -> usize {
+            let slots = self.queue.capacity() * size_of::<Message>();
+            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
+        }
+    }
 }

@@ -16,7 +16,6 @@ impl Link {
         address: IpAddr,
         options: &ConnectOptions,
         credentials: &Credentials,
-        inbox_sid: u64,
         deadline: Instant,
     ) -> Result<Link, StoreError> {
         let unreachable = |error| Kind::Unreachable.error(io_error_text(&error));
@@ -38,7 +37,7 @@ impl Link {
             received_at: began,
             pinged_at: None,
             inbox: format!("{}.{random:032x}.", options.inbox),
-            inbox_sid,
+            last_sid: INBOX_SID,
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -60,7 +59,7 @@ impl Link {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let ConnectOptions { tls, name, .. } = options;
-        let inbox = encode::sub(&format!("{}*", self.inbox), self.inbox_sid);
+        let inbox = encode::sub(&format!("{}*", self.inbox), INBOX_SID);
         let inbox = inbox.map_err(|text| Kind::Unreachable.error(text))?;
         let wanted = self.server.tls || tls.is_wanted();
         if !self.stream.is_tls() && (wanted || self.info.tls_required) {

@@ -35,9 +35,7 @@ const LOCK_POLL: Duration = Duration::from_millis(1);
 
 /// Flags for opening a file: follow no symbolic link, do not wait for the writer of a pipe,
 /// close at exec.
-fn flags() -> OFlags {
-    OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC
-}
+const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A bucket's folder, held open.
 #[derive(Debug)]
@@ -175,7 +173,7 @@ impl Folder {
 
     /// Returns the body of a file, `None` when there is no such file.
     pub(super) fn file(&self, name: &str) -> StoreResult<Option<Vec<u8>>> {
-        let fd = match rustix::fs::openat(&self.dir, name, flags(), Mode::empty()) {
+        let fd = match rustix::fs::openat(&self.dir, name, FLAGS, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(self.damaged(name, "is a symbolic link")),
@@ -225,7 +223,7 @@ impl Folder {
             )));
         }
         let write = || -> io::Result<()> {
-            let flags = flags() | OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+            let flags = FLAGS | OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
             let mode = Mode::RUSR | Mode::WUSR;
             let mut file = File::from(rustix::fs::openat(&self.dir, TEMP, flags, mode)?);
             file.write_all(&content)?;
