@@ -53,8 +53,7 @@ impl Stream {
 
     /// Returns whether the server requested a client certificate and none is configured.
     pub(super) fn lacks_client_certificate(&self) -> bool {
-        let session = self.tls.as_ref();
-        session.is_some_and(|session| session.lacks_client_certificate())
+        self.tls.as_ref().is_some_and(|session| session.lacks_client_certificate())
     }
 
     /// Returns whether decrypted bytes or the end of the stream wait, which poll(2) on the

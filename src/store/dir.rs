@@ -177,8 +177,7 @@ fn not_open() -> StoreError {
 /// Creates a queue of inotify events about the files of a folder.
 fn subscribe(path: &Path) -> io::Result<OwnedFd> {
     let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let events = WatchFlags::MOVED_TO
-        | WatchFlags::MOVED_FROM
+    let events = WatchFlags::MOVE
         | WatchFlags::DELETE
         | WatchFlags::CREATE
         | WatchFlags::MOVE_SELF

@@ -1,6 +1,5 @@
 //! The names of the files of a bucket's folder, and their content. Pure.
 
-use std::fmt::Write as _;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
@@ -41,16 +40,11 @@ impl Kind {
     /// Returns the name of the file of `key`. The names of two keys differ, none has a slash,
     /// and each has a dot, unlike the names of the bucket's own files.
     pub(crate) fn file_of(self, key: &str) -> String {
-        let mut name = String::new();
-        for byte in key.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-_=.".contains(&byte) {
-                name.push(char::from(byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(name, "%{byte:02X}");
-            }
-        }
-        name + self.suffix()
+        let escaped = |byte: u8| match byte.is_ascii_alphanumeric() || b"-_=.".contains(&byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        key.bytes().map(escaped).collect::<String>() + self.suffix()
     }
 }
 
@@ -118,13 +112,8 @@ pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
 
 /// Returns the headers, a line each, then a blank line and the payload.
 pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
-    let mut body = String::new();
-    for (name, value) in &content.headers {
-        // Writing to a string cannot fail.
-        let _ = writeln!(body, "{name}: {value}");
-    }
-    body.push('\n');
-    [body.as_bytes(), &content.payload].concat()
+    let lines = content.headers.iter().map(|(name, value)| format!("{name}: {value}\n"));
+    [lines.collect::<String>().as_bytes(), b"\n", &content.payload].concat()
 }
 
 /// Decodes a body of [`encode_content`]; `None` for another body.

@@ -61,7 +61,10 @@ pub(crate) fn entry(subject: &str, stored: &Stored) -> Entry {
 /// Returns the subject and the revision of a republished message, `None` when the message
 /// is not one of `stream`.
 pub(crate) fn hint<'a>(headers: &'a Headers, stream: &str) -> Option<(&'a str, Revision)> {
-    Some((server_header(headers, "Nats-Subject")?, revision(headers, stream)?))
+    let subject = server_header(headers, "Nats-Subject")?;
+    let seq: u64 = server_header(headers, "Nats-Sequence")?.parse().ok()?;
+    let is_ours = server_header(headers, "Nats-Stream") == Some(stream) && seq > 0;
+    is_ours.then_some((subject, Revision(seq)))
 }
 
 /// Returns the content of a message, without the headers of the protocol.
@@ -74,15 +77,6 @@ pub(crate) fn content(headers: &Headers, payload: &[u8]) -> Content {
 /// Returns a text of a server without control characters and outer blanks.
 pub(crate) fn printable(text: &str) -> String {
     sanitize(text).trim().to_owned()
-}
-
-/// Returns the revision of a message of `stream`.
-fn revision(headers: &Headers, stream: &str) -> Option<Revision> {
-    if server_header(headers, "Nats-Stream") != Some(stream) {
-        return None;
-    }
-    let seq: u64 = server_header(headers, "Nats-Sequence")?.parse().ok()?;
-    (seq > 0).then_some(Revision(seq))
 }
 
 /// Returns a header that the server adds. The server appends its headers to the stored ones,
