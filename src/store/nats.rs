@@ -240,8 +240,7 @@ impl NatsStore {
                 entries.extend(self.read(subject, deadline)?);
             }
             if entries.len() == subjects.len() {
-                let last = Revision(last_seq);
-                return Ok(Listing { entries, last });
+                return Ok(Listing { entries, last: Revision(last_seq) });
             }
             // A key was removed meanwhile, or another server was asked for its entry.
             self.pause(deadline)?;
