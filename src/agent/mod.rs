@@ -212,9 +212,11 @@ fn turn_until_end(
         let now = sys::now();
         let (after, effects) = bounce(pump, &event, now);
         pump = after;
-        // Before the effects: the last one may be to execute the program anew.
-        performer.service_manager.notify(pump.state(), pump.is_ready());
         for effect in effects {
+            if let Effect::Upgrade = effect {
+                // The next instance does not know what the manager was not told.
+                performer.service_manager.notify(pump.state(), pump.is_ready());
+            }
             if let Some(exit) = performer.perform(effect) {
                 log::debug!("this agent woke {} late at the most", Ms(latest));
                 return exit;
