@@ -4,12 +4,13 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, test_kill_process};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until, until_true};
-use support::sandbox::Sandbox;
+use support::sandbox::{Sandbox, is_tight};
 
 /// Starts an agent of a directory, whose log is not read before its end. In the commands,
 /// `$D` is the folder of its sandbox.
@@ -45,6 +46,49 @@ fn commands_get_their_variables_and_no_secret() {
     assert!(said.contains("putex: web: start: hello\n"), "{said}");
     assert!(said.contains("SIGHUP: nothing to reload"), "{said}");
     assert!(said.contains("the lock is released, revision"), "{said}");
+}
+
+/// The guard has another score, and starts both. As under the unit of systemd, where the agent
+/// is spared when memory runs out.
+#[test]
+fn stop_has_the_oom_score_of_the_agent_and_the_service_is_not_spared() {
+    let mut scores = vec![("100", "100")];
+    let spare = "echo -900 2>/dev/null >/proc/self/oom_score_adj";
+    if Command::new("sh").args(["-c", spare]).status().is_ok_and(|status| status.success()) {
+        scores.push(("-900", "0"));
+    }
+    for (agents, starts) in scores {
+        let sandbox = Sandbox::new("oom");
+        let script = "echo \"$0\" >/proc/self/oom_score_adj && exec \"$@\"";
+        let mut command = sandbox.command("sh");
+        command.args(["-c", script, agents]).arg(support::programs::putex());
+        command.args(["agent", "--key", "web", "-r", "100ms"]);
+        command.args(["--start", "cat /proc/self/oom_score_adj >$D/new; mv $D/new $D/start"]);
+        command.args(["--stop", "cat /proc/self/oom_score_adj >$D/stop"]);
+        command.arg("--dir").arg(sandbox.join("lock")).env("D", sandbox.text());
+        let mut agent = Agent::start(&mut command);
+        assert_eq!(file(&sandbox, "start").trim(), starts);
+        agent.signal(Signal::TERM);
+        let (status, said) = agent.wait_end();
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(file(&sandbox, "stop").trim(), agents);
+    }
+}
+
+/// What leaves its process group is not killed there.
+#[test]
+fn a_host_without_control_groups_is_told_of() {
+    if !rustix::process::geteuid().is_root() || !is_tight() {
+        println!("skipped: only root may hide the control groups");
+        return;
+    }
+    let sandbox = Sandbox::new("ungrouped");
+    let hide = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
+    let mut command = sandbox.command("sh");
+    command.args(["-c", hide, "sh"]).arg(support::programs::putex());
+    command.args(["agent", "--key", "web", "-r", "100ms", "--start", "true", "--stop", "true"]);
+    let agent = Agent::start(command.arg("--dir").arg(sandbox.join("lock")));
+    agent.wait_for_any(&["web: no control group: "]);
 }
 
 #[test]

@@ -159,6 +159,20 @@ fn runit_runs_an_agent_that_is_killed_and_goes_on() {
     assert!(output.status.success(), "{said}");
 }
 
+/// What comes after them at shutdown waits for the end of the agent. The service must not be one
+/// of them: stop would wait for it.
+#[test]
+fn the_unit_is_after_what_start_stop_and_the_store_need_and_not_after_the_service() {
+    let unit = fs::read_to_string(root().join("contrib/systemd/putex@.service")).unwrap();
+    let lines = unit.lines().filter_map(|line| line.strip_prefix("After="));
+    let after: BTreeSet<_> = lines.flat_map(str::split_whitespace).collect();
+    let due = ["network-online.target", "nats-server.service", "docker.service"];
+    assert_eq!(after, BTreeSet::from(due));
+    let page = fs::read_to_string(root().join("man/putex.8")).unwrap();
+    let (_, warning) = page.split_once("\n.Cm After=\n").unwrap();
+    assert!(warning.lines().take(3).any(|line| line.contains("never the service itself")));
+}
+
 /// Returns the script `web` of putex(8), with its files in `sandbox` and a service that only
 /// sleeps.
 fn script_of_the_manual(sandbox: &Sandbox) -> PathBuf {

@@ -92,6 +92,20 @@ fn a_hangup_or_an_interrupt_that_is_ignored_stays_ignored() {
     assert!(!said.contains("SIGHUP") && !said.contains("SIGINT"), "{said}");
 }
 
+/// Somebody takes it for a daemon that opens its log anew.
+#[test]
+fn a_signal_without_a_meaning_leaves_the_agent_alone() {
+    let sandbox = Sandbox::new("usr1");
+    let mut agent = Agent::start(sandbox.agent("true", "true").args(["-r", "100ms"]));
+    agent.wait_for_any(&["the service runs here"]);
+    agent.signal(Signal::USR1);
+    agent.wait_for_any(&["SIGUSR1: it has no effect"]);
+    assert!(agent.runs());
+    agent.signal(Signal::TERM);
+    let (status, said) = agent.wait_end();
+    assert!(status == Some(0) && said.contains("the lock is released, revision"), "{said}");
+}
+
 /// The program that is executed has no handler yet when the next signal comes.
 #[test]
 fn many_upgrades_in_a_row_do_not_end_the_agent() {

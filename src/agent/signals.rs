@@ -1,6 +1,6 @@
 //! The signals of an agent: SIGTERM and SIGINT end it, SIGUSR2 has it execute its program anew.
 //! SIGHUP ends it when its terminal is gone; otherwise a service manager sends it to have the
-//! agent reload.
+//! agent reload. SIGUSR1, which would end it without a stop, does nothing.
 //!
 //! They are blocked, and the main thread reads them from a descriptor. So a signal that is not
 //! read yet waits for the next instance where the program is executed anew.
@@ -8,7 +8,7 @@
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::service_manager::ServiceManager;
 use crate::core::Event;
@@ -32,7 +32,7 @@ impl Signals {
     ///
     /// When the system has no descriptor to give.
     pub fn open() -> io::Result<Signals> {
-        let mut taken = vec![SIGTERM, SIGUSR2];
+        let mut taken = vec![SIGTERM, SIGUSR1, SIGUSR2];
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
         let descriptor = raw::take_signals(&taken)?;
         Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
@@ -47,6 +47,10 @@ impl Signals {
             SIGUSR2 => Some(Event::Upgrade),
             SIGTERM => Some(Event::Shutdown("SIGTERM")),
             SIGINT => Some(Event::Shutdown("SIGINT")),
+            SIGUSR1 => {
+                log::info!("SIGUSR1: it has no effect");
+                None
+            }
             // Nobody is there any more who could press Control-C.
             _ if self.on_terminal => Some(Event::Shutdown("SIGHUP")),
             _ => {

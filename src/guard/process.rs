@@ -109,7 +109,9 @@ impl GuardProcess {
                 }
                 cgroups.push(own);
             }
-            Err(why) => say(Level::Debug, &format!("no control group: {why}")),
+            // `putex finish` runs no start.
+            Err(why) if may_be_down => say(Level::Info, &format!("no control group: {why}")),
+            Err(_) => {}
         }
         let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir() == dir);
         let elsewhere = previous.cgroup.clone().filter(|dir| !is_own(dir));
@@ -118,7 +120,7 @@ impl GuardProcess {
         let (noted_up, down) = (previous.up, may_be_down && !previous.up);
         let previous_guard_start = previous.kill_commands();
         let waker = Arc::new(Waker::new()?);
-        // Its commands keep it.
+        // The guard will have another, its commands not.
         let oom_score = fs::read_to_string(OOM_SCORE).unwrap_or_default();
         let runner = |pipe: OutputPipe| {
             Runner::start(pipe, note.try_clone()?, Arc::clone(&waker), oom_score.clone())

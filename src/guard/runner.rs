@@ -45,7 +45,7 @@ pub(super) struct Runner {
 
 impl Runner {
     /// Starts the thread. `waker` is woken when a process was spawned. `oom_score` is what the
-    /// file of this name in /proc shall say of every process.
+    /// file of this name in /proc says of the agent.
     ///
     /// # Errors
     ///
@@ -172,11 +172,30 @@ fn spawn(
 ) -> io::Result<Process> {
     let process = Process::spawn(prepared, output)?;
     let group = process.group();
-    // Best effort: what start leaves behind is the service, not the guard.
     let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
-    let _ = fs::write(path, oom_score);
+    // Best effort.
+    let _ = fs::write(path, oom_score_of(command, oom_score));
     if command != Command::Start {
         let _ = rustix::process::setpriority_process(Some(group), STOP_NICE);
     }
     Ok(process)
+}
+
+/// Returns the OOM score of a command of an agent of this score. What start leaves behind is the
+/// service, which the kernel shall kill before the agent when memory runs out.
+fn oom_score_of(command: Command, agents: &str) -> &str {
+    if command == Command::Start && agents.starts_with('-') { "0" } else { agents }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_not_spared_when_memory_runs_out() {
+        for (agents, starts) in [("-900\n", "0"), ("0\n", "0\n"), ("100\n", "100\n")] {
+            assert_eq!(oom_score_of(Command::Start, agents), starts);
+            assert_eq!(oom_score_of(Command::Stop, agents), agents);
+        }
+    }
 }
