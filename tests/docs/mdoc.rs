@@ -82,7 +82,11 @@ pub(crate) fn names(text: &str, prefix: &str) -> BTreeSet<String> {
 
 /// Runs a tool; returns its output. If it is absent: prints a line, returns `None`.
 pub(crate) fn run_tool(words: &[&str]) -> Option<String> {
-    let output = Command::new(words[0]).args(&words[1..]).current_dir(root()).output();
+    let mut command = Command::new(words[0]);
+    // fish makes folders for its history.
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    command.env("XDG_CONFIG_HOME", home.join("config")).env("XDG_DATA_HOME", home.join("data"));
+    let output = command.args(&words[1..]).current_dir(root()).output();
     match output {
         Ok(output) => {
             let text = [output.stdout, output.stderr].concat();

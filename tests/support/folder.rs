@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::process;
+use super::{cgroups, process};
 
 /// A folder that only this user can read. It is removed, with all that is in it, when it
 /// is dropped.
@@ -72,7 +72,7 @@ impl Deref for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        remove(&self.0);
     }
 }
 
@@ -103,7 +103,13 @@ pub(super) fn remove_all() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten();
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix()) {
-            let _ = fs::remove_dir_all(entry.path());
+            remove(&entry.path());
         }
     }
+}
+
+/// Removes a folder, and the control groups of agents that have run in it.
+fn remove(path: &Path) {
+    cgroups::remove(path);
+    let _ = fs::remove_dir_all(path);
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`programs`] | which putex and which servers are tested |
 //! | [`clock`] | waiting for an event with a deadline |
-//! | [`folder`] | a temporary folder |
+//! | [`folder`], `cgroups` | a temporary folder; control groups of agents in it |
 //! | [`sandbox`] | a folder and the processes in it: where putex is run |
 //! | [`agent`] | a running agent and its log |
 //! | [`server`] | nats-server |
@@ -29,6 +29,7 @@
 #![allow(dead_code, reason = "each suite is a crate of its own, and uses its own part of this")]
 
 pub(crate) mod agent;
+mod cgroups;
 pub(crate) mod clock;
 pub(crate) mod folder;
 pub(crate) mod log;
