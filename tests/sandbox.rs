@@ -1,11 +1,12 @@
-//! The sandbox of the tests: its agent leaves no file elsewhere, and neither files nor
-//! processes are left when the sandbox is gone.
+//! The sandbox of the tests: its agent leaves no file elsewhere, and no files, processes and
+//! control groups are left when the sandbox is gone.
 
 mod support;
 
 use std::fs;
 use std::path::Path;
 
+use putex::guard::cgroup;
 use putex::store::dir::default_base;
 use support::agent::Agent;
 use support::clock::until_true;
@@ -49,12 +50,24 @@ fn an_agent_keeps_its_files_in_its_sandbox_and_nothing_is_left_of_both() {
         assert_eq!(find(&base, &token), [""; 0], "{}", base.display());
     }
 
+    let own = |path| fs::read_to_string(path).expect("it is readable");
+    let own = cgroup::find(&own("/proc/self/cgroup"), &own("/proc/self/mountinfo"));
+    let dirs = fs::read_dir(sandbox.join("run/putex/.agents")).expect("the agent made it");
+    let cgroups = dirs
+        .flatten()
+        .zip(own)
+        .map(|(dir, own)| own.join(format!("{}{}", cgroup::PREFIX, dir.file_name().display())));
+    let cgroups: Vec<_> = cgroups.collect();
+    let grouped = !agent.log.text().contains("no control group");
+    assert_eq!(cgroups.iter().any(|cgroup| cgroup.exists()), grouped);
+
     let processes = sandbox.processes();
     assert!(processes.contains(&agent.id()) && processes.len() > 1);
     let folder = sandbox.to_owned();
     drop(agent);
     drop(sandbox);
     assert!(!folder.exists());
+    assert!(cgroups.iter().all(|cgroup| !cgroup.exists()), "{cgroups:?}");
     let left: Vec<_> = processes.into_iter().filter(|pid| lives(*pid)).collect();
     assert_eq!(left, [0; 0], "processes");
 }
