@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Subcommand};
 
-use mdoc::{flags_of, items, names, read, root, section, spellings};
+use mdoc::{flags_of, items, logged, names, read, root, section, spellings};
 use support::sandbox::Sandbox;
 
 const README_LINES_MAX: usize = 110;
@@ -218,30 +218,9 @@ fn the_log_lines_of_the_examples_are_explained() {
     let explained = explained();
     let is_explained = |line: &str| explained.iter().any(|head| matches(head, line));
     for (file, key, lines_min) in [("putex.8", " web: ", 10), ("putex-tutorial.7", " db: ", 15)] {
-        let page = read(&format!("man/{file}")).replace("\\-", "-");
-        let blocks = page.split("\n.Bd -literal").skip(1);
-        let blocks = blocks.map(|rest| rest.split("\n.Ed").next().unwrap());
-        // A line that begins with blanks belongs to the one before.
-        let text = blocks.collect::<Vec<_>>().join("\n");
-        let mut lines: Vec<String> = Vec::new();
-        for line in text.lines() {
-            match lines.last_mut() {
-                Some(last) if line.starts_with("   ") => {
-                    last.push(' ');
-                    last.push_str(line.trim_start());
-                }
-                _ => lines.push(format!(" {line}")),
-            }
-        }
-        let logged = lines.iter().filter_map(|line| Some(line.split_once(key)?.1));
-        // What a command writes is its own affair; `check` has no log.
-        let logged = logged.filter(|text| {
-            !text.starts_with("start: ")
-                && !text.starts_with("stop: ")
-                && !text.starts_with("healthcheck: ")
-                && !text.ends_with("are right")
-        });
-        let logged: Vec<_> = logged.collect();
+        let mut logged = logged(file, key);
+        // `tests/contrib.rs` runs the health check; `check` has no log.
+        logged.retain(|text| !text.starts_with("healthcheck: ") && !text.ends_with("are right"));
         assert!(logged.len() >= lines_min, "{file}: only {logged:?}");
         for text in logged {
             let text = text.trim_start_matches("warning: ").trim_start_matches("error: ");

@@ -26,6 +26,25 @@ pub(crate) fn section(page: &str, name: &str) -> String {
     rest.split("\n.Sh ").next().unwrap().to_owned()
 }
 
+/// Returns what follows `key` in the lines of the literal blocks of a page. A line that begins
+/// with blanks belongs to the one before.
+pub(crate) fn logged(file: &str, key: &str) -> Vec<String> {
+    let page = read(&format!("man/{file}")).replace("\\-", "-");
+    let blocks = page.split("\n.Bd -literal").skip(1);
+    let blocks = blocks.map(|rest| rest.split("\n.Ed").next().unwrap());
+    let mut lines: Vec<String> = Vec::new();
+    for line in blocks.collect::<Vec<_>>().join("\n").lines() {
+        match lines.last_mut() {
+            Some(last) if line.starts_with("   ") => {
+                last.push(' ');
+                last.push_str(line.trim_start());
+            }
+            _ => lines.push(format!(" {line}")),
+        }
+    }
+    lines.iter().filter_map(|line| Some(line.split_once(key)?.1.to_owned())).collect()
+}
+
 /// An item of a list: the arguments of `.It`, and the text below it.
 pub(crate) struct Item {
     pub(crate) head: String,
