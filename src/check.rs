@@ -14,6 +14,7 @@ use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
+use crate::nats::Login;
 use crate::store::dir::DirStore;
 use crate::store::{Bucket as _, StoreError, StoreErrorKind, describe_holder};
 use crate::sys;
@@ -44,6 +45,13 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         None => {}
     }
     findings.shown = show::settings(args, var, host);
+    if let Some(Location::Nats(access)) = &resolved.location
+        && settings.precedence(Name::Nats) == Some(Precedence::CommandLine)
+        && access.servers.iter().any(|server| server.login != Login::None)
+    {
+        let why = "every user of this host sees its password or token in the list of processes";
+        findings.warnings.push(format!("--nats: {why}; see --user and --auth-token-file"));
+    }
     check_device(resolved.device.as_ref(), &mut findings);
     if let Some(agent) = &resolved.args {
         findings.warnings.extend(commands::warnings(&agent.guard.commands));

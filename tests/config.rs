@@ -431,6 +431,27 @@ fn the_examples_of_the_file_are_right() {
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }
 
+/// A secret with a comma looks like two servers. One in a command line is seen by all.
+#[test]
+fn a_secret_in_a_list_of_servers_is_not_shown() {
+    for list in ["TOK,EN@127.0.0.1:1", "nats://TOK,EN@127.0.0.1:1", "u:TOK,EN@127.0.0.1:1"] {
+        let words = ["check", "--key", "web", "--start", "true", "--stop", "true", "--nats", list];
+        let run = Run::of(&words, &[]);
+        assert_eq!(run.status, Some(64), "{run:?}");
+        let shown = format!("{}{}", run.shown, run.said);
+        assert!(!shown.contains("TOK") && !shown.contains("EN@"), "{shown}");
+        assert_eq!(run.said.lines().count(), 1, "{shown}");
+    }
+    for (list, is_told) in [("u:p@127.0.0.1:1", true), ("127.0.0.1:1", false)] {
+        let words = ["check", "--key", "web", "--start", "true", "--stop", "true"];
+        let run = Run::of(&[&words[..], &["--nats", list]].concat(), &[]);
+        let says = "putex: warning: --nats: every user of this host sees its password";
+        assert_eq!((run.status, run.said.starts_with(says)), (Some(0), is_told), "{run:?}");
+        let run = Run::of(&words, &[("NATS_URL", list)]);
+        assert_eq!((run.status, &*run.said), (Some(0), ""), "{run:?}");
+    }
+}
+
 #[test]
 fn an_agent_without_a_location_is_refused_and_runs_nothing() {
     let folder = Folder::new("no-location");

@@ -10,6 +10,10 @@ use super::auth::{Login, Secret};
 /// Port of a server that is named without one.
 pub const PORT_DEFAULT: u16 = 4222;
 
+/// The reason to refuse user information after a comma.
+const SCHEME_WANTED: &str = "after a comma, a user or a token has nats:// or tls:// before it; a \
+                             comma in a password is written %2C";
+
 /// One server: its address, and the login of its URL.
 ///
 /// Displayed as `host:port`, never with user, password or token.
@@ -42,7 +46,10 @@ impl Server {
         // host belongs, so the error then names the entry by its number alone.
         let secret = list.contains('@');
         let one = |(number, entry): (usize, &str)| {
-            parse(entry).map_err(|reason| {
+            // Before it may be the first part of a secret with a comma.
+            let is_doubtful = number > 1 && entry.contains('@') && !entry.contains("://");
+            let parsed = if is_doubtful { Err(SCHEME_WANTED) } else { parse(entry) };
+            parsed.map_err(|reason| {
                 let shown = match secret || entry.is_empty() {
                     false => format!("'{}'", without_port(entry).escape_debug()),
                     true => format!("entry {number} of the list"),
@@ -219,6 +226,11 @@ mod tests {
             ("::1", "'' is not a server address: an IPv6 address needs brackets"),
             ("nats://", "'nats://' is not a server address: it names no host"),
             (
+                "nats://a,token@b",
+                "entry 2 of the list is not a server address: after a comma, a user or a token \
+                 has nats:// or tls:// before it; a comma in a password is written %2C",
+            ),
+            (
                 "nats://h:4222/foo",
                 "'nats://h' is not a server address: nothing can stand behind the port",
             ),
@@ -244,6 +256,8 @@ mod tests {
             "secret@h:x",
             "u:secret@",
             "u:p/secret@a b",
+            "sec,ret@h",
+            "nats://sec,ret@h",
         ] {
             assert!(!refusal(text).contains("sec"), "{}", refusal(text));
         }
