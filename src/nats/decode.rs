@@ -2,8 +2,9 @@
 //!
 //! The decoder holds at most one unfinished operation and the rest of one read. It
 //! refuses an operation above its limit as soon as it knows the length, before it
-//! allocates memory. After the first error it refuses all further bytes: they cannot
-//! be trusted to begin where an operation begins.
+//! allocates memory, and keeps only the first part of a large message. After the
+//! first error it refuses all further bytes: they cannot be trusted to begin where
+//! an operation begins.
 
 use super::headers::Headers;
 use crate::core::sanitize;
@@ -21,9 +22,13 @@ pub(crate) const INFO_LINE_BYTES_MAX: usize = 64 * 1024;
 /// and adds a reply subject and the sizes.
 pub(crate) const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Largest header block and payload of one message together: the server's default
-/// limit. The messages of putex have a few KiB.
+/// Most bytes of one message, header block and payload together, that are kept; the others
+/// are skipped. This is the server's default limit. The messages of putex have a few KiB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Largest message that is skipped. A server permits values of 64 MiB at the most, and
+/// MSG.GET returns them in base64.
+const SKIPPED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Most bytes that the decoder ever holds: a whole message with its line end,
 /// and one read.
@@ -118,7 +123,10 @@ struct Body {
     reply: Option<String>,
     /// 0 for a MSG.
     header_bytes: usize,
+    /// Headers and payload, as far as they are kept.
     total_bytes: usize,
+    /// The bytes behind them that are still to be skipped.
+    surplus: usize,
 }
 
 enum Line {
@@ -171,6 +179,12 @@ impl Decoder {
     /// Returns whether no bytes are left over.
     pub(super) fn is_blank(&self) -> bool {
         self.buffer.is_empty() && self.body.is_none()
+    }
+
+    /// Returns whether bytes of a message are still to be skipped.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.surplus > 0)
     }
 
     /// Returns the capacity of the buffer in bytes.
@@ -227,8 +241,15 @@ impl Decoder {
 
     /// Returns the message once all of its bytes are here.
     fn finish(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
+        if let Some(body) = &mut self.body {
+            let kept = self.buffer.len().min(self.start + body.total_bytes);
+            let skipped = body.surplus.min(self.buffer.len() - kept);
+            self.buffer.drain(kept..kept + skipped);
+            body.surplus -= skipped;
+        }
         let unread = &self.buffer[self.start..];
-        let Some(body) = self.body.take_if(|body| unread.len() >= body.total_bytes + 2) else {
+        let is_whole = |body: &mut Body| body.surplus == 0 && unread.len() >= body.total_bytes + 2;
+        let Some(body) = self.body.take_if(is_whole) else {
             return Ok(None);
         };
         let (content, rest) = unread.split_at(body.total_bytes);
@@ -285,14 +306,17 @@ fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> 
     if header > total {
         return Err(malformed("headers longer than their message"));
     }
-    if total > MESSAGE_BYTES_MAX as u64 {
-        return Err(format!("a message is larger than the limit of {MESSAGE_BYTES_MAX} bytes"));
+    if total > SKIPPED_BYTES_MAX {
+        return Err(format!("a message is larger than the limit of {SKIPPED_BYTES_MAX} bytes"));
     }
-    let (header_bytes, total_bytes) = (header as usize, total as usize);
+    let total_bytes = (total as usize).min(MESSAGE_BYTES_MAX);
+    let surplus = total as usize - total_bytes;
+    let header_bytes = (header as usize).min(total_bytes);
     // With a wildcard subscription other clients choose the subject: a subject that
     // is not text must not end the connection.
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
-    Ok(Body { sid, subject: text(subject), reply: reply.map(text), header_bytes, total_bytes })
+    let (subject, reply) = (text(subject), reply.map(text));
+    Ok(Body { sid, subject, reply, header_bytes, total_bytes, surplus })
 }
 
 /// Reads decimal digits and nothing else.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::Value;
 
+use super::decode::MESSAGE_BYTES_MAX;
 use crate::core::sanitize;
 
 /// The `err_code`s that this program distinguishes.
@@ -185,7 +186,9 @@ pub struct Stored {
 ///
 /// See [`Failure`]; a message of another subject is not understood.
 pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> {
-    let value = match answer(payload) {
+    let cut = without_content(payload);
+    let is_cut = cut.is_some();
+    let value = match cut.map_or_else(|| answer(payload), Ok) {
         Err(failure) if failure.err_code == code::NO_MESSAGE => return Ok(None),
         other => other?,
     };
@@ -194,6 +197,10 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         return Err(malformed("message of another subject"));
     }
     let seq = sequence(message).ok_or_else(|| malformed("message without a sequence"))?;
+    if is_cut {
+        let data = format!("(too large to be read, revision {seq})").into_bytes();
+        return Ok(Some(Stored { seq, headers: Vec::new(), data }));
+    }
     // The library reads two texts with padding, one behind the other, as one.
     let decode = |coded: &str| {
         let bytes = BASE64.decode(coded.as_bytes()).ok();
@@ -205,6 +212,14 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
         (_, None) => Err(malformed("message body is not text")),
     };
     Ok(Some(Stored { seq, headers: bytes("hdrs")?, data: bytes("data")? }))
+}
+
+/// Returns the answer to MSG.GET without headers and value, if it is as long as the part of a
+/// message that is kept: then its end may be missing. Both come last.
+fn without_content(payload: &[u8]) -> Option<Value> {
+    let text = str::from_utf8(payload).ok().filter(|text| text.len() >= MESSAGE_BYTES_MAX)?;
+    let start = text.split("\"hdrs\"").next()?.split("\"data\"").next()?;
+    serde_json::from_str(&format!("{}}}}}", start.trim_end().strip_suffix(',')?)).ok()
 }
 
 /// The acknowledgement of a stored write.

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 
-use putex::core::event::Written;
-use putex::core::record::{KeyValue, Revision};
+use putex::core::event::{Event, Written};
+use putex::core::record::{KeyValue, Record, Revision};
 use putex::store::nats::NatsStore;
 use putex::store::{LockKey, StoreError, StoreErrorKind as Kind};
 use serde_json::{Value, json};
 
 use crate::server::{self, old_config, on_servers, soon};
 use crate::support::server::Server;
-use crate::{open, plain, write};
+use crate::{open, plain, watch, write};
 
 fn refusal(store: &mut LockKey) -> String {
     let opened = store.open(soon());
@@ -117,6 +117,39 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
         assert_eq!(opened.bucket.last, Revision(seq + 1), "the epoch came last");
         let revision = write(&mut store, opened.key_state.revision, "a");
         assert_eq!(store.read(soon()).expect("read").revision, revision);
+    });
+}
+
+/// One write of a stranger must not keep the service from running.
+#[test]
+fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
+    on_servers(|binary| {
+        let server = Server::start(binary, "");
+        let (mut store, before) = open(&server, "locks");
+        let mut admin = server.admin();
+        for (size, headers) in
+            [(786_500, &[][..]), (1_048_500, &[]), (1_048_000, &[("Putex-Format", "1")])]
+        {
+            let value = "x".repeat(size);
+            let revision = Revision(admin.put("$KV.locks.web", headers, &value));
+            let hint = watch(&mut store, soon());
+            assert_eq!(hint, Ok(Some(Event::Hint(Some(revision)))), "{size}");
+            let key_state = store.read(soon()).expect("read");
+            let KeyValue::Record(record) = key_state.value else { panic!("no record: {size}") };
+            let text = format!("(too large to be read, revision {revision})");
+            let large = Record { token: text, lease: None };
+            assert!(record == plain(&value) || record == large, "{size}");
+            assert_eq!(key_state.revision, revision);
+            write(&mut store, revision, "a");
+        }
+        admin.put("$KV.locks.putex.epoch", &[], &"x".repeat(1_048_500));
+        let (_, first) = open(&server, "locks");
+        let (_, second) = open(&server, "locks");
+        assert_eq!(first.bucket.id, second.bucket.id);
+        assert_ne!(first.bucket.id, before.bucket.id);
+        admin.put("$KV.locks.putex.epoch", &[], &"x".repeat(1_048_500));
+        let (_, third) = open(&server, "locks");
+        assert_ne!(third.bucket.id, second.bucket.id, "another epoch");
     });
 }
 

@@ -246,13 +246,23 @@ fn lines_up_to_their_limit_whatever_the_split() {
 #[test]
 fn messages_up_to_their_limit() {
     let text = |size: usize| format!("MSG a 1 {size}\r\n{}\r\nPING\r\n", "x".repeat(size));
-    assert_eq!(decode(text(MESSAGE_BYTES_MAX).as_bytes()).expect("fits").len(), 2);
-    for size in ["1048577", "4294967295", "18446744073709551615"] {
+    for size in [MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1, 3 * MESSAGE_BYTES_MAX] {
+        for piece in [1000, READ_BYTES_MAX] {
+            let text = text(size);
+            let pieces: Vec<&[u8]> = text.as_bytes().chunks(piece).collect();
+            let ops = decode_in(&pieces).expect("valid");
+            let [ServerOp::Msg { message, .. }, ServerOp::Ping] = &ops[..] else {
+                panic!("{} operations", ops.len());
+            };
+            assert_eq!(message.payload.len(), MESSAGE_BYTES_MAX, "of {size} by {piece}");
+        }
+    }
+    for size in ["134217729", "4294967295", "18446744073709551615"] {
         for line in [format!("MSG a 1 {size}\r\n"), format!("HMSG a 1 {size} {size}\r\n")] {
             let mut decoder = Decoder::default();
             decoder.feed(line.as_bytes()).expect("room");
             let error = decoder.next().expect_err("too large");
-            assert_eq!(error, "a message is larger than the limit of 1048576 bytes");
+            assert_eq!(error, "a message is larger than the limit of 134217728 bytes");
         }
     }
 }
@@ -260,7 +270,8 @@ fn messages_up_to_their_limit() {
 #[test]
 fn memory_is_given_back_and_never_more_than_the_bound() {
     let (mut decoder, mut ops) = (Decoder::default(), Vec::new());
-    let text = format!("MSG a 1 {MESSAGE_BYTES_MAX}\r\n{}\r\n", "x".repeat(MESSAGE_BYTES_MAX));
+    let size = 2 * MESSAGE_BYTES_MAX;
+    let text = format!("MSG a 1 {size}\r\n{}\r\n", "x".repeat(size));
     let mut most = 0;
     for piece in text.as_bytes().chunks(READ_BYTES_MAX) {
         decoder.feed(piece).expect("room");

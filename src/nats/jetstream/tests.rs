@@ -173,6 +173,22 @@ fn an_error_text_cannot_break_a_log_line() {
     assert!(!ack(payload).expect_err("error").to_string().contains('\n'));
 }
 
+/// The part of a message that is kept may end anywhere within the value, or behind it.
+#[test]
+fn a_message_without_its_end_is_told_from_a_damaged_one() {
+    for (headers, end) in [("", ""), (r#""hdrs":"TkFUUw==","#, ""), ("", r#"","time":"2026"#)] {
+        let start = r#"{"type":"t","message":{"subject":"$KV.locks.web","seq":7,"#;
+        let start = format!("{start}{headers}\"data\":\"");
+        let value = "A".repeat(MESSAGE_BYTES_MAX - start.len() - end.len());
+        let text = format!("{start}{value}{end}");
+        let read = stored(text.as_bytes(), "$KV.locks.web").expect("read").expect("there");
+        assert_eq!((read.seq, &*read.headers), (7, &b""[..]));
+        assert_eq!(read.data, b"(too large to be read, revision 7)");
+        assert!(stored(text.as_bytes(), "$KV.locks.other").is_err(), "message of another key");
+        assert!(stored(&text.as_bytes()[1..], "$KV.locks.web").is_err(), "a short one");
+    }
+}
+
 #[test]
 fn base64_is_read_strictly() {
     let read = |coded: &str| {
