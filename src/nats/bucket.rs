@@ -25,7 +25,7 @@ type Rule = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// The values that make a bucket unsafe for a lock. No test accepts a value of an unexpected
 /// kind: a configuration that is not understood cannot be trusted.
-const FAULTS: [Rule; 14] = [
+const FAULTS: [Rule; 13] = [
     // Keys of the bucket are in another stream, or come from one.
     ("mirror", Value::is_null, "it is a late copy of another stream"),
     ("sources", is_empty, "messages come in without compare-and-set"),
@@ -34,7 +34,6 @@ const FAULTS: [Rule; 14] = [
     ("storage", |kind| kind == "file" || kind == "memory", "not known to keep a record"),
     ("retention", |policy| policy == "limits", "reading removes the record"),
     ("max_age", is_zero, "the server drops the lock of a live holder"),
-    ("allow_msg_ttl", is_false, "a record may be dropped by its server's clock"),
     ("subject_delete_marker_ttl", is_zero, "the server removes and writes keys by itself"),
     // Writes or their acknowledgements fail.
     ("persist_mode", is_default, "writes are acknowledged before they are kept"),
@@ -46,9 +45,11 @@ const FAULTS: [Rule; 14] = [
 ];
 
 /// The shortcomings of a safe bucket.
-const REMARKS: [Rule; 5] = [
+const REMARKS: [Rule; 6] = [
     ("storage", |kind| kind != "memory", "the lock is forgotten when the server stops"),
     ("allow_rollup_hdrs", is_false, "a client that may write one key can wipe the bucket"),
+    // The records of putex never ask for it.
+    ("allow_msg_ttl", is_false, "the server drops a record whose writer asks for that"),
     ("deny_purge", is_true, "a client that may purge the stream can drop a held lock"),
     ("deny_delete", is_true, "a client that may delete messages can drop a held lock"),
     ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
@@ -87,7 +88,6 @@ pub fn create(bucket: &str, replicas: u32) -> String {
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
-        "allow_direct": true,
         "republish": {
             "src": format!("$KV.{bucket}.>"),
             "dest": format!("putex.hint.{bucket}.>"),

@@ -31,7 +31,7 @@ fn a_new_bucket_is_made_as_asked() {
         let expected = json!({
             "subjects": ["$KV.locks.>"], "retention": "limits", "storage": "file",
             "discard": "new", "num_replicas": 1, "max_age": 0, "max_msgs_per_subject": 1,
-            "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "allow_direct": true,
+            "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1,
             "deny_delete": true, "deny_purge": true, "allow_rollup_hdrs": false,
             "republish": {"src": "$KV.locks.>", "dest": "putex.hint.locks.>"},
         });
@@ -120,6 +120,29 @@ fn a_bucket_of_putex_0_2_0_is_taken_with_remarks_and_works() {
     });
 }
 
+/// nats-py 2.16 makes every bucket like this. The flag alone removes nothing.
+#[test]
+fn a_bucket_whose_records_may_have_a_time_to_live_is_taken_with_a_remark() {
+    on_servers(|binary| {
+        let server = Server::start(binary, "");
+        let mut config = old_config("locks");
+        (config["allow_direct"], config["allow_msg_ttl"]) = (true.into(), true.into());
+        let mut admin = server.admin();
+        admin.stream("CREATE", "locks", &config.to_string());
+        let (mut store, opened) = open(&server, "locks");
+        let remarks = &opened.bucket.remarks;
+        let is_told = remarks.iter().any(|line| line.contains("allow_msg_ttl true: "));
+        assert_eq!(is_told, !server.is_old(), "{remarks:?}");
+        write(&mut store, Revision(0), "a");
+        if !server.is_old() {
+            config["subject_delete_marker_ttl"] = 1_000_000_000u64.into();
+            admin.stream("UPDATE", "locks", &config.to_string());
+            let text = refusal(&mut store);
+            assert!(text.contains("subject_delete_marker_ttl 1000 ms"), "{text}");
+        }
+    });
+}
+
 /// One write of a stranger must not keep the service from running.
 #[test]
 fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
@@ -192,7 +215,6 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
             ("max_age 3600000 ms", json!({"max_age": 3_600_000_000_000u64})),
             ("discard old with max_msgs 9", json!({"discard": "old", "max_msgs": 9})),
             ("discard old with max_bytes 999", json!({"discard": "old", "max_bytes": 999})),
-            ("allow_msg_ttl true", json!({"allow_msg_ttl": true})),
             (
                 "subject_delete_marker_ttl 1000 ms",
                 json!({"subject_delete_marker_ttl": 1_000_000_000u64}),
@@ -205,7 +227,6 @@ fn every_unsafe_bucket_is_refused_with_its_reason() {
         ];
         let unknown_to_old = [
             "subject_transform",
-            "allow_msg_ttl true",
             "subject_delete_marker_ttl 1000 ms",
             "persist_mode async",
             "allow_msg_counter true",
