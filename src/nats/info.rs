@@ -18,6 +18,8 @@ pub struct ServerInfo {
     pub version: String,
     /// Its cluster's name, when it is in one.
     pub cluster: Option<String>,
+    /// Its JetStream domain, when it names one.
+    pub domain: Option<String>,
     /// Whether JetStream is enabled.
     pub jetstream: bool,
     /// Largest size that it accepts for header block and payload together, in bytes.
@@ -58,6 +60,7 @@ impl ServerInfo {
             name: text("server_name").or_else(|| text("server_id")).unwrap_or_default(),
             version: text("version").unwrap_or_default(),
             cluster: text("cluster"),
+            domain: text("domain"),
             jetstream: flag("jetstream"),
             max_payload: max_payload.unwrap_or(PAYLOAD_BYTES_DEFAULT),
             connect_urls: urls.filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -81,7 +84,7 @@ mod tests {
             "connect_urls":["127.0.0.1:15601",7,"127.0.0.1:15602"],"domain":"hub","ldm":true}"#;
         let info = ServerInfo::parse(json, "h:1").expect("an INFO");
         assert_eq!((info.name.as_str(), info.version.as_str()), ("n1", "2.15.1"));
-        assert_eq!(info.cluster.as_deref(), Some("C"));
+        assert_eq!((info.cluster.as_deref(), info.domain.as_deref()), (Some("C"), Some("hub")));
         assert_eq!(info.max_payload, 65536);
         assert_eq!(info.connect_urls, ["127.0.0.1:15601", "127.0.0.1:15602"]);
         assert!(info.headers && info.jetstream && info.lame_duck);

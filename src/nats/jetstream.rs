@@ -111,6 +111,12 @@ pub struct StreamInfo {
     /// The names of the subjects that have messages, sorted, if [`subjects_filter`] asked for
     /// them.
     pub subjects: Vec<String>,
+    /// The name of its leader, which is the server that answered.
+    pub leader: String,
+    /// Whether the answer has a time: then its server is nats-server 2.10 or later.
+    pub has_time: bool,
+    /// The name of the cluster, if the stream is in one.
+    pub cluster: Option<String>,
 }
 
 impl StreamInfo {
@@ -140,8 +146,18 @@ pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
     if value["total"].as_u64().is_some_and(|total| total > subjects.len() as u64) {
         return Err(malformed("more subjects than one answer lists"));
     }
-    let has_leader = has_leader(&value["cluster"]);
-    Ok(StreamInfo { config: value["config"].take(), created, last_seq, has_leader, subjects })
+    let cluster = &value["cluster"];
+    let text = |name: &str| cluster[name].as_str().filter(|text| !text.is_empty()).map(sanitize);
+    Ok(StreamInfo {
+        created,
+        last_seq,
+        has_leader: has_leader(cluster),
+        leader: text("leader").unwrap_or_default(),
+        has_time: value["ts"].is_string(),
+        cluster: text("name"),
+        subjects,
+        config: value["config"].take(),
+    })
 }
 
 /// Returns whether this server is alone, or knows a leader of the stream that has heard of a

@@ -26,7 +26,7 @@ pub fn info(data: &[u8]) -> bool {
     let value: Value = serde_json::from_str(text).expect("it was read as JSON");
     assert!(value.is_object(), "{text}");
     let mut bytes = 0;
-    for text in [&info.name, &info.version].into_iter().chain(&info.cluster) {
+    for text in [&info.name, &info.version].into_iter().chain(&info.cluster).chain(&info.domain) {
         assert_one_line(text);
         bytes += text.len();
     }
@@ -36,6 +36,7 @@ pub fn info(data: &[u8]) -> bool {
         "server_name": info.name,
         "version": info.version,
         "cluster": info.cluster,
+        "domain": info.domain,
         "jetstream": info.jetstream,
         "max_payload": info.max_payload,
         "connect_urls": info.connect_urls,
@@ -174,8 +175,13 @@ fn stream(data: &[u8]) -> bool {
     assert!(info.subjects.is_sorted_by(|one, next| one < next));
     let counts: serde_json::Map<_, _> =
         info.subjects.iter().map(|name| (name.clone(), json!(1))).collect();
+    assert_one_line(&info.leader);
+    let is_alone = info.has_leader && info.leader.is_empty();
+    let unheard = if info.has_leader { json!([]) } else { json!([{}]) };
+    let cluster = json!({"leader": info.leader, "name": info.cluster, "replicas": unheard});
     let plain = json!({
-        "cluster": {"leader": if info.has_leader { "n1" } else { "" }},
+        "cluster": if is_alone { Value::Null } else { cluster },
+        "ts": info.has_time.then_some("now"),
         "config": info.config,
         "created": info.created,
         "state": {"last_seq": info.last_seq, "subjects": counts},

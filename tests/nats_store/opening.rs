@@ -176,6 +176,23 @@ fn a_value_that_is_too_large_is_the_record_of_a_stranger() {
     });
 }
 
+/// Agents at servers of two domains would make a bucket in each.
+#[test]
+fn a_domain_is_told_unless_it_is_asked_for() {
+    on_servers(|binary| {
+        let lines = "jetstream { store_dir: \"FOLDER/js\", domain: hub }\n";
+        let server = Server::start(binary, lines);
+        let mut settings = server::settings("locks");
+        for (api, is_told) in [(None, true), (Some("$JS.hub.API".to_owned()), false)] {
+            settings.api = api;
+            let bucket = NatsStore::new(server.client(None), settings.clone());
+            let opened = LockKey::new(Box::new(bucket), "web").open(soon()).expect("opened");
+            let text = format!("{:?}", opened.bucket.remarks);
+            assert_eq!(text.contains(" is in JetStream domain hub: "), is_told, "{text}");
+        }
+    });
+}
+
 #[test]
 fn a_damaged_epoch_is_written_anew() {
     on_servers(|binary| {

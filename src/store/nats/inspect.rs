@@ -45,6 +45,8 @@ impl NatsStore {
             self.check_replicas()?;
             // The server would refuse an agent's request for more copies than servers.
             self.check_cluster()?;
+            let cluster = self.client.server().and_then(|server| server.cluster.clone());
+            found.warnings = self.hazards(replicas, cluster.as_ref());
             // Any answer means that the request is permitted.
             self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
             found.remarks.push(format!(

@@ -64,12 +64,53 @@ impl NatsStore {
                  it is"
             ));
         }
+        if have > 1 {
+            self.check_leader(info)?;
+        }
+        found.remarks.extend(self.hazards(have, info.cluster.as_ref()));
         self.bucket = Ok(OpenBucket {
             created: info.created.clone(),
             replicated: have > 1,
             level: found.level,
         });
         Ok(found)
+    }
+
+    /// Checks that the version of the stream's leader is known: the connected server may be
+    /// another one.
+    fn check_leader(&self, info: &StreamInfo) -> Result<(), StoreError> {
+        let (bucket, server) = (&self.settings.bucket, self.client.server());
+        let is_connected = |server: &ServerInfo| server.name == info.leader;
+        if info.has_time || server.is_some_and(is_connected) {
+            return Ok(());
+        }
+        let (leader, connected) = (&info.leader, server.map(describe_server).unwrap_or_default());
+        Err(Kind::Unsafe.error(format!(
+            "bucket {bucket}: its leader {leader} is older than nats-server 2.10: a replicated \
+             compare-and-set can have several winners there; only the version of {connected} is \
+             known"
+        )))
+    }
+
+    /// Returns what can go wrong with this number of copies in this cluster, and with the
+    /// domain of the connected server.
+    pub(super) fn hazards(&self, replicas: u32, cluster: Option<&String>) -> Vec<String> {
+        let NatsSettings { bucket, api, .. } = &self.settings;
+        let alone = cluster.filter(|_| replicas == 1).map(|cluster| {
+            format!(
+                "bucket {bucket}: one copy on cluster {cluster}: while its server is down, nobody \
+                 has the lock; see --replicas"
+            )
+        });
+        let domain = self.client.server().filter(|_| api.is_none()).and_then(|server| {
+            let ServerInfo { address, domain, .. } = server;
+            let domain = domain.as_ref()?;
+            Some(format!(
+                "bucket {bucket}: server {address} is in JetStream domain {domain}: agents at \
+                 servers of another domain have another bucket, and all run; see --js-domain"
+            ))
+        });
+        alone.into_iter().chain(domain).collect()
     }
 
     fn version(&self) -> &str {

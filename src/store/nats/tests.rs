@@ -107,6 +107,35 @@ fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
     assert_eq!(text, "bucket: KV_locks has no leader");
 }
 
+/// The connected server, which is called `fake` and is new, may be a leafnode.
+#[test]
+fn several_copies_need_a_leader_whose_version_is_known() {
+    let accept = |replicas: u32, rest: &str| {
+        let config = bucket::create("locks", replicas);
+        let state = r#""created":"2026-11-22T07:00:00Z","state":{"last_seq":0}"#;
+        let text = format!(r#"{{"config":{config},{state},{rest}}}"#);
+        let info = jetstream::stream_info(text.as_bytes()).expect("an answer");
+        with_answers(&[], |store, _| store.accept_bucket(&info))
+    };
+    let time = r#""ts":"2026-11-22T07:00:01Z""#;
+    for (replicas, rest, remarks) in [
+        (3, format!(r#"{time},"cluster":{{"name":"hub","leader":"n1"}}"#), 0),
+        (3, r#""cluster":{"name":"hub","leader":"fake"}"#.to_owned(), 0),
+        (1, r#""cluster":{"leader":"n1"}"#.to_owned(), 0),
+        (1, format!(r#"{time},"cluster":{{"name":"hub","leader":"n1"}}"#), 1),
+    ] {
+        let found = accept(replicas, &rest).expect("safe").remarks;
+        assert_eq!(found.len(), remarks, "{found:?}");
+        assert!(found.iter().all(|text| text.contains("one copy on cluster hub: ")), "{found:?}");
+    }
+    for leader in [r#""name":"hub","leader":"n1""#, r#""name":"hub""#] {
+        let found = accept(3, &format!(r#""cluster":{{{leader}}}"#));
+        let Err(StoreError { kind: Kind::Unsafe, text }) = found else { panic!("{found:?}") };
+        assert!(text.contains("older than nats-server 2.10: a replicated"), "{text}");
+        assert!(text.ends_with("nats-server 2.15.1, named fake is known"), "{text}");
+    }
+}
+
 /// Each is refused before anything is sent: this store has no connection.
 #[test]
 fn a_condition_that_the_servers_do_not_check_is_refused() {
