@@ -40,7 +40,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let mut findings = Findings { problems: resolved.faults.clone(), ..Findings::default() };
     let complete = resolved.location.as_ref().map(|location| location.complete(var));
     match &complete {
-        Some(Ok(location)) => findings.problems.extend(location.faults()),
+        Some(Ok(location)) => {
+            let faults = location.faults().into_iter();
+            findings.problems.extend(faults.map(|fault| Refusal::new(Exit::Unsafe, fault.text)));
+        }
         Some(Err(fault)) => findings.problems.push(fault.clone()),
         None => {}
     }

@@ -10,7 +10,7 @@ use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{NatsSettings, NatsStore};
-use crate::store::{Bucket, LockKey};
+use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 
 impl Location {
@@ -37,7 +37,7 @@ impl Location {
 
     /// Returns the faults of the files with secrets and certificates, which are reported before
     /// any command runs.
-    pub fn faults(&self) -> Vec<Refusal> {
+    pub fn faults(&self) -> Vec<StoreError> {
         let Location::Nats(access) = self else {
             return Vec::new();
         };
@@ -45,7 +45,7 @@ impl Location {
         let login = login.as_ref().and_then(|login| login.read().err());
         let wants_tls = tls.is_wanted() || servers.iter().any(|server| server.tls);
         let tls = wants_tls.then(|| tls.check().err()).flatten();
-        login.into_iter().chain(tls).map(|text| Refusal::new(Exit::Unsafe, text)).collect()
+        login.into_iter().chain(tls).collect()
     }
 }
 
@@ -104,8 +104,10 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
 /// The first fault.
 pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
     let location = args.location.complete(var)?;
-    if let Some(fault) = location.faults().into_iter().next() {
-        return Err(fault);
+    // A file that is missing may be put there later.
+    let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
+    if let Some(fault) = location.faults().into_iter().find(is_lasting) {
+        return Err(fault.into());
     }
     let store: Box<dyn Bucket> = match location {
         Location::Nats(access) => Box::new(nats_store(args, *access)),

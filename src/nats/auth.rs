@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::file;
 use super::nkey::KeyPair;
+use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys;
 
 /// The credentials of a CONNECT line.
@@ -50,7 +51,7 @@ pub enum Secret {
 }
 
 impl Secret {
-    fn read(&self) -> Result<String, String> {
+    fn read(&self) -> Result<String, StoreError> {
         match self {
             Secret::Given(secret) => Ok(secret.clone()),
             Secret::File(path) => file::read_line(path),
@@ -63,8 +64,8 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason. The error contains nothing of the file.
-    pub fn read(&self) -> Result<Credentials, String> {
+    /// See [`file::read_secret`]. The error contains nothing of the file.
+    pub fn read(&self) -> Result<Credentials, StoreError> {
         let (fields, key) = match self {
             Login::None => (Vec::new(), None),
             Login::User { name, password } => {
@@ -104,18 +105,19 @@ impl fmt::Debug for Login {
 
 /// Reads the first line of a file that begins with S, as seeds do. Other lines, such as
 /// the marks of a creds file, are skipped.
-fn nkey_file(path: &Path) -> Result<KeyPair, String> {
+fn nkey_file(path: &Path) -> Result<KeyPair, StoreError> {
     let text = file::read_secret(path)?;
     let seed = text.lines().map(str::trim).find(|line| line.starts_with('S'));
-    let refuse = |why: &str| format!("{}: {why}", path.display());
+    let refuse = |why: &str| Kind::Unsafe.error(format!("{}: {why}", path.display()));
     let seed = seed.ok_or_else(|| refuse("no line of it is the seed of an nkey"))?;
     KeyPair::from_seed(seed).map_err(|why| refuse(&format!("not the seed of an nkey: {why}")))
 }
 
 /// Reads the two marked sections of a creds file: the JWT and the seed.
-fn creds_file(path: &Path) -> Result<(String, KeyPair), String> {
+fn creds_file(path: &Path) -> Result<(String, KeyPair), StoreError> {
     let text = file::read_secret(path)?;
-    let refuse = |why: &str| format!("{}: not a creds file: {why}", path.display());
+    let start = format!("{}: not a creds file", path.display());
+    let refuse = |why: &str| Kind::Unsafe.error(format!("{start}: {why}"));
     let section = |name| between(&text, name).ok_or_else(|| refuse(&format!("it has no {name}")));
     let (jwt, seed) = (section("NATS USER JWT")?, section("USER NKEY SEED")?);
     let pair = KeyPair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;

@@ -181,13 +181,17 @@ impl Client {
         let by = began.after(next.within()).min(deadline);
         let server = &next.server;
         let login = if server.login == Login::None { &self.options.login } else { &server.login };
-        let unsafe_login = |text: String| (Failure::Unreached, Kind::Unsafe.error(text));
-        let credentials = login.read().map_err(unsafe_login)?;
+        let credentials = login.read().map_err(|error| (Failure::Unreached, error))?;
         let link = Link::open(next, address, &self.options, &credentials, info_by);
         let late = |by, late, failure| if sys::now() >= by { late } else { failure };
         let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
         let mut link = link.map_err(unreached)?;
-        let refused = |error| (late(by, Failure::Slow, Failure::Refused), error);
+        let refused = |error: StoreError| {
+            // A missing file: the server has refused nothing.
+            let is_local = error.kind == Kind::Unreachable;
+            let failure = if is_local { Failure::Unreached } else { Failure::Refused };
+            (late(by, Failure::Slow, failure), error)
+        };
         link.log_in(&self.options, &credentials, by).map_err(refused)?;
         let now = sys::now();
         self.candidates.connected(next.id, now.since(began), now);

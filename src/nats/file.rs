@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
 
 use super::io_error_text;
+use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys;
 
 /// Largest file that is read, in bytes. A bundle of all public roots has 250 KB.
@@ -37,8 +38,9 @@ pub struct TrustedFile {
 ///
 /// # Errors
 ///
-/// The file that cannot be used, and the reason.
-pub fn read_secret(path: &Path) -> Result<String, String> {
+/// The file that cannot be used, and the reason; of kind `Unreachable` if it does not exist:
+/// it may be put there later.
+pub fn read_secret(path: &Path) -> Result<String, StoreError> {
     read(path, true)
 }
 
@@ -46,8 +48,8 @@ pub fn read_secret(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// The file that cannot be used, and the reason.
-pub fn read_public(path: &Path) -> Result<String, String> {
+/// As [`read_secret`].
+pub fn read_public(path: &Path) -> Result<String, StoreError> {
     read(path, false)
 }
 
@@ -106,33 +108,37 @@ fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
     }
 }
 
-fn read(path: &Path, secret: bool) -> Result<String, String> {
+fn read(path: &Path, secret: bool) -> Result<String, StoreError> {
     let shown = path.display();
-    let (file, stat) =
-        open(path)?.ok_or_else(|| format!("{shown}: {}", io_error_text(&Errno::NOENT.into())))?;
+    let unusable = |text: String| Kind::Unsafe.error(text);
+    let Some((file, stat)) = open(path).map_err(unusable)? else {
+        let text = io_error_text(&Errno::NOENT.into());
+        return Err(Kind::Unreachable.error(format!("{shown}: {text}")));
+    };
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
-        return Err(format!(
+        return Err(unusable(format!(
             "{shown}: has mode {mode:04o}: others can read or write this secret; \
              chmod g-w,o= {shown}"
-        ));
+        )));
     }
-    let bytes = read_bytes(path, file)?;
+    let bytes = read_bytes(path, file).map_err(unusable)?;
     match String::from_utf8(bytes) {
-        Ok(text) if text.is_empty() => Err(format!("{shown}: is empty")),
+        Ok(text) if text.is_empty() => Err(unusable(format!("{shown}: is empty"))),
         Ok(text) => Ok(text),
-        Err(_) => Err(format!("{shown}: is not UTF-8")),
+        Err(_) => Err(unusable(format!("{shown}: is not UTF-8"))),
     }
 }
 
 /// Reads the one line of a file with a password or a token.
-pub(super) fn read_line(path: &Path) -> Result<String, String> {
+pub(super) fn read_line(path: &Path) -> Result<String, StoreError> {
     let text = read_secret(path)?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
+    let unusable = |why: &str| Err(Kind::Unsafe.error(format!("{}: {why}", path.display())));
     match line {
-        "" => Err(format!("{}: is empty", path.display())),
-        _ if line.contains('\n') => Err(format!("{}: has more than one line", path.display())),
+        "" => unusable("is empty"),
+        _ if line.contains('\n') => unusable("has more than one line"),
         _ => Ok(line.to_owned()),
     }
 }
@@ -168,7 +174,8 @@ mod tests {
             let path = file("modes", "s3cr3t\n", mode);
             let outcome = read_line(&path);
             assert_eq!(outcome.is_ok(), fine, "{mode:o}: {outcome:?}");
-            if let Err(text) = outcome {
+            if let Err(StoreError { kind, text }) = outcome {
+                assert_eq!(kind, Kind::Unsafe);
                 assert!(text.contains(&format!("has mode {mode:04o}")), "{text}");
             }
             assert!(read_public(&path).is_ok());
@@ -195,10 +202,13 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused() {
         let missing = read_line(Path::new("/nonexistent/password")).expect_err("missing");
-        assert_eq!(missing, "/nonexistent/password: no such file or directory");
-        let folder = read_line(&env::temp_dir()).expect_err("a folder");
+        let text = "/nonexistent/password: no such file or directory";
+        assert_eq!(missing, Kind::Unreachable.error(text));
+        let nowhere = read_line(Path::new("/dev/null/password")).expect_err("no folder");
+        assert_eq!(nowhere, Kind::Unsafe.error("/dev/null/password: not a directory"));
+        let folder = read_line(&env::temp_dir()).expect_err("a folder").text;
         assert!(folder.ends_with(": is not a regular file"), "{folder}");
         let device = read_public(Path::new("/dev/zero")).expect_err("a device");
-        assert_eq!(device, "/dev/zero: is not a regular file");
+        assert_eq!(device, Kind::Unsafe.error("/dev/zero: is not a regular file"));
     }
 }

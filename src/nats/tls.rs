@@ -43,21 +43,22 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason.
-    pub(super) fn session(&self, name: &str) -> Result<Session, String> {
+    /// See [`file::read_secret`].
+    pub(super) fn session(&self, name: &str) -> Result<Session, StoreError> {
         let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| format!("{name}: no certificate can name that"))?;
+            .map_err(|_| Kind::Unsafe.error(format!("{name}: no certificate can name that")))?;
+        let refuse = |error: Error| Kind::Unsafe.error(error.to_string());
         let provider = Arc::new(ring::default_provider());
         let client_certificate = self.client_certificate(&provider)?.map(Arc::new);
         let resolver =
             Arc::new(CertResolver { client_certificate, requested: AtomicBool::new(false) });
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(refuse)?
             .with_root_certificates(self.roots()?)
             .with_client_cert_resolver(Arc::<CertResolver>::clone(&resolver));
         config.resumption = Resumption::disabled();
-        let tls = ClientConnection::new(config.into(), name).map_err(|error| error.to_string())?;
+        let tls = ClientConnection::new(config.into(), name).map_err(refuse)?;
         Ok(Session { tls, resolver })
     }
 
@@ -65,21 +66,21 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason.
-    pub fn check(&self) -> Result<(), String> {
+    /// See [`file::read_secret`].
+    pub fn check(&self) -> Result<(), StoreError> {
         self.session("localhost").map(|_| ())
     }
 
-    fn roots(&self) -> Result<RootCertStore, String> {
+    fn roots(&self) -> Result<RootCertStore, StoreError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.ca else {
             let found = rustls_native_certs::load_native_certs().certs;
             if roots.add_parsable_certificates(found).0 == 0 {
-                return Err("this system has no trusted roots; set --tlsca".to_owned());
+                return Err(Kind::Unsafe.error("this system has no trusted roots; set --tlsca"));
             }
             return Ok(roots);
         };
-        let unfit = |error: Error| format!("{}: {error}", path.display());
+        let unfit = |error: Error| Kind::Unsafe.error(format!("{}: {error}", path.display()));
         for certificate in certificates(path)? {
             roots.add(certificate).map_err(unfit)?;
         }
@@ -89,32 +90,35 @@ impl Tls {
     fn client_certificate(
         &self,
         provider: &CryptoProvider,
-    ) -> Result<Option<CertifiedKey>, String> {
+    ) -> Result<Option<CertifiedKey>, StoreError> {
         let Some((certificate, key)) = &self.certificate else {
             return Ok(None);
         };
         let chain = certificates(certificate)?;
         let text = file::read_secret(key)?;
-        let shown = key.display();
+        let refuse = |why: String| Kind::Unsafe.error(format!("{}: {why}", key.display()));
         let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| {
-            format!("{shown}: no private key in PEM, without a passphrase, is in it")
+            refuse("no private key in PEM, without a passphrase, is in it".to_owned())
         })?;
         match CertifiedKey::from_der(chain, der, provider) {
             Ok(client_certificate) => Ok(Some(client_certificate)),
             Err(Error::InconsistentKeys(_)) => {
-                Err(format!("{shown}: is not the key of {}", certificate.display()))
+                Err(refuse(format!("is not the key of {}", certificate.display())))
             }
-            Err(error) => Err(format!("{shown}: {error}")),
+            Err(error) => Err(refuse(error.to_string())),
         }
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let text = file::read_public(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) | Err(_) => Err(format!("{}: no certificates in PEM are in it", path.display())),
+        Ok(_) | Err(_) => {
+            let text = format!("{}: no certificates in PEM are in it", path.display());
+            Err(Kind::Unsafe.error(text))
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! TLS: who a server is, and who we are to it.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use putex::core::event::Written;
 use putex::core::record::{KeyValue, Record, Revision};
@@ -320,12 +321,10 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
     let server = Server::start(&binary, &ours.tls(&["localhost"]));
     let plain = Server::start(&binary, "");
     let (ca, other) = (ours.ca.display().to_string(), stranger.ca.display().to_string());
-    let missing = ours.folder.join("none").display().to_string();
     for (url, ca, status, says) in [
         (server.url("tls", "localhost"), &*other, 78, "signed by nobody who is trusted here"),
         (server.url("tls", "127.0.0.1"), &*ca, 78, "is not for 127.0.0.1"),
         (plain.url("tls", "localhost"), &*ca, 78, "it has no TLS"),
-        (server.url("tls", "localhost"), &*missing, 78, "no such file or directory"),
         (server.url("tls", "localhost"), "/etc/hostname", 78, "no certificates in PEM"),
     ] {
         let agent = Agent::start("web", &["--nats", &url, "--tlsca", ca], &[]);
@@ -333,6 +332,35 @@ fn the_agent_ends_when_only_a_person_can_mend_it() {
         assert_eq!(ended, Some(status), "{said}");
         assert!(said.contains(says) && said.lines().count() == 1, "{said}");
     }
+}
+
+/// When a host boots, files with secrets may be put in their places late.
+#[test]
+fn an_agent_waits_for_a_file_that_is_missing_and_says_so_once() {
+    let Some(binary) = nats_server() else { return };
+    let ours = TestCa::new();
+    let lines = format!("{}authorization {{ user: u, password: p }}\n", ours.tls(&["localhost"]));
+    let server = Server::start(&binary, &lines);
+    let url = server.url("tls", "localhost");
+    let [ca, password] = ["late.pem", "late"].map(|name| ours.folder.join(name));
+    let [ca_text, password_text] = [&ca, &password].map(|path| path.display().to_string());
+    let words = ["--user", "u", "--password-file", &password_text, "--tlsca", &ca_text];
+    let agent = Agent::start("web", &[&["--nats", &url], &words[..]].concat(), &[]);
+    let certificate = fs::read_to_string(&ours.ca).expect("a file");
+    for (path, text) in [(&password, "p"), (&ca, &*certificate)] {
+        let says = format!("{}: no such file or directory", path.display());
+        agent.await_line(&says);
+        observe_for(Duration::from_millis(1500));
+        let heard = agent.heard();
+        assert_eq!(heard.matches(&says).count(), 1, "{heard}");
+        assert!(agent.runs(), "{heard}");
+        // An empty file would end the agent.
+        fs::rename(ours.folder.secret("new", text), path).expect("put there");
+    }
+    let begin = Instant::now();
+    agent.await_line("the service runs here");
+    let waited = begin.elapsed();
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
 }
 
 #[test]

@@ -101,12 +101,12 @@ fn damaged_files_are_refused_without_showing_them() {
         ("secret\n".to_owned(), "no NATS USER JWT"),
     ] {
         let file = File::new("bad", &text);
-        let refusal = Login::Creds(file.0.clone()).read().expect_err(says);
+        let refusal = Login::Creds(file.0.clone()).read().expect_err(says).text;
         assert!(refusal.contains(says), "{refusal}");
         assert!(!refusal.contains("secret") && !refusal.contains("SUAC"), "{refusal}");
     }
     let file = File::new("none", "options\n");
-    let refusal = Login::Nkey(file.0.clone()).read().expect_err("no seed");
+    let refusal = Login::Nkey(file.0.clone()).read().expect_err("no seed").text;
     assert!(refusal.ends_with("no line of it is the seed of an nkey"), "{refusal}");
 }
 

@@ -111,8 +111,7 @@ impl Link {
         if !self.decoder.is_blank() {
             return Err(Kind::Unfit.error("it said more than INFO before TLS began"));
         }
-        let session = tls.session(&self.server.tls_name);
-        self.stream.begin_tls(session.map_err(|text| Kind::Unsafe.error(text))?);
+        self.stream.begin_tls(tls.session(&self.server.tls_name)?);
         loop {
             let want = match self.stream.continue_handshake() {
                 Ok(None) => return Ok(()),
