@@ -17,7 +17,8 @@ use rustix::process::Signal;
 
 use crate::server::{self, on_servers, soon};
 use crate::support::clock::observe_for;
-use crate::support::server::Server;
+use crate::support::programs;
+use crate::support::server::{Server, free_port};
 use crate::{plain, write};
 
 /// How long a cluster may take to start or to elect: 9 s at the most are known.
@@ -226,11 +227,65 @@ fn a_leader_that_is_cut_off_does_not_open_the_bucket() {
     });
 }
 
+/// The connected server is new and keeps nothing: what it is says nothing of those that do.
+#[test]
+fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
+    let (Some(new), Some(old)) = (programs::nats_server(), programs::old_nats_server()) else {
+        return;
+    };
+    if !is_slow_wanted() {
+        return;
+    }
+    for (hub, is_refused) in [(&new, false), (&old, true)] {
+        let mut cluster = Cluster::start(hub);
+        let mut config = server::old_config("locks");
+        config["num_replicas"] = 3.into();
+        cluster.0[0].admin().stream("CREATE", "locks", &config.to_string());
+        let port = free_port();
+        let (name, remote) = ("server_name: n0", format!("nats://127.0.0.1:{port}"));
+        let with_leafs = format!("{name}\nleafnodes {{ listen: \"127.0.0.1:{port}\" }}");
+        cluster.0[0].reconfigure(name, &with_leafs);
+        for server in &mut cluster.0 {
+            server.reconfigure("jetstream {", "jetstream { domain: hub,");
+        }
+        let mut leaf = Server::start_without_jetstream(&new);
+        let remotes = format!("leafnodes {{ remotes: [{{ url: \"{remote}\" }}] }}\nlisten: ");
+        leaf.reconfigure("listen: ", &remotes);
+        let mut settings = server::settings("locks");
+        settings.api = Some("$JS.hub.API".to_owned());
+        let begin = Instant::now();
+        let opened = loop {
+            let bucket = NatsStore::new(leaf.client(None), settings.clone());
+            match LockKey::new(Box::new(bucket), "web").open(soon()) {
+                Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => {
+                    assert!(begin.elapsed() < ELECTION_MAX, "{text}");
+                    observe_for(TRY_EVERY);
+                }
+                opened => break opened,
+            }
+        };
+        match opened {
+            Err(StoreError { kind: StoreErrorKind::Unsafe, text }) if is_refused => {
+                assert!(text.contains("is older than nats-server 2.10"), "{text}");
+            }
+            opened => assert!(opened.is_ok() && !is_refused, "{opened:?}"),
+        }
+    }
+}
+
+/// Returns whether tests that take long are asked for.
+fn is_slow_wanted() -> bool {
+    let is_wanted = env::var_os("PUTEX_SLOW_TESTS").is_some_and(|value| value == "1");
+    if !is_wanted {
+        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+    }
+    is_wanted
+}
+
 /// Runs a test that takes long on clusters whose servers keep a bucket on several of them, if
 /// such tests are asked for.
 fn on_slow_clusters(test: impl Fn(Cluster)) {
-    if env::var_os("PUTEX_SLOW_TESTS").is_none_or(|value| value != "1") {
-        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+    if !is_slow_wanted() {
         return;
     }
     on_servers(|binary| {
