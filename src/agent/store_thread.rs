@@ -28,6 +28,9 @@ const REOPEN_AFTER_MIN: Duration = Duration::from_millis(20);
 /// Longest pause between two attempts to open the store.
 const REOPEN_AFTER_MAX: Duration = Duration::from_secs(1);
 
+/// Most reasons that are remembered so that each is logged once. One more clears the memory.
+const SAID_MAX: usize = 32;
+
 /// A request with the generation of the open store that it was made for. The pump forgets
 /// its requests when the store closes, so a request of an older generation is dropped.
 type Queued = (u64, StoreRequest);
@@ -60,8 +63,8 @@ impl StoreHandle {
     ) -> io::Result<StoreHandle> {
         let (own, requests) = inbox(REQUESTS_MAX)?;
         let pause = pause.clamp(REOPEN_AFTER_MIN, REOPEN_AFTER_MAX);
-        let mut thread =
-            StoreThread { store, requests, generation: 0, reported: None, events, pause };
+        let (generation, reported, said) = (0, None, Vec::new());
+        let mut thread = StoreThread { store, requests, generation, reported, said, events, pause };
         let work = move || {
             while thread.open_and_serve().is_some() {
                 thread.pause();
@@ -96,6 +99,8 @@ struct StoreThread {
     generation: u64,
     /// Why the store cannot be opened, as the pump knows.
     reported: Option<Event>,
+    /// The reasons that the log has since the store was open last.
+    said: Vec<String>,
     events: InboxSender<Event>,
     pause: Duration,
 }
@@ -108,6 +113,7 @@ impl StoreThread {
         let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
             Ok(opened) => {
                 self.reported = None;
+                self.said.clear();
                 self.generation += 1;
                 self.events.tell(Event::Opened(opened))?;
                 let why = self.serve_open()?;
@@ -119,8 +125,14 @@ impl StoreThread {
         if self.reported.as_ref() == Some(&failed) {
             return Some(());
         }
-        if let Event::Closed(why) = &failed {
+        if let Event::Closed(why) = &failed
+            && !self.said.contains(why)
+        {
             log::warn!("store out of reach: {why}");
+            if self.said.len() == SAID_MAX {
+                self.said.clear();
+            }
+            self.said.push(why.clone());
         }
         self.reported = Some(failed.clone());
         self.events.tell(failed)

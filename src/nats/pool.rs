@@ -315,8 +315,8 @@ impl Candidates {
         }
     }
 
-    /// Returns the reasons of the last failures, in the order of the candidates: a text that
-    /// changed with each attempt would be logged each time.
+    /// Returns the reasons of the last failures, sorted: name servers change the order of
+    /// addresses, and a text that changed with each attempt would be logged each time.
     pub(super) fn faults(&self) -> String {
         let fault = |it: &Candidate| {
             let Candidate { server, address, .. } = it;
@@ -324,7 +324,8 @@ impl Candidates {
             let address = address.map(|address| format!(" ({address})")).unwrap_or_default();
             it.fault.as_ref().map(|fault| format!("{server}{address}: {fault}"))
         };
-        let faults: Vec<String> = self.list.iter().filter_map(fault).collect();
+        let mut faults: Vec<String> = self.list.iter().filter_map(fault).collect();
+        faults.sort();
         let (shown, more) = faults.split_at(faults.len().min(FAULTS_SHOWN_MAX));
         match (shown, more.len()) {
             ([], _) => "no server was tried".to_owned(),

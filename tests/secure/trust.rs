@@ -363,6 +363,24 @@ fn an_agent_waits_for_a_file_that_is_missing_and_says_so_once() {
     assert!(waited < Duration::from_secs(3), "{waited:?}");
 }
 
+/// A server that is started again and again fails in two ways.
+#[test]
+fn reasons_that_alternate_are_each_said_once() {
+    let [port] = free_ports();
+    let agent = Agent::start("web", &["--nats", &format!("127.0.0.1:{port}")], &[]);
+    for _ in 0..3 {
+        // Longer than the longest pause between two attempts.
+        observe_for(Duration::from_millis(1200));
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
+        drop(listener.accept().expect("a connection"));
+    }
+    observe_for(Duration::from_millis(1200));
+    let heard = agent.heard();
+    for says in ["connection refused", "the server closed the connection"] {
+        assert_eq!(heard.matches(says).count(), 1, "{heard}");
+    }
+}
+
 #[test]
 fn an_agent_that_ran_keeps_trying_and_says_why_once() {
     let Some(binary) = nats_server() else { return };

@@ -15,6 +15,24 @@ use crate::nats::url::Server;
 mod network;
 mod old;
 
+/// Name servers change the order of the addresses of a name from one answer to the next.
+#[test]
+fn the_order_of_addresses_does_not_change_the_text() {
+    let servers = Server::parse_list("n.example:1,m.example:1").unwrap();
+    let mut candidates = Candidates::new(servers, R);
+    let mut addresses: Vec<IpAddr> =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|text| text.parse().unwrap()).to_vec();
+    candidates.resolved(1, &addresses, at(0));
+    for id in 2..6 {
+        candidates.failed(id, Failure::Unreached, "failed".to_owned(), at(0), 0);
+    }
+    let before = candidates.faults();
+    assert_eq!(before.matches("failed").count(), 4, "{before}");
+    addresses.rotate_left(1);
+    candidates.resolved(1, &addresses, at(6));
+    assert_eq!(candidates.faults(), before);
+}
+
 const R: Duration = Duration::from_secs(3);
 
 impl Policy for Candidates {
@@ -324,7 +342,7 @@ fn the_text_of_all_failures_does_not_depend_on_their_order() {
         }
         policy.faults()
     };
-    let all = "nats.example:4222 (10.0.0.1): fault 3; 10.0.0.9:4222: fault 2";
+    let all = "10.0.0.9:4222: fault 2; nats.example:4222 (10.0.0.1): fault 3";
     assert_eq!(faults(&[2, 3]), all);
     assert_eq!(faults(&[3, 2]), all);
     assert_eq!(faults(&[]), "no server was tried");
