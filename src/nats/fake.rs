@@ -23,8 +23,8 @@ pub(crate) struct Peer {
 
 /// One frame of the client: the words of its line, and its headers and payload.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) words: Vec<String>,
+pub(crate) struct Frame {
+    pub(crate) words: Vec<String>,
     pub(super) body: String,
 }
 
@@ -121,7 +121,7 @@ impl Peer {
         connect
     }
 
-    pub(super) fn frame(&mut self) -> Frame {
+    pub(crate) fn frame(&mut self) -> Frame {
         let end = loop {
             match self.received.windows(2).position(|pair| pair == b"\r\n") {
                 Some(end) => break end,

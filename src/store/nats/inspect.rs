@@ -35,7 +35,7 @@ impl NatsStore {
         found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(key)?;
         let NatsSettings { bucket, replicas, .. } = self.settings.clone();
-        if let Some(info) = self.info(deadline)? {
+        if let Some(info) = self.find(deadline)? {
             found.warnings = self.accept_bucket(&info)?.remarks;
             let entry = self.read(&self.raw_subject(key), deadline)?;
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));

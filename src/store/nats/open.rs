@@ -135,7 +135,7 @@ impl NatsStore {
     }
 
     /// Returns the bucket once its creation is complete, `None` when there is none.
-    fn find(&mut self, deadline: Instant) -> StoreResult<Option<StreamInfo>> {
+    pub(super) fn find(&mut self, deadline: Instant) -> StoreResult<Option<StreamInfo>> {
         loop {
             match self.info(deadline)? {
                 // Another client is creating it: the time of creation is set last.

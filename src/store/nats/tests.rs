@@ -92,15 +92,35 @@ fn a_listing_without_a_leader_is_none() {
     assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
 }
 
-/// A leader that was cut off from its replicas still shows what it had.
-#[test]
-fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
+/// The answer of a leader that was cut off from its replicas: it still shows what it had.
+fn remembered() -> String {
     let config = bucket::create("locks", 3);
-    let remembered = format!(
+    format!(
         r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":569}},
             "cluster":{{"leader":"n1","replicas":[{{"active":9000000000}}]}}}}"#
-    );
-    let found = with_answers(&[&remembered], NatsStore::find_or_create);
+    )
+}
+
+#[test]
+fn a_bucket_without_a_leader_is_not_called_fit() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        for kind in ["hint", "twin"] {
+            assert_eq!(peer.frame().words[1], format!("putex.{kind}.locks.web"));
+        }
+        peer.answer(&remembered());
+    });
+    let inspected = store_of(vec![fake.server()]).inspect("web", sys::now().after(PATIENCE));
+    fake.finish();
+    let Err(StoreError { kind: Kind::Unreachable, text }) = inspected else {
+        panic!("fit: {inspected:?}");
+    };
+    assert_eq!(text, "bucket: KV_locks has no leader");
+}
+
+#[test]
+fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
+    let found = with_answers(&[&remembered()], NatsStore::find_or_create);
     let Err(StoreError { kind: Kind::Unreachable, text }) = found else {
         panic!("believed: {found:?}");
     };
