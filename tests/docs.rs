@@ -383,7 +383,7 @@ fn the_readme_leads_to_settings_that_are_right() {
         "-ec",
         &format!("chmod +x {}/systemctl\n{settings}\n./start; ./stop", bin.display()),
     ]);
-    shell.env("PATH", path).env("D", sandbox.text());
+    shell.env("PATH", &path).env("D", sandbox.text());
     let run = sandbox.run(shell.env("PUTEX_CONFIG", etc.join("putex.conf")));
     assert_eq!(run.status, Some(0), "{} {}", run.shown, run.said);
     assert!(run.shown.contains("db: the options are right\n"), "{}", run.shown);
@@ -397,6 +397,15 @@ fn the_readme_leads_to_settings_that_are_right() {
             "systemctl stop db"
         ]
     );
+    // In an interactive shell a line that fails does not end the lines that were pasted.
+    let wrong = settings.replace("replicas = 3", "replicas = 9");
+    assert_ne!(wrong, settings);
+    fs::remove_file(sandbox.join("asked")).unwrap();
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", &wrong]).env("PATH", path).env("D", sandbox.text());
+    let run = sandbox.run(shell.env("PUTEX_CONFIG", etc.join("putex.conf")));
+    assert!(run.said.contains("replicas"), "{}", run.said);
+    assert!(!sandbox.join("asked").exists(), "enabled although the settings are wrong");
 }
 
 #[test]
