@@ -460,8 +460,9 @@ fn an_agent_without_a_location_is_refused_and_runs_nothing() {
     let path = folder.put("db.conf", &text, 0o600);
     for subcommand in ["agent", "finish", "check"] {
         let run = Run::of(&[subcommand, "--config", &path], &[("NATS_URL", "")]);
-        let says = "putex: --nats: is missing; write --nats URL, or --dir DIR for a lock that \
-                    covers agents on this host only\n";
+        let says = "putex: --nats: is missing; write --nats URL, or nats = URL in \
+                    putex.conf(5), or --dir DIR for a lock that covers agents on this host \
+                    only\n";
         assert_eq!((run.status, &*run.said), (Some(78), says), "{subcommand}");
         assert!(!folder.join("ran").exists(), "{subcommand}");
     }

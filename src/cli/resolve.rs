@@ -22,8 +22,8 @@ const TOKEN_BYTES_MAX: usize = 255;
 
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
 /// instead, a forgotten variable would make every host active.
-const NO_LOCATION: &str = "is missing; write --nats URL, or --dir DIR for a lock that covers \
-                           agents on this host only";
+const NO_LOCATION: &str = "is missing; write --nats URL, or nats = URL in putex.conf(5), or \
+                           --dir DIR for a lock that covers agents on this host only";
 
 /// The values of settings, and their faults.
 #[derive(Debug, Default)]

@@ -148,8 +148,8 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
 fn an_agent_without_a_location_is_refused() {
     for command in ["agent", "finish"] {
         let line = format!("{command} --key web --start up --stop down");
-        let says = "--nats: is missing; write --nats URL, or --dir DIR for a lock that covers \
-                    agents on this host only";
+        let says = "--nats: is missing; write --nats URL, or nats = URL in putex.conf(5), or \
+                    --dir DIR for a lock that covers agents on this host only";
         assert_eq!(refused(&line), (says.to_owned(), 78));
     }
 }

@@ -97,6 +97,9 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
     if entry.contains(char::is_whitespace) {
         return Err("a blank is in it; there is a comma between two servers");
     }
+    if entry.contains(['"', '\'']) {
+        return Err("a quote is in it; leave it off");
+    }
     let (scheme, rest) = entry.split_once("://").unwrap_or(("nats", entry));
     let tls = scheme.eq_ignore_ascii_case("tls");
     if !tls && !scheme.eq_ignore_ascii_case("nats") {
@@ -108,7 +111,7 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         None => (Login::None, rest),
     };
     if location.contains('/') {
-        return Err("nothing can stand behind the port");
+        return Err("a / is in it; write nats://HOST:PORT");
     }
     let (host, port) = parse_host_port(location)?;
     Ok(Server { tls_name: host.clone(), host, port, login, tls })
@@ -232,8 +235,11 @@ mod tests {
             ),
             (
                 "nats://h:4222/foo",
-                "'nats://h' is not a server address: nothing can stand behind the port",
+                "'nats://h' is not a server address: a / is in it; write nats://HOST:PORT",
             ),
+            ("nats:/h", "'nats' is not a server address: a / is in it; write nats://HOST:PORT"),
+            ("'h'", r"'\'h\'' is not a server address: a quote is in it; leave it off"),
+            ("\"h\"", r#"'\"h\"' is not a server address: a quote is in it; leave it off"#),
         ] {
             assert_eq!(refusal(text), message);
         }
