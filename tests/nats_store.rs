@@ -4,6 +4,8 @@
 #[path = "nats_store/cluster.rs"]
 mod cluster;
 mod contract;
+#[path = "nats_store/herd.rs"]
+mod herd;
 #[path = "nats_store/opening.rs"]
 mod opening;
 #[path = "nats_store/server.rs"]

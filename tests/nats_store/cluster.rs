@@ -30,7 +30,7 @@ struct Cluster(Vec<Server>);
 
 impl Cluster {
     fn start(binary: &Path) -> Cluster {
-        Cluster(Server::start_cluster(binary).expect("the cluster has a leader"))
+        Cluster(Server::start_cluster(binary, "").expect("the cluster has a leader"))
     }
 
     fn client(&self) -> Client {

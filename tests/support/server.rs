@@ -82,20 +82,20 @@ impl Server {
         server
     }
 
-    /// Starts three servers that form one cluster, and waits for its leader. They are
-    /// called n0, n1 and n2.
+    /// Starts three servers that form one cluster, with these lines in the configuration of
+    /// each, and waits for its leader. They are called n0, n1 and n2.
     ///
     /// # Errors
     ///
     /// When they do not start, or elect no leader.
-    pub(crate) fn start_cluster(binary: &Path) -> Result<Vec<Server>, String> {
+    pub(crate) fn start_cluster(binary: &Path, lines: &str) -> Result<Vec<Server>, String> {
         let ports: [u16; 6] = free_ports();
         let (clients, routes) = ports.split_at(3);
         let urls: Vec<String> =
             routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let prepare = |number: usize| {
             let lines = format!(
-                "server_name: n{number}\n\
+                "{lines}server_name: n{number}\n\
                  cluster {{ name: tests, listen: \"127.0.0.1:{}\", routes: [{}] }}\n",
                 routes[number],
                 urls.join(", ")
@@ -170,6 +170,12 @@ impl Server {
         let log = self.log();
         let version = log.split(VERSION).nth(1).and_then(|rest| rest.lines().next());
         version.expect("the log names the version").trim().to_owned()
+    }
+
+    /// Returns how many connections there were since the server was started last. It has to
+    /// run with `debug: true`.
+    pub(crate) fn connections(&self) -> usize {
+        self.log().matches("Client connection created").count()
     }
 
     /// Returns whether the server is 2.9 and ignores what it does not know.

@@ -46,7 +46,7 @@ pub(crate) fn old_and_new_take_over_from_each_other(
 /// Three replicas on servers whose compare-and-set has several winners are refused.
 pub(crate) fn replicas_on_an_old_cluster_are_refused(setting: &Setting) -> Report {
     story("i: three replicas on old servers", |report| {
-        let cluster = Server::start_cluster(&setting.server)?;
+        let cluster = Server::start_cluster(&setting.server, "")?;
         let port = cluster[0].port();
         let arguments = [
             "--nats",
