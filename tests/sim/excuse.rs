@@ -18,6 +18,8 @@
 //! * away, until a guard is there: no guard is there although the lock has run out, the agent
 //!   cannot kill the control group.
 
+use putex::core::timing::SLACK;
+
 use super::clock::{MS, True};
 use super::counters::Sometimes;
 use super::device::Device;
@@ -95,9 +97,10 @@ impl World<'_> {
         let Some((agent, by)) = agent.and_then(|agent| Some((agent, agent.view.dead_by?))) else {
             return false;
         };
-        let by = self.host(site).clock.when(by);
+        let clock = self.host(site).clock;
         // It waits for a guard that is there and late.
-        let had_time = self.now > by + 10 * MS + 4 * self.sc.late;
+        let had_time = self.now > clock.when(by.after(SLACK / 2)) + 4 * self.sc.late;
+        let by = clock.when(by);
         let unguarded = agent.view.unguarded_since.is_some_and(|at| at < by);
         let well = agent.alive && !agent.stopped && agent.well_since < by;
         let stops = agent.state == "stopping" && agent.state_since < by;
