@@ -7,7 +7,7 @@ use super::holders::Holders;
 use super::takeover::Takeover;
 use crate::core::event::{BucketInfo, Event, Opened};
 use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Revision};
-use crate::core::report::{Report, Rollback};
+use crate::core::report::{Holder, Report, Rollback};
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::ELECTION_T_MIN;
@@ -36,6 +36,9 @@ pub(super) struct StoreView {
     pub(super) high_water: Revision,
     /// What stands under the key, `None` when that is not known.
     pub(super) seen: Option<Seen>,
+    /// The last revision, and when the first was seen, of blanks that were written one after
+    /// the other, and seen over one connection.
+    blank: Option<(Revision, Instant)>,
     /// Highest revision that a hint named since the last read; 0 for none.
     pub(super) hinted: Revision,
     /// Why the store refused the last write, if it did: nothing that follows from the same
@@ -78,6 +81,8 @@ impl Context {
             self.roll_back(loss, now);
         }
         self.store.high_water = self.store.high_water.max(bucket.last);
+        // What the store has had and lost meanwhile cannot be known.
+        self.store.blank = None;
         self.observe(&opened.key_state, now);
     }
 
@@ -119,6 +124,7 @@ impl Context {
         self.report(Report::RolledBack(how));
         self.store.rolled_back = true;
         self.store.seen = None;
+        self.store.blank = None;
         self.store.holders.assume_slowest(self.config.timing, now);
         self.store.age = None;
         self.store.high_water = Revision(0);
@@ -163,7 +169,14 @@ impl Context {
         if key_state.value != KeyValue::Absent {
             self.show(key_state.revision);
         }
-        self.store.seen = Some(Seen { key_state: key_state.clone(), first_at: now, takeover });
+        // An agent of 0.2.0 whose host is unfit blanks the lock anew every R. Where the bucket has
+        // got nothing between two blanks, nobody has held the lock since the first.
+        let Revision(number) = key_state.revision;
+        let before = self.store.blank.filter(|(last, _)| last.0 + 1 == number);
+        let is_blank = takeover.holder == Holder::Blanked;
+        let first_at = before.filter(|_| is_blank).map_or(now, |(_, since)| since);
+        self.store.blank = is_blank.then_some((key_state.revision, first_at));
+        self.store.seen = Some(Seen { key_state: key_state.clone(), first_at, takeover });
     }
 
     /// Returns what an event shows under the key, if this instance of this agent did not write it.
