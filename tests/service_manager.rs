@@ -332,4 +332,8 @@ fn check_says_whether_the_options_are_right() {
     let (status, text) = said(host.putex("check", STOP).arg("--connect"));
     assert!(status == Some(0) && text.contains(": does not exist yet\n"), "{text}");
     assert!(!host.has("lock"), "nothing is made");
+    // A file in the place of the directory.
+    fs::write(host.sandbox.join("lock"), "").expect("a file");
+    let (status, text) = said(host.putex("check", STOP).arg("--connect"));
+    assert!(status == Some(78) && !text.contains(&right), "{text}");
 }

@@ -104,9 +104,12 @@ impl DirStore {
         DirStore { base, bucket: bucket.to_owned(), open: None }
     }
 
-    /// Returns whether the bucket was created. If so, opening it writes nothing.
+    /// Returns whether something stands where the bucket is to be: the bucket, or a file that
+    /// is in its way. If so, opening it writes nothing.
     pub fn exists(&self) -> bool {
-        self.base.join(&self.bucket).join(EPOCH).exists()
+        let is_file = |path: &Path| path.exists() && !path.is_dir();
+        let folder = self.base.join(&self.bucket);
+        folder.join(EPOCH).exists() || is_file(&self.base) || is_file(&folder)
     }
 
     /// Returns the folder, or an error if it is not open.
