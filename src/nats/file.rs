@@ -38,8 +38,8 @@ pub struct TrustedFile {
 ///
 /// # Errors
 ///
-/// The file that cannot be used, and the reason; of kind `Unreachable` if it does not exist:
-/// it may be put there later.
+/// The file that cannot be used, and the reason; of kind `Unreachable` if it does not exist or
+/// is empty: it may be put there later, or be written just now.
 pub fn read_secret(path: &Path) -> Result<String, StoreError> {
     read(path, true)
 }
@@ -111,9 +111,9 @@ fn read_bytes(path: &Path, file: File) -> Result<Vec<u8>, String> {
 fn read(path: &Path, secret: bool) -> Result<String, StoreError> {
     let shown = path.display();
     let unusable = |text: String| Kind::Unsafe.error(text);
+    let awaited = |why: &str| Kind::Unreachable.error(format!("{shown}: {why}"));
     let Some((file, stat)) = open(path).map_err(unusable)? else {
-        let text = io_error_text(&Errno::NOENT.into());
-        return Err(Kind::Unreachable.error(format!("{shown}: {text}")));
+        return Err(awaited(&io_error_text(&Errno::NOENT.into())));
     };
     let mode = stat.st_mode & 0o777;
     if secret && mode & REFUSED_MODE != 0 {
@@ -124,7 +124,8 @@ fn read(path: &Path, secret: bool) -> Result<String, StoreError> {
     }
     let bytes = read_bytes(path, file).map_err(unusable)?;
     match String::from_utf8(bytes) {
-        Ok(text) if text.is_empty() => Err(unusable(format!("{shown}: is empty"))),
+        // Its writer makes it and fills it in two steps.
+        Ok(text) if text.is_empty() => Err(awaited("is empty")),
         Ok(text) => Ok(text),
         Err(_) => Err(unusable(format!("{shown}: is not UTF-8"))),
     }
@@ -195,6 +196,17 @@ mod tests {
         ] {
             let path = file("lines", text, 0o600);
             assert_eq!(read_line(&path).ok().as_deref(), line, "{text:?}");
+            fs::remove_file(path).expect("removed");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_waited_for_unless_others_can_read_it() {
+        for (text, mode, kind) in
+            [("", 0o600, Kind::Unreachable), ("", 0o644, Kind::Unsafe), ("\n", 0o600, Kind::Unsafe)]
+        {
+            let path = file("written", text, mode);
+            assert_eq!(read_line(&path).expect_err("no line").kind, kind, "{text:?} {mode:o}");
             fs::remove_file(path).expect("removed");
         }
     }
