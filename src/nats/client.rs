@@ -349,7 +349,7 @@ impl Client {
     }
 
     /// Ends the connection, so that all other servers and addresses are tried first.
-    fn leave(&mut self, reason: &str) {
+    pub fn leave(&mut self, reason: &str) {
         if let Some(link) = self.close(reason) {
             self.candidates.left(link.candidate, sys::now());
         }

@@ -104,7 +104,11 @@ impl Peer {
 
     /// Sends INFO and answers the handshake. Returns its CONNECT line.
     pub(crate) fn accept_client(&mut self) -> String {
-        self.send(&format!("INFO {INFO} \r\n"));
+        self.accept_client_as(INFO)
+    }
+
+    pub(crate) fn accept_client_as(&mut self, info: &str) -> String {
+        self.send(&format!("INFO {info} \r\n"));
         let connect = self.take_handshake();
         self.send("PONG\r\n");
         connect

@@ -77,19 +77,26 @@ impl NatsStore {
     }
 
     /// Checks that the version of the stream's leader is known: the connected server may be
-    /// another one.
-    fn check_leader(&self, info: &StreamInfo) -> Result<(), StoreError> {
+    /// another one. If it is of the same cluster, it is left: the leader is among the candidates.
+    fn check_leader(&mut self, info: &StreamInfo) -> Result<(), StoreError> {
         let (bucket, server) = (&self.settings.bucket, self.client.server());
         let is_connected = |server: &ServerInfo| server.name == info.leader;
         if info.has_time || server.is_some_and(is_connected) {
             return Ok(());
         }
+        let is_peer =
+            info.cluster.is_some() && server.is_some_and(|server| server.cluster == info.cluster);
         let (leader, connected) = (&info.leader, server.map(describe_server).unwrap_or_default());
-        Err(Kind::Unsafe.error(format!(
+        let text = format!(
             "bucket {bucket}: its leader {leader} is older than nats-server 2.10: a replicated \
              compare-and-set can have several winners there; only the version of {connected} is \
              known"
-        )))
+        );
+        if !is_peer {
+            return Err(Kind::Unsafe.error(text));
+        }
+        self.client.leave("it is not the leader of the bucket");
+        Err(Kind::Unreachable.error(text))
     }
 
     /// Returns what can go wrong with this number of copies in this cluster, and with the

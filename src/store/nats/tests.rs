@@ -156,6 +156,28 @@ fn several_copies_need_a_leader_whose_version_is_known() {
     }
 }
 
+/// The leader tells its version to those who are connected to it, and the candidates have it.
+#[test]
+fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_known() {
+    let fake = FakeServer::once(|peer| {
+        let name = r#""server_name":"n1","cluster":"hub""#;
+        peer.accept_client_as(&format!(
+            r#"{{{name},"version":"2.9.25","headers":true,"max_payload":65536}}"#
+        ));
+        let (config, replica) = (bucket::create("locks", 3), r#"{"active":1}"#);
+        peer.answer(&format!(
+            r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}},
+                "cluster":{{"name":"hub","leader":"n2","replicas":[{replica},{replica}]}}}}"#
+        ));
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let opened = store.open(sys::now().after(PATIENCE));
+    fake.finish();
+    let Err(StoreError { kind: Kind::Unreachable, text }) = opened else { panic!("{opened:?}") };
+    assert!(text.contains("its leader n2 is older than nats-server 2.10"), "{text}");
+    assert!(!store.client.is_connected());
+}
+
 /// Each is refused before anything is sent: this store has no connection.
 #[test]
 fn a_condition_that_the_servers_do_not_check_is_refused() {
