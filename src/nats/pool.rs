@@ -52,6 +52,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(16);
 /// connections and drops them must not be flooded.
 const LASTING: Duration = Duration::from_secs(2);
 
+/// Most failures that are remembered of a candidate after an answer of the leader: with this
+/// many the pause is at most 0.8 s. A link that fails again and again may be the only one.
+const ANSWERED_FAILURES_MAX: u32 = 4;
+
 /// Time until the addresses of a name are looked up again.
 const LOOKUP_AGE: Duration = Duration::from_secs(5);
 
@@ -258,6 +262,9 @@ impl Candidates {
         for candidate in &mut self.list {
             candidate.is_last_good = candidate.id == id;
             (candidate.tried_at, candidate.fault) = (None, None);
+            if candidate.id == id {
+                candidate.failures = candidate.failures.min(ANSWERED_FAILURES_MAX);
+            }
             // One that could not be reached must not take longer at the next loss.
             if candidate.failures > 0 && candidate.id != id {
                 candidate.limit = self.first_limit;

@@ -296,22 +296,29 @@ fn pauses_are_short_for_a_refused_connection_and_long_for_a_slow_server() {
 #[test]
 fn a_server_that_drops_its_clients_gets_pauses() {
     let mut policy = candidates("10.0.0.1");
-    let mut pause_after = |age_ms: u64| {
+    let mut pause_after = |age_ms: u64, answers: bool| {
         let (now, id) = (at(0), policy.next(at(0)).expect("a server").id);
         policy.connected(id, Duration::ZERO, now);
-        policy.answered(id);
-        policy.ended(id, Duration::from_millis(age_ms), "closed", now, 1_000_000);
+        if answers {
+            policy.answered(id);
+        }
+        policy.ended(id, Duration::from_millis(age_ms), "closed", now, 15_000_000);
         policy.next(now).expect("a server").not_before.since(now)
     };
-    let first = pause_after(1999);
+    let first = pause_after(1999, true);
     assert!(first > Duration::ZERO && first <= Duration::from_millis(50), "{first:?}");
     let mut last = first;
     for _ in 0..10 {
-        last = pause_after(100);
+        last = pause_after(100, false);
     }
-    assert_eq!(last, Duration::from_secs(1), "the random number itself");
-    pause_after(2000);
-    let again = pause_after(100);
+    assert_eq!(last, Duration::from_secs(15), "the random number itself");
+    for _ in 0..10 {
+        last = pause_after(100, true);
+        assert!(last <= Duration::from_millis(800), "one that answers is needed: {last:?}");
+    }
+    assert!(last >= Duration::from_millis(500), "{last:?}");
+    pause_after(2000, true);
+    let again = pause_after(100, true);
     assert!(again <= Duration::from_millis(50), "a connection that lasts ends that: {again:?}");
 }
 
