@@ -44,6 +44,9 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 /// Longest wait for one answer. A round trip around the world takes 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
+/// How long after a write without an answer a read does not count as an answer of the leader.
+const DOUBT_MAX: Duration = Duration::from_secs(2);
+
 /// First level of JetStream's API whose servers check a condition on another subject.
 /// Older servers ignore that header and check the written subject instead.
 const OTHER_SUBJECT_LEVEL: u64 = 1;
@@ -79,6 +82,8 @@ pub struct NatsStore {
     subscribed: Vec<String>,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
+    /// The end of the last write, if it had no answer.
+    unanswered_write: Option<Instant>,
 }
 
 /// Properties of the bucket, read when it was opened.
@@ -99,6 +104,7 @@ impl NatsStore {
             settings,
             subscribed: Vec::new(),
             bucket: Err(NOT_OPEN.to_owned()),
+            unanswered_write: None,
         }
     }
 
@@ -206,7 +212,11 @@ impl NatsStore {
             self.close_if_deleted(deadline);
         }
         let answered = !matches!(read, Err(StoreError { kind: Kind::Unreachable, .. }));
-        self.client.note_answer(answered, began);
+        // A leader that is cut off from its replicas reads what it had, and stores nothing.
+        let is_doubted = self.unanswered_write.is_some_and(|at| began.since(at) < DOUBT_MAX);
+        if !answered || !is_doubted {
+            self.client.note_answer(answered, began);
+        }
         read.map_err(|error| self.open_bucket().err().unwrap_or(error))
     }
 
@@ -337,6 +347,7 @@ impl Bucket for NatsStore {
             // The connection had failed since its last use: a new one may work.
             opened = self.open_now(deadline);
         }
+        self.unanswered_write = None;
         if opened.is_err() {
             self.bucket = Err(NOT_OPEN.to_owned());
         }
@@ -380,7 +391,9 @@ impl Bucket for NatsStore {
         let sent = self.publish_expected(&subject, expected, content, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
         let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
-        self.client.note_answer(!matches!(written, Written::Unknown(_)), began);
+        let answered = !matches!(written, Written::Unknown(_));
+        self.unanswered_write = (!answered).then(sys::now);
+        self.client.note_answer(answered, began);
         if no_stream {
             self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {

@@ -25,6 +25,9 @@ fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The longest limit of an answer.
+const FIRST_LIMIT_MAX: Duration = Duration::from_secs(2);
+
 /// Returns a store of the bucket `locks`, not connected.
 fn store_of(servers: Vec<Server>) -> NatsStore {
     let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
@@ -125,6 +128,32 @@ fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
         panic!("believed: {found:?}");
     };
     assert_eq!(text, "bucket: KV_locks has no leader");
+}
+
+/// A leader that is cut off from its replicas answers every read and stores nothing.
+#[test]
+fn a_read_does_not_make_up_for_writes_without_an_answer() {
+    const BUSY: &str = r#"{"error":{"code":400,"err_code":BUSY_CODE,"description":"in flight"}}"#;
+    let busy = BUSY.replace("BUSY_CODE", &code::BUSY.to_string());
+    for (is_recent, stays) in [(true, false), (false, true)] {
+        let connected = with_answers(&[&busy, MISSING, &busy], |store, by| {
+            let (created, replicated, level) = ("now".to_owned(), true, 1);
+            store.bucket = Ok(OpenBucket { created, replicated, level });
+            let write = |store: &mut NatsStore| {
+                let content = Content::default();
+                store.compare_and_set("web", Expected::Key(Revision(0)), &content, by)
+            };
+            assert!(matches!(write(store), Written::Unknown(_)));
+            if !is_recent {
+                store.unanswered_write = Some(Instant::from_boot(Duration::ZERO));
+            }
+            assert_eq!(store.get("web", by), Ok(None));
+            std::thread::sleep(FIRST_LIMIT_MAX + Duration::from_millis(50));
+            assert!(matches!(write(store), Written::Unknown(_)));
+            store.client.is_connected()
+        });
+        assert_eq!(connected, stays, "recent: {is_recent}");
+    }
 }
 
 /// The connected server, which is called `fake` and is new, may be a leafnode.
