@@ -99,9 +99,8 @@ impl World<'_> {
     pub fn could_be_adopted(&self, id: usize) -> bool {
         let agent = &self.agents[id];
         let view = &agent.view;
-        // A report that the guard sent before it heard all messages does not count.
-        let report = view.report.as_ref().filter(|report| report.heard == view.said);
-        let Some(report) = report else {
+        // What was due before the first report came is done first.
+        let Some(report) = view.report.as_ref().filter(|_| view.met_at < self.now) else {
             return false;
         };
         let ServiceState::Up(grant, _) = &report.service else {
