@@ -41,6 +41,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     let complete = resolved.location.as_ref().map(|location| location.complete(var));
     match &complete {
         Some(Ok(location)) => {
+            // An agent waits for a file that is missing. Nobody waits here.
             let faults = location.faults().into_iter();
             findings.problems.extend(faults.map(|fault| Refusal::new(Exit::Unsafe, fault.text)));
         }

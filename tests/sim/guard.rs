@@ -277,8 +277,8 @@ impl World<'_> {
         }
         if let Some(since) = self.sites[site].losing.take() {
             self.sites[site].lost_at = Some(self.now);
-            let late = self.now > since + 4 * self.sc.late + MS;
-            let late = late || self.clock(site) >= order.dead_by;
+            let missed = self.clock(site) >= order.dead_by;
+            let late = missed || self.now > since + 4 * self.sc.late + MS;
             if (late || self.cuts_short(id, order.dead_by)) && self.may_run(site) {
                 // The order was late, or a stop is killed before the deadline that it was told:
                 // the next one has its time all the same.

@@ -15,24 +15,6 @@ use crate::nats::url::Server;
 mod network;
 mod old;
 
-/// Name servers change the order of the addresses of a name from one answer to the next.
-#[test]
-fn the_order_of_addresses_does_not_change_the_text() {
-    let servers = Server::parse_list("n.example:1,m.example:1").unwrap();
-    let mut candidates = Candidates::new(servers, R);
-    let mut addresses: Vec<IpAddr> =
-        ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|text| text.parse().unwrap()).to_vec();
-    candidates.resolved(1, &addresses, at(0));
-    for id in 2..6 {
-        candidates.failed(id, Failure::Unreached, "failed".to_owned(), at(0), 0);
-    }
-    let before = candidates.faults();
-    assert_eq!(before.matches("failed").count(), 4, "{before}");
-    addresses.rotate_left(1);
-    candidates.resolved(1, &addresses, at(6));
-    assert_eq!(candidates.faults(), before);
-}
-
 const R: Duration = Duration::from_secs(3);
 
 impl Policy for Candidates {
@@ -337,6 +319,23 @@ fn a_server_that_was_not_reached_has_its_first_limit_after_an_answer() {
     assert_eq!(limit(&policy), Duration::from_millis(700), "as long as it took");
     policy.failed(1, Failure::Unreached, String::new(), at(0), 0);
     assert_eq!(limit(&policy), Duration::from_millis(500));
+}
+
+/// Name servers change the order of the addresses of a name from one answer to the next.
+#[test]
+fn the_order_of_addresses_does_not_change_the_text() {
+    let mut candidates = candidates("n.example:1,m.example:1");
+    let mut addresses: Vec<IpAddr> =
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|text| text.parse().expect("an address")).to_vec();
+    candidates.resolved(1, &addresses, at(0));
+    for id in 2..6 {
+        candidates.failed(id, Failure::Unreached, "failed".to_owned(), at(0), 0);
+    }
+    let before = candidates.faults();
+    assert_eq!(before.matches("failed").count(), 4, "{before}");
+    addresses.rotate_left(1);
+    candidates.resolved(1, &addresses, at(6));
+    assert_eq!(candidates.faults(), before);
 }
 
 #[test]
