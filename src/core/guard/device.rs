@@ -111,6 +111,13 @@ impl Device {
         self.state = DeviceState::Closed;
     }
 
+    /// A device that could not be used is tried again.
+    pub(super) fn retry(&mut self) {
+        if let DeviceState::Failed(_) = self.state {
+            self.state = DeviceState::Untried;
+        }
+    }
+
     /// It cannot be used.
     pub(super) fn failed(&mut self, why: String) {
         self.state = DeviceState::Failed(why);

@@ -263,6 +263,7 @@ impl Guard {
             State::Down if now >= grant.valid_until => return,
             State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
             State::Unknown(_) | State::Down | State::Up(_) => {
+                self.device.retry();
                 self.state = State::Up(Up { grant, start: StartState::NotRun, outcome: None });
             }
         }

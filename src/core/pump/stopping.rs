@@ -255,9 +255,10 @@ impl Stopping {
         if now > at.after(SLACK) && !self.slept {
             self.slept = true;
             self.wait_for_an_attempt(context, now);
-            // What the guard has done meanwhile may not have been heard yet.
+            // What the guard has done meanwhile may not have been heard yet, and a host that has
+            // slept is busy.
             if !guard_acts && context.guard.link().is_some() {
-                self.guard_overdue_by = now.after(SLACK / 2);
+                self.guard_overdue_by = now.after(context.config.timing.renewal() / 4);
                 context.arm(Timer::DeadBy, self.guard_overdue_by);
                 return;
             }
