@@ -216,7 +216,7 @@ fn judged(info: &StreamInfo) {
             assert!(has("sources", json!([])));
             assert!(config["storage"] == "file" && config["retention"] == "limits");
             assert!(has("max_age", json!(0)) && has("subject_delete_marker_ttl", json!(0)));
-            for field in ["allow_msg_ttl", "no_ack", "sealed", "discard_new_per_subject"] {
+            for field in ["allow_msg_counter", "no_ack", "sealed", "discard_new_per_subject"] {
                 assert!(has(field, json!(false)), "{field}");
             }
             assert!(has("persist_mode", json!("default")));

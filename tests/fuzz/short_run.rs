@@ -28,7 +28,7 @@ const fn target(
 }
 
 const TARGETS: [Target; 13] = [
-    target("answers", super::answers, 23, 200),
+    target("answers", super::answers, 24, 200),
     target("bucket", super::bucket, 7, 10),
     target("cli", super::cli, 10, 3000),
     target("config", super::config, 7, 1000),
