@@ -434,7 +434,12 @@ fn the_examples_of_the_file_are_right() {
 /// A secret with a comma looks like two servers. One in a command line is seen by all.
 #[test]
 fn a_secret_in_a_list_of_servers_is_not_shown() {
-    for list in ["TOK,EN@127.0.0.1:1", "nats://TOK,EN@127.0.0.1:1", "u:TOK,EN@127.0.0.1:1"] {
+    for list in [
+        "TOK,EN@127.0.0.1:1",
+        "nats://TOK,EN@127.0.0.1:1",
+        "u:TOK,EN@127.0.0.1:1",
+        "nats://127.0.0.1?token=TOK",
+    ] {
         let words = ["check", "--key", "web", "--start", "true", "--stop", "true", "--nats", list];
         let run = Run::of(&words, &[]);
         assert_eq!(run.status, Some(64), "{run:?}");

@@ -72,8 +72,8 @@ fn is_for_servers(name: Name) -> bool {
         || matches!(name, Name::Nats | Name::Context | Name::Replicas | Name::AllowMemory)
 }
 
-/// Returns the value of a setting: a list of servers without the part before the @ of a URL,
-/// and the path of a context beside its name.
+/// Returns the value of a setting: a list of servers without the secrets of the URLs, and the
+/// path of a context beside its name.
 fn display(name: Name, text: &str, var: Lookup<'_>) -> String {
     if name == Name::Context
         && !text.contains('/')
@@ -84,7 +84,7 @@ fn display(name: Name, text: &str, var: Lookup<'_>) -> String {
     if name != Name::Nats {
         return text.to_owned();
     }
-    if Server::parse_list(text).is_err() && text.contains('@') {
+    if Server::parse_list(text).is_err() && text.contains(['@', '?']) {
         return HIDDEN.to_owned();
     }
     text.split(',').map(without_secret).collect::<Vec<_>>().join(",")

@@ -100,15 +100,20 @@ fn usage(text: String) -> Refusal {
     Refusal::new(Exit::Usage, clean(&text))
 }
 
-/// Returns a text in one line, with the part of a URL that may hold a secret left out.
+/// Returns a text in one line, with the parts of a URL that may hold a secret left out.
 fn clean(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(without_secret).collect();
     sanitize(&words.join(" "))
 }
 
-/// Returns a word without the part of a URL before its last `@`, which may be a password.
-/// Any word can be a URL: users put them behind the wrong option.
+/// Returns a word without the part of a URL before its last `@`, which may be a password, and
+/// without a query, which may hold a token. Any word can be a URL: users put them behind the
+/// wrong option.
 pub(crate) fn without_secret(word: &str) -> String {
+    let host = word.rfind('@').unwrap_or(0);
+    if let Some(query) = word[host..].find('?').filter(|at| word[host + at..].contains('=')) {
+        return without_secret(&word[..host + query]) + "?...";
+    }
     match word.rsplit_once('@') {
         Some((before, host)) => {
             let scheme = before.split('@').next().and_then(|first| first.find("://"));

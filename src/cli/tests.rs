@@ -315,6 +315,9 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
             "nats://...@h: SERVER BUCKET KEY TOKEN are four arguments, not 3",
         ),
         ("nats://u:se@cret@h", "nats://...@h: no such command; see putex --help"),
+        ("nats://h?token=secret", "nats://h?... no such command; see putex --help"),
+        ("nats://u:secret@h/?a?b=secret", "nats://...@h/?... no such command; see putex --help"),
+        ("a?b", "a?b: no such command; see putex --help"),
         ("secret@a=nats://u:p@h", "...@h: no such command; see putex --help"),
         ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
         (

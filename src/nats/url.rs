@@ -42,9 +42,10 @@ impl Server {
     /// The entry that is not the address of a server, and the reason. The text contains no part
     /// that may be secret.
     pub fn parse_list(list: &str) -> Result<Vec<Server>, String> {
-        // A comma or an @ in the wrong place can put a part of a password where the
-        // host belongs, so the error then names the entry by its number alone.
-        let secret = list.contains('@');
+        // A comma or an @ in the wrong place can put a part of a password where the host
+        // belongs, and a query may hold a token: the error then names the entry by its number
+        // alone.
+        let secret = list.contains(['@', '?']);
         let one = |(number, entry): (usize, &str)| {
             // Before it may be the first part of a secret with a comma.
             let is_doubtful = number > 1 && entry.contains('@') && !entry.contains("://");
@@ -110,6 +111,9 @@ fn parse(entry: &str) -> Result<Server, &'static str> {
         Some((user_info, location)) => (parse_user_info(user_info)?, location),
         None => (Login::None, rest),
     };
+    if location.contains('?') {
+        return Err("a ? is in it; write nats://TOKEN@HOST:PORT for a token");
+    }
     if location.contains('/') {
         return Err("a / is in it; write nats://HOST:PORT");
     }
@@ -237,6 +241,11 @@ mod tests {
                 "nats://h:4222/foo",
                 "'nats://h' is not a server address: a / is in it; write nats://HOST:PORT",
             ),
+            (
+                "a,nats://h:1/?token=x",
+                "entry 2 of the list is not a server address: a ? is in it; write \
+                 nats://TOKEN@HOST:PORT for a token",
+            ),
             ("nats:/h", "'nats' is not a server address: a / is in it; write nats://HOST:PORT"),
             ("'h'", r"'\'h\'' is not a server address: a quote is in it; leave it off"),
             ("\"h\"", r#"'\"h\"' is not a server address: a quote is in it; leave it off"#),
@@ -264,6 +273,8 @@ mod tests {
             "u:p/secret@a b",
             "sec,ret@h",
             "nats://sec,ret@h",
+            "nats://h?token=secret",
+            "h:4222/?pass=secret",
         ] {
             assert!(!refusal(text).contains("sec"), "{}", refusal(text));
         }
