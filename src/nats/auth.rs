@@ -60,6 +60,11 @@ impl Secret {
 }
 
 impl Login {
+    /// Returns whether there is a password or a token, of which the server may have a hash.
+    pub(super) fn has_password(&self) -> bool {
+        matches!(self, Login::User { .. } | Login::Token(_))
+    }
+
     /// Reads the credentials from their files, at every call.
     ///
     /// # Errors

@@ -5,10 +5,12 @@
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 use displaydoc::Display;
+use rustix::event::PollFd;
 
-use super::auth::Login;
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
@@ -16,12 +18,13 @@ use super::encode;
 use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
 use super::link::{INBOX_SID, Link, Received, SendError, WRITE_WAIT_MAX, server_says};
-use super::no_timer;
 use super::pool::{Candidate, Candidates, Failure};
 use super::server_error::ServerError;
+use super::task::Task;
 use super::url::Server;
+use super::{io_error_text, no_timer};
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
-use crate::sys::{self, Alarm};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
 #[derive(Clone, Debug, Display, PartialEq, Eq)]
@@ -82,12 +85,27 @@ pub struct Outgoing<'a> {
     pub repeats: bool,
 }
 
+/// How much later than the attempt the thread of an attempt may end.
+const THREAD_END_MAX: Duration = Duration::from_millis(100);
+
+/// An attempt to connect, in a thread of its own. Its limit ends it.
+#[derive(Debug)]
+struct Attempt {
+    id: u64,
+    began: Instant,
+    /// When another one may begin beside it.
+    beside_at: Instant,
+    task: Task<Result<Link, (Failure, StoreError)>>,
+}
+
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 #[derive(Debug)]
 pub struct Client {
     candidates: Candidates,
-    options: ConnectOptions,
+    options: Arc<ConnectOptions>,
     dialer: Dialer,
+    /// The attempts under way, two at most.
+    attempts: Vec<Attempt>,
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
@@ -99,8 +117,9 @@ impl Client {
         shuffle(&mut servers);
         Client {
             candidates: Candidates::new(servers, options.interval),
-            options,
+            options: Arc::new(options),
             dialer: Dialer::default(),
+            attempts: Vec::new(),
             link: None,
             reason: "no connection was made yet".to_owned(),
         }
@@ -117,25 +136,31 @@ impl Client {
     /// See [`StoreError`].
     pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
         let (mut kind, mut tried) = (Kind::Unreachable, Vec::new());
+        let over = deadline.after(THREAD_END_MAX);
         while self.link.is_none()
             && let Some(next) = self.candidates.next(sys::now())
         {
-            let is_due = next.not_before <= sys::now();
-            let is_again = tried.contains(&next.id);
-            if is_again && (!is_due || self.candidates.are_all(&tried)) {
+            let now = sys::now();
+            let (is_due, is_again) = (next.not_before <= now, tried.contains(&next.id));
+            let all_tried = is_again && (!is_due || self.candidates.are_all(&tried));
+            if self.attempts.is_empty() && (all_tried || now >= deadline) || now >= over {
                 break;
             }
-            if !is_due {
-                let until = next.not_before.min(deadline);
-                Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).map_err(no_timer)?;
-            }
-            if sys::now() >= deadline {
-                break;
-            }
-            tried.push(next.id);
-            if let Err(error) = self.attempt(&next, deadline) {
-                kind = kind.max(error);
-            }
+            // One after the other, but beside a single one that takes long.
+            let free_at = match &*self.attempts {
+                [] => now,
+                [one] if one.id != next.id => one.beside_at,
+                _ => over,
+            };
+            let outcome = if is_due && free_at <= now && now < deadline {
+                tried.push(next.id);
+                self.attempt(&next, deadline)
+            } else {
+                let begin_at = next.not_before.max(free_at);
+                let is_in_time = now < deadline && begin_at < deadline;
+                self.wait_for_attempts(if is_in_time { begin_at } else { over })?
+            };
+            kind = kind.max(outcome.err().unwrap_or(kind));
         }
         if self.link.is_some() {
             return Ok(());
@@ -149,54 +174,64 @@ impl Client {
         Err(kind.error(&*self.reason))
     }
 
-    /// Tries a candidate: connects to its address, or looks its name up.
+    /// Tries a candidate: begins to connect to its address, or looks its name up.
     fn attempt(&mut self, next: &Candidate, deadline: Instant) -> Result<(), Kind> {
-        let tried = match next.address {
-            Some(address) => self.open(next, address, deadline),
+        let began = match next.address {
+            Some(address) => self.begin(next, address, deadline),
             None => self.look_up(next, deadline),
         };
-        tried.map_err(|(failure, error)| {
-            self.candidates.failed(next.id, failure, error.text, sys::now(), random());
-            error.kind
+        began.map_err(|text| {
+            self.candidates.failed(next.id, Failure::Unreached, text, sys::now(), random());
+            Kind::Unreachable
         })
     }
 
-    fn look_up(&mut self, next: &Candidate, by: Instant) -> Result<(), (Failure, StoreError)> {
+    fn look_up(&mut self, next: &Candidate, by: Instant) -> Result<(), String> {
         let by = sys::now().after(next.info_within()).min(by);
-        let addresses = self.dialer.resolve(&next.server.host, by);
-        let failed = |text: String| (Failure::Unreached, Kind::Unreachable.error(text));
-        self.candidates.resolved(next.id, &addresses.map_err(failed)?, sys::now());
+        let addresses = self.dialer.resolve(&next.server.host, by)?;
+        self.candidates.resolved(next.id, &addresses, sys::now());
         Ok(())
     }
 
-    /// Opens a connection with a limit until INFO and one for the whole handshake.
-    fn open(
-        &mut self,
-        next: &Candidate,
-        address: IpAddr,
-        deadline: Instant,
-    ) -> Result<(), (Failure, StoreError)> {
-        let began = sys::now();
-        let info_by = began.after(next.info_within()).min(deadline);
+    fn begin(&mut self, next: &Candidate, to: IpAddr, deadline: Instant) -> Result<(), String> {
+        let (id, began, options) = (next.id, sys::now(), Arc::clone(&self.options));
         let by = began.after(next.within()).min(deadline);
-        let server = &next.server;
-        let login = if server.login == Login::None { &self.options.login } else { &server.login };
-        let credentials = login.read().map_err(|error| (Failure::Unreached, error))?;
-        let link = Link::open(next, address, &self.options, &credentials, info_by);
-        let late = |by, late, failure| if sys::now() >= by { late } else { failure };
-        let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
-        let mut link = link.map_err(unreached)?;
-        let refused = |error: StoreError| {
-            // A missing file: the server has refused nothing.
-            let is_local = error.kind == Kind::Unreachable;
-            let failure = if is_local { Failure::Unreached } else { Failure::Refused };
-            (late(by, Failure::Slow, failure), error)
-        };
-        link.log_in(&self.options, &credentials, by).map_err(refused)?;
-        let now = sys::now();
-        self.candidates.connected(next.id, now.since(began), now);
-        self.link = Some(link);
+        let has_password = options.login_of(&next.server).has_password();
+        let beside_at = began.after(self.candidates.beside_after(next, has_password));
+        let next = next.clone();
+        let task = Task::start("connect", move || Link::make(&next, to, &options, by));
+        let task = task.map_err(|error| format!("no thread: {}", io_error_text(&error)))?;
+        self.candidates.goes_on(id, by);
+        self.attempts.push(Attempt { id, began, beside_at, task });
         Ok(())
+    }
+
+    /// Waits until an attempt has ended, and takes its connection or notes its failure.
+    fn wait_for_attempts(&mut self, until: Instant) -> Result<Result<(), Kind>, StoreError> {
+        let alarm = Alarm::new().map_err(no_timer)?;
+        let done = self.attempts.iter().map(|attempt| attempt.task.done());
+        let mut fds: Vec<_> = done.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        alarm.poll(&mut fds, Some(until)).map_err(no_timer)?;
+        let ended = self.attempts.iter().position(|attempt| attempt.task.is_done());
+        let Some(index) = ended else { return Ok(Ok(())) };
+        let Attempt { id, began, task, .. } = self.attempts.swap_remove(index);
+        let now = sys::now();
+        let died = || Err((Failure::Unreached, Kind::Unreachable.error("its thread ended")));
+        match task.into_result().unwrap_or_else(died) {
+            Ok(link) => {
+                for beside in self.attempts.drain(..) {
+                    let text = "another server answered before".to_owned();
+                    self.candidates.failed(beside.id, Failure::Slow, text, now, random());
+                }
+                self.candidates.connected(id, now.since(began), now);
+                self.link = Some(link);
+                Ok(Ok(()))
+            }
+            Err((failure, StoreError { kind, text })) => {
+                self.candidates.failed(id, failure, text, now, random());
+                Ok(Err(kind))
+            }
+        }
     }
 
     /// Returns whether there is a connection that has not failed yet.

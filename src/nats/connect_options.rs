@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::auth::Login;
 use super::tls::Tls;
+use super::url::Server;
 
 /// The default prefix of reply subjects.
 const INBOX: &str = "_INBOX";
@@ -35,6 +36,11 @@ impl ConnectOptions {
     /// Returns options without TLS and with the default prefix of reply subjects.
     pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
         ConnectOptions { login, tls: Tls::default(), inbox: INBOX.to_owned(), name, interval }
+    }
+
+    /// Returns the login for a server.
+    pub(super) fn login_of<'a>(&'a self, server: &'a Server) -> &'a Login {
+        if server.login == Login::None { &self.login } else { &server.login }
     }
 
     /// Returns the time without a byte from the server after which a waiting client sends PING.

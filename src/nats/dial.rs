@@ -8,17 +8,15 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::io_error_text;
+use super::task::Task;
 use crate::core::Instant;
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -41,22 +39,20 @@ pub(super) struct Dialer {
 struct Lookup {
     host: String,
     began_at: Instant,
-    done: Arc<Waker>,
-    answer: Receiver<io::Result<Vec<IpAddr>>>,
+    task: Task<io::Result<Vec<IpAddr>>>,
 }
 
 impl Dialer {
     /// Returns the addresses of a name, at least one and at most [`ADDRESSES_MAX`].
     pub(super) fn resolve(&mut self, host: &str, deadline: Instant) -> Result<Vec<IpAddr>, String> {
         let index = self.begin(host)?;
-        let done = (self.lookups[index].done.as_fd(), PollFlags::IN);
+        let done = (self.lookups[index].task.done(), PollFlags::IN);
         let waited = Alarm::new().and_then(|alarm| alarm.wait([done], Some(deadline)));
         if matches!(waited, Ok([false])) {
             return Err("its name was not looked up in time".to_owned());
         }
         let lookup = self.lookups.swap_remove(index);
-        // The thread sends before it wakes: an empty channel means that it died.
-        let answer = lookup.answer.try_recv().map_err(|_| "the lookup of its name failed")?;
+        let answer = lookup.task.into_result().ok_or("the lookup of its name failed")?;
         match answer.map_err(|error| io_error_text(&error))? {
             none if none.is_empty() => Err("its name has no address".to_owned()),
             addresses => Ok(addresses),
@@ -67,31 +63,18 @@ impl Dialer {
     fn begin(&mut self, host: &str) -> Result<usize, String> {
         let began = sys::now();
         let old = |lookup: &Lookup| began.since(lookup.began_at) > ANSWER_AGE_MAX;
-        self.lookups.retain(|lookup| lookup.answer.is_empty() || !old(lookup));
+        self.lookups.retain(|lookup| !lookup.task.is_done() || !old(lookup));
         if let Some(known) = self.lookups.iter().position(|lookup| lookup.host == host) {
             return Ok(known);
         }
         if self.lookups.len() == LOOKUPS_MAX {
             return Err("too many names are being looked up".to_owned());
         }
-        let lookup =
-            Lookup::start(host).map_err(|error| format!("no lookup: {}", io_error_text(&error)))?;
-        self.lookups.push(lookup);
+        let name = host.to_owned();
+        let task = Task::start("lookup", move || look_up(&name));
+        let task = task.map_err(|error| format!("no lookup: {}", io_error_text(&error)))?;
+        self.lookups.push(Lookup { host: host.to_owned(), began_at: began, task });
         Ok(self.lookups.len() - 1)
-    }
-}
-
-impl Lookup {
-    fn start(host: &str) -> io::Result<Lookup> {
-        let done = Arc::new(Waker::new()?);
-        let (sender, answer) = bounded(1);
-        let (name, waker) = (host.to_owned(), Arc::clone(&done));
-        let work = move || {
-            let _ = sender.send(look_up(&name));
-            waker.wake();
-        };
-        thread::Builder::new().name("lookup".to_owned()).spawn(work)?;
-        Ok(Lookup { host: host.to_owned(), began_at: sys::now(), done, answer })
     }
 }
 
@@ -147,7 +130,7 @@ fn start(address: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use std::net::TcpListener;
 
-    use crossbeam_channel::Sender;
+    use crossbeam_channel::{Sender, bounded};
 
     use super::*;
 
@@ -178,16 +161,15 @@ mod tests {
     /// A lookup that ends when the test sends its answer.
     fn pending(host: &str) -> (Lookup, Sender<io::Result<Vec<IpAddr>>>) {
         let (sender, answer) = bounded(1);
-        let done = Arc::new(Waker::new().expect("a descriptor"));
-        let (host, began_at) = (host.to_owned(), sys::now());
-        let lookup = Lookup { host, began_at, done, answer };
-        (lookup, sender)
+        let died = || io::Error::other("the test is over");
+        let wait = move || answer.recv().unwrap_or_else(|_| Err(died()));
+        let task = Task::start("lookup", wait).expect("a thread");
+        (Lookup { host: host.to_owned(), began_at: sys::now(), task }, sender)
     }
 
     #[test]
     fn a_lookup_that_hangs_is_waited_for_again_and_not_repeated() {
         let (lookup, sender) = pending("slow.example");
-        let waker = Arc::clone(&lookup.done);
         let lookups = vec![lookup];
         let mut dialer = Dialer { lookups };
         for _ in 0..3 {
@@ -197,7 +179,6 @@ mod tests {
             assert_eq!(dialer.lookups.len(), 1);
         }
         sender.send(Ok(Vec::new())).expect("room");
-        waker.wake();
         let none = dialer.resolve("slow.example", soon());
         assert_eq!(none.expect_err("no address"), "its name has no address");
         assert!(dialer.lookups.is_empty());
@@ -211,6 +192,8 @@ mod tests {
         let refused = dialer.resolve("localhost", soon()).expect_err("no room");
         assert_eq!(refused, "too many names are being looked up");
         senders[3].send(Ok(Vec::new())).expect("room");
+        let done = (dialer.lookups[3].task.done(), PollFlags::IN);
+        assert_eq!(alarm().wait([done], Some(soon())).expect("a timer"), [true]);
         dialer.lookups[3].began_at = Instant::from_boot(Duration::ZERO);
         if sys::now().since_boot() > ANSWER_AGE_MAX {
             assert!(dialer.resolve("localhost", soon()).is_ok());

@@ -1,6 +1,7 @@
 //! The NATS client: the raw protocol, synchronous, owned by one thread.
 //!
-//! The client has no reader thread, no writer thread and no lock. The owner of a
+//! The client has no reader thread, no writer thread and no lock: only lookups and handshakes
+//! have threads, so that others can be tried beside them. The owner of a
 //! [`Client`] waits with poll(2), and every wait has a deadline on the clock that
 //! counts suspend. A request is one write, one poll and one read.
 //!
@@ -13,6 +14,7 @@
 //! | `stream` | the bytes of a connection, plain or inside TLS |
 //! | [`tls`] | TLS without I/O: the options, and the meaning of its failures |
 //! | `dial` | resolves a name, and connects to an address, by a deadline |
+//! | `task` | a call in a thread of its own |
 //! | `info` | the INFO of a server |
 //! | `server_error` | the meaning of a `-ERR` |
 //! | `decode` | decodes bytes of the server, in any pieces, into operations |
@@ -50,6 +52,7 @@ pub mod nkey;
 mod pool;
 mod server_error;
 mod stream;
+mod task;
 pub mod tls;
 pub mod url;
 

@@ -11,7 +11,9 @@
 //!    the number of servers takes no time from an attempt, and a slow link connects.
 //! 4. A server that has sent INFO has longer to answer CONNECT, and a long pause if it does not.
 //!    So one that hashes the passwords of a herd of clients can finish.
-//! 5. Only an answer of the stream's leader counts as an answer. So a server that is cut off
+//! 5. A handshake that takes much longer than the last one goes on, and another candidate is
+//!    tried beside it. So a server that hangs after INFO costs no lock.
+//! 6. Only an answer of the stream's leader counts as an answer. So a server that is cut off
 //!    from its cluster is left.
 
 use std::net::IpAddr;
@@ -34,6 +36,9 @@ const INFO_LIMIT_MAX: Duration = Duration::from_secs(2);
 /// The whole handshake has as many times the limit: a server that hashes passwords makes a
 /// herd of clients wait, and goes on with the password of a client that has given up.
 const HANDSHAKE_LIMITS: u32 = 8;
+
+/// A server that hashes passwords takes longer for each. The tools of NATS choose 0.1 s.
+const HASHING_MIN: Duration = Duration::from_millis(20);
 
 /// Largest limit.
 const LIMIT_MAX: Duration = Duration::from_secs(4);
@@ -123,6 +128,8 @@ pub(super) struct Candidates {
     list: Vec<Candidate>,
     last_id: u64,
     first_limit: Duration,
+    /// How long the last successful attempt took.
+    took: Duration,
     /// The end of the last attempt that took its whole limit.
     waited_at: Option<Instant>,
     /// The start of the first request without an answer since the last answer.
@@ -135,10 +142,12 @@ impl Candidates {
     /// Returns the configured servers as candidates, in this order. The caller makes a request
     /// every `interval`.
     pub(super) fn new(servers: Vec<Server>, interval: Duration) -> Candidates {
+        let first_limit = interval.clamp(FIRST_LIMIT_MIN, FIRST_LIMIT_MAX);
         let mut candidates = Candidates {
             list: Vec::new(),
             last_id: 0,
-            first_limit: interval.clamp(FIRST_LIMIT_MIN, FIRST_LIMIT_MAX),
+            first_limit,
+            took: first_limit / HANDSHAKE_LIMITS,
             waited_at: None,
             unanswered_since: None,
             leaves: 0,
@@ -203,6 +212,23 @@ impl Candidates {
         }
     }
 
+    /// Returns after how long another candidate is tried beside the handshake with this one. A
+    /// second handshake would double the work of servers that hash passwords.
+    pub(super) fn beside_after(&self, candidate: &Candidate, has_password: bool) -> Duration {
+        let may_hash = has_password && self.took >= HASHING_MIN;
+        match self.has_another(candidate.id) && !may_hash {
+            true => (self.took * HANDSHAKE_LIMITS).max(self.first_limit / 2),
+            false => candidate.within(),
+        }
+    }
+
+    /// Notes that the handshake with this candidate goes on until `by` at the latest.
+    pub(super) fn goes_on(&mut self, id: u64, by: Instant) {
+        if let Some(candidate) = self.find(id) {
+            candidate.not_before = by;
+        }
+    }
+
     /// Notes the failure of an attempt. `random` decides the pause.
     pub(super) fn failed(
         &mut self,
@@ -240,10 +266,10 @@ impl Candidates {
     /// Notes that an attempt succeeded after `took`.
     pub(super) fn connected(&mut self, id: u64, took: Duration, now: Instant) {
         let first = self.first_limit;
-        self.unanswered_since = None;
+        (self.unanswered_since, self.took) = (None, took);
         let Some(candidate) = self.find(id) else { return };
         candidate.limit = took.clamp(first, candidate.limit);
-        (candidate.tried_at, candidate.fault) = (Some(now), None);
+        (candidate.tried_at, candidate.fault, candidate.not_before) = (Some(now), None, now);
     }
 
     /// Notes the end of a connection that was open for `age`.
@@ -297,7 +323,9 @@ impl Candidates {
 
     /// Returns whether there is another server or address than this candidate.
     pub(super) fn has_another(&self, id: u64) -> bool {
-        self.list.iter().any(|it| it.id != id && it.address.is_some())
+        let server = self.list.iter().find(|it| it.id == id).map(|it| &it.server);
+        let is_other = |it: &Candidate| it.address.is_some() || Some(&it.server) != server;
+        self.list.iter().any(|it| it.id != id && is_other(it))
     }
 
     /// Replaces the advertised servers by those in the INFO of `from`. An empty advertisement

@@ -6,12 +6,37 @@ use super::*;
 use crate::nats::auth::Credentials;
 use crate::nats::connect_options::ConnectOptions;
 use crate::nats::dial;
-use crate::nats::pool::Candidate;
+use crate::nats::pool::{Candidate, Failure};
 use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
 
 impl Link {
+    /// Makes a connection to a candidate, with a limit until INFO and one for the whole
+    /// handshake.
+    pub(in crate::nats) fn make(
+        next: &Candidate,
+        address: IpAddr,
+        options: &ConnectOptions,
+        by: Instant,
+    ) -> Result<Link, (Failure, StoreError)> {
+        let info_by = sys::now().after(next.info_within()).min(by);
+        let credentials = options.login_of(&next.server).read();
+        let credentials = credentials.map_err(|error| (Failure::Unreached, error))?;
+        let late = |by, late, failure| if sys::now() >= by { late } else { failure };
+        let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
+        let mut link =
+            Link::open(next, address, options, &credentials, info_by).map_err(unreached)?;
+        let refused = |error: StoreError| {
+            // A missing file: the server has refused nothing.
+            let is_local = error.kind == Kind::Unreachable;
+            let failure = if is_local { Failure::Unreached } else { Failure::Refused };
+            (late(by, Failure::Slow, failure), error)
+        };
+        link.log_in(options, &credentials, by).map_err(refused)?;
+        Ok(link)
+    }
+
     /// Connects to a candidate, whose address is `address`, and receives INFO by `deadline`.
-    pub(in crate::nats) fn open(
+    fn open(
         Candidate { id, server, .. }: &Candidate,
         address: IpAddr,
         options: &ConnectOptions,
@@ -52,7 +77,7 @@ impl Link {
 
     /// Performs the handshake after INFO and subscribes to an inbox. Only the PONG after
     /// CONNECT proves success.
-    pub(in crate::nats) fn log_in(
+    fn log_in(
         &mut self,
         options: &ConnectOptions,
         credentials: &Credentials,

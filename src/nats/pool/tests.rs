@@ -157,9 +157,15 @@ fn an_address_of_no_use_does_not_hide_the_others() {
 #[test]
 fn a_herd_with_hashed_passwords_comes_back() {
     let host = Host { hashing: Duration::from_millis(107), ..Host::new(1) };
-    for (agents, servers, old_limit, limit) in
-        [(60, 1, Some(30), 8), (60, 3, Some(20), 4), (140, 1, None, 16), (220, 1, None, 60)]
-    {
+    for (agents, servers, old_limit, limit) in [
+        (60, 1, Some(30), 8),
+        (60, 3, Some(20), 4),
+        (140, 1, None, 16),
+        (220, 1, None, 60),
+        (150, 3, None, 60),
+        (240, 3, None, 60),
+        (450, 3, None, 100),
+    ] {
         let addresses = &ADDRESSES[..servers];
         // Each client has an order of its own.
         let order = |client: usize| {
@@ -376,4 +382,34 @@ fn addresses_that_a_name_lost_are_dropped_and_others_keep_their_pauses() {
     let next = policy.next(at(6900)).expect("the one with the shortest pause");
     assert_eq!((next.address.expect("an address"), next.not_before), (b, at(7000)));
     assert_eq!(next.within(), Duration::from_secs(32), "twice the first limit");
+}
+
+/// A hashed password, or a long way, makes every handshake long. A herd whose passwords are
+/// hashed must not log in twice.
+#[test]
+fn another_server_is_tried_beside_a_handshake_that_takes_much_longer_than_the_last() {
+    let after = |policy: &Candidates, has_password| {
+        policy.beside_after(&policy.next(at(0)).expect("a server"), has_password).as_millis()
+    };
+    let alone = candidates("nats.example");
+    assert_eq!(after(&alone, false), 16_000, "the limit: there is no other");
+    let mut policy = candidates("10.0.0.1,nats.example");
+    assert_eq!((after(&policy, false), after(&policy, true)), (2000, 16_000), "none was made");
+    for (took_ms, after_ms) in [(5, (1000, 1000)), (400, (3200, 16_000)), (5, (1000, 1000))] {
+        policy.connected(2, Duration::from_millis(took_ms), at(0));
+        assert_eq!((after(&policy, false), after(&policy, true)), after_ms);
+    }
+}
+
+#[test]
+fn a_handshake_that_goes_on_is_not_begun_again() {
+    let mut policy = candidates("10.0.0.1,10.0.0.2");
+    policy.goes_on(1, at(9000));
+    policy.failed(2, Failure::Refused, String::new(), at(0), 0);
+    assert_eq!(policy.next(at(1)).expect("the other").id, 2);
+    policy.failed(2, Failure::Slow, String::new(), at(0), 15_000_000);
+    let next = policy.next(at(1)).expect("the first");
+    assert_eq!((next.id, next.not_before), (1, at(9000)));
+    policy.connected(1, Duration::from_secs(1), at(1000));
+    assert_eq!(policy.next(at(1000)).expect("the first").not_before, at(1000));
 }

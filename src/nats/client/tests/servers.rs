@@ -8,6 +8,15 @@ use super::*;
 use crate::core::StoreErrorKind;
 use crate::nats::auth::Secret;
 
+/// A client with this order of servers, for requests every 500 ms.
+fn client_in_order(fakes: [&FakeServer; 2]) -> Client {
+    let interval = Duration::from_millis(500);
+    let servers: Vec<_> = fakes.map(FakeServer::server).to_vec();
+    let mut client = client_of(servers.clone(), interval);
+    client.candidates = Candidates::new(servers, interval);
+    client
+}
+
 #[test]
 fn wrong_password() {
     let refuse = |peer: &mut Peer| {
@@ -212,4 +221,83 @@ fn a_name_whose_first_address_is_of_no_use() {
         good.finish();
         refuser.into_iter().for_each(|thread| thread.join().expect("it ended"));
     }
+}
+
+/// T is 1500 ms, and 8 R are the limit of a login.
+#[test]
+fn a_server_that_hangs_after_info_is_left_for_another() {
+    let hung = FakeServer::once(|peer| {
+        peer.send(&format!("INFO {INFO}\r\n"));
+        peer.take_handshake();
+        assert!(peer.rest().is_empty());
+    });
+    let good = FakeServer::once(|peer| {
+        peer.accept_client();
+        peer.answer("good");
+    });
+    let mut client = client_in_order([&hung, &good]);
+    let began = sys::now();
+    client.connect(in_ms(10_000)).expect("let in by the other");
+    let took = sys::now().since(began);
+    assert!(took < Duration::from_millis(1200), "{took:?}");
+    assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"good");
+    // It was closed, and is not the next one.
+    hung.finish();
+    let faults = client.candidates.faults();
+    assert!(faults.contains("another server answered before"), "{faults}");
+    good.finish();
+}
+
+#[test]
+fn a_slow_login_goes_on_beside_that_at_another_server() {
+    for hangs in [true, false] {
+        let (asked, wait) = bounded::<()>(1);
+        let slow = FakeServer::once(move |peer| {
+            peer.send(&format!("INFO {INFO}\r\n"));
+            peer.take_handshake();
+            wait.recv().expect("the other is asked");
+            peer.send("PONG\r\n");
+            peer.answer("slow");
+        });
+        let other = FakeServer::once(move |peer| {
+            peer.send(&format!("INFO {INFO}\r\n"));
+            peer.take_handshake();
+            asked.send(()).expect("it waits");
+            if hangs {
+                assert!(peer.rest().is_empty());
+            }
+        });
+        let mut client = client_in_order([&slow, &other]);
+        client.connect(in_ms(10_000)).expect("let in by the first");
+        assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"slow");
+        slow.finish();
+        other.finish();
+    }
+}
+
+/// The limit of the login is that of a server without another one.
+#[test]
+fn a_slow_login_ends_at_its_limit_and_the_next_attempt_does_not() {
+    let (done, wait) = bounded::<()>(0);
+    let hung = FakeServer::once(move |peer| {
+        peer.send(&format!("INFO {INFO}\r\n"));
+        peer.take_handshake();
+        let _ = wait.recv();
+    });
+    let dead = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut servers = vec![hung.server()];
+    let port = dead.local_addr().expect("bound").port();
+    drop(dead);
+    servers.extend(Server::parse_list(&format!("127.0.0.1:{port}")).expect("an address"));
+    let interval = Duration::from_millis(250);
+    let mut client = client_of(servers.clone(), interval);
+    client.candidates = Candidates::new(servers, interval);
+    let began = sys::now();
+    let error = client.connect(in_ms(10_000)).expect_err("of no use");
+    let took = sys::now().since(began);
+    assert!(took >= 8 * interval && took < 12 * interval, "{took:?}");
+    let text = error.to_string();
+    assert!(text.contains("did not answer CONNECT") && text.contains("refused"), "{text}");
+    drop(done);
+    hung.finish();
 }
