@@ -33,7 +33,7 @@ subcommands! {
         "putex finish [arguments and options of the agent]";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]";
-    Help "help" "show the manual, or what is said of a topic" "putex help [TOPIC]";
+    Help "help" "show this help, or what the manual says of a topic" "putex help [TOPIC]";
     Guard "guard" "watch over an agent: started by it, not by hand"
         "started by putex agent, not by hand";
 }

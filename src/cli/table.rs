@@ -60,7 +60,7 @@ macro_rules! flags {
 
 flags! {
     Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
-        "what is given neither here nor in the environment is in this file";
+        "file with the settings that neither options nor environment give";
     Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
         "keep the lock in NATS JetStream, by these servers";
     Context: "context" { value: "name", env: "NATS_CONTEXT" }
@@ -100,7 +100,7 @@ flags! {
     LastResort: "last-resort" { value: "command", default: "none" }
         "cuts off a service that stop could not stop in time";
     Watchdog: "watchdog" { value: "device", default: "none" }
-        "resets this host when all else fails; with :required never without";
+        "resets this host when all else fails; with :required, no start without it";
     Renewal: "renewal" { short: Some('r'), value: "time", default: "3s", subcommands: TIMING }
         "R, from one renewal to the next: milliseconds, or with ms, s, m";
     Failures: "failures" { short: Some('f'), value: "count", default: "3", subcommands: TIMING }

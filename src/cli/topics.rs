@@ -92,7 +92,7 @@ pub const TOPICS: &[Topic] = &[
     topic("signals", AGENT, "SIGNALS", "how an agent is ended"),
     topic("exit", AGENT, "EXIT STATUS", "what the exit status says"),
     topic("messages", AGENT, "DIAGNOSTICS", "what the log says, and what to do"),
-    topic("examples", AGENT, "EXAMPLES", "of calls"),
+    topic("examples", AGENT, "EXAMPLES", "command lines for common tasks"),
     topic("tls", AGENT, "   TLS", "encryption and certificates"),
     topic("bucket", AGENT, "   The bucket", "which buckets are refused, and rights of users"),
     topic("servers", AGENT, "   The servers", "which server is tried next, and when one is left"),
