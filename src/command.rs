@@ -17,6 +17,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::core::{Command, Instant, Outcome, Run};
@@ -318,6 +319,13 @@ impl Process {
         self.killed
     }
 
+    /// Kills the process and waits for its end, but for no debugger that reaps it first.
+    pub fn end(mut self) {
+        self.kill();
+        let _ = sys::poll(&mut [PollFd::new(&self, PollFlags::IN)]);
+        let _ = self.reap();
+    }
+
     /// Reaps a process that has ended, with what it leaves in its group if it was
     /// killed; returns how it ended.
     #[must_use]
@@ -360,8 +368,6 @@ pub fn describe(status: ExitStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags};
-
     use super::*;
     use crate::core::{LockContext, Role};
 

@@ -6,10 +6,14 @@ mod support;
 use std::fs;
 use std::process::Command;
 
+use putex::command::{Commands, Process};
+use putex::core::{self, LockContext, Role, Run};
+use putex::sys;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, test_kill_process};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, until, until_true};
+use support::process::attach_debugger;
 use support::sandbox::{Sandbox, is_tight};
 
 /// Starts an agent of a directory, whose log is not read before its end. In the commands,
@@ -46,6 +50,25 @@ fn commands_get_their_variables_and_no_secret() {
     assert!(said.contains("putex: web: start: hello\n"), "{said}");
     assert!(said.contains("SIGHUP: nothing to reload"), "{said}");
     assert!(said.contains("the lock is released, revision"), "{said}");
+}
+
+/// As the guard ends a start that could not be noted, in the thread of all starts.
+#[test]
+fn a_process_that_is_traced_is_ended_without_waiting_for_its_debugger() {
+    let (_reader, output) = std::io::pipe().expect("a pipe");
+    let [start, stop, key, token] = ["true", "true", "web", "one"].map(str::to_owned);
+    let commands = Commands { check: None, start, stop, last_resort: None, key, token };
+    let (command, role, deadline) = (core::Command::Start, Role::Active, sys::now());
+    let run = Run { command, role, deadline, starting: false, context: LockContext::default() };
+    let process = Process::spawn(commands.prepare(&run, None, deadline), &output);
+    let process = process.expect("it can be run");
+    let debugger = attach_debugger(process.group().as_raw_nonzero().get().unsigned_abs());
+    let ending = std::thread::spawn(|| process.end());
+    until_true("the end", || ending.is_finished());
+    if let Some(mut debugger) = debugger {
+        drop(debugger.stdin.take());
+        debugger.wait().expect("it ends");
+    }
 }
 
 /// The guard has another score, and starts both. As under the unit of systemd, where the agent

@@ -14,7 +14,7 @@ mod removed;
 mod site;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use site::Site;
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, observe_for, until_true};
-use support::process::lives;
+use support::process::{self, lives};
 use support::programs;
 use support::sandbox::Run;
 
@@ -193,20 +193,9 @@ fn a_start_that_is_traced_does_not_keep_the_guard_from_the_service() {
     host.wait_until_up();
     let starts = || host.sandbox.processes_of("sleep");
     until_true("a start that does not end", || starts().len() == 1);
-    let script = "import ctypes, sys\n\
-                  libc = ctypes.CDLL(None)\n\
-                  assert libc.ptrace(0x4206, int(sys.argv[1]), None, None) == 0\n\
-                  print('traces', flush=True)\n\
-                  sys.stdin.read()";
-    let mut debugger = Command::new("python3");
-    debugger.args(["-c", script, &starts()[0].to_string()]);
-    let debugger = debugger.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let Ok(mut debugger) = debugger else {
-        println!("skipped: no python3");
+    let Some(mut debugger) = process::attach_debugger(starts()[0]) else {
         return;
     };
-    let says = debugger.stdout.as_mut().expect("a pipe");
-    says.read_exact(&mut [0; 6]).expect("it traces");
     agent.kill();
     host.wait_until_down();
     let ended = debugger.try_wait().expect("a child");

@@ -10,13 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::process::WaitOptions;
-
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::sys::{self, Waker};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Memory for the stack of a thread, which the guard keeps locked.
 const STACK_BYTES: usize = 32 * 1024;
@@ -74,7 +72,7 @@ impl Runner {
                         if command == Command::Start
                             && let Some(Err(error)) = noted()
                         {
-                            process.iter_mut().for_each(kill);
+                            process.into_iter().for_each(Process::end);
                             process = Err(error);
                         }
                         if done.send(process).is_err() {
@@ -155,12 +153,6 @@ impl Runner {
             process.kill();
         }
     }
-}
-
-/// Kills a process that was not told of, and waits for its end.
-fn kill(process: &mut Process) {
-    process.kill();
-    let _ = rustix::process::waitpid(Some(process.group()), WaitOptions::empty());
 }
 
 /// Spawns a command, which waits for its release.

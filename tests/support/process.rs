@@ -1,8 +1,9 @@
 //! Processes that tests start: their signals, and how none of them outlives the tests.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,6 +72,25 @@ pub(crate) fn is_guard(pid: u32, key: &str) -> bool {
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?.parse().ok()
+}
+
+/// Attaches a debugger to a process, which reaps it only when its own stdin has ended; `None`,
+/// after saying so, where there is none.
+pub(crate) fn attach_debugger(pid: u32) -> Option<Child> {
+    let script = "import ctypes, sys\n\
+                  libc = ctypes.CDLL(None)\n\
+                  assert libc.ptrace(0x4206, int(sys.argv[1]), None, None) == 0\n\
+                  print('traces', flush=True)\n\
+                  sys.stdin.read()";
+    let mut debugger = Command::new("python3");
+    debugger.args(["-c", script, &pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut debugger) = debugger.spawn() else {
+        println!("skipped: no python3");
+        return None;
+    };
+    let says = debugger.stdout.as_mut().expect("a pipe");
+    says.read_exact(&mut [0; 6]).expect("it traces");
+    Some(debugger)
 }
 
 fn marked(wanted: &str) -> Vec<u32> {
