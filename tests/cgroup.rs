@@ -16,7 +16,7 @@ use std::process::{Child, Command as Process, Output, Stdio, id};
 use std::time::Duration;
 
 use putex::guard::cgroup::ServiceCgroup;
-use rustix::fs::XattrFlags;
+use rustix::fs::{FlockOperation, XattrFlags, flock};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use support::clock::{PATIENCE, now, observe_for, until_true, wait_until};
 use support::folder::Folder;
@@ -312,6 +312,39 @@ fn the_directory_of_a_dead_guard_is_used_by_the_next_with_all_that_lives_in_it()
     assert!(is_empty_soon(&next));
     next.remove();
     assert!(!room.group.join("putex-1").exists());
+}
+
+/// Two guards of an agent meet there when the private directory was removed between them.
+#[test]
+fn a_directory_is_not_removed_while_another_guard_uses_it() {
+    let Some(room) = Room::enter("a_directory_is_not_removed_while_another_guard_uses_it") else {
+        return;
+    };
+    let (one, other) = (made("putex-1"), made("putex-1"));
+    let dir = one.dir().to_owned();
+    one.remove();
+    assert!(dir.exists(), "another uses it");
+    other.remove();
+    assert!(!dir.exists(), "the last one removes it");
+    // One that is just being removed is made anew.
+    fs::create_dir(&dir).expect("it is gone");
+    let removing = fs::File::open(&dir).expect("it is there");
+    flock(&removing, FlockOperation::LockExclusive).expect("nobody uses it");
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| made("putex-1"));
+        observe_for(Duration::from_millis(20));
+        fs::remove_dir(&dir).expect("it is empty");
+        drop(removing);
+        next.join().expect("it may be divided")
+    });
+    assert!(dir.exists());
+    next.remove();
+    // Any user can lock it, which keeps no guard from it.
+    fs::create_dir(&dir).expect("it is gone");
+    let locked = fs::File::open(&dir).expect("it is there");
+    flock(&locked, FlockOperation::LockExclusive).expect("nobody uses it");
+    made("putex-1").kill().expect("it can be used");
+    drop(room);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::site::Site;
-use crate::small_host::{Host, STOP, file_in};
+use crate::small_host::{Host, STOP, file_in, wait_for_end};
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
 use crate::support::process::lives;
@@ -86,6 +86,21 @@ fn a_service_whose_guard_is_not_found_is_stopped_before_another_runs() {
         assert!(!lives(before.service));
         assert!(!agent.log.text().contains("adopted"), "{}", agent.log.text());
     }
+}
+
+/// The guard that is not found ends later. Both have used one control group.
+#[test]
+fn the_next_service_runs_in_its_control_group_when_the_guard_before_has_ended() {
+    let site = Site::new("shared");
+    let agent = site.agent();
+    let before = site.wait_until_up();
+    remove_directory(&site.sandbox);
+    agent.signal(Signal::USR2);
+    wait_for_end(before.guard);
+    until_true("another service", || site.is_up() && site.running().service != before.service);
+    let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", site.running().service));
+    let inside = cgroups.expect("it runs").contains("/putex-");
+    assert!(inside || agent.log.text().contains("no control group"), "{}", agent.log.text());
 }
 
 /// Where no control group tells what runs, a note does, although its name was removed.

@@ -16,11 +16,14 @@ mod location;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::instance_dir::LOCK_EVERY;
+use crate::sys;
 pub use location::find;
 
 /// What the directory of an agent begins with.
@@ -31,6 +34,8 @@ pub const PREFIX: &str = "putex-";
 #[derive(Debug)]
 pub struct ServiceCgroup {
     dir: PathBuf,
+    /// The directory, locked by all who use it: a guard that was not found may use it too.
+    users: File,
     entry: String,
     kill: File,
     events: File,
@@ -46,9 +51,11 @@ impl ServiceCgroup {
     pub fn make(name: &str) -> Result<ServiceCgroup, String> {
         let own = location::own()?;
         let dir = own.join(name);
-        let made = fs::create_dir_all(&dir).and_then(|()| ServiceCgroup::open(&dir));
+        let make = || fs::create_dir_all(&dir).and_then(|()| ServiceCgroup::open(&dir));
+        // Another guard may have removed it before it was locked.
+        let made = make().or_else(|_| make());
         // A failure leaves nothing behind.
-        let made = made.inspect_err(|_| prune(&dir));
+        let made = made.inspect_err(|_| drop(File::open(&dir).map(|users| prune(&dir, &users))));
         made.map_err(|error| format!("{}: {error}", own.display()))
     }
 
@@ -58,12 +65,18 @@ impl ServiceCgroup {
     ///
     /// When it is gone, is not ours, or the kernel is older than Linux 5.14.
     pub fn open(dir: &Path) -> io::Result<ServiceCgroup> {
+        let users = File::open(dir)?;
+        // Another guard may remove it just now. Any user can hold the lock for ever: then nobody
+        // removes it. A removed one has no files, whatever has its name now.
+        let how = FlockOperation::NonBlockingLockShared;
+        sys::lock_within(&users, how, LOCK_EVERY * 25, LOCK_EVERY)?;
+        let locked = PathBuf::from(format!("/proc/self/fd/{}", users.as_raw_fd()));
         let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.
-        if fs::read_to_string(dir.join("cgroup.type"))?.trim() != "domain" {
+        if fs::read_to_string(locked.join("cgroup.type"))?.trim() != "domain" {
             return Err(io::Error::other("the control group above is threaded"));
         }
-        let kill = File::options().write(true).open(dir.join("cgroup.kill"));
+        let kill = File::options().write(true).open(locked.join("cgroup.kill"));
         let kill = kill.map_err(|error| {
             if error.kind() == ErrorKind::NotFound && procs.exists() {
                 io::Error::other("this kernel has no cgroup.kill: it is older than Linux 5.14")
@@ -74,8 +87,9 @@ impl ServiceCgroup {
         Ok(ServiceCgroup {
             entry: entry_script(&procs)?,
             kill,
-            events: File::open(dir.join("cgroup.events"))?,
+            events: File::open(locked.join("cgroup.events"))?,
             dir: dir.to_owned(),
+            users,
         })
     }
 
@@ -145,9 +159,9 @@ impl ServiceCgroup {
         self.kill.try_clone()
     }
 
-    /// Removes it if it is empty. A service that runs on keeps it.
+    /// Removes it if it is empty and nobody else uses it. A service that runs on keeps it.
     pub fn remove(self) {
-        prune(&self.dir);
+        prune(&self.dir, &self.users);
     }
 }
 
@@ -165,12 +179,20 @@ fn entry_script(procs: &Path) -> io::Result<String> {
     ))
 }
 
+/// Removes the directory of a control group, as far as it is empty, unless somebody else has
+/// locked it: its next start would not get in.
+fn prune(dir: &Path, users: &File) {
+    if flock(users, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        remove_empty(dir);
+    }
+}
+
 /// Removes a directory and what is below it, as far as it is empty. That of a
 /// control group in which something lives cannot be removed.
-fn prune(dir: &Path) {
+fn remove_empty(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            prune(&entry.path());
+            remove_empty(&entry.path());
         }
     }
     let _ = fs::remove_dir(dir);
