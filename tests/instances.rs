@@ -23,7 +23,7 @@ use site::Site;
 use small_host::{Host, STOP, wait_for_end};
 use support::agent::Agent;
 use support::clock::{PATIENCE, now, observe_for, until_true};
-use support::process::{self, lives};
+use support::process::{self, lives, parent_of, signal};
 use support::programs;
 use support::sandbox::Run;
 
@@ -111,6 +111,32 @@ fn a_guard_that_an_instance_before_has_started_is_reaped() {
     site.wait_for_starts(2);
     let after = site.running();
     after.assert_untouched_since(&before);
+}
+
+/// It ends when the agent has executed its program, and may take the connection of the next
+/// instance before that.
+#[test]
+fn a_standby_that_executes_its_program_anew_reports_no_missing_guard() {
+    let site = Site::new("standby");
+    let _active = site.agent();
+    site.wait_until_up();
+    let mut other = site.prepare("true", "true");
+    // It says nothing to the guard for so long after its first stroke.
+    let agent = Agent::start(other.args(["--token", "two", "-r", "10s"]));
+    agent.wait_for_any(&["the lock is held by one"]);
+    observe_for(Duration::from_millis(200));
+    let guards = || site.sandbox.guards("web");
+    until_true("two guards", || guards().len() == 2);
+    let guard = guards().into_iter().find(|guard| parent_of(*guard) == Some(agent.id()));
+    let guard = guard.expect("its own");
+    signal(guard, Signal::STOP);
+    agent.signal(Signal::USR2);
+    until_true("the next instance", || agent.log.text().matches("agent two, R 10 s").count() == 2);
+    observe_for(Duration::from_millis(200));
+    signal(guard, Signal::CONT);
+    until_true("another guard", || guards().len() == 2 && !guards().contains(&guard));
+    let said = agent.log.text();
+    assert!(!said.contains("error") && !said.contains("warning"), "{said}");
 }
 
 /// What a guard was running it does not leave to the next one.

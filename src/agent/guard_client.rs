@@ -133,6 +133,8 @@ struct Link {
     process: OwnedFd,
     /// The guard is of another version and was told to stop the service.
     outdated: bool,
+    /// The messages to a guard that was connected to and has not answered yet.
+    unanswered: Option<Vec<ToGuard>>,
 }
 
 struct GuardThread {
@@ -194,7 +196,8 @@ impl GuardThread {
             self.dead.push(link.process);
         }
         if let Some((socket, process)) = self.dir.connect() {
-            self.link = Some(Link { number, socket, process, outdated: false });
+            let unanswered = Some(Vec::new());
+            self.link = Some(Link { number, socket, process, outdated: false, unanswered });
             return messages.iter().try_for_each(|message| self.tell(message));
         }
         match self.start(number, messages) {
@@ -231,14 +234,15 @@ impl GuardThread {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Link { number, socket: own, process, outdated: false })
+        Ok(Link { number, socket: own, process, outdated: false, unanswered: None })
     }
 
     /// Sends the guard a message. A guard that takes no message counts as gone.
     fn tell(&mut self, message: &ToGuard) -> Option<()> {
-        let Some(link) = &self.link else {
+        let Some(link) = &mut self.link else {
             return Some(());
         };
+        link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
         let packet = encode(message, &self.settings);
         let until = sys::now().after(self.settings.timing.guard_answer_time());
         loop {
@@ -266,6 +270,7 @@ impl GuardThread {
             let received = receive(link.socket.as_fd(), RecvFlags::DONTWAIT);
             match received {
                 Ok((packet, file)) if !packet.is_empty() => {
+                    link.unanswered = None;
                     match GuardPacket::decode(&packet) {
                         Some(GuardPacket::Report(VERSION, report)) => {
                             self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
@@ -330,6 +335,11 @@ impl GuardThread {
         if let Some(link) = self.link.take() {
             // It has closed the socket before the kernel tells of its end.
             self.wait_for_end(&link.process);
+            // It was ending already: the previous instance needed it no more.
+            if let Some(messages) = link.unanswered.filter(|_| sys::is_ready(&link.process)) {
+                self.dead.push(link.process);
+                return self.connect(number, &messages);
+            }
             match reap(&link.process) {
                 Ok(Some(status)) => why = format!("{why}: {}", describe(status)),
                 Err(_) if sys::is_ready(&link.process) => {}
