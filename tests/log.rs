@@ -133,6 +133,27 @@ fn a_stop_that_writes_without_end_does_not_fill_the_log_of_the_guard() {
     assert!(!log.contains("was not read"), "{log}");
 }
 
+/// By somebody who takes it for a shell that hangs.
+#[test]
+fn a_guard_whose_log_writer_is_killed_has_another() {
+    let sandbox = Sandbox::new("writer");
+    let scripts = Scripts { check: "true", start: "echo >$D/up", stop: "echo stops; rm -f $D/up" };
+    let agent = start(&sandbox, &scripts);
+    until_true("the service", || sandbox.join("up").exists());
+    let line = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let writes = |pid: &u32| line(pid).is_ok_and(|line| line.ends_with("\0putex-log\0"));
+    let writers: Vec<_> = sandbox.processes().into_iter().filter(writes).collect();
+    assert_eq!(writers.len(), 1);
+    support::process::signal(writers[0], Signal::KILL);
+    agent.kill();
+    until_true("the end of the guard", || sandbox.processes().is_empty());
+    let log = String::from_utf8(log_of(&sandbox)).expect("it is text");
+    for said in ["the agent is gone: the guard stops the service", "stop: stops", "is down"] {
+        assert!(log.contains(said), "{log}");
+    }
+    assert!(!log.contains("were dropped"), "{log}");
+}
+
 #[test]
 fn a_stop_that_writes_without_end_does_not_fill_the_log_of_finish() {
     let sandbox = Sandbox::new("finish");

@@ -255,13 +255,24 @@ impl LogThread {
     /// A line that syslog does not take goes to stderr.
     fn write(&mut self, destination: Destination, line: &[u8]) -> io::Result<()> {
         if destination != Destination::Syslog {
-            return self.stderr.write_all(line);
+            return self.write_stderr(line);
         }
         let taken = self.syslog.send(line) || {
             self.syslog.wait_for_room();
             self.syslog.send(line)
         };
-        if taken { Ok(()) } else { self.stderr.write_all(&without_priority(line)) }
+        if taken { Ok(()) } else { self.write_stderr(&without_priority(line)) }
+    }
+
+    /// The process that writes the file for a guard may have been killed: then another does.
+    fn write_stderr(&mut self, line: &[u8]) -> io::Result<()> {
+        match self.stderr.write_all(line) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.stderr = stderr::open(true)?;
+                self.stderr.write_all(line)
+            }
+            written => written,
+        }
     }
 }
 
