@@ -57,8 +57,8 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         findings.warnings.push(format!("--nats: {why}; see --user and --auth-token-file"));
     }
     check_device(resolved.device.as_ref(), &mut findings);
-    if let Some(agent) = &resolved.args {
-        findings.warnings.extend(commands::warnings(&agent.guard.commands));
+    if resolved.args.is_some() {
+        findings.warnings.extend(commands::warnings(settings));
     }
     if let (Some(agent), Some(Ok(location)), [], true) =
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))

@@ -289,6 +289,15 @@ fn check_reports_every_fault_and_an_agent_the_first() {
     let missing = "putex: warning: --start: there is no program /no/such that this user can run";
     assert!(run.said.contains(missing), "{run:?}");
     assert!(run.said.contains("putex: warning: --stop: the shell cannot read it: "), "{run:?}");
+    // It is named as it was set.
+    let text = format!("{WHOLE}dir = /lock\nhealthcheck = /no/such\n");
+    let path = folder.put("db.conf", &text, 0o644);
+    let run = Run::of(&["check", "--config", &path], &[]);
+    let line = text.lines().count();
+    assert!(
+        run.said.contains(&format!("{path}:{line}: healthcheck: there is no program")),
+        "{run:?}"
+    );
     // Without --connect, no name is looked up: the longest label has 63 letters.
     let name = "x".repeat(64);
     let path = folder.put("db.conf", &format!("{WHOLE}nats = {name}\n"), 0o644);

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::Commands;
+use crate::cli::settings::Settings;
+use crate::cli::table::Name;
 use crate::core::sanitize;
 
 /// Bytes of a word that means itself to the shell, beside letters and digits. A word with
@@ -11,12 +12,13 @@ const PLAIN: &[u8] = b"/._-+";
 
 /// Returns the syntax errors, and the programs that do not exist. They are warnings: the
 /// program may be installed later.
-pub(super) fn warnings(commands: &Commands) -> Vec<String> {
-    let Commands { start, stop, check, last_resort, .. } = commands;
-    let given = [("--start", Some(start)), ("--stop", Some(stop))].into_iter();
-    let all =
-        given.chain([("--healthcheck", check.as_ref()), ("--last-resort", last_resort.as_ref())]);
-    all.filter_map(|(name, text)| Some(format!("{name}: {}", fault(text?)?))).collect()
+pub(super) fn warnings(settings: &Settings) -> Vec<String> {
+    let names = [Name::Start, Name::Stop, Name::Healthcheck, Name::LastResort].into_iter();
+    let warning = |name| {
+        let why = fault(settings.text(name)?)?;
+        Some(format!("{}: {why}", settings.written(name)))
+    };
+    names.filter_map(warning).collect()
 }
 
 fn fault(text: &str) -> Option<String> {

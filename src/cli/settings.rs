@@ -106,9 +106,13 @@ impl Settings {
     pub(super) fn refusal(&self, name: Name, exit: Exit, why: &str) -> Refusal {
         let exit =
             if self.precedence(name) == Some(Precedence::File) { Exit::Unsafe } else { exit };
+        Refusal::new(exit, format!("{}: {}", self.written(name), clean(why)))
+    }
+
+    /// Returns the name of a setting as the user wrote it, with the line if that is in a file.
+    pub fn written(&self, name: Name) -> String {
         let written = self.get(name).map(|setting| setting.written.clone());
-        let written = written.unwrap_or_else(|| name.flag().shown());
-        Refusal::new(exit, format!("{written}: {}", clean(why)))
+        written.unwrap_or_else(|| name.flag().shown())
     }
 }
 
