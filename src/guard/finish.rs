@@ -44,13 +44,14 @@ pub fn finish(
         return Ok(Exit::Success);
     }
     let timing = settings.timing;
-    let Some(lock) = lock_of_guard(&dir, timing)? else {
+    let give_up_within = timing.stop_budget() + timing.renewal();
+    let Some(lock) = lock_of_guard(&dir, timing, give_up_within)? else {
         say(Level::Info, "finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
     let stderr = Destination::of_stderr(None);
     let mut process = GuardProcess::new(dir.path(), lock, settings, stderr, log, None, false)?;
-    let give_up_at = sys::now().after(timing.stop_budget() + timing.renewal());
+    let give_up_at = sys::now().after(give_up_within);
     process.give_up_at = Some(give_up_at);
     while !process.done {
         process.turn();
@@ -66,8 +67,8 @@ pub fn finish(
 /// Returns the lock of the guard, or nothing where a guard answers. A guard that does not answer
 /// is killed, as by an agent. Who else has the lock, such as another `finish`, has as long as
 /// this one to let go of it.
-fn lock_of_guard(dir: &InstanceDir, timing: Timing) -> io::Result<Option<File>> {
-    let until = sys::now().after(timing.stop_budget() + timing.renewal());
+fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Result<Option<File>> {
+    let until = sys::now().after(within);
     let (socket, process) = loop {
         if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
             return Ok(Some(lock));
