@@ -8,10 +8,12 @@ use std::path::Path;
 
 use putex::guard::cgroup;
 use putex::store::dir::default_base;
+use rustix::process::Signal;
 use support::agent::Agent;
 use support::clock::until_true;
 use support::folder::Folder;
-use support::process::lives;
+use support::process::{lives, signal};
+use support::programs::name_idle;
 use support::sandbox::{Sandbox, is_tight};
 
 /// Returns the paths below `folder` that have `part` in them.
@@ -80,6 +82,24 @@ fn a_folder_is_removed_with_all_that_is_in_it() {
     let path = folder.to_owned();
     drop(folder);
     assert!(!path.exists());
+}
+
+/// Cargo alone would leave its compilers.
+#[test]
+fn a_signal_ends_all_that_the_script_of_the_tests_has_started() {
+    let sandbox = Sandbox::new("run");
+    for tool in ["cargo", "mandoc", "groff", "zsh", "fish", "shellcheck", "strace"] {
+        sandbox.file(tool, "#!/bin/sh\nsleep 1000 & wait\n", 0o755);
+    }
+    let path = std::env::var("PATH").expect("there is one");
+    let mut run = sandbox.marked(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run"));
+    run.env("PATH", format!("{}:{path}", sandbox.text()));
+    let mut run = name_idle(&mut run).spawn().expect("there is a shell");
+    until_true("a build", || sandbox.processes_of("sleep").len() == 1);
+    signal(run.id(), Signal::TERM);
+    let status = run.wait().expect("it is a child of this process");
+    until_true("the end of the build", || sandbox.processes().is_empty());
+    assert_eq!(status.code(), Some(130));
 }
 
 /// As the guard has one for each command, until that has executed its program.

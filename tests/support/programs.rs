@@ -3,6 +3,7 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// A missing tool is a failure when this variable is 1.
 const REQUIRE_TOOLS: &str = "PUTEX_REQUIRE_TOOLS";
@@ -66,6 +67,11 @@ pub(crate) fn old_nats_server() -> Option<PathBuf> {
 pub(crate) fn nats_servers() -> Vec<PathBuf> {
     let old = named("NATS_SERVER_OLD");
     nats_server().into_iter().chain(old).collect()
+}
+
+/// Names a program that does nothing for each that the environment must name.
+pub(crate) fn name_idle(command: &mut Command) -> &mut Command {
+    command.envs(["NATS_SERVER", "NATS_SERVER_OLD", "RUNSV"].map(|name| (name, "true")))
 }
 
 /// Returns runit's `runsv`: `$RUNSV`, or the one in `PATH`; `None`, after saying so, when
