@@ -142,6 +142,7 @@ fn defaults_are_those_of_0_2_0_and_of_this_host() {
     assert_eq!((args.bucket.as_str(), args.guard.commands.token.as_str()), ("putex", "alpha"));
     assert_eq!((args.guard.commands.check, args.replicas), (None, 1));
     assert_eq!(args.guard.level, log::Level::Info as u64);
+    assert_eq!(agent(&format!("{BASE} -qv")).guard.level, args.guard.level);
 }
 
 #[test]
