@@ -72,7 +72,6 @@ const TOLD: [&str; 8] = [
 const WAIT_FOR_RELEASE: &str = "read -r _ || exit 125; exec </dev/null; ";
 
 /// A command that can be spawned.
-#[derive(Debug)]
 pub struct Prepared {
     /// Arguments, the name of the shell first.
     arguments: Vec<String>,
@@ -166,7 +165,6 @@ pub fn remove_agents_own(command: &mut std::process::Command) {
 }
 
 /// The pipe that a command writes its output to.
-#[derive(Debug)]
 pub struct OutputPipe {
     command: Command,
     reader: PipeReader,
@@ -242,7 +240,6 @@ impl AsFd for OutputPipe {
 }
 
 /// A command that was spawned, with its process group.
-#[derive(Debug)]
 pub struct Process {
     group: Pid,
     exit: Arc<OwnedFd>,

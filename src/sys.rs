@@ -147,7 +147,6 @@ const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 /// How one thread waits until a deadline: with a timer on the clock that counts
 /// suspend, so that a deadline that passed meanwhile is seen as soon as the host
 /// wakes up.
-#[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
     /// What the timer was last set to: it need not be told twice.
@@ -225,7 +224,6 @@ impl Alarm {
 }
 
 /// Wakes a thread that waits on descriptors, from another that must not block.
-#[derive(Debug)]
 pub struct Waker(OwnedFd);
 
 impl Waker {

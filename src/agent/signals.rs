@@ -18,7 +18,6 @@ use crate::sys::raw;
 const SIGNAL_BYTES: usize = 128;
 
 /// The signals that an agent takes.
-#[derive(Debug)]
 pub struct Signals {
     descriptor: OwnedFd,
     on_terminal: bool,

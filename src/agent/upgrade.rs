@@ -12,7 +12,6 @@ use crate::sys::raw;
 const NOTIFY_FD: &[u8] = b"--notify-fd";
 
 /// How this process was started.
-#[derive(Debug)]
 pub(super) struct Program {
     /// The file, under the name that it had at the start; `None` when that is not known.
     path: Option<PathBuf>,

@@ -15,7 +15,6 @@ use crate::log::say;
 use crate::sys::raw;
 
 /// A device that runs.
-#[derive(Debug)]
 struct Device {
     file: File,
     timeout: Duration,
@@ -61,7 +60,6 @@ fn disarm(mut device: File) {
 }
 
 /// The watchdog device that the guard was told to use, open or not.
-#[derive(Debug)]
 pub(super) struct WatchdogDevice {
     /// Its path, and whether it is required.
     setting: Option<(String, bool)>,

@@ -84,7 +84,6 @@ pub fn digest(text: &str, bytes: usize) -> String {
 }
 
 /// The private directory, open.
-#[derive(Debug)]
 pub struct InstanceDir {
     path: PathBuf,
     dir: File,
@@ -206,7 +205,6 @@ impl InstanceDir {
 }
 
 /// The private directory as the agent holds it.
-#[derive(Debug)]
 pub struct HeldDir {
     dir: InstanceDir,
     /// Keeps the lock of the agent.

@@ -35,7 +35,6 @@ const TICK_MS: u128 = 10;
 const BYTES_MAX: usize = 8192;
 
 /// The notes of this guard.
-#[derive(Debug)]
 pub(crate) struct Note {
     file: File,
 }

@@ -20,7 +20,6 @@ const BYTES_AT_ONCE: u64 = 16 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Decides which lines of the commands' output are logged, and counts the others.
-#[derive(Debug)]
 pub(super) struct OutputLimit([Allowance; Command::ALL.len()]);
 
 /// The output that one command may still log. Once a line was left out, the rest of the same

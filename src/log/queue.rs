@@ -57,14 +57,12 @@ pub(crate) fn count_left_out() {
 
 /// The log of a process. When it is dropped, it waits for its last lines as
 /// [`LogQueue::flush`] does.
-#[derive(Debug)]
 pub struct LogQueue {
     logger: Arc<Logger>,
     alarm: Alarm,
 }
 
 /// Puts lines into the queue.
-#[derive(Debug)]
 struct Logger {
     queue: Sender<Queued>,
     /// Lines for which the queue had no room.
@@ -80,7 +78,6 @@ struct Logger {
 type Queued = (Destination, Vec<u8>);
 
 /// How lines are written, and which.
-#[derive(Debug)]
 struct Form {
     destination: Destination,
     /// The key, which stands in every line.

@@ -89,7 +89,6 @@ pub struct Outgoing<'a> {
 const THREAD_END_MAX: Duration = Duration::from_millis(100);
 
 /// An attempt to connect, in a thread of its own. Its limit ends it.
-#[derive(Debug)]
 struct Attempt {
     id: u64,
     began: Instant,
@@ -99,7 +98,6 @@ struct Attempt {
 }
 
 /// A NATS client. One thread owns it, and every call returns at its deadline.
-#[derive(Debug)]
 pub struct Client {
     candidates: Candidates,
     options: Arc<ConnectOptions>,

@@ -30,12 +30,11 @@ const LOOKUPS_MAX: usize = 16;
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The lookups under way, at most one per name.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Dialer {
     lookups: Vec<Lookup>,
 }
 
-#[derive(Debug)]
 struct Lookup {
     host: String,
     began_at: Instant,

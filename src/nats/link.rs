@@ -51,7 +51,6 @@ pub(super) struct SendError {
 }
 
 /// The result of [`Link::receive`].
-#[derive(Debug)]
 pub(super) enum Received {
     /// An operation of the server.
     Op(ServerOp),
@@ -62,7 +61,6 @@ pub(super) enum Received {
 }
 
 /// An open connection.
-#[derive(Debug)]
 pub(super) struct Link {
     stream: Stream,
     alarm: Alarm,

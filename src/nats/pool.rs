@@ -123,7 +123,6 @@ impl Candidate {
 
 /// All candidates: the configured ones, then the advertised ones, each name before its
 /// addresses.
-#[derive(Debug)]
 pub(super) struct Candidates {
     list: Vec<Candidate>,
     last_id: u64,

@@ -11,7 +11,6 @@ use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys::PollFlags;
 
 /// A connection's bytes.
-#[derive(Debug)]
 pub(super) struct Stream {
     tcp: TcpStream,
     tls: Option<Box<Session>>,

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 use crate::sys::Waker;
 
-#[derive(Debug)]
+/// A call that runs or has ended.
 pub(super) struct Task<T> {
     done: Arc<Waker>,
     result: Receiver<T>,

@@ -123,7 +123,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError>
 }
 
 /// The TLS state of one connection.
-#[derive(Debug)]
 pub(super) struct Session {
     pub(super) tls: ClientConnection,
     resolver: Arc<CertResolver>,

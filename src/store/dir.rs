@@ -79,7 +79,6 @@ pub fn default_base(uid: u32, runtime: Option<&OsStr>, temp: &Path) -> PathBuf {
 /// When the lock is not free by the deadline a write is [`Written::Denied`]: nothing was
 /// written and nothing will be. [`Written::Unknown`] only follows a disk that
 /// fails during, or right after, the rename that stores.
-#[derive(Debug)]
 pub struct DirStore {
     base: PathBuf,
     bucket: String,
@@ -87,7 +86,6 @@ pub struct DirStore {
 }
 
 /// The folder since it was opened.
-#[derive(Debug)]
 struct OpenFolder {
     folder: Folder,
     alarm: Alarm,

@@ -31,7 +31,6 @@ pub const PREFIX: &str = "putex-";
 
 /// The control group. Its files stay open, so that they can be used when there are
 /// no descriptors or memory left.
-#[derive(Debug)]
 pub struct ServiceCgroup {
     dir: PathBuf,
     /// The directory, locked by all who use it: a guard that was not found may use it too.

@@ -38,7 +38,6 @@ const LOCK_POLL: Duration = Duration::from_millis(1);
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A bucket's folder, held open.
-#[derive(Debug)]
 pub(super) struct Folder {
     dir: File,
     pub(super) path: PathBuf,
