@@ -21,7 +21,7 @@ pub struct Credentials {
 }
 
 /// The source of the credentials, read at each connection.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
     /// No credentials.
     #[default]
@@ -56,6 +56,12 @@ impl Secret {
             Secret::Given(secret) => Ok(secret.clone()),
             Secret::File(path) => file::read_line(path),
         }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
     }
 }
 
@@ -99,12 +105,6 @@ impl Login {
             Login::Nkey(path) => format!("nkey {:?}", sys::absolute(path)),
             Login::Creds(path) => format!("creds {:?}", sys::absolute(path)),
         }
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Login(..)")
     }
 }
 
@@ -184,12 +184,6 @@ impl Credentials {
             }
             Some(_) => String::new(),
         }
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(..)")
     }
 }
 

@@ -3,8 +3,6 @@
 //! The text of a key is the base32 of its kind, its 32 bytes, and a CRC16 of both,
 //! low byte first. A seed has one more prefix, S.
 
-use std::fmt;
-
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
@@ -66,12 +64,6 @@ impl KeyPair {
     }
 }
 
-impl fmt::Debug for KeyPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyPair({})", self.public)
-    }
-}
-
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
@@ -129,15 +121,9 @@ mod tests {
             ("", "too short"),
             (&seed_of(0), "not of a user"),
         ] {
-            let refusal = KeyPair::from_seed(text).expect_err(text);
+            let refusal = KeyPair::from_seed(text).err().expect(text);
             assert!(refusal.contains(says), "{text}: {refusal}");
         }
         assert!(KeyPair::from_seed(&seed_of(USER)).is_ok());
-    }
-
-    #[test]
-    fn a_seed_is_not_shown() {
-        let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
-        assert_eq!(format!("{pair:?}"), format!("KeyPair({PUBLIC_TEXT})"));
     }
 }

@@ -101,27 +101,27 @@ fn damaged_files_are_refused_without_showing_them() {
         ("secret\n".to_owned(), "no NATS USER JWT"),
     ] {
         let file = File::new("bad", &text);
-        let refusal = Login::Creds(file.0.clone()).read().expect_err(says).text;
+        let refusal = Login::Creds(file.0.clone()).read().err().expect(says).text;
         assert!(refusal.contains(says), "{refusal}");
         assert!(!refusal.contains("secret") && !refusal.contains("SUAC"), "{refusal}");
     }
     let file = File::new("none", "options\n");
-    let refusal = Login::Nkey(file.0.clone()).read().expect_err("no seed").text;
+    let refusal = Login::Nkey(file.0.clone()).read().err().expect("no seed").text;
     assert!(refusal.ends_with("no line of it is the seed of an nkey"), "{refusal}");
 }
 
 #[test]
 fn no_secret_is_shown() {
     let word = || Secret::Given("secret".to_owned());
-    let user = Login::User { name: "secret".to_owned(), password: word() };
+    let user = Login::User { name: "web".to_owned(), password: word() };
     for login in [user, Login::Token(word())] {
         let credentials = login.read().expect("nothing to read");
-        assert!(!format!("{login:?} {login:#?} {credentials:?}").contains("secret"));
+        assert!(!format!("{login:?} {login:#?}").contains("secret"));
         assert!(!credentials.refusal_hint().contains("secret"));
     }
     let pair = KeyPair::from_seed(SEED).expect("a seed");
     let jwt = Credentials { fields: vec![("jwt", "secret".to_owned())], key: Some(pair) };
-    assert!(!format!("{jwt:?}{}", jwt.refusal_hint()).contains("secret"));
+    assert!(!jwt.refusal_hint().contains("secret"));
 }
 
 #[test]
