@@ -4,6 +4,8 @@
 //! All files are read again for each connection. Sessions are not resumed, so that
 //! connections share no keys.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -155,7 +157,6 @@ impl ResolvesClientCert for CertResolver {
 }
 
 /// Returns what a failure of TLS proves about the server or about this client.
-#[allow(clippy::wildcard_enum_match_arm, reason = "rustls has dozens, with texts of their own")]
 pub(super) fn judge(error: &Error) -> StoreError {
     match error {
         Error::InvalidCertificate(why) => judge_certificate(why),
@@ -170,7 +171,6 @@ pub(super) fn judge(error: &Error) -> StoreError {
 
 /// Returns the meaning of an alert. Some name the reason why the server refuses the client
 /// certificate.
-#[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
 fn judge_alert(alert: AlertDescription) -> StoreError {
     Kind::Credentials.error(match alert {
         AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
@@ -191,7 +191,6 @@ pub(super) const CERTIFICATE_WANTED: &str =
 
 /// Returns the meaning of a certificate's fault. No text contains the time: a text that
 /// changes is logged each time.
-#[allow(clippy::wildcard_enum_match_arm, reason = "see judge")]
 fn judge_certificate(why: &CertificateError) -> StoreError {
     match why {
         // A bad signature comes from another authority with the name of a trusted one.

@@ -1,5 +1,7 @@
 //! What rustix does not offer: the only unsafe code. Each function is one act.
 
+#![expect(unsafe_code, reason = "rustix does not offer it")]
+
 use std::ffi::{CString, OsStr, OsString, c_char, c_short};
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -21,7 +23,6 @@ const GET_TIMEOUT: rustix::ioctl::Opcode = opcode::read::<i32>(b'W', 7);
 /// # Errors
 ///
 /// When the device cannot do that, or is no watchdog device.
-#[expect(unsafe_code, reason = "an ioctl")]
 pub fn set_watchdog_timeout(device: impl AsFd, seconds: i32) -> io::Result<()> {
     let mut value = seconds;
     // SAFETY: linux/watchdog.h: WDIOC_SETTIMEOUT reads and writes one int.
@@ -34,7 +35,6 @@ pub fn set_watchdog_timeout(device: impl AsFd, seconds: i32) -> io::Result<()> {
 /// # Errors
 ///
 /// When it is not a watchdog device.
-#[expect(unsafe_code, reason = "an ioctl")]
 pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
     // SAFETY: linux/watchdog.h: WDIOC_GETTIMEOUT writes one int.
     let seconds = unsafe { ioctl(device, Getter::<GET_TIMEOUT, i32>::new()) }?;
@@ -48,7 +48,6 @@ pub fn watchdog_timeout(device: impl AsFd) -> io::Result<Duration> {
 /// # Errors
 ///
 /// When no such descriptor is open.
-#[expect(unsafe_code, reason = "a descriptor that is known by its number")]
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl(2) with F_SETFD touches no memory, and fails on what is not open.
     if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
@@ -61,7 +60,6 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Lets this process and what it starts hear of the end of their children, whatever
 /// whoever started it did: where SIGCHLD is ignored they vanish, and no command could
 /// be seen to succeed. Called once, before there are threads.
-#[expect(unsafe_code, reason = "rustix does not set what signals do")]
 pub fn hear_of_children() {
     // SAFETY: the default is no function of ours, and SIGCHLD a signal that has one.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -70,7 +68,6 @@ pub fn hear_of_children() {
 /// Has the threads that are started from now on take memory from one heap: a heap of its own
 /// costs a thread 132 KiB where memory is locked.
 #[cfg(target_env = "gnu")]
-#[expect(unsafe_code, reason = "a setting of the C library")]
 pub fn share_heap() {
     // SAFETY: mallopt(3) takes two numbers.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -78,12 +75,11 @@ pub fn share_heap() {
 
 /// Runs `/bin/sh` in a session or process group of its own, with no signal blocked and SIGPIPE
 /// as it is by default. The descriptors are those of its stdin, stdout and stderr. Copies no
-/// memory of this process.
+/// memory of this process, which the library does for a session.
 ///
 /// # Errors
 ///
 /// When the system has no process or memory to give, or no such file.
-#[expect(unsafe_code, reason = "the library copies this process for a session")]
 pub fn spawn_shell<'a>(
     arguments: &[CString],
     environment: impl Iterator<Item = &'a CString>,
@@ -140,8 +136,7 @@ pub fn spawn_shell<'a>(
 }
 
 /// Executes a program in the place of this one; returns why that has failed. Blocked signals
-/// stay blocked, and wait for that program.
-#[expect(unsafe_code, reason = "the library unblocks all signals before it executes a program")]
+/// stay blocked, and wait for that program: the library would unblock them before.
 pub fn execute(program: &Path, arguments: &[OsString]) -> io::Error {
     let text = |text: &OsStr| CString::new(text.as_bytes());
     let arguments: Result<Vec<_>, _> = arguments.iter().map(|word| text(word)).collect();
@@ -156,7 +151,6 @@ pub fn execute(program: &Path, arguments: &[OsString]) -> io::Error {
 }
 
 /// Returns whether this process ignores a signal.
-#[expect(unsafe_code, reason = "rustix does not tell what signals do")]
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: sigaction(2) fills in the action, which is plain data, and changes nothing where
@@ -173,7 +167,6 @@ pub fn is_ignored(signal: i32) -> bool {
 /// # Errors
 ///
 /// When the process has no descriptor left.
-#[expect(unsafe_code, reason = "rustix has no signal sets")]
 pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) fills the set, which the other calls change or read; where the old
@@ -196,7 +189,6 @@ pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
 /// # Errors
 ///
 /// When the system does not take it.
-#[expect(unsafe_code, reason = "rustix has no signal sets")]
 pub fn unblock_signals() -> io::Result<()> {
     let mut none = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) fills the set, which pthread_sigmask(3) reads; where the old mask
