@@ -303,7 +303,11 @@ impl Performer<'_> {
                 if ending != Ending::NotStopped {
                     self.guard.end();
                 }
-                return Some(exit_status(&ending, self.destination));
+                return Some(match ending {
+                    Ending::Clean => Exit::Success,
+                    Ending::NotStopped => Exit::NotStopped,
+                    Ending::Rejected(error) => self.destination.refuse(&error.into()),
+                });
             }
         }
         None
@@ -332,13 +336,5 @@ impl Performer<'_> {
             }
         }
         self.program.execute();
-    }
-}
-
-fn exit_status(ending: &Ending, destination: Destination) -> Exit {
-    match ending {
-        Ending::Clean => Exit::Success,
-        Ending::NotStopped => Exit::NotStopped,
-        Ending::Rejected(error) => destination.refuse(&error.clone().into()),
     }
 }
