@@ -104,16 +104,12 @@ pub fn lock_within(
 /// Returns whether something can be read now. A descriptor of a process becomes
 /// readable when that ends.
 pub fn is_ready(fd: impl AsFd) -> bool {
-    is_ready_for(fd.as_fd(), PollFlags::IN)
+    is_ready_for(fd, PollFlags::IN)
 }
 
-/// Returns whether something can be written now.
-pub fn has_room(fd: impl AsFd) -> bool {
-    is_ready_for(fd.as_fd(), PollFlags::OUT)
-}
-
-fn is_ready_for(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+/// Returns whether a descriptor is ready for this now: `OUT` if something can be written.
+pub fn is_ready_for(fd: impl AsFd, flags: PollFlags) -> bool {
+    let mut fds = [PollFd::new(&fd, flags)];
     poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
 }
 

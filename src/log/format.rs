@@ -116,7 +116,7 @@ impl Destination {
 /// still tells, and a process that ends does not wait.
 fn write_to_stderr(line: &[u8]) {
     let mut stderr = io::stderr();
-    if sys::has_room(&stderr) {
+    if sys::is_ready_for(&stderr, sys::PollFlags::OUT) {
         let _ = stderr.write_all(line);
     }
 }
