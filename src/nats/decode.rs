@@ -93,31 +93,30 @@ pub(crate) type ProtocolError = String;
 /// The error for more bytes than [`READ_BYTES_MAX`] permits: a bug in putex.
 pub(crate) const OVERFLOW: &str = "bytes were read faster than decoded";
 
+/// The fault of a line above its limit.
+const LINE_TOO_LONG: &str = "a line has no end";
+
 /// Returns the error for an operation that breaks its grammar.
 pub(super) fn malformed(what: &str) -> ProtocolError {
     format!("not the NATS protocol: {what}")
 }
 
-fn line_too_long() -> ProtocolError {
-    malformed("a line has no end")
-}
-
 /// Collects bytes and returns operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decoder {
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Start of the unfinished operation in `buffer`.
     start: usize,
     /// End of the part of `buffer` that is known to have no line end.
     searched: usize,
     /// The message whose line has been read and whose body has not.
-    body: Option<Body>,
+    pub(crate) body: Option<Body>,
     dead: Option<ProtocolError>,
 }
 
 /// The line of a MSG or HMSG.
 #[derive(Clone, Debug)]
-struct Body {
+pub(crate) struct Body {
     sid: u64,
     subject: String,
     reply: Option<String>,
@@ -126,7 +125,7 @@ struct Body {
     /// Headers and payload, as far as they are kept.
     total_bytes: usize,
     /// The bytes behind them that are still to be skipped.
-    surplus: usize,
+    pub(crate) surplus: usize,
 }
 
 enum Line {
@@ -181,18 +180,6 @@ impl Decoder {
         self.buffer.is_empty() && self.body.is_none()
     }
 
-    /// Returns whether bytes of a message are still to be skipped.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn is_skipping(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.surplus > 0)
-    }
-
-    /// Returns the capacity of the buffer in bytes.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.buffer.capacity()
-    }
-
     fn die(&mut self, error: ProtocolError) -> ProtocolError {
         *self = Decoder { dead: Some(error.clone()), ..Decoder::default() };
         error
@@ -227,14 +214,14 @@ impl Decoder {
             self.searched = self.buffer.len();
             // One more byte may be the carriage return of a line of the largest length.
             if unread.len() > limit + 1 {
-                return Err(line_too_long());
+                return Err(malformed(LINE_TOO_LONG));
             }
             return Ok(None);
         };
         let line = &self.buffer[self.start..newline];
         let length = line.strip_suffix(b"\r").unwrap_or(line).len();
         if length > limit {
-            return Err(line_too_long());
+            return Err(malformed(LINE_TOO_LONG));
         }
         Ok(Some((self.start + length, newline + 1)))
     }

@@ -81,6 +81,18 @@ fn comes_to_an_end(data: &[u8]) {
     assert_ne!(error.as_deref(), Some(OVERFLOW));
 }
 
+impl Decoder {
+    /// Returns whether bytes of a message are still to be skipped.
+    fn is_skipping(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.surplus > 0)
+    }
+
+    /// Returns the capacity of the buffer in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+}
+
 fn drain(decoder: &mut Decoder, ops: &mut Vec<ServerOp>, fed: usize) -> Result<(), ProtocolError> {
     loop {
         let held = decoder.held_bytes();

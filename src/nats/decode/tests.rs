@@ -235,11 +235,11 @@ fn lines_up_to_their_limit_whatever_the_split() {
                 let pieces: Vec<&[u8]> = fits.as_bytes().chunks(size).collect();
                 assert!(decode_in(&pieces).is_ok(), "{verb} by {size}");
                 let pieces: Vec<&[u8]> = too_long.as_bytes().chunks(size).collect();
-                assert_eq!(decode_in(&pieces), Err(line_too_long()), "{verb} by {size}");
+                assert_eq!(decode_in(&pieces), Err(malformed(LINE_TOO_LONG)), "{verb} by {size}");
             }
         }
         let endless = format!("{verb}{}", "x".repeat(limit + 2));
-        assert_eq!(decode(endless.as_bytes()), Err(line_too_long()));
+        assert_eq!(decode(endless.as_bytes()), Err(malformed(LINE_TOO_LONG)));
     }
 }
 
