@@ -49,11 +49,9 @@ impl OutputLimit {
         let seconds = now.since(since).as_secs();
         if seconds > 0 {
             allowance.since = Some(now);
-            let add = |left: u64, per_second: u64| {
-                left.saturating_add(seconds.saturating_mul(per_second))
-            };
-            allowance.lines = add(allowance.lines, LINES_PER_SECOND).min(LINES_AT_ONCE);
-            allowance.bytes = add(allowance.bytes, BYTES_PER_SECOND).min(BYTES_AT_ONCE);
+            let earned = |per_second: u64| seconds.saturating_mul(per_second);
+            allowance.lines += earned(LINES_PER_SECOND).min(LINES_AT_ONCE - allowance.lines);
+            allowance.bytes += earned(BYTES_PER_SECOND).min(BYTES_AT_ONCE - allowance.bytes);
         }
         if allowance.lines == 0 || allowance.bytes < bytes {
             allowance.lines = 0;

@@ -64,10 +64,7 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     if !bounded || grace > R_MAX * COUNT_MAX {
         return None;
     }
-    let term = match find("Putex-Term") {
-        Some(text) => Some(Revision(text.parse().ok()?)),
-        None => None,
-    };
+    let term = find("Putex-Term").map(str::parse).transpose().ok()?.map(Revision);
     Some(Lease {
         incarnation: Incarnation(u128::from_str_radix(find("Putex-Incarnation")?, 16).ok()?),
         nonce: find("Putex-Nonce")?.parse().ok()?,

@@ -131,13 +131,12 @@ impl NatsStore {
             return Ok((info, false));
         }
         let refused = self.create(deadline)?;
-        match (self.find(deadline)?, refused) {
-            (Some(info), refused) => Ok((info, refused.is_none())),
-            (None, Some(refused)) => Err(refused),
-            (None, None) => {
+        match self.find(deadline)? {
+            Some(info) => Ok((info, refused.is_none())),
+            None => Err(refused.unwrap_or_else(|| {
                 let text = format!("bucket: {} was created and is gone", self.stream);
-                Err(Kind::Unreachable.error(text))
-            }
+                Kind::Unreachable.error(text)
+            })),
         }
     }
 
