@@ -192,9 +192,7 @@ impl Alarm {
         fds: &mut Vec<PollFd<'a>>,
         deadline: Option<Instant>,
     ) -> io::Result<()> {
-        let Some(at) = deadline else {
-            return poll_for(fds, None);
-        };
+        let Some(at) = deadline else { return poll_for(fds, None) };
         if at <= now() {
             return poll_for(fds, Some(&ZERO));
         }

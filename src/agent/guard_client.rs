@@ -239,9 +239,7 @@ impl GuardThread {
 
     /// Sends the guard a message. A guard that takes no message counts as gone.
     fn tell(&mut self, message: &ToGuard) -> Option<()> {
-        let Some(link) = &mut self.link else {
-            return Some(());
-        };
+        let Some(link) = &mut self.link else { return Some(()) };
         link.unanswered.iter_mut().for_each(|messages| messages.push(message.clone()));
         let packet = encode(message, &self.settings);
         let until = sys::now().after(self.settings.timing.guard_answer_time());

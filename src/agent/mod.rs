@@ -244,9 +244,7 @@ fn next_event(pump: &Pump, performer: &mut Performer<'_>, latest: &mut Duration)
         }
         let now = sys::now();
         manager.keepalive(now);
-        let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) else {
-            continue;
-        };
+        let Some(deadline) = deadline.filter(|deadline| now >= deadline.at) else { continue };
         let late = now.since(deadline.at);
         *latest = late.max(*latest);
         if late > SLACK {

@@ -84,9 +84,7 @@ impl ServiceManager {
 
     /// Returns whether the manager took it, or there is no manager.
     fn send(&self, text: &str) -> bool {
-        let Some((socket, address)) = &self.socket else {
-            return true;
-        };
+        let Some((socket, address)) = &self.socket else { return true };
         socket.send_to_addr(text.as_bytes(), address).is_ok()
     }
 

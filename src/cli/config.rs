@@ -60,9 +60,7 @@ pub(crate) fn parse_file(path: &Path, file: &TrustedFile) -> Config {
     for (line, bytes) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let shown = format!("{path}:{line}");
         let parsed = parse_line(bytes).and_then(|setting| {
-            let Some((flag, text)) = setting else {
-                return Ok(());
-            };
+            let Some((flag, text)) = setting else { return Ok(()) };
             let key = flag.long;
             let first = *lines.entry(flag.name).or_insert(line);
             if first != line {

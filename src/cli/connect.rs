@@ -20,9 +20,7 @@ impl Location {
     ///
     /// The context cannot be used, or names no valid servers when no others are named.
     pub fn complete(&self, var: Lookup<'_>) -> Result<Location, Refusal> {
-        let Location::Nats(access) = self else {
-            return Ok(self.clone());
-        };
+        let Location::Nats(access) = self else { return Ok(self.clone()) };
         let context = access.context.as_ref().map(|name| context::load(name, var)).transpose();
         let context = context.map_err(|text| Refusal::new(Exit::Unsafe, text))?;
         let mut access = Access::clone(access).complete(context.unwrap_or_default());
@@ -38,9 +36,7 @@ impl Location {
     /// Returns the faults of the files with secrets and certificates, which are reported before
     /// any command runs.
     pub fn faults(&self) -> Vec<StoreError> {
-        let Location::Nats(access) = self else {
-            return Vec::new();
-        };
+        let Location::Nats(access) = self else { return Vec::new() };
         let Access { servers, login, tls, .. } = &**access;
         let login = login.as_ref().and_then(|login| login.read().err());
         let wants_tls = tls.is_wanted() || servers.iter().any(|server| server.tls);

@@ -152,9 +152,7 @@ const ARGUMENTS: [Name; 4] = [Name::Nats, Name::Bucket, Name::Key, Name::Token];
 
 /// Sets the options that correspond to the arguments of `putex agent SERVER BUCKET KEY TOKEN`.
 fn expand_positionals(positionals: Vec<String>, settings: &mut Settings) -> Result<(), Refusal> {
-    let Some(first) = positionals.first() else {
-        return Ok(());
-    };
+    let Some(first) = positionals.first() else { return Ok(()) };
     if positionals.len() != ARGUMENTS.len() {
         let count = positionals.len();
         return Err(usage(format!(

@@ -169,9 +169,7 @@ fn cannot_open(error: &io::Error) -> String {
 /// Whether the kernel was told never to stop the device. Unknown counts as no: the
 /// kernel's log says so too, and the host is reset when it was wrong.
 fn nowayout(file: &File) -> bool {
-    let Ok(metadata) = file.metadata() else {
-        return false;
-    };
+    let Ok(metadata) = file.metadata() else { return false };
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     // /dev/watchdog is the first device under another number.
     let folder = if (major, minor) == (10, 130) {

@@ -263,9 +263,7 @@ fn make(path: &Path) -> io::Result<()> {
 /// Checks all directories above the base, both by the path that was given and by the one that
 /// symbolic links in it lead to.
 fn check_parents(base: &Path) -> io::Result<()> {
-    let Some(parent) = base.parent() else {
-        return Ok(());
-    };
+    let Some(parent) = base.parent() else { return Ok(()) };
     let real = fs::canonicalize(parent).map_err(|error| named(parent, &error))?;
     parent.ancestors().chain(real.ancestors()).try_for_each(|path| {
         let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;

@@ -37,9 +37,7 @@ impl Destination {
     /// of the journal's socket, which stderr may have left since.
     pub fn of_stderr(journal: Option<&str>) -> Destination {
         let stderr = io::stderr();
-        let Ok(stat) = rustix::fs::fstat(&stderr) else {
-            return Destination::Pipe;
-        };
+        let Ok(stat) = rustix::fs::fstat(&stderr) else { return Destination::Pipe };
         let own = format!("{}:{}", stat.st_dev, stat.st_ino);
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
         if journal == Some(own.as_str()) {

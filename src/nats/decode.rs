@@ -187,9 +187,7 @@ impl Decoder {
 
     fn step(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
         if self.body.is_none() {
-            let Some((end, after)) = self.find_line()? else {
-                return Ok(None);
-            };
+            let Some((end, after)) = self.find_line()? else { return Ok(None) };
             let line = parse_line(&self.buffer[self.start..end])?;
             (self.start, self.searched) = (after, after);
             match line {
@@ -236,9 +234,7 @@ impl Decoder {
         }
         let unread = &self.buffer[self.start..];
         let is_whole = |body: &mut Body| body.surplus == 0 && unread.len() >= body.total_bytes + 2;
-        let Some(body) = self.body.take_if(is_whole) else {
-            return Ok(None);
-        };
+        let Some(body) = self.body.take_if(is_whole) else { return Ok(None) };
         let (content, rest) = unread.split_at(body.total_bytes);
         if !rest.starts_with(b"\r\n") {
             return Err(malformed("a payload does not end where it should"));

@@ -61,9 +61,7 @@ pub fn read_public(path: &Path) -> Result<String, StoreError> {
 /// The file that cannot be used, and the reason.
 pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let shown = path.display();
-    let Some((file, stat)) = open(path)? else {
-        return Ok(None);
-    };
+    let Some((file, stat)) = open(path)? else { return Ok(None) };
     let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
     if owner != 0 && owner != sys::user_id() {
         return Err(format!(

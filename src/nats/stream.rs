@@ -29,9 +29,7 @@ impl Stream {
     /// Performs the handshake as far as that is possible now. Returns the readiness that the
     /// next step needs, `None` when the handshake is complete.
     pub(super) fn continue_handshake(&mut self) -> io::Result<Option<PollFlags>> {
-        let Some(session) = &mut self.tls else {
-            return Ok(None);
-        };
+        let Some(session) = &mut self.tls else { return Ok(None) };
         match session.tls.complete_io(&mut self.tcp) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(io::Error::new(error.kind(), "the server closed the connection"));
@@ -62,9 +60,7 @@ impl Stream {
     }
 
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let Some(session) = &mut self.tls else {
-            return self.tcp.read(bytes);
-        };
+        let Some(session) = &mut self.tls else { return self.tcp.read(bytes) };
         if session.tls.wants_read() {
             session.tls.read_tls(&mut self.tcp)?;
             let outcome = session.tls.process_new_packets();

@@ -93,9 +93,7 @@ impl Tls {
         &self,
         provider: &CryptoProvider,
     ) -> Result<Option<CertifiedKey>, StoreError> {
-        let Some((certificate, key)) = &self.certificate else {
-            return Ok(None);
-        };
+        let Some((certificate, key)) = &self.certificate else { return Ok(None) };
         let chain = certificates(certificate)?;
         let text = file::read_secret(key)?;
         let refuse = |why: String| Kind::Unsafe.error(format!("{}: {why}", key.display()));

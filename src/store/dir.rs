@@ -254,9 +254,7 @@ impl Bucket for DirStore {
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
-        let Some(open) = &mut self.open else {
-            return Hint::Gone(not_open().to_string());
-        };
+        let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
         // Only a loss matters here; `next_hint` returns it.
         let _ = open.folder.verify();
         loop {

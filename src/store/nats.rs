@@ -282,9 +282,7 @@ impl NatsStore {
 
     /// Checks that the servers of this bucket enforce a condition on another key.
     fn check_expected(&self, bucket: &OpenBucket, expected: Expected<'_>) -> Result<(), String> {
-        let Expected::OtherKey(key, _) = expected else {
-            return Ok(());
-        };
+        let Expected::OtherKey(key, _) = expected else { return Ok(()) };
         name::valid_key(key)?;
         if bucket.level < OTHER_SUBJECT_LEVEL {
             return Err(format!(

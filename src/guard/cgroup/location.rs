@@ -59,9 +59,7 @@ pub fn find(cgroups: &str, mounts: &str) -> Option<PathBuf> {
     let own = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let mut found = None;
     for mount in mounts.lines().filter_map(Mount::parse) {
-        let Some(path) = mount.locate(own) else {
-            continue;
-        };
+        let Some(path) = mount.locate(own) else { continue };
         if mount.writable {
             return Some(path);
         }

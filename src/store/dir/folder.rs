@@ -195,9 +195,7 @@ impl Folder {
         name: &str,
         parse: impl FnOnce(&[u8]) -> Option<T>,
     ) -> StoreResult<Option<T>> {
-        let Some(body) = self.file(name)? else {
-            return Ok(None);
-        };
+        let Some(body) = self.file(name)? else { return Ok(None) };
         parse(&body).map(Some).ok_or_else(|| self.unexpected(name))
     }
 

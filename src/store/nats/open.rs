@@ -195,9 +195,7 @@ impl NatsStore {
         self.check_replicas()?;
         let body = bucket::create(bucket, *replicas);
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
-        let Err(failure) = jetstream::stream_info(&answer) else {
-            return Ok(None);
-        };
+        let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
         let refused = self.api_error("creating the bucket", &failure);
         match failure.err_code {
             // nats-server 2.9 answers SUBJECTS_OVERLAP while it creates that very stream.
