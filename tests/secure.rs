@@ -45,7 +45,7 @@ fn store_at(urls: &str, access: ConnectOptions, api: Option<&str>) -> LockKey {
         bucket: "locks".to_owned(),
         replicas: 1,
         allow_memory: false,
-        api: api.map(str::to_owned),
+        api: api.unwrap_or("$JS.API").to_owned(),
     };
     let bucket = NatsStore::new(client(urls, access), settings);
     LockKey::new(Box::new(bucket), "web")

@@ -51,11 +51,6 @@ impl Access {
         options.inbox = self.inbox.clone().unwrap_or(options.inbox);
         options
     }
-
-    /// Returns the subject prefix of the JetStream API, if it is not the default.
-    pub fn other_api(&self) -> Option<String> {
-        self.api.clone().filter(|api| api != "$JS.API")
-    }
 }
 
 /// The options that select a login. Messages name them in this order, which is that of

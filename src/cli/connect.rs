@@ -9,7 +9,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, Login, Server};
 use crate::store::dir::{DirStore, default_base};
-use crate::store::nats::{NatsSettings, NatsStore};
+use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
 
@@ -120,7 +120,7 @@ pub fn nats_store(args: &AgentArgs, access: Access) -> NatsStore {
         bucket: args.bucket.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
-        api: access.other_api(),
+        api: access.api.clone().unwrap_or_else(|| API.to_owned()),
     };
     let options = access.connect_options(name, timing.renewal());
     let client = Client::new(access.servers, options);

@@ -27,6 +27,8 @@ mod open;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::core::{Instant, Revision, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
@@ -55,7 +57,7 @@ const OTHER_SUBJECT_LEVEL: u64 = 1;
 const NOT_OPEN: &str = "the store is not open";
 
 /// The default prefix of JetStream's API.
-const API: &str = "$JS.API";
+pub const API: &str = "$JS.API";
 
 /// The bucket, and the properties that it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +68,8 @@ pub struct NatsSettings {
     pub replicas: u32,
     /// Whether a bucket in memory is accepted.
     pub allow_memory: bool,
-    /// The prefix of JetStream's API, `None` for the default.
-    pub api: Option<String>,
+    /// The prefix of JetStream's API: [`API`], or that of another domain or account.
+    pub api: String,
 }
 
 /// A bucket on NATS servers.
@@ -76,8 +78,6 @@ pub struct NatsStore {
     settings: NatsSettings,
     /// `KV_<bucket>`.
     stream: String,
-    /// `$JS.API`, or the prefix of another domain or account.
-    api: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
     /// The open bucket, or the reason to make no request.
@@ -99,7 +99,6 @@ impl NatsStore {
     pub fn new(client: Client, settings: NatsSettings) -> NatsStore {
         NatsStore {
             stream: format!("KV_{}", settings.bucket),
-            api: settings.api.clone().unwrap_or_else(|| API.to_owned()),
             client,
             settings,
             subscribed: Vec::new(),
@@ -130,7 +129,7 @@ impl NatsStore {
     /// Makes one request of the API about the stream, which may be sent several times; returns
     /// the body of its answer.
     fn api_request(&mut self, what: &str, body: &str, by: Instant) -> StoreResult<Vec<u8>> {
-        let subject = format!("{}.{what}.{}", self.api, self.stream);
+        let subject = format!("{}.{what}.{}", self.settings.api, self.stream);
         let (payload, repeats) = (body.as_bytes(), true);
         let request = Outgoing { subject: &subject, headers: &[], payload, repeats };
         let reply = self.client.request(&request, answer_by(by));
@@ -157,7 +156,7 @@ impl NatsStore {
             ),
             _ => format!(
                 "stream {}: no JetStream answers at {}, it may be starting",
-                self.stream, self.api
+                self.stream, self.settings.api
             ),
         }
     }
@@ -222,7 +221,7 @@ impl NatsStore {
 
     /// Reads a key from the stream's leader.
     fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
-        let body = jetstream::last_by_subject(subject);
+        let body = json!({ "last_by_subj": subject }).to_string();
         let answer = self.api_request("STREAM.MSG.GET", &body, deadline)?;
         match jetstream::stored(&answer, subject) {
             Ok(stored) => Ok(stored.map(|stored| answer::entry(subject, &stored))),
@@ -235,7 +234,7 @@ impl NatsStore {
     /// keys. The names must fit into one message of the client: about 15,000 keys do.
     fn list_now(&mut self, filter: &str, deadline: Instant) -> StoreResult<Listing> {
         loop {
-            let body = jetstream::subjects_filter(filter);
+            let body = json!({ "subjects_filter": filter }).to_string();
             let answer = self.api_request("STREAM.INFO", &body, deadline)?;
             let info = jetstream::stream_info(&answer);
             let StreamInfo { subjects, last_seq, has_leader, .. } =
@@ -269,9 +268,9 @@ impl NatsStore {
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
         let headers: Vec<_> = expected.chain(sendable(content)).collect();
         // A bucket of another domain or account is reached through its API.
-        let target = match self.settings.api {
-            None => subject.to_owned(),
-            Some(_) => format!("{}.{subject}", self.api),
+        let target = match &*self.settings.api {
+            API => subject.to_owned(),
+            api => format!("{api}.{subject}"),
         };
         let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
         let write = Outgoing { subject, headers, payload, repeats: false };

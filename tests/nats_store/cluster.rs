@@ -252,7 +252,7 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
         let remotes = format!("leafnodes {{ remotes: [{{ url: \"{remote}\" }}] }}\nlisten: ");
         leaf.reconfigure("listen: ", &remotes);
         let mut settings = server::settings("locks");
-        settings.api = Some("$JS.hub.API".to_owned());
+        settings.api = "$JS.hub.API".to_owned();
         let begin = Instant::now();
         let opened = loop {
             let bucket = NatsStore::new(leaf.client(None), settings.clone());

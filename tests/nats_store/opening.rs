@@ -183,8 +183,8 @@ fn a_domain_is_told_unless_it_is_asked_for() {
         let lines = "jetstream { store_dir: \"FOLDER/js\", domain: hub }\n";
         let server = Server::start(binary, lines);
         let mut settings = server::settings("locks");
-        for (api, is_told) in [(None, true), (Some("$JS.hub.API".to_owned()), false)] {
-            settings.api = api;
+        for (api, is_told) in [("$JS.API", true), ("$JS.hub.API", false)] {
+            settings.api = api.to_owned();
             let bucket = NatsStore::new(server.client(None), settings.clone());
             let opened = LockKey::new(Box::new(bucket), "web").open(soon()).expect("opened");
             let text = format!("{:?}", opened.bucket.remarks);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use putex::core::time;
 use putex::nats::{Client, ConnectOptions, Login, Outgoing, Secret, url};
 use putex::store::LockKey;
-use putex::store::nats::{NatsSettings, NatsStore};
+use putex::store::nats::{API, NatsSettings, NatsStore};
 use putex::sys;
 use serde_json::Value;
 
@@ -69,7 +69,8 @@ impl Server {
 
 /// Returns settings of a bucket in a file with one copy.
 pub(crate) fn settings(bucket: &str) -> NatsSettings {
-    NatsSettings { bucket: bucket.to_owned(), replicas: 1, allow_memory: false, api: None }
+    let (bucket, api) = (bucket.to_owned(), API.to_owned());
+    NatsSettings { bucket, replicas: 1, allow_memory: false, api }
 }
 
 /// A client of the server without a store.

@@ -88,8 +88,9 @@ fn subjects_are_checked() {
     assert_eq!(found.api.as_deref(), Some("$JS.hub.API"));
     assert_eq!(found.inbox.as_deref(), Some("_INBOX.web"));
     let found = access("--nats h --js-api-prefix js.acme", &[]);
-    assert_eq!(found.other_api().as_deref(), Some("js.acme"));
-    assert_eq!(access("--nats h --js-api-prefix $JS.API", &[]).other_api(), None);
+    assert_eq!(found.api.as_deref(), Some("js.acme"));
+    let default = access("--nats h --js-api-prefix $JS.API", &[]);
+    assert_eq!(default.api.as_deref(), Some(crate::store::nats::API));
     for line in [
         "--js-domain a.b",
         "--js-domain >",

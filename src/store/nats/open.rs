@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{NatsSettings, NatsStore, OpenBucket, answer, answer_by};
+use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
 use crate::core::{BucketId, Instant, Revision, Written};
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
@@ -109,7 +109,7 @@ impl NatsStore {
                  has the lock; see --replicas"
             )
         });
-        let domain = self.client.server().filter(|_| api.is_none()).and_then(|server| {
+        let domain = self.client.server().filter(|_| api == API).and_then(|server| {
             let ServerInfo { address, domain, .. } = server;
             let domain = domain.as_ref()?;
             Some(format!(
@@ -179,7 +179,7 @@ impl NatsStore {
         let NatsSettings { bucket, replicas, api, .. } = &self.settings;
         let server = self.client.server().filter(|server| server.jetstream);
         match server.filter(|server| server.cluster.is_none()) {
-            Some(ServerInfo { address, .. }) if *replicas > 1 && api.is_none() => Err(Kind::Unsafe
+            Some(ServerInfo { address, .. }) if *replicas > 1 && api == API => Err(Kind::Unsafe
                 .error(format!(
                     "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
                      and makes one copy only"

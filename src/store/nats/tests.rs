@@ -32,8 +32,8 @@ const FIRST_LIMIT_MAX: Duration = Duration::from_secs(2);
 fn store_of(servers: Vec<Server>) -> NatsStore {
     let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
     let client = Client::new(servers, options);
-    let settings =
-        NatsSettings { bucket: "locks".to_owned(), replicas: 1, allow_memory: false, api: None };
+    let (bucket, api) = ("locks".to_owned(), API.to_owned());
+    let settings = NatsSettings { bucket, replicas: 1, allow_memory: false, api };
     NatsStore::new(client, settings)
 }
 
