@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::core::{GuardInput, Level, Ms, Timing, resets_in_time, too_slow, wanted_timeout};
-use crate::log::say;
+use crate::core::{GuardInput, Ms, Timing, resets_in_time, too_slow, wanted_timeout};
 use crate::sys::raw;
 
 /// A device that runs.
@@ -93,15 +92,13 @@ impl WatchdogDevice {
             return Some(answer);
         };
         if device.nowayout {
-            let text = format!(
+            log::warn!(
                 "watchdog {path}: it cannot be disarmed (nowayout): it resets this host when \
                  putex has ended"
             );
-            say(Level::Warn, &text);
             return Some(answer);
         }
-        let text = format!("watchdog {path}: timeout {}", Ms(device.timeout));
-        say(Level::Info, &text);
+        log::info!("watchdog {path}: timeout {}", Ms(device.timeout));
         self.close()
     }
 
@@ -116,7 +113,7 @@ impl WatchdogDevice {
             }
             Err(why) => {
                 if !required {
-                    say(Level::Warn, &format!("{why}; going on without it"));
+                    log::warn!("{why}; going on without it");
                 }
                 GuardInput::DeviceFailed(why)
             }
@@ -128,8 +125,7 @@ impl WatchdogDevice {
         if let Some(device) = &mut self.open
             && let Err(error) = device.file.write_all(b"\0")
         {
-            let text = format!("the watchdog device cannot be kicked: {error}");
-            say(Level::Error, &text);
+            log::error!("the watchdog device cannot be kicked: {error}");
         }
     }
 

@@ -14,9 +14,8 @@ use super::instance_dir::{InstanceDir, LOCK_EVERY};
 use super::process::GuardProcess;
 use super::protocol::{AgentPacket, decode};
 use super::socket::receive;
-use crate::core::Level;
 use crate::exit::{Exit, Refusal};
-use crate::log::{Destination, LogQueue, say};
+use crate::log::{Destination, LogQueue};
 use crate::sys::{self, signals};
 
 /// How long a guard waits for the end of the previous guard.
@@ -65,10 +64,7 @@ pub fn run(stderr: Destination) -> Result<Exit, Refusal> {
     let dir = PathBuf::from(&settings.dir);
     let listener = InstanceDir::at(dir.clone()).and_then(|dir| dir.listen(&lock));
     let listener = listener.inspect_err(|why| {
-        say(
-            Level::Warn,
-            &format!("{why}: the next instance of the agent will not find this guard"),
-        );
+        log::warn!("{why}: the next instance of the agent will not find this guard");
     });
     let process = GuardProcess::new(&dir, lock, &settings, stderr, log, output, true);
     let mut process = process.map_err(lacks("guard: it cannot begin: "))?;
