@@ -21,7 +21,7 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let path = path_of(name, var)?;
     let shown = path.display();
     let text = file::read_public(&path).map_err(|error| error.text)?;
-    let fields: Map<String, Value> = serde_json::from_str(&text)
+    let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
     let context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
     if holds_secret(&context) {

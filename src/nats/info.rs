@@ -45,7 +45,8 @@ impl ServerInfo {
     ///
     /// When it is not a JSON object.
     pub(crate) fn parse(json: &str, address: &str) -> Result<ServerInfo, &'static str> {
-        let value: Value = serde_json::from_str(json).map_err(|_| "INFO is not JSON")?;
+        let value: Value =
+            serde_json::from_slice(json.as_bytes()).map_err(|_| "INFO is not JSON")?;
         if !value.is_object() {
             return Err("INFO is not a JSON object");
         }

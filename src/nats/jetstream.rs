@@ -2,10 +2,10 @@
 //!
 //! | request | subject | body |
 //! |---|---|---|
-//! | list keys, from the leader | `$JS.API.STREAM.INFO.KV_<bucket>` | [`subjects_filter`] |
+//! | list keys, from the leader | `$JS.API.STREAM.INFO.KV_<bucket>` | `subjects_filter` |
 //! | inspect a bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
 //! | create a bucket | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
-//! | read a key, from the leader | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | [`last_by_subject`] |
+//! | read a key, from the leader | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | `last_by_subj` |
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
 //! Decisions depend on the `err_code` of an error only. Its text is for the operator;
@@ -108,7 +108,7 @@ pub struct StreamInfo {
     /// Whether the answer is that of a leader whom a majority of the replicas hears. Any other
     /// may be out of date.
     pub has_leader: bool,
-    /// The names of the subjects that have messages, sorted, if [`subjects_filter`] asked for
+    /// The names of the subjects that have messages, sorted, if `subjects_filter` asked for
     /// them.
     pub subjects: Vec<String>,
     /// The name of its leader, which is the server that answered.
@@ -175,16 +175,6 @@ fn has_leader(cluster: &Value) -> bool {
     !leader.is_empty() && 2 * heard > all
 }
 
-/// Returns the body of a STREAM.INFO that also lists the subjects that `filter` selects.
-pub fn subjects_filter(filter: &str) -> String {
-    serde_json::json!({ "subjects_filter": filter }).to_string()
-}
-
-/// Returns the body of a MSG.GET for the last message on `subject`.
-pub fn last_by_subject(subject: &str) -> String {
-    serde_json::json!({ "last_by_subj": subject }).to_string()
-}
-
 /// One stored message, as MSG.GET returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
@@ -235,7 +225,7 @@ pub fn stored(payload: &[u8], subject: &str) -> Result<Option<Stored>, Failure> 
 fn without_content(payload: &[u8]) -> Option<Value> {
     let text = str::from_utf8(payload).ok().filter(|text| text.len() >= MESSAGE_BYTES_MAX)?;
     let start = text.split("\"hdrs\"").next()?.split("\"data\"").next()?;
-    serde_json::from_str(&format!("{}}}}}", start.trim_end().strip_suffix(',')?)).ok()
+    serde_json::from_slice(format!("{}}}}}", start.trim_end().strip_suffix(',')?).as_bytes()).ok()
 }
 
 /// The acknowledgement of a stored write.
