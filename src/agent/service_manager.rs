@@ -58,15 +58,6 @@ impl ServiceManager {
             let descriptor = sys::raw::inherited(number);
             descriptor.map_err(|error| format!("--notify-fd: {number}: {error}"))
         });
-        ServiceManager::new(descriptor.transpose()?, variable)
-    }
-
-    /// Prepares; nothing is sent yet. `descriptor` is what `--notify-fd` named.
-    ///
-    /// # Errors
-    ///
-    /// A variable that cannot be used, and why.
-    fn new(descriptor: Option<OwnedFd>, variable: Variable<'_>) -> Result<ServiceManager, String> {
         let name = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let connect = |name: OsString| {
             connect(&name).map_err(|why| format!("NOTIFY_SOCKET: {}: {why}", name.display()))
@@ -74,7 +65,7 @@ impl ServiceManager {
         Ok(ServiceManager {
             socket: name.map(connect).transpose()?,
             ready: false,
-            descriptor,
+            descriptor: descriptor.transpose()?,
             keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
             status: String::new(),
@@ -123,10 +114,7 @@ impl ServiceManager {
         {
             log::warn!("--notify-fd: {error}");
         }
-        let mut message = String::new();
-        if ready {
-            message.push_str("READY=1\n");
-        }
+        let mut message = if ready { "READY=1\n".to_owned() } else { String::new() };
         if !self.sent {
             message.push_str(&format!("STATUS={state}: {}\n", self.status));
         }
@@ -197,10 +185,13 @@ mod tests {
         variables: &[(&str, &str)],
         descriptor: Option<OwnedFd>,
     ) -> Result<ServiceManager, String> {
-        ServiceManager::new(descriptor, &|name| {
-            let (_, value) = variables.iter().find(|(known, _)| *known == name)?;
-            Some(value.into())
-        })
+        ServiceManager::of_environment(
+            descriptor.map(std::os::fd::IntoRawFd::into_raw_fd),
+            &|name| {
+                let (_, value) = variables.iter().find(|(known, _)| *known == name)?;
+                Some(value.into())
+            },
+        )
     }
 
     /// A service manager's end of an abstract socket, and `NOTIFY_SOCKET`.
