@@ -35,9 +35,7 @@ impl Program {
     /// Executes the file that has the name now. Returns only when that has failed, which it
     /// says: this program goes on.
     pub(super) fn execute(&self) {
-        let Some(path) = &self.path else {
-            return;
-        };
+        let Some(path) = &self.path else { return };
         let error = raw::execute(path, &self.arguments);
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");

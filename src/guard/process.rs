@@ -431,9 +431,7 @@ impl GuardProcess {
     /// Sends the agent something, if there is one. One that is gone is noticed where it is read
     /// from.
     fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-        let Some(agent) = &self.agent else {
-            return Ok(());
-        };
+        let Some(agent) = &self.agent else { return Ok(()) };
         send(agent.as_fd(), &packet.encode(), descriptor)
     }
 }

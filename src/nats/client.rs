@@ -345,9 +345,7 @@ impl Client {
                     self.leave("the server is about to shut down");
                 }
             }
-            let Some(link) = &mut self.link else {
-                return ClientEvent::Gone(self.reason.clone());
-            };
+            let Some(link) = &mut self.link else { return ClientEvent::Gone(self.reason.clone()) };
             if let Some(message) = link.dequeue() {
                 return ClientEvent::Message(message);
             }
