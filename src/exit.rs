@@ -1,7 +1,6 @@
 //! Every exit status of putex, and the reason for a failure.
 
 use std::io;
-use std::process::ExitCode;
 
 use crate::core::{StoreError, StoreErrorKind};
 
@@ -24,12 +23,6 @@ pub enum Exit {
     /// The configuration or the bucket is refused as unsafe, or the configuration file
     /// cannot be used.
     Unsafe = 78,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
-    }
 }
 
 /// The reason why a process ends with a failure, or would.

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         }
         Invocation::Guard => guard::run(stderr),
     });
-    ended.unwrap_or_else(|refusal| destination.refuse(&refusal)).into()
+    ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal)) as u8)
 }
 
 fn variable(name: &str) -> Option<OsString> {
