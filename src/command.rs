@@ -244,7 +244,8 @@ pub struct Process {
     group: Pid,
     exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
-    killed: bool,
+    /// It was killed here.
+    pub killed: bool,
 }
 
 impl Process {
@@ -309,11 +310,6 @@ impl Process {
         // Not reaped yet, so the number is still its own.
         let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
         let _ = rustix::process::pidfd_send_signal(&self.exit, Signal::KILL);
-    }
-
-    /// Returns whether the process was killed here.
-    pub fn was_killed(&self) -> bool {
-        self.killed
     }
 
     /// Kills the process and waits for its end, but for no debugger that reaps it first.

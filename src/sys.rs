@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub use rustix::event::PollFlags;
 use rustix::event::{EventfdFlags, PollFd, Timespec};
@@ -27,23 +27,15 @@ use crate::core::Instant;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
 pub fn now() -> Instant {
-    Instant::from_boot(time_of(ClockId::Boottime))
+    // The clock is never before its beginning.
+    let now = rustix::time::clock_gettime(ClockId::Boottime).try_into();
+    Instant::from_boot(now.unwrap_or_default())
 }
 
 /// Returns the time of CLOCK_MONOTONIC, which a service manager counts by. No
 /// deadline is on it: it stands still during suspend.
 pub fn monotonic() -> Duration {
-    time_of(ClockId::Monotonic)
-}
-
-/// Neither of these two clocks is ever before its beginning.
-fn time_of(clock: ClockId) -> Duration {
-    Duration::try_from(rustix::time::clock_gettime(clock)).unwrap_or_default()
-}
-
-/// Returns what time it is, as a person reads it in a log. Nothing is decided by it.
-pub fn utc() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+    rustix::time::clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default()
 }
 
 /// Returns 128 bits that nobody else has.
@@ -53,10 +45,8 @@ pub fn utc() -> String {
 /// When the kernel has no random numbers to give.
 pub fn random() -> io::Result<u128> {
     let mut bytes = [0u8; 16];
-    let got = rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty())?;
-    if got != bytes.len() {
-        return Err(io::Error::other("getrandom returned too little"));
-    }
+    // The kernel gives up to 256 bytes as a whole or not at all.
+    rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty())?;
     Ok(u128::from_le_bytes(bytes))
 }
 
@@ -263,6 +253,26 @@ pub fn memory_lock() -> MlockAllFlags {
 /// Returns the user that this process acts as.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Checks a directory of this user's: others have none of the rights in `forbidden`. `metadata`
+/// is that of `path`.
+///
+/// # Errors
+///
+/// Why it is not one.
+pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), String> {
+    let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
+    if !metadata.is_dir() {
+        return Err(format!("{path} is not a directory"));
+    }
+    if owner != user_id() {
+        return Err(format!("{path} belongs to user {owner}"));
+    }
+    if mode & forbidden != 0 {
+        return Err(format!("{path} is open to others (mode {mode:04o})"));
+    }
+    Ok(())
 }
 
 /// Checks that only root and this user can replace the entries of a directory, or the target

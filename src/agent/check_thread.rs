@@ -101,7 +101,7 @@ impl Check {
     /// Returns when to kill the process.
     fn kill_at(&self) -> Option<Instant> {
         let process = self.process.as_ref()?;
-        (!process.was_killed()).then_some(self.deadline)
+        (!process.killed).then_some(self.deadline)
     }
 
     /// Returns the end of the process, and when to kill it before that.

@@ -55,7 +55,8 @@ pub(super) struct GuardHandle {
     /// Number of the guard that was asked for last.
     number: u64,
     kill_file: Arc<Mutex<Option<File>>>,
-    lines: Receiver<(Level, String)>,
+    /// The lines that the guard has logged.
+    pub(super) lines: Receiver<(Level, String)>,
 }
 
 impl GuardHandle {
@@ -107,11 +108,6 @@ impl GuardHandle {
             // A control group that is gone holds nothing.
             let _ = file.write_all(b"1");
         }
-    }
-
-    /// Returns the next line that the guard has logged.
-    pub(super) fn take_line(&self) -> Option<(Level, String)> {
-        self.lines.try_recv().ok()
     }
 
     /// Waits until the guard, whose service is down, has put the watchdog device away and
@@ -212,12 +208,8 @@ impl GuardThread {
     /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
     /// becomes of this agent.
     fn start(&self, number: u64, messages: &[ToGuard]) -> io::Result<Link> {
-        let (own, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, theirs) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         let mut output = self.output.as_ref().map(AsFd::as_fd);
         for message in messages {
             send(own.as_fd(), &encode(message, &self.settings), output.take())?;
@@ -310,11 +302,8 @@ impl GuardThread {
                     sys::now().after(self.settings.timing.stop_budget())
                 }
             };
-            self.tell(&ToGuard::Stop(StopOrder {
-                dead_by,
-                stake: Stake::Lock,
-                context: LockContext::default(),
-            }))?;
+            let context = LockContext::default();
+            self.tell(&ToGuard::Stop(StopOrder { dead_by, stake: Stake::Lock, context }))?;
         } else if report.service == ServiceState::Down {
             self.carry_out(Order::Kill)?;
             let why = "it was of another version; the service is down".to_owned();

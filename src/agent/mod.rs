@@ -103,7 +103,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
-    setup.guard.dir = dir.path().display().to_string();
+    setup.guard.dir = dir.path.display().to_string();
     let dir = HeldDir::new(dir, agent_lock)?;
     let check = CheckHandle::start(setup.guard.commands.clone(), events.clone())?;
     let guard = GuardHandle::start(dir, setup.guard, events.clone())?;
@@ -165,13 +165,11 @@ fn wait_for_agent_lock(
 
 /// Checks the required files, so that the error names the missing one.
 fn check_required_files() -> io::Result<()> {
-    for (file, why) in REQUIRED_FILES {
-        if let Err(error) = std::fs::metadata(file) {
-            let text = format!("{file}, {why}: {error}");
-            return Err(io::Error::new(error.kind(), text));
-        }
-    }
-    Ok(())
+    REQUIRED_FILES.into_iter().try_for_each(|(file, why)| {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{file}, {why}: {error}"));
+        std::fs::metadata(file).map(drop).map_err(named)
+    })
 }
 
 /// Returns the lines about the settings of this agent.
@@ -222,7 +220,7 @@ fn turn_until_end(
                 return exit;
             }
         }
-        while let Some((level, text)) = performer.guard.take_line() {
+        while let Ok((level, text)) = performer.guard.lines.try_recv() {
             performer.service_manager.note(level, &text);
         }
         performer.service_manager.notify(pump.state(), pump.is_ready());

@@ -50,7 +50,7 @@ pub fn finish(
         return Ok(Exit::Success);
     };
     let stderr = Destination::of_stderr(None);
-    let mut process = GuardProcess::new(dir.path(), lock, settings, stderr, log, None, false)?;
+    let mut process = GuardProcess::new(&dir.path, lock, settings, stderr, log, None, false)?;
     let give_up_at = sys::now().after(give_up_within);
     process.give_up_at = Some(give_up_at);
     while !process.done {
@@ -88,9 +88,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
         // The end of a guard looks like its answer; the lock tells whether it lives.
         return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }
-    let text =
-        format!("finish: the guard did not answer within {}: it is killed", Ms(answer_within));
-    say(Level::Error, &text);
+    log::error!("finish: the guard did not answer within {}: it is killed", Ms(answer_within));
     rustix::process::pidfd_send_signal(&process, Signal::KILL)?;
     let lock = dir.lock(GUARD_LOCK, KILLED_WITHIN)?;
     lock.map(Some).ok_or_else(|| io::Error::other("the guard was killed and has not ended"))

@@ -9,7 +9,7 @@
 //! Nobody else may write to the directory, or to one above it: whoever could bind the socket
 //! or hold the locks could keep a service from being stopped.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -85,7 +85,8 @@ pub fn digest(text: &str, bytes: usize) -> String {
 
 /// The private directory, open.
 pub struct InstanceDir {
-    path: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
     dir: File,
 }
 
@@ -116,17 +117,10 @@ impl InstanceDir {
             make(own)?;
             check_own(own, 0o077)?;
         }
-        let dir = OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NOFOLLOW | O_DIRECTORY)
-            .open(&path)
-            .map_err(|error| named(&path, &error))?;
+        let mut options = File::options();
+        let opened = options.read(true).custom_flags(O_NOFOLLOW | O_DIRECTORY).open(&path);
+        let dir = opened.map_err(|error| named(&path, &error))?;
         Ok(InstanceDir { path, dir })
-    }
-
-    /// Returns the path.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Locks one of its files as soon as nobody else has it locked; `None` when that takes
@@ -162,15 +156,10 @@ impl InstanceDir {
 
     fn file(&self, name: &str) -> io::Result<File> {
         let path = self.path.join(name);
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(O_NOFOLLOW)
-            .open(&path)
-            .map_err(|error| named(&path, &error))
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path);
+        opened.map_err(|error| named(&path, &error))
     }
 
     /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is
@@ -274,17 +263,7 @@ fn check_parents(base: &Path) -> io::Result<()> {
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.
 fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
-    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-    let fault = if !metadata.is_dir() {
-        "is not a directory".to_owned()
-    } else if owner != sys::user_id() {
-        format!("belongs to user {owner}")
-    } else if mode & forbidden != 0 {
-        format!("is open to others (mode {mode:04o})")
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::other(format!("{} {fault}", path.display())))
+    sys::check_own(path, &metadata, forbidden).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -34,10 +34,8 @@ const TICK_MS: u128 = 10;
 /// Longest file that is read.
 const BYTES_MAX: usize = 8192;
 
-/// The notes of this guard.
-pub(crate) struct Note {
-    file: File,
-}
+/// The notes of this guard: their file.
+pub(crate) struct Note(File);
 
 /// The state that the previous guard has noted.
 #[derive(Debug, Default)]
@@ -63,12 +61,12 @@ impl Note {
         let count = file.read_at(&mut text, 0)?;
         let text = &text[..count];
         let previous = parse(text, &boot);
-        let note = Note { file };
+        let note = Note(file);
         let known = if is_of_boot(text, &boot) {
             count
         } else {
             // What another boot has noted must not be taken for a note of this one.
-            note.file.set_len(0)?;
+            note.0.set_len(0)?;
             0
         };
         note.write(0, &format!("{FORMAT}{boot}"), SERVICE)?;
@@ -87,8 +85,7 @@ impl Note {
     ///
     /// When the process has no descriptor left.
     pub(crate) fn try_clone(&self) -> io::Result<Note> {
-        let file = self.file.try_clone()?;
-        Ok(Note { file })
+        self.0.try_clone().map(Note)
     }
 
     /// Notes whether the service may be up.
@@ -132,7 +129,7 @@ impl Note {
         let mut bytes = text.as_bytes().to_vec();
         bytes.resize(slots * SLOT_BYTES - 1, b' ');
         bytes.push(b'\n');
-        self.file.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
+        self.0.write_all_at(&bytes, (slot * SLOT_BYTES) as u64)
     }
 }
 
@@ -166,16 +163,15 @@ pub(crate) fn parse(text: &[u8], boot: &str) -> PreviousGuard {
     if !is_of_boot(text, boot) {
         return PreviousGuard { up: true, ..PreviousGuard::default() };
     }
-    let mut running = Vec::new();
-    for command in [Command::Start, Command::Stop, Command::LastResort] {
-        if let Some((process, exit)) = find_process(&line(SERVICE + command as usize)) {
-            running.push((command, process, exit));
-        }
-    }
+    let running = [Command::Start, Command::Stop, Command::LastResort].into_iter();
+    let running = running.filter_map(|command| {
+        let (process, exit) = find_process(&line(SERVICE + command as usize))?;
+        Some((command, process, exit))
+    });
     PreviousGuard {
         up: line(SERVICE) != "service down",
         cgroup: line(CGROUP).strip_prefix("cgroup ").map(PathBuf::from),
-        running,
+        running: running.collect(),
     }
 }
 

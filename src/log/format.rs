@@ -4,6 +4,7 @@
 //! A terminal and a file add nothing.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::SystemTime;
 
 use ::log::Level;
 use libc::{LOG_DAEMON, LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_WARNING};
@@ -74,7 +75,9 @@ impl Destination {
             Destination::Syslog => {
                 format!("<{}>putex[{}]: {text}", LOG_DAEMON | priority, std::process::id())
             }
-            Destination::TerminalOrFile => format!("{} putex: {text}\n", sys::utc()),
+            Destination::TerminalOrFile => {
+                format!("{} putex: {text}\n", humantime::format_rfc3339_millis(SystemTime::now()))
+            }
             Destination::Pipe => format!("putex: {text}\n"),
         }
         .into_bytes()

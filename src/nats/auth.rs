@@ -85,7 +85,7 @@ impl Login {
             Login::Token(token) => (vec![("auth_token", token.read()?)], None),
             Login::Nkey(path) => {
                 let pair = nkey_file(path)?;
-                (vec![("nkey", pair.public().to_owned())], Some(pair))
+                (vec![("nkey", pair.public.clone())], Some(pair))
             }
             Login::Creds(path) => {
                 let (jwt, pair) = creds_file(path)?;
@@ -127,7 +127,7 @@ fn creds_file(path: &Path) -> Result<(String, KeyPair), StoreError> {
     let (jwt, seed) = (section("NATS USER JWT")?, section("USER NKEY SEED")?);
     let pair = KeyPair::from_seed(seed).map_err(|why| refuse(&format!("its seed: {why}")))?;
     let claims = claims(jwt).ok_or_else(|| refuse("its JWT is damaged"))?;
-    if claims["sub"].as_str() != Some(pair.public()) {
+    if claims["sub"].as_str() != Some(&*pair.public) {
         return Err(refuse("its JWT is for another nkey than its seed"));
     }
     Ok((jwt.to_owned(), pair))
@@ -175,7 +175,7 @@ impl Credentials {
     /// Returns a likely reason why a server refused these credentials, as the end of
     /// a message; empty when none is known.
     pub(super) fn refusal_hint(&self) -> String {
-        let user = self.key.as_ref().map(KeyPair::public).unwrap_or_default();
+        let user = self.key.as_ref().map_or("", |key| &key.public);
         match self.fields.first() {
             None => " (nothing was given to log in with)".to_owned(),
             Some(("nkey", _)) => format!(" (nkey {user})"),

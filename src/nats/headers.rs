@@ -14,12 +14,10 @@ pub const NO_RESPONDERS: u16 = 503;
 ///
 /// Names are case-sensitive, as on the server. Any client can publish any block, so
 /// no block is an error: a block without the version line has no status and no
-/// fields, and a line that is not a field is skipped.
+/// fields, and a line that is not a field is skipped. The whole block is kept, unless it has
+/// no version line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers {
-    /// The whole block; empty when there is none or it has no version line.
-    block: String,
-}
+pub struct Headers(String);
 
 impl Headers {
     /// Stores a block as received. Bytes that are not UTF-8 are replaced.
@@ -27,13 +25,12 @@ impl Headers {
         if !block.starts_with(VERSION.as_bytes()) {
             return Headers::default();
         }
-        let block = String::from_utf8_lossy(block).into_owned();
-        Headers { block }
+        Headers(String::from_utf8_lossy(block).into_owned())
     }
 
     /// Returns the status of the version line, such as 503 or 404.
     pub fn status(&self) -> Option<u16> {
-        let line = self.block.lines().next()?;
+        let line = self.0.lines().next()?;
         let word = trim(line.strip_prefix(VERSION)?).split([' ', '\t']).next()?;
         if word.len() != 3 || !word.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -43,7 +40,7 @@ impl Headers {
 
     /// Returns all fields in their order, including repeated ones.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.block.lines().skip(1).filter_map(|line| {
+        self.0.lines().skip(1).filter_map(|line| {
             let (name, value) = line.split_once(':')?;
             let (name, value) = (trim(name), trim(value));
             (!name.is_empty()).then_some((name, value))
@@ -52,7 +49,7 @@ impl Headers {
 
     /// Returns the length of the whole block.
     pub(crate) fn block_bytes(&self) -> usize {
-        self.block.len()
+        self.0.len()
     }
 }
 

@@ -16,7 +16,8 @@ const USER: u8 = 20 << 3;
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
     seed: [u8; 32],
-    public: String,
+    /// The public key as text, which begins with U.
+    pub public: String,
 }
 
 impl KeyPair {
@@ -46,11 +47,6 @@ impl KeyPair {
         let checked = [&*public, &crc16(&public).to_le_bytes()].concat();
         pair.public = BASE32_NOPAD.encode(&checked);
         Ok(pair)
-    }
-
-    /// Returns the public key as text, which begins with U.
-    pub fn public(&self) -> &str {
-        &self.public
     }
 
     /// Signs the nonce of a server; returns the signature in base64url.
@@ -92,7 +88,7 @@ mod tests {
     #[test]
     fn a_seed_gives_its_public_key() {
         let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
-        assert_eq!(pair.public(), PUBLIC_TEXT);
+        assert_eq!(pair.public, PUBLIC_TEXT);
         assert_eq!(crc16(b"123456789"), 0x31c3);
     }
 
@@ -101,7 +97,7 @@ mod tests {
         let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
         let signature = pair.sign("riH__bqO4wOcMYQ").expect("signed");
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).expect("base64url");
-        let public = BASE32_NOPAD.decode(pair.public().as_bytes()).expect("base32");
+        let public = BASE32_NOPAD.decode(pair.public.as_bytes()).expect("base32");
         let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);
         assert!(public.verify(b"riH__bqO4wOcMYQ", &signature).is_ok());
         assert!(public.verify(b"riH__bqO4wOcMYq", &signature).is_err());

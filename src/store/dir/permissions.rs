@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -56,13 +56,7 @@ fn open_private(path: &Path) -> StoreResult<File> {
         (Err(error), _) => return Err(refused("open", path, &error)),
     };
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
-    let (mode, owner, me) = (at.mode() & 0o7777, at.uid(), sys::user_id());
-    if owner != me {
-        return refuse(format!("belongs to user {owner}, not to user {me} (mode {mode:04o})"));
-    }
-    if mode & 0o022 != 0 {
-        return refuse(format!("is writable by group or others (mode {mode:04o})"));
-    }
+    sys::check_own(path, &at, 0o022).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     let system = rustix::fs::fstatfs(&dir);
     let system = system.map_err(|error| refused("check", path, &error.into()))?;
     // The numbers have 32 bits, but their type is signed on some architectures.
