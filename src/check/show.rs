@@ -97,7 +97,8 @@ fn secret(login: &Login) -> Option<String> {
             Some(line("(password)", HIDDEN, "NATS_PASSWORD"))
         }
         Login::Token(Secret::Given(_)) => Some(line("(auth token)", HIDDEN, "NATS_TOKEN")),
-        Login::None | Login::User { .. } | Login::Token(_) => None,
-        Login::Nkey(_) | Login::Creds(_) => None,
+        Login::None | Login::User { .. } | Login::Token(_) | Login::Nkey(_) | Login::Creds(_) => {
+            None
+        }
     }
 }

@@ -13,17 +13,14 @@ pub fn report(timing: Timing) -> String {
     let row = |term: &str, value: Duration, meaning: &str| {
         format!("{term:<20} {:>9}  {meaning}\n", Ms(value).to_string())
     };
+    let budget = format!("C*R less drift and {slack} slack, from V until the service must be down");
     let mut text = [
         row("R, renewal interval", r, "the holder renews, the others read, this often"),
         row("T = F*R", t, &format!("F = {f} renewals missed")),
         row("validity V", v, &format!("T less {e}, from when the last renewal was sent")),
         row("takeover wait", wait, &format!("T and {e}, from when that renewal was first seen")),
         row("confirmation C*R", confirm, &format!("C = {c}, from the takeover to the start")),
-        row(
-            "stop budget",
-            timing.stop_budget(),
-            &format!("C*R less drift and {slack} slack, from V until the service must be down"),
-        ),
+        row("stop budget", timing.stop_budget(), &budget),
         row("health check, warned", r, "a check that takes longer is worth a warning"),
         row("health check, killed", v, "and is killed after this long; the service stops"),
         row("detection", wait, "from a dead host's last renewal to the takeover"),

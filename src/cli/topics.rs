@@ -127,9 +127,7 @@ pub(super) fn answer(arguments: &[String]) -> Result<String, Refusal> {
         [name] => name,
         [_, more, ..] => return Err(usage(format!("{more}: one topic at a time"))),
     };
-    TOPICS
-        .iter()
-        .find(|topic| topic.name == *name)
-        .and_then(Topic::text)
-        .ok_or_else(|| usage(format!("{name}: no such topic; see putex help")))
+    let topic = TOPICS.iter().find(|topic| topic.name == *name);
+    let none = || usage(format!("{name}: no such topic; see putex help"));
+    topic.and_then(Topic::text).ok_or_else(none)
 }

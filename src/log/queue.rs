@@ -172,10 +172,8 @@ impl LogQueue {
         let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
-        thread::Builder::new()
-            .name("putex-log".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || thread.work())?;
+        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
+        builder.spawn(move || thread.work())?;
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(filter(lowest));
         Ok(LogQueue { logger, alarm })

@@ -113,13 +113,8 @@ impl Tls {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let text = file::read_public(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) | Err(_) => {
-            let text = format!("{}: no certificates in PEM are in it", path.display());
-            Err(Kind::Unsafe.error(text))
-        }
-    }
+    let none = || format!("{}: no certificates in PEM are in it", path.display());
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| Kind::Unsafe.error(none()))
 }
 
 /// The TLS state of one connection.

@@ -142,6 +142,9 @@ impl OpenFolder {
         let OpenFolder { folder, queue: Some(queue), subscribed, changed, .. } = self else {
             return Ok(());
         };
+        // The events after which the kernel sends no more events, or those of another folder.
+        let moved = ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF;
+        let ended = moved | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
         let mut verify = false;
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut events = Reader::new(queue, &mut buffer);
@@ -151,7 +154,7 @@ impl OpenFolder {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(error) => return Err(folder.failed("watch", "", error)),
             };
-            if event.events().intersects(watch_ended()) {
+            if event.events().intersects(ended) {
                 return Err(folder.gone("was moved, removed or unmounted"));
             }
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
@@ -178,19 +181,10 @@ fn not_open() -> StoreError {
 /// Creates a queue of inotify events about the files of a folder.
 fn subscribe(path: &Path) -> io::Result<OwnedFd> {
     let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let events = WatchFlags::MOVE
-        | WatchFlags::DELETE
-        | WatchFlags::CREATE
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::ONLYDIR;
-    inotify::add_watch(&queue, path, events)?;
+    let files = WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
+    let folder = WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
+    inotify::add_watch(&queue, path, files | folder)?;
     Ok(queue)
-}
-
-/// The events after which the kernel sends no more events, or those of another folder.
-fn watch_ended() -> ReadFlags {
-    ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED
 }
 
 impl Bucket for DirStore {
@@ -232,9 +226,9 @@ impl Bucket for DirStore {
         if let Err(text) = content.check() {
             return Written::Denied(text);
         }
-        let written = self
-            .folder()
-            .and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
+        let folder = self.folder();
+        let written =
+            folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 

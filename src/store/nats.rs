@@ -378,9 +378,8 @@ impl Bucket for NatsStore {
             Ok(bucket) => bucket,
             Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
         };
-        let checked = name::valid_key(key)
-            .and_then(|()| content.check())
-            .and_then(|()| self.check_expected(bucket, expected));
+        let checked = name::valid_key(key).and_then(|()| content.check());
+        let checked = checked.and_then(|()| self.check_expected(bucket, expected));
         if let Err(text) = checked {
             return Written::Denied(format!("nothing sent: {text}"));
         }

@@ -22,11 +22,9 @@ const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 /// where it is not, nobody else uses what is below our own control group. The
 /// root of the whole hierarchy needs no rule of its own: systemd never marks it.
 pub(super) fn own() -> Result<PathBuf, String> {
-    let own = find(
-        &read("/proc/self/cgroup")?,
-        // Somebody else's mount may have any name.
-        &read("/proc/self/mountinfo")?,
-    );
+    // Somebody else's mount may have any name.
+    let (cgroups, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
+    let own = find(&cgroups, &mounts);
     let own = own.ok_or("no cgroup v2 hierarchy with this process in it is mounted")?;
     let procs = own.join("cgroup.procs");
     // Commands may only be moved out of here by who can write here. Nothing is
@@ -57,15 +55,10 @@ fn is_marked(own: &Path) -> bool {
 /// mounted, or the process is outside of what is mounted.
 pub fn find(cgroups: &str, mounts: &str) -> Option<PathBuf> {
     let own = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut found = None;
-    for mount in mounts.lines().filter_map(Mount::parse) {
-        let Some(path) = mount.locate(own) else { continue };
-        if mount.writable {
-            return Some(path);
-        }
-        found.get_or_insert(path);
-    }
-    found
+    let mounts = mounts.lines().filter_map(Mount::parse);
+    let found = mounts.filter_map(|mount| Some((mount.writable, mount.locate(own)?)));
+    // The first that is writable, otherwise the first.
+    found.min_by_key(|(writable, _)| !writable).map(|(_, path)| path)
 }
 
 /// A mount of the cgroup v2 hierarchy.
@@ -107,9 +100,8 @@ impl Mount {
 
 /// Undoes the octal escapes of blanks, tabs, line ends and backslashes.
 fn unescape(field: &str) -> String {
-    [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")]
-        .iter()
-        .fold(field.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
+    let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
+    escapes.iter().fold(field.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 #[cfg(test)]

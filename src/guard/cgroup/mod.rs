@@ -167,10 +167,8 @@ impl ServiceCgroup {
 /// The outer braces take the complaint about a file that cannot be opened, which
 /// the shell makes before it redirects what stands behind it.
 fn entry_script(procs: &Path) -> io::Result<String> {
-    let path = procs
-        .to_str()
-        .ok_or_else(|| io::Error::other("its name is not text"))?
-        .replace('\'', r"'\''");
+    let path = procs.to_str().ok_or_else(|| io::Error::other("its name is not text"))?;
+    let path = path.replace('\'', r"'\''");
     Ok(format!(
         "{{ echo $$ >'{path}'; }} 2>/dev/null || \
          echo 'putex: start runs outside of its control group: stop must end all of it' >&2; \
