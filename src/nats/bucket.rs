@@ -109,11 +109,9 @@ pub fn check(
 ) -> Result<SafeBucket, String> {
     let mut faults = subject_faults(bucket, config);
     if config["storage"] == "memory" && !allow_memory {
-        faults.push(
-            "storage memory: the lock is forgotten when the server stops (--allow-memory takes it \
-             nevertheless)"
-                .to_owned(),
-        );
+        let why = "storage memory: the lock is forgotten when the server stops (--allow-memory \
+                   takes it nevertheless)";
+        faults.push(why.to_owned());
     }
     faults.extend(broken(&FAULTS, config));
     for limit in ["max_msgs", "max_bytes"] {
