@@ -35,21 +35,9 @@ const READ_MAX: u64 = 16 * 1024;
 /// secrets, or may, or are what the service manager said to the agent, for which whoever else
 /// used it would be taken.
 const AGENTS_OWN: [&str; 15] = [
-    "NATS_URL",
-    "NATS_USER",
-    "NATS_PASSWORD",
-    "NATS_TOKEN",
-    "NATS_CREDS",
-    "NATS_NKEY",
-    "NATS_JWT",
-    "NATS_SEED",
-    "NATS_KEY",
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "LISTEN_PID",
-    "LISTEN_FDS",
-    "LISTEN_FDNAMES",
+    "NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "NATS_CREDS", "NATS_NKEY", "NATS_JWT",
+    "NATS_SEED", "NATS_KEY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID",
+    "LISTEN_FDS", "LISTEN_FDNAMES",
 ];
 
 /// What says that stderr is the journal: it is the guard's too, but no command's.
@@ -57,14 +45,8 @@ const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// What a command is told, in this order.
 const TOLD: [&str; 8] = [
-    "PUTEX_KEY",
-    "PUTEX_TOKEN",
-    "PUTEX_ROLE",
-    "PUTEX_DEADLINE_MS",
-    "PUTEX_STARTING",
-    "PUTEX_TERM",
-    "PUTEX_EPOCH",
-    "PUTEX_PREVIOUS",
+    "PUTEX_KEY", "PUTEX_TOKEN", "PUTEX_ROLE", "PUTEX_DEADLINE_MS", "PUTEX_STARTING", "PUTEX_TERM",
+    "PUTEX_EPOCH", "PUTEX_PREVIOUS",
 ];
 
 /// Precedes a script that waits for its release: the script ends unbegun when the process

@@ -58,13 +58,8 @@ fn scripts_have_nothing_that_a_shell_could_misread() {
     let mut scripts = Vec::new();
     let mut openrc = Vec::new();
     let folders = [
-        "contrib",
-        "tests/appliance",
-        "tests/managers",
-        "tests/packages",
-        "tests/postgresql",
-        "tests/qemu",
-        "tests/static",
+        "contrib", "tests/appliance", "tests/managers", "tests/packages", "tests/postgresql",
+        "tests/qemu", "tests/static",
     ];
     for (path, text) in folders.into_iter().flat_map(files) {
         let first = text.lines().next().unwrap_or_default();

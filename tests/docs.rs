@@ -178,11 +178,7 @@ fn the_page_has_the_environment_that_the_agent_reads() {
         .collect();
     assert_eq!(documented, due, "left: the page; right: the program");
     for name in [
-        "NATS_URL",
-        "NATS_USER",
-        "NATS_PASSWORD",
-        "NATS_TOKEN",
-        "XDG_CONFIG_HOME",
+        "NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_TOKEN", "XDG_CONFIG_HOME",
         "XDG_RUNTIME_DIR",
     ] {
         assert!(documented.contains(name), "{name}");

@@ -146,20 +146,9 @@ fn the_core_knows_nothing_of_the_rest() {
     forbid(
         &core_sources(),
         &[
-            "crate::agent",
-            "crate::cli",
-            "crate::exit",
-            "crate::nats",
-            "crate::store",
-            "crate::sys",
-            "std::fs",
-            "std::io",
-            "std::net",
-            "std::process",
-            "std::thread",
-            "rustix",
-            "log::",
-            "crossbeam",
+            "crate::agent", "crate::cli", "crate::exit", "crate::nats", "crate::store",
+            "crate::sys", "std::fs", "std::io", "std::net", "std::process", "std::thread",
+            "rustix", "log::", "crossbeam",
         ],
     );
 }
@@ -182,15 +171,8 @@ fn no_deadline_stands_still_with_a_suspended_host() {
     let mut shipped = sources("src");
     shipped.retain(|file| !for_tests(&file.path));
     let timeouts = [
-        "connect_timeout",
-        "park_timeout",
-        "recv_deadline",
-        "recv_timeout",
-        "send_deadline",
-        "send_timeout",
-        "set_read_timeout",
-        "set_write_timeout",
-        "wait_timeout",
+        "connect_timeout", "park_timeout", "recv_deadline", "recv_timeout", "send_deadline",
+        "send_timeout", "set_read_timeout", "set_write_timeout", "wait_timeout",
     ];
     forbid(&shipped, &timeouts);
     // What waits in the kernel stands in one place, beside the timer.

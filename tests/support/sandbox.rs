@@ -23,15 +23,8 @@ use super::{process, programs};
 
 /// How the names of the variables begin that putex and its commands read.
 const READ: [&str; 9] = [
-    "JOURNAL_STREAM",
-    "NATS_",
-    "NOTIFY_SOCKET",
-    "PUTEX_",
-    "RUNTIME_DIRECTORY",
-    "RUST_LOG",
-    "SSL_",
-    "WATCHDOG_",
-    "XDG_",
+    "JOURNAL_STREAM", "NATS_", "NOTIFY_SOCKET", "PUTEX_", "RUNTIME_DIRECTORY", "RUST_LOG", "SSL_",
+    "WATCHDOG_", "XDG_",
 ];
 
 /// Runs a command with `$0` as /run. The command still finds out whether the host has
