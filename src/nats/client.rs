@@ -307,7 +307,7 @@ impl Client {
             if now >= by {
                 if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
                     let text = "nothing was heard during a request".to_owned();
-                    self.end(&text);
+                    self.leave(&text);
                     return Err(RequestError::Lost(text));
                 }
                 return Err(RequestError::TimedOut);

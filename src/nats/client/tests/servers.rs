@@ -301,3 +301,25 @@ fn a_slow_login_ends_at_its_limit_and_the_next_attempt_does_not() {
     drop(done);
     hung.finish();
 }
+
+/// A server that hangs is not waited for again before the others.
+#[test]
+fn a_server_that_was_silent_during_a_request_is_not_the_next() {
+    let silent = FakeServer::new(vec![
+        Box::new(|peer| {
+            peer.accept_client();
+            peer.rest();
+        }),
+        Box::new(|peer| drop(peer.accept_client())),
+    ]);
+    let good = FakeServer::once(|peer| drop(peer.accept_client()));
+    let mut client = client_in_order([&silent, &good]);
+    client.connect(in_ms(5000)).expect("let in");
+    client.note_answer(true, sys::now());
+    let link = client.link.as_mut().expect("connected");
+    link.opened_at = sys::now().before(Duration::from_secs(10));
+    assert_eq!(lost(request(&mut client, 250)), "nothing was heard during a request");
+    client.connect(in_ms(5000)).expect("let in by the other");
+    assert_eq!(client.link.as_ref().map(|link| link.candidate), Some(2));
+    good.finish();
+}
