@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 
 use super::instance_dir::LOCK_EVERY;
 use crate::sys;
@@ -37,6 +38,7 @@ pub struct ServiceCgroup {
     users: File,
     entry: String,
     kill: File,
+    procs: File,
     events: File,
 }
 
@@ -86,6 +88,7 @@ impl ServiceCgroup {
         Ok(ServiceCgroup {
             entry: entry_script(&procs)?,
             kill,
+            procs: File::open(locked.join("cgroup.procs"))?,
             events: File::open(locked.join("cgroup.events"))?,
             dir: dir.to_owned(),
             users,
@@ -113,6 +116,9 @@ impl ServiceCgroup {
     /// Needs no memory and no descriptor. They are dying then, and dead when
     /// [`ServiceCgroup::is_populated`] says so.
     ///
+    /// The kernel does that under a lock that another user can hold for 0.1 s by moving
+    /// processes between control groups. So the processes of the list are killed before.
+    ///
     /// The shell of a start that was only just spawned is still on its way in, so
     /// its process group is to be killed before this group. The other way round, it
     /// can come in between the two and leave a child that is in neither.
@@ -121,6 +127,16 @@ impl ServiceCgroup {
     ///
     /// When the control group is gone.
     pub fn kill(&self) -> io::Result<()> {
+        let mut text = [0; 4096];
+        let count = rustix::io::pread(&self.procs, &mut text, 0).unwrap_or(0);
+        let lines = text[..count].split_inclusive(|byte| *byte == b'\n');
+        // A number that does not fit is not killed: another process may have what is left of it.
+        for line in lines.filter_map(|line| line.strip_suffix(b"\n")) {
+            let number = str::from_utf8(line).ok().and_then(|number| number.parse().ok());
+            if let Some(process) = number.and_then(Pid::from_raw) {
+                let _ = rustix::process::kill_process(process, Signal::KILL);
+            }
+        }
         rustix::io::write(&self.kill, b"1")?;
         Ok(())
     }
@@ -197,7 +213,25 @@ fn remove_empty(dir: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn the_processes_of_the_list_are_killed_although_the_kernel_waits() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let list = std::env::temp_dir().join(format!("putex-procs-{}", std::process::id()));
+        fs::write(&list, format!("0\n{}\n", child.id())).expect("there is room");
+        let null =
+            || File::options().read(true).write(true).open("/dev/null").expect("it is there");
+        let procs = File::open(&list).expect("it is there");
+        fs::remove_file(&list).expect("it is there");
+        let (kill, events, users) = (null(), null(), null());
+        let (dir, entry) = (PathBuf::new(), String::new());
+        ServiceCgroup { dir, users, entry, kill, procs, events }.kill().expect("written");
+        assert_eq!(child.wait().expect("it ends").signal(), Some(Signal::KILL.as_raw()));
+    }
 
     #[test]
     fn the_entry_script_is_quoted() {
