@@ -68,6 +68,23 @@ fn an_agent_that_is_killed_and_started_again_does_not_touch_the_service() {
     assert_eq!(site.running(), before);
 }
 
+/// A time namespace has clocks of its own: a deadline of that agent is a day late here.
+#[test]
+fn a_guard_takes_no_grant_of_an_agent_with_another_clock() {
+    let other = ["unshare", "--time", "--boottime", "100000", "--fork"];
+    if !Command::new(other[0]).args(&other[1..]).arg("true").status().is_ok_and(|it| it.success()) {
+        return println!("skipped: no time namespace can be made here");
+    }
+    let site = Site::new("clock");
+    let first = site.agent();
+    site.wait_until_up();
+    first.signal(Signal::KILL);
+    let second = site.agent_within(&other);
+    until_true("a refusal", || first.log.text().contains("its clock is not that of this guard"));
+    // The guard that it starts itself has its clock.
+    second.wait_for_any(&["the service runs here"]);
+}
+
 /// A signal that comes before the next instance can take it waits.
 #[test]
 fn signals_in_any_number_do_not_end_an_agent_that_executes_its_program_anew() {

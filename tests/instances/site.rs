@@ -14,6 +14,8 @@ use crate::support::sandbox::Sandbox;
 /// What an agent waits for another of its identity: at least F·R without the drift.
 pub(crate) const LOCK_TIME: Duration = Duration::from_millis(1500);
 
+const STOP: &str = "echo x >>$D/stops; test ! -e $D/pid || kill -9 $(cat $D/pid); rm -f $D/pid";
+
 /// A host with one service, which is a process.
 pub(crate) struct Site {
     pub(crate) sandbox: Sandbox,
@@ -55,8 +57,16 @@ impl Site {
 
     /// Starts the agent.
     pub(crate) fn agent(&self) -> Agent {
-        let stop = "echo x >>$D/stops; test ! -e $D/pid || kill -9 $(cat $D/pid); rm -f $D/pid";
-        Agent::start(&mut self.prepare(&self.start, stop))
+        Agent::start(&mut self.prepare(&self.start, STOP))
+    }
+
+    /// Starts the agent by another command, which is given the words of this one.
+    pub(crate) fn agent_within(&self, outer: &[&str]) -> Agent {
+        let inner = self.prepare(&self.start, STOP);
+        let mut command = self.sandbox.command(outer[0]);
+        command.args(&outer[1..]).arg(inner.get_program()).args(inner.get_args());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Agent::start(&mut command)
     }
 
     /// Prepares an agent of the same identity with other commands.
