@@ -85,6 +85,9 @@ pub struct Outgoing<'a> {
     pub repeats: bool,
 }
 
+/// Most attempts at a time.
+const ATTEMPTS_MAX: usize = 8;
+
 /// How much later than the attempt the thread of an attempt may end.
 const THREAD_END_MAX: Duration = Duration::from_millis(100);
 
@@ -102,7 +105,7 @@ pub struct Client {
     candidates: Candidates,
     options: Arc<ConnectOptions>,
     dialer: Dialer,
-    /// The attempts under way, two at most.
+    /// The attempts under way, in their order.
     attempts: Vec<Attempt>,
     link: Option<Link>,
     /// The reason why there is no connection.
@@ -144,11 +147,12 @@ impl Client {
             if self.attempts.is_empty() && (all_tried || now >= deadline) || now >= over {
                 break;
             }
-            // One after the other, but beside a single one that takes long.
-            let free_at = match &*self.attempts {
-                [] => now,
-                [one] if one.id != next.id => one.beside_at,
-                _ => over,
+            // One after the other, but beside those that take long.
+            let is_begun = self.attempts.iter().any(|attempt| attempt.id == next.id);
+            let free_at = match self.attempts.last() {
+                Some(_) if is_begun || self.attempts.len() == ATTEMPTS_MAX => over,
+                Some(last) => last.beside_at,
+                None => now,
             };
             let outcome = if is_due && free_at <= now && now < deadline {
                 tried.push(next.id);
@@ -197,8 +201,10 @@ impl Client {
         let has_password = options.login_of(&next.server).has_password();
         let beside_at = began.after(self.candidates.beside_after(next, has_password));
         let next = next.clone();
-        let task = Task::start("connect", move || Link::make(&next, to, &options, by));
-        let task = task.map_err(|error| format!("no thread: {}", io_error_text(&error)))?;
+        let make = move || Link::make(&next, to, &options, by);
+        // Where the service has used up all threads, nothing is tried beside.
+        let task = Task::start("connect", make.clone()).or_else(|_| Task::ended(make()));
+        let task = task.map_err(|error| io_error_text(&error))?;
         self.candidates.goes_on(id, by);
         self.attempts.push(Attempt { id, began, beside_at, task });
         Ok(())
@@ -212,7 +218,7 @@ impl Client {
         alarm.poll(&mut fds, Some(until)).map_err(no_timer)?;
         let ended = self.attempts.iter().position(|attempt| attempt.task.is_done());
         let Some(index) = ended else { return Ok(Ok(())) };
-        let Attempt { id, began, task, .. } = self.attempts.swap_remove(index);
+        let Attempt { id, began, task, .. } = self.attempts.remove(index);
         let now = sys::now();
         let died = || Err((Failure::Unreached, Kind::Unreachable.error("its thread ended")));
         match task.into_result().unwrap_or_else(died) {

@@ -32,6 +32,15 @@ impl<T: Send + 'static> Task<T> {
         Ok(Task { done, result })
     }
 
+    /// Returns a call that has ended already.
+    pub(super) fn ended(result: T) -> io::Result<Task<T>> {
+        let (sender, ended) = bounded(1);
+        let _ = sender.send(result);
+        let done = Arc::new(Waker::new()?);
+        done.wake();
+        Ok(Task { done, result: ended })
+    }
+
     /// Returns a descriptor that is readable when the call has ended.
     pub(super) fn done(&self) -> BorrowedFd<'_> {
         self.done.as_fd()

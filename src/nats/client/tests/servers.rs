@@ -9,7 +9,7 @@ use crate::core::StoreErrorKind;
 use crate::nats::auth::Secret;
 
 /// A client with this order of servers, for requests every 500 ms.
-fn client_in_order(fakes: [&FakeServer; 2]) -> Client {
+fn client_in_order<const N: usize>(fakes: [&FakeServer; N]) -> Client {
     let interval = Duration::from_millis(500);
     let servers: Vec<_> = fakes.map(FakeServer::server).to_vec();
     let mut client = client_of(servers.clone(), interval);
@@ -225,24 +225,26 @@ fn a_name_whose_first_address_is_of_no_use() {
 
 /// T is 1500 ms, and 8 R are the limit of a login.
 #[test]
-fn a_server_that_hangs_after_info_is_left_for_another() {
-    let hung = FakeServer::once(|peer| {
+fn servers_that_hang_after_info_are_left_for_another() {
+    let hang = |peer: &mut Peer| {
         peer.send(&format!("INFO {INFO}\r\n"));
         peer.take_handshake();
         assert!(peer.rest().is_empty());
-    });
+    };
+    let (hung, hung_too) = (FakeServer::once(hang), FakeServer::once(hang));
     let good = FakeServer::once(|peer| {
         peer.accept_client();
         peer.answer("good");
     });
-    let mut client = client_in_order([&hung, &good]);
+    let mut client = client_in_order([&hung, &hung_too, &good]);
     let began = sys::now();
-    client.connect(in_ms(10_000)).expect("let in by the other");
+    client.connect(in_ms(10_000)).expect("let in by the third");
     let took = sys::now().since(began);
     assert!(took < Duration::from_millis(1200), "{took:?}");
     assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"good");
     // It was closed, and is not the next one.
     hung.finish();
+    hung_too.finish();
     let faults = client.candidates.faults();
     assert!(faults.contains("another server answered before"), "{faults}");
     good.finish();
