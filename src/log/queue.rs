@@ -1,7 +1,6 @@
 //! The log of a process: a queue of lines, and the thread that writes them. Nobody waits for
 //! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,7 +15,7 @@ use super::fatal::panic_if_asked;
 use super::format::Destination;
 use super::limit::{self, OutputLimit};
 use super::lost::LostLines;
-use super::stderr;
+use super::stderr::{self, Stderr};
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::{self, Command, Instant};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -218,7 +217,7 @@ struct LogThread {
     logger: Arc<Logger>,
     queued: Receiver<Queued>,
     syslog: SyslogSocket,
-    stderr: File,
+    stderr: Stderr,
 }
 
 impl LogThread {
@@ -261,10 +260,10 @@ impl LogThread {
 
     /// The process that writes the file for a guard may have been killed: then another does.
     fn write_stderr(&mut self, line: &[u8]) -> io::Result<()> {
-        match self.stderr.write_all(line) {
+        match self.stderr.file.write_all(line) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                self.stderr = stderr::open(true)?;
-                self.stderr.write_all(line)
+                self.stderr.open_again()?;
+                self.stderr.file.write_all(line)
             }
             written => written,
         }
@@ -282,7 +281,7 @@ mod tests {
     fn log_into_pipe() -> (LogQueue, PipeReader) {
         let (reader, writer) = io::pipe().expect("a pipe");
         let (logger, queued) = Logger::new("web", Destination::Pipe).expect("a descriptor");
-        let stderr = File::from(OwnedFd::from(writer));
+        let stderr = Stderr { file: OwnedFd::from(writer).into(), writer: None };
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
         thread::spawn(move || thread.work());
