@@ -322,9 +322,10 @@ impl GuardThread {
         if let Some(link) = self.link.take() {
             // It has closed the socket before the kernel tells of its end.
             self.wait_for_end(&link.process);
-            // It was ending already: the previous instance needed it no more.
+            // As a rule the previous instance needed it no more.
             if let Some(messages) = link.unanswered.filter(|_| sys::is_ready(&link.process)) {
                 self.dead.push(link.process);
+                log::info!("the guard of the previous instance has ended: another one is started");
                 return self.connect(number, &messages);
             }
             match reap(&link.process) {
