@@ -3,12 +3,11 @@
 //! are in files or in the environment.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
-use crate::nats::{ConnectOptions, Login, Secret, Server, Tls};
+use crate::nats::{Login, Secret, Server, Tls};
 
 /// The servers and the settings for a connection. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,16 +39,6 @@ impl Access {
         self.inbox = self.inbox.or(from.inbox);
         self.api = self.api.or(from.api);
         self
-    }
-
-    /// Returns login, TLS and the prefix for replies, with the given name and the interval
-    /// between requests.
-    pub fn connect_options(&self, name: String, interval: Duration) -> ConnectOptions {
-        let login = self.login.clone().unwrap_or_default();
-        let mut options = ConnectOptions::new(login, name, interval);
-        options.tls = self.tls.clone();
-        options.inbox = self.inbox.clone().unwrap_or(options.inbox);
-        options
     }
 }
 

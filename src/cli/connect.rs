@@ -7,7 +7,7 @@ use super::access::Access;
 use super::{AgentArgs, Location, Lookup, context};
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
-use crate::nats::{Client, Login, Server};
+use crate::nats::{Client, ConnectOptions, Login, Server};
 use crate::store::dir::{DirStore, default_base};
 use crate::store::nats::{API, NatsSettings, NatsStore};
 use crate::store::{Bucket, LockKey, StoreError, StoreErrorKind};
@@ -120,9 +120,12 @@ pub fn nats_store(args: &AgentArgs, access: Access) -> NatsStore {
         bucket: args.bucket.clone(),
         replicas: args.replicas,
         allow_memory: args.allow_memory,
-        api: access.api.clone().unwrap_or_else(|| API.to_owned()),
+        api: access.api.unwrap_or_else(|| API.to_owned()),
     };
-    let options = access.connect_options(name, timing.renewal());
+    let login = access.login.unwrap_or_default();
+    let mut options = ConnectOptions::new(login, name, timing.renewal());
+    options.tls = access.tls;
+    options.inbox = access.inbox.unwrap_or(options.inbox);
     let client = Client::new(access.servers, options);
     NatsStore::new(client, settings)
 }
