@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
+use crate::nats::encode::valid_subject;
 use crate::nats::{Login, Secret, Server, Tls};
 
 /// The servers and the settings for a connection. `None`: not set.
@@ -166,18 +167,6 @@ pub(crate) fn api_of(domain: &str) -> Result<String, &'static str> {
     match domain.contains('.') {
         true => Err("a domain has no dots"),
         false => valid_subject(&format!("$JS.{domain}.API")),
-    }
-}
-
-/// Returns a prefix of subjects if it is valid.
-pub(crate) fn valid_subject(text: &str) -> Result<String, &'static str> {
-    let bad = |letter: char| letter.is_whitespace() || letter.is_control() || "*>".contains(letter);
-    if text.split('.').any(str::is_empty) {
-        return Err("is not a subject: there must be something around each dot");
-    }
-    match text.contains(bad) {
-        true => Err("is not a subject: it has a blank or a wildcard"),
-        false => Ok(text.to_owned()),
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use super::Lookup;
-use super::access::{Access, api_of, valid_subject};
+use super::access::{Access, api_of};
+use crate::nats::encode::valid_subject;
 use crate::nats::{Login, Secret, Tls, file};
 
 /// Fields that would change the login or the route, and are not supported.
