@@ -148,7 +148,8 @@ pub fn remove_agents_own(command: &mut std::process::Command) {
 
 /// The pipe that a command writes its output to.
 pub struct OutputPipe {
-    command: Command,
+    /// The command.
+    pub command: Command,
     reader: PipeReader,
     /// Kept open, so that the pipe never ends.
     writer: PipeWriter,
@@ -172,11 +173,6 @@ impl OutputPipe {
         };
         rustix::io::ioctl_fionbio(&reader, true)?;
         Ok(OutputPipe { command, reader, writer, partial: Vec::new() })
-    }
-
-    /// Returns the command.
-    pub fn command(&self) -> Command {
-        self.command
     }
 
     /// Returns another writing end.
@@ -223,7 +219,8 @@ impl AsFd for OutputPipe {
 
 /// A command that was spawned, with its process group.
 pub struct Process {
-    group: Pid,
+    /// The process group; its number is also the process's own.
+    pub group: Pid,
     exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
     /// It was killed here.
@@ -263,11 +260,6 @@ impl Process {
         }
     }
 
-    /// Returns the process group; its number is also the process's own.
-    pub fn group(&self) -> Pid {
-        self.group
-    }
-
     /// Returns what becomes readable when the process has ended.
     pub fn exit(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.exit)
@@ -290,7 +282,7 @@ impl Process {
     pub fn kill(&mut self) {
         self.killed = true;
         // Not reaped yet, so the number is still its own.
-        let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         let _ = rustix::process::pidfd_send_signal(&self.exit, Signal::KILL);
     }
 
@@ -371,9 +363,9 @@ mod tests {
         let writer = output.writer().expect("a descriptor");
         let prepared = commands.prepare(&run, None, deadline);
         let mut process = Process::spawn(prepared, &writer).expect("it can be run");
-        let leads = session_of(process.group()) == process.group().to_string();
-        let group = rustix::process::getpgid(Some(process.group())).expect("it lives");
-        let own = process.group();
+        let leads = session_of(process.group) == process.group.to_string();
+        let group = rustix::process::getpgid(Some(process.group)).expect("it lives");
+        let own = process.group;
         process.release();
         sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
         assert_eq!(process.reap(), Outcome::Succeeded);

@@ -119,7 +119,7 @@ fn made(name: &str) -> ServiceCgroup {
 fn prepare(cgroup: &ServiceCgroup, script: &str) -> Process {
     let mut process = Process::new("/bin/sh");
     process
-        .args(["-c", cgroup.entry(), "putex", script])
+        .args(["-c", &cgroup.entry, "putex", script])
         .args(["start", "active"])
         .stdin(Stdio::null())
         .process_group(0);
@@ -192,7 +192,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
     for round in 0..20 {
         let child = prepare(&cgroup, &script).spawn();
         let child = child.expect("it runs");
-        let procs = cgroup.dir().join("cgroup.procs");
+        let procs = cgroup.dir.join("cgroup.procs");
         let read = || fs::read_to_string(&procs).expect("processes");
         until_true("processes", || read().lines().count() >= 4);
         let before = read();
@@ -201,7 +201,7 @@ fn what_forks_for_ever_is_killed_again_and_again_by_the_same_descriptor() {
             cgroup.kill().expect("killed");
         } else {
             // As a process does that was handed only the path.
-            let kill = cgroup.dir().join("cgroup.kill");
+            let kill = cgroup.dir.join("cgroup.kill");
             fs::write(kill, "1").expect("killed");
         }
         assert!(is_empty_soon(&cgroup));
@@ -223,7 +223,7 @@ fn a_script_does_not_notice_the_entry() {
             println!("skipped: no {shell}");
             continue;
         }
-        let entry = cgroup.entry();
+        let entry = &cgroup.entry;
         let entry = entry.replace("exec /bin/sh", &format!("exec {shell}"));
         let run = |entry: &[&str], script: &str| -> Output {
             let mut process = Process::new(words[0]);
@@ -279,10 +279,10 @@ fn the_agent_stays_above_its_commands() {
     until_true("the command is inside", || cgroup.is_populated().expect("it tells"));
     let own = fs::read_to_string(room.group.join("cgroup.procs")).expect("processes");
     assert!(own.lines().any(|pid| pid == id().to_string()), "{own}");
-    let inside = fs::read_to_string(cgroup.dir().join("cgroup.procs"));
+    let inside = fs::read_to_string(cgroup.dir.join("cgroup.procs"));
     assert_eq!(inside.expect("processes").trim(), child.id().to_string());
     // A guard is handed the path alone.
-    let dir = cgroup.dir().to_owned();
+    let dir = cgroup.dir.to_owned();
     drop(cgroup);
     let other = ServiceCgroup::open(&dir).expect("it is there");
     other.kill().expect("killed");
@@ -303,7 +303,7 @@ fn the_directory_of_a_dead_guard_is_used_by_the_next_with_all_that_lives_in_it()
     let child = prepare(&left, "sleep 1000").spawn();
     let child = child.expect("it runs");
     until_true("a service", || left.is_populated().expect("it tells"));
-    fs::create_dir(left.dir().join("below")).expect("a group of the command's");
+    fs::create_dir(left.dir.join("below")).expect("a group of the command's");
     drop(left);
     let next = made("putex-1");
     assert!(next.is_populated().expect("it tells"));
@@ -321,7 +321,7 @@ fn a_directory_is_not_removed_while_another_guard_uses_it() {
         return;
     };
     let (one, other) = (made("putex-1"), made("putex-1"));
-    let dir = one.dir().to_owned();
+    let dir = one.dir.to_owned();
     one.remove();
     assert!(dir.exists(), "another uses it");
     other.remove();

@@ -62,7 +62,7 @@ fn a_process_that_is_traced_is_ended_without_waiting_for_its_debugger() {
     let run = Run { command, role, deadline, starting: false, context: LockContext::default() };
     let process = Process::spawn(commands.prepare(&run, None, deadline), &output);
     let process = process.expect("it can be run");
-    let debugger = attach_debugger(process.group().as_raw_nonzero().get().unsigned_abs());
+    let debugger = attach_debugger(process.group.as_raw_nonzero().get().unsigned_abs());
     let ending = std::thread::spawn(|| process.end());
     until_true("the end", || ending.is_finished());
     if let Some(mut debugger) = debugger {

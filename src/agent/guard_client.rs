@@ -218,7 +218,7 @@ impl GuardThread {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_agents_own(&mut command);
-        command.stdin(theirs).stdout(self.dir.guard_lock()?);
+        command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
         let mut child = command.spawn()?;
         let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let process = process.inspect_err(|_| {

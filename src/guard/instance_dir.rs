@@ -198,9 +198,9 @@ pub struct HeldDir {
     dir: InstanceDir,
     /// Keeps the lock of the agent.
     _agent_lock: File,
-    /// Not locked here. Each guard of this agent is given it, also where somebody has removed
-    /// its name: so the next guard knows what the previous one has noted.
-    guard_lock: File,
+    /// The lock of the guard, not locked here. Each guard of this agent is given it, also where
+    /// somebody has removed its name: so the next guard knows what the previous one has noted.
+    pub guard_lock: File,
 }
 
 impl HeldDir {
@@ -225,15 +225,6 @@ impl HeldDir {
             return None;
         }
         self.dir.connect()
-    }
-
-    /// Returns the file that a new guard locks.
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub fn guard_lock(&self) -> io::Result<File> {
-        self.guard_lock.try_clone()
     }
 }
 
@@ -316,8 +307,8 @@ mod tests {
         let path = directory("stdout");
         let dir = open(&path);
         let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").expect("it is free");
-        let held = HeldDir::new(dir, lock).expect("it is ours");
-        let printed = io::Write::write(&mut held.guard_lock().expect("a copy"), b"x");
+        let mut held = HeldDir::new(dir, lock).expect("it is ours");
+        let printed = io::Write::write(&mut held.guard_lock, b"x");
         fs::remove_dir_all(&path).expect("it is there");
         assert!(printed.is_err());
     }

@@ -104,7 +104,7 @@ impl GuardProcess {
         match ServiceCgroup::make(&format!("{PREFIX}{name}")) {
             Ok(own) => {
                 // Without the note the next guard finds it all the same, below the same parent.
-                if let Err(why) = note.cgroup(own.dir()).map_err(named) {
+                if let Err(why) = note.cgroup(&own.dir).map_err(named) {
                     say(Level::Warn, &format!("the control group is not noted: {why}"));
                 }
                 cgroups.push(own);
@@ -113,7 +113,7 @@ impl GuardProcess {
             Err(why) if may_be_down => say(Level::Info, &format!("no control group: {why}")),
             Err(_) => {}
         }
-        let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir() == dir);
+        let is_own = |dir: &PathBuf| cgroups.iter().any(|own| own.dir == *dir);
         let elsewhere = previous.cgroup.clone().filter(|dir| !is_own(dir));
         let elsewhere = elsewhere.and_then(|dir| ServiceCgroup::open(&dir).ok());
         cgroups.extend(elsewhere.filter(|old| old.is_populated().unwrap_or(true)));
@@ -299,7 +299,7 @@ impl GuardProcess {
         if let Some(Ok(file)) = self.cgroups.first().map(ServiceCgroup::kill_file) {
             let _ = self.send(&GuardPacket::KillFile, Some(file.as_fd()));
         }
-        let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output()));
+        let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.as_fd()));
     }
 
     /// Takes a connection, unless an agent is there.
@@ -411,7 +411,7 @@ impl GuardProcess {
         }
         let cgroup = self.cgroups.first().filter(|_| is_start);
         let entered = cgroup.filter(|cgroup| self.cgroup_entry.enters(cgroup));
-        let entry = entered.map(ServiceCgroup::entry);
+        let entry = entered.map(|cgroup| &*cgroup.entry);
         let prepared = self.commands.prepare(&run, entry, sys::now());
         self.noted_up |= is_start;
         if !self.runner(command).run(prepared) {

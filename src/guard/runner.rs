@@ -35,7 +35,7 @@ enum Order {
 /// One command.
 pub(super) struct Runner {
     command: Command,
-    output: OutputPipe,
+    pub(super) output: OutputPipe,
     orders: Sender<Order>,
     spawned: Receiver<io::Result<Process>>,
     process: Option<Process>,
@@ -54,7 +54,7 @@ impl Runner {
         waker: Arc<Waker>,
         oom_score: String,
     ) -> io::Result<Runner> {
-        let command = output.command();
+        let command = output.command;
         let writer = output.writer()?;
         let (orders, ordered) = bounded(ORDERS_MAX);
         let (done, spawned) = bounded(1);
@@ -66,7 +66,7 @@ impl Runner {
                     Order::Spawn(prepared) => {
                         let since = sys::now();
                         let mut process = spawn(command, *prepared, &oom_score, &writer);
-                        let group = process.as_ref().ok().map(Process::group);
+                        let group = process.as_ref().ok().map(|process| process.group);
                         let noted = || group.map(|group| note.command(command, group, since));
                         // The next guard has to know of a start. A stop waits for no disk.
                         if command == Command::Start
@@ -123,11 +123,6 @@ impl Runner {
         ended.into_iter().chain([self.output.as_fd()])
     }
 
-    /// Returns the reading end of its output.
-    pub(super) fn output(&self) -> BorrowedFd<'_> {
-        self.output.as_fd()
-    }
-
     /// Passes on what the command has written, and reaps it if it has ended; returns how.
     pub(super) fn pass_on(
         &mut self,
@@ -163,7 +158,7 @@ fn spawn(
     output: &PipeWriter,
 ) -> io::Result<Process> {
     let process = Process::spawn(prepared, output)?;
-    let group = process.group();
+    let group = process.group;
     let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());
     // Best effort.
     let _ = fs::write(path, oom_score_of(command, oom_score));

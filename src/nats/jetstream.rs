@@ -228,30 +228,22 @@ fn without_content(payload: &[u8]) -> Option<Value> {
     serde_json::from_slice(format!("{}}}}}", start.trim_end().strip_suffix(',')?).as_bytes()).ok()
 }
 
-/// The acknowledgement of a stored write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ack {
-    /// The stream that stored it.
-    pub stream: String,
-    /// The sequence of the message, never 0.
-    pub seq: u64,
-}
-
-/// Reads the answer to a write.
+/// Reads the answer to a write: the stream that has stored it, and the sequence of the message,
+/// never 0.
 ///
 /// # Errors
 ///
 /// See [`Failure`]. An acknowledgement without a sequence, and one that calls the
 /// write a duplicate of an earlier one, are not understood: neither proves
 /// that this write was stored.
-pub fn ack(payload: &[u8]) -> Result<Ack, Failure> {
+pub fn ack(payload: &[u8]) -> Result<(String, u64), Failure> {
     let value = answer(payload)?;
     let stream = text(&value, "stream")?;
     if value["duplicate"].as_bool() == Some(true) {
         return Err(malformed("acknowledged as a duplicate"));
     }
     let seq = sequence(&value).ok_or_else(|| malformed("acknowledged without a sequence"))?;
-    Ok(Ack { stream, seq })
+    Ok((stream, seq))
 }
 
 /// Parses an answer; an error reply becomes a [`Failure`].

@@ -6,9 +6,6 @@
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-/// Marks a seed, in the upper five bits of the first byte.
-const SEED: u8 = 18 << 3;
-
 /// Marks the key of a user.
 const USER: u8 = 20 << 3;
 
@@ -27,6 +24,7 @@ impl KeyPair {
     ///
     /// Why the text is not the seed of a user. The error does not contain the text.
     pub fn from_seed(text: &str) -> Result<KeyPair, &'static str> {
+        // The first letter stands for the upper five bits of the first byte, which mark a seed.
         if !text.is_empty() && !text.starts_with('S') {
             return Err("it is not a seed, which begins with SU");
         }
@@ -35,9 +33,6 @@ impl KeyPair {
             bytes.split_first_chunk::<34>().ok_or("it is too short")?;
         if crc != crc16(&bytes[..34]).to_le_bytes() {
             return Err("its checksum is wrong: a character was changed or lost");
-        }
-        if first & 0xf8 != SEED {
-            return Err("it is not a seed, which begins with SU");
         }
         if (first & 7) << 5 | second >> 3 != USER {
             return Err("it is the seed of an account, an operator or a server, not of a user");
@@ -79,7 +74,7 @@ mod tests {
     const PUBLIC_TEXT: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
     fn seed_of(kind: u8) -> String {
-        let mut bytes = vec![SEED | kind >> 5, kind << 3];
+        let mut bytes = vec![18 << 3 | kind >> 5, kind << 3];
         bytes.extend_from_slice(&[7; 32]);
         bytes.extend_from_slice(&crc16(&bytes).to_le_bytes());
         BASE32_NOPAD.encode(&bytes)

@@ -127,7 +127,7 @@ fn parse_user_info(text: &str) -> Result<Login, &'static str> {
     }
 }
 
-fn percent_decode(text: &str) -> Result<String, &'static str> {
+pub(crate) fn percent_decode(text: &str) -> Result<String, &'static str> {
     let bad = "a % before the @ is not followed by two hexadecimal digits";
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

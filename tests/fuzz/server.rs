@@ -79,15 +79,15 @@ pub fn answers(data: &[u8]) -> bool {
 
 fn acknowledged(data: &[u8], value: &Value) -> bool {
     let ack = jetstream::ack(data);
-    if let Ok(ack) = &ack {
-        assert!(ack.seq > 0 && value["error"].is_null());
-        assert_eq!(value["seq"].as_u64(), Some(ack.seq));
-        let plain = json!({"stream": ack.stream, "seq": ack.seq}).to_string();
-        assert_eq!(jetstream::ack(plain.as_bytes()).as_ref(), Ok(ack));
+    if let Ok((stream, seq)) = &ack {
+        assert!(*seq > 0 && value["error"].is_null());
+        assert_eq!(value["seq"].as_u64(), Some(*seq));
+        let plain = json!({"stream": stream, "seq": seq}).to_string();
+        assert_eq!(jetstream::ack(plain.as_bytes()), ack);
     }
     let named = value["stream"].as_str().unwrap_or("KV_locks").to_owned();
     for (stream, replicated) in [("KV_locks", false), ("KV_locks", true), (&*named, true)] {
-        let ours = ack.as_ref().is_ok_and(|ack| ack.stream == stream);
+        let ours = ack.as_ref().is_ok_and(|(owner, _)| owner == stream);
         match answer::written(stream, replicated, data) {
             Written::Stored(revision) => {
                 assert!(ours, "stored by another stream");

@@ -33,10 +33,18 @@ pub const PREFIX: &str = "putex-";
 /// The control group. Its files stay open, so that they can be used when there are
 /// no descriptors or memory left.
 pub struct ServiceCgroup {
-    dir: PathBuf,
+    /// The directory, for [`ServiceCgroup::open`] elsewhere.
+    pub dir: PathBuf,
     /// The directory, locked by all who use it: a guard that was not found may use it too.
     users: File,
-    entry: String,
+    /// A script that enters the control group and becomes the shell of the operator's script.
+    /// `sh -c ENTRY putex SCRIPT NAME ROLE` is `sh -c SCRIPT NAME ROLE`, inside.
+    ///
+    /// The shell enters before anything of the operator's runs, so nothing can stay outside. The
+    /// operator's script is handed on as it is: a line before it would move its line numbers and
+    /// stand in its syntax errors. When the group cannot be entered, the script runs all the
+    /// same, as it does where there is none.
+    pub entry: String,
     kill: File,
     procs: File,
     events: File,
@@ -93,23 +101,6 @@ impl ServiceCgroup {
             dir: dir.to_owned(),
             users,
         })
-    }
-
-    /// Returns the directory, for [`ServiceCgroup::open`] elsewhere.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Returns a script that enters the control group and becomes the shell of the
-    /// operator's script. `sh -c ENTRY putex SCRIPT NAME ROLE` is
-    /// `sh -c SCRIPT NAME ROLE`, inside.
-    ///
-    /// The shell enters before anything of the operator's runs, so nothing can stay
-    /// outside. The operator's script is handed on as it is: a line before it would
-    /// move its line numbers and stand in its syntax errors. When the group cannot
-    /// be entered, the script runs all the same, as it does where there is none.
-    pub fn entry(&self) -> &str {
-        &self.entry
     }
 
     /// Kills everything in the control group, and whatever is being forked in it.

@@ -125,7 +125,7 @@ fn stored_messages_of_both_servers_are_read() {
 #[test]
 fn acknowledgements_of_both_servers_are_read() {
     for payload in recorded!("ack") {
-        assert_eq!(ack(payload), Ok(Ack { stream: "KV_locks".to_owned(), seq: 1 }));
+        assert_eq!(ack(payload), Ok(("KV_locks".to_owned(), 1)));
     }
     for payload in recorded!("ack_wrong_last") {
         let error = ack(payload).expect_err("an error reply");

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use crate::core::Revision;
+use crate::nats::url::percent_decode;
 use crate::store::Content;
 
 /// First line of every file.
@@ -52,14 +53,7 @@ impl Kind {
 pub(crate) fn key_of(name: &str) -> Option<(Kind, String)> {
     let mut kinds = Kind::ALL.into_iter();
     let (kind, safe) = kinds.find_map(|kind| Some((kind, name.strip_suffix(kind.suffix())?)))?;
-    let mut parts = safe.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    let key = String::from_utf8(bytes).ok()?;
+    let key = percent_decode(safe).ok()?;
     // A file has one name: another escape of the same key is not of this program.
     (kind.file_of(&key) == name).then_some((kind, key))
 }

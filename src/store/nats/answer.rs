@@ -9,13 +9,12 @@ use crate::store::{Content, Entry, MARKER_REASON, is_protocol_header};
 /// one copy.
 pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written {
     let error = match jetstream::ack(payload) {
-        Ok(ack) if ack.stream == stream => return Written::Stored(Revision(ack.seq)),
-        Ok(ack) => {
+        Ok((owner, seq)) if owner == stream => return Written::Stored(Revision(seq)),
+        Ok((owner, seq)) => {
             return Written::Unknown(format!(
-                "stream {} acknowledged a write meant for {stream} as its {}: two streams own \
+                "stream {} acknowledged a write meant for {stream} as its {seq}: two streams own \
                  the key, this bucket cannot be trusted",
-                printable(&ack.stream),
-                ack.seq
+                printable(&owner)
             ));
         }
         Err(error) => error,
