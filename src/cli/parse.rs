@@ -106,7 +106,7 @@ fn invocation(
         let mut faults = Faults { settings: &settings, found: Vec::new() };
         let timing = resolve::timing(&mut faults);
         let text = timing.map(|timing| Invocation::Print(timing::report(timing)));
-        return text.ok_or_else(|| first(faults.found));
+        return text.ok_or_else(|| faults.found.swap_remove(0));
     }
     let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
     settings.add(of_file);
@@ -119,7 +119,7 @@ fn invocation(
         let args = CheckArgs { settings, config: path, resolved };
         return Ok(Invocation::Check(Box::new(args)));
     }
-    let Resolved { args, faults, .. } = resolved;
+    let Resolved { args, mut faults, .. } = resolved;
     match args {
         // The service must be stopped, whatever is wrong with a setting that stop does
         // not need.
@@ -127,19 +127,14 @@ fn invocation(
             Ok(Invocation::Finish(Box::new(args), faults))
         }
         Some(args) if faults.is_empty() => Ok(Invocation::Agent(Box::new(args))),
-        Some(_) | None => Err(first(faults)),
+        // Without arguments there is a fault. An agent reports the first; `putex check` all.
+        Some(_) | None => Err(faults.swap_remove(0)),
     }
 }
 
 /// Returns a setting of the command line.
 fn typed(text: String, origin: &str, written: String) -> Setting {
     Setting { text, precedence: Precedence::CommandLine, origin: origin.to_owned(), written }
-}
-
-/// Returns the first fault, the only one that an agent reports; `putex check` reports all.
-fn first(faults: Vec<Refusal>) -> Refusal {
-    let none = || usage("nothing is wrong".to_owned());
-    faults.into_iter().next().unwrap_or_else(none)
 }
 
 /// Returns an argument as text. Commands, keys and tokens have to be UTF-8.
