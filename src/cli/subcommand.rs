@@ -14,11 +14,7 @@ macro_rules! subcommands {
             /// All commands, in the order of the help text.
             pub const ALL: [Self; 6] = [$(Self::$subcommand),*];
 
-            fn row(self) -> [&'static str; 3] {
-                match self {
-                    $(Self::$subcommand => [$name, $about, $usage],)*
-                }
-            }
+            const ROWS: [[&str; 3]; 6] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -44,16 +40,16 @@ impl Subcommand {
 
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
-        self.row()[0]
+        Self::ROWS[self as usize][0]
     }
 
     /// Returns its summary, in one line.
     pub fn about(self) -> &'static str {
-        self.row()[1]
+        Self::ROWS[self as usize][1]
     }
 
     /// Returns its usage, a line for each form.
     pub(super) fn usage(self) -> &'static str {
-        self.row()[2]
+        Self::ROWS[self as usize][2]
     }
 }
