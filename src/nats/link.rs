@@ -7,7 +7,7 @@
 mod handshake;
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
@@ -222,7 +222,7 @@ impl Link {
                 self.read()?;
                 continue;
             }
-            let socket = (self.stream.fd(), PollFlags::IN);
+            let socket = (self.stream.tcp.as_fd(), PollFlags::IN);
             let ready = match wake {
                 Some(wake) => self.alarm.wait([socket, (wake, PollFlags::IN)], Some(deadline)),
                 None => self.alarm.wait([socket], Some(deadline)).map(|[ready]| [ready, false]),
@@ -252,7 +252,7 @@ impl Link {
     fn wait_for_room(&self, deadline: Instant) -> bool {
         let now = sys::now();
         let until = deadline.min(now.after(WRITE_WAIT_MAX));
-        let socket = (self.stream.fd(), PollFlags::OUT);
+        let socket = (self.stream.tcp.as_fd(), PollFlags::OUT);
         now < until && matches!(self.alarm.wait([socket], Some(until)), Ok([true]))
     }
 

@@ -3,7 +3,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use super::io_error_text;
 use super::tls::{self, Session};
@@ -12,20 +11,12 @@ use crate::sys::PollFlags;
 
 /// A connection's bytes.
 pub(super) struct Stream {
-    tcp: TcpStream,
-    tls: Option<Box<Session>>,
+    pub(super) tcp: TcpStream,
+    /// Encrypts all bytes. The handshake comes first.
+    pub(super) tls: Option<Box<Session>>,
 }
 
 impl Stream {
-    pub(super) fn new(tcp: TcpStream) -> Stream {
-        Stream { tcp, tls: None }
-    }
-
-    /// Encrypts all further bytes. The handshake follows.
-    pub(super) fn begin_tls(&mut self, session: Session) {
-        self.tls = Some(Box::new(session));
-    }
-
     /// Performs the handshake as far as that is possible now. Returns the readiness that the
     /// next step needs, `None` when the handshake is complete.
     pub(super) fn continue_handshake(&mut self) -> io::Result<Option<PollFlags>> {
@@ -41,11 +32,6 @@ impl Stream {
             true => Some(PollFlags::OUT),
             false => session.tls.is_handshaking().then_some(PollFlags::IN),
         })
-    }
-
-    /// Returns whether TLS was started.
-    pub(super) fn is_tls(&self) -> bool {
-        self.tls.is_some()
     }
 
     /// Returns whether the server requested a client certificate and none is configured.
@@ -92,10 +78,6 @@ impl Stream {
             None => Ok(()),
             Some(session) => rustls::Stream::new(&mut session.tls, &mut self.tcp).flush(),
         }
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.tcp.as_fd()
     }
 }
 

@@ -50,7 +50,7 @@ impl Link {
         let address = SocketAddr::new(address, server.port);
         let tcp = dial::connect(address, &alarm, deadline).map_err(unreachable)?;
         let mut link = Link {
-            stream: Stream::new(tcp),
+            stream: Stream { tcp, tls: None },
             alarm,
             decoder: Decoder::default(),
             chunk: vec![0; READ_BYTES_MAX].into_boxed_slice(),
@@ -87,14 +87,14 @@ impl Link {
         let inbox = encode::sub(&format!("{}*", self.inbox), INBOX_SID);
         let inbox = inbox.map_err(|text| Kind::Unreachable.error(text))?;
         let wanted = self.server.tls || tls.is_wanted();
-        if !self.stream.is_tls() && (wanted || self.info.tls_required) {
+        if self.stream.tls.is_none() && (wanted || self.info.tls_required) {
             if !self.info.tls_available {
                 return Err(Kind::Unsafe.error("it has no TLS, and is not talked to without"));
             }
             self.start_tls(tls, deadline)?;
         }
         let nonce = self.info.nonce.as_deref();
-        let connect = encode::connect(name, self.stream.is_tls(), credentials, nonce)
+        let connect = encode::connect(name, self.stream.tls.is_some(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
         let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
         if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
@@ -117,7 +117,7 @@ impl Link {
                 return Err(Kind::Unfit.error("it does not begin with INFO: not a NATS server"));
             }
             Received::Elapsed | Received::Woken => {
-                let hint = match self.stream.is_tls() {
+                let hint = match self.stream.tls.is_some() {
                     true => "",
                     false => "; one with handshake_first needs --tlsfirst",
                 };
@@ -136,7 +136,7 @@ impl Link {
         if !self.decoder.is_blank() {
             return Err(Kind::Unfit.error("it said more than INFO before TLS began"));
         }
-        self.stream.begin_tls(tls.session(&self.server.tls_name)?);
+        self.stream.tls = Some(tls.session(&self.server.tls_name)?.into());
         loop {
             let want = match self.stream.continue_handshake() {
                 Ok(None) => return Ok(()),
@@ -150,7 +150,7 @@ impl Link {
                     return Err(self.judge(fault));
                 }
             };
-            let ready = self.alarm.wait([(self.stream.fd(), want)], Some(deadline));
+            let ready = self.alarm.wait([(self.stream.tcp.as_fd(), want)], Some(deadline));
             let [ready] = ready.map_err(|error| Kind::Unreachable.error(io_error_text(&error)))?;
             // Bytes that arrive one by one must not extend the deadline.
             if !ready || sys::now() >= deadline {

@@ -35,8 +35,7 @@ impl Ends {
         let (far, _) = listener.accept().expect("a connection");
         far.set_nonblocking(true).expect("an option");
         let (session, server) = sessions();
-        let mut stream = Stream::new(near);
-        stream.begin_tls(session);
+        let stream = Stream { tcp: near, tls: Some(session.into()) };
         let mut ends = Ends { stream, tls: server, tcp: far };
         while ends.stream.continue_handshake().expect("agreed").is_some() {
             ends.serve();
