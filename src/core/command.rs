@@ -15,7 +15,7 @@ pub enum Command {
     Start,
     /// Asserts that the service does not run here.
     Stop,
-    /// Makes an end of a service that could not be stopped in time.
+    /// Ends a service that stop could not stop in time.
     LastResort,
 }
 

@@ -10,11 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::sys::{self, Waker};
-use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Memory for the stack of a thread, which the guard keeps locked.
 const STACK_BYTES: usize = 32 * 1024;
