@@ -82,7 +82,7 @@ fn a_service_whose_guard_is_not_found_is_stopped_before_another_runs() {
         }
         agent.kill();
         let agent = site.agent();
-        until_true("another service", || site.is_up() && site.running().service != before.service);
+        site.wait_for_another(before.service);
         assert!(!lives(before.service));
         assert!(!agent.log.text().contains("adopted"), "{}", agent.log.text());
     }
@@ -97,7 +97,7 @@ fn the_next_service_runs_in_its_control_group_when_the_guard_before_has_ended() 
     remove_directory(&site.sandbox);
     agent.signal(Signal::USR2);
     wait_for_end(before.guard);
-    until_true("another service", || site.is_up() && site.running().service != before.service);
+    site.wait_for_another(before.service);
     let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", site.running().service));
     let inside = cgroups.expect("it runs").contains("/putex-");
     assert!(inside || agent.log.text().contains("no control group"), "{}", agent.log.text());

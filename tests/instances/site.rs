@@ -87,6 +87,13 @@ impl Site {
         self.running()
     }
 
+    /// Waits for a service other than this one. No guard may be there meanwhile: one ends, the
+    /// next begins.
+    pub(crate) fn wait_for_another(&self, before: u32) {
+        let another = || self.service().is_some_and(|pid| pid != before && lives(pid));
+        until_true("another service", another);
+    }
+
     /// Waits for so many further starts.
     pub(crate) fn wait_for_starts(&self, count: usize) {
         let before = self.lines("starts");
