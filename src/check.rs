@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::access::Access;
-use crate::cli::connect;
+use crate::cli::connect::{self, StoreSettings};
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
@@ -56,14 +56,25 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         let why = "every user of this host sees its password or token in the list of processes";
         findings.warnings.push(format!("--nats: {why}; see --user and --auth-token-file"));
     }
-    check_device(resolved.device.as_ref(), &mut findings);
+    match resolved.device.as_ref().map(|(path, required)| (inspect_device(path), required)) {
+        None | Some((Ok(()), _)) => {}
+        Some((Err(text), false)) => findings.warnings.push(text),
+        Some((Err(text), true)) => findings.problems.push(Refusal::new(Exit::Unsafe, text)),
+    }
     if resolved.args.is_some() {
         findings.warnings.extend(commands::warnings(settings));
     }
     if let (Some(agent), Some(Ok(location)), [], true) =
         (&resolved.args, complete, &findings.problems[..], settings.is_on(Name::Connect))
     {
-        check_store(agent, location, &mut findings);
+        let remarks = match location {
+            Location::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
+            Location::Nats(access) => inspect_servers(agent, &access, &mut findings),
+        };
+        match remarks {
+            Ok(remarks) => findings.shown.extend(remarks.into_iter().map(|line| line + "\n")),
+            Err(error) => findings.problems.push(error.into()),
+        }
     }
     if let (Some(agent), []) = (&resolved.args, &findings.problems[..]) {
         findings.shown.push_str(&format!("{}: the options are right\n", agent.guard.commands.key));
@@ -75,14 +86,6 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         findings.shown.clear();
     }
     findings
-}
-
-fn check_device(device: Option<&(String, bool)>, findings: &mut Findings) {
-    match device.map(|(path, required)| (inspect_device(path), required)) {
-        None | Some((Ok(()), _)) => {}
-        Some((Err(text), false)) => findings.warnings.push(text),
-        Some((Err(text), true)) => findings.problems.push(Refusal::new(Exit::Unsafe, text)),
-    }
 }
 
 /// Inspects the bucket by each server: an agent may connect to any of them, so all must have
@@ -104,7 +107,7 @@ fn inspect_servers(
         let now = sys::now();
         let left = u32::try_from(access.servers.len() - at).unwrap_or(u32::MAX);
         let deadline = now.after(until.since(now) / left);
-        let mut store = connect::nats_store(agent, alone);
+        let mut store = connect::nats_store(StoreSettings::of_agent(agent), alone);
         match store.inspect(&agent.guard.commands.key, deadline) {
             Ok(inspection) => found.push((server, inspection)),
             Err(StoreError { kind: StoreErrorKind::Unreachable, text }) => unreachable.push(text),
@@ -140,16 +143,4 @@ fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
     let deadline = sys::now().after(STORE_MAX);
     store.open(deadline)?;
     Ok(describe_holder(key, store.get(key, deadline)?))
-}
-
-/// Inspects the bucket.
-fn check_store(agent: &AgentArgs, location: Location, findings: &mut Findings) {
-    let remarks = match location {
-        Location::Dir(base) => inspect_dir(agent, base).map(|remark| vec![remark]),
-        Location::Nats(access) => inspect_servers(agent, &access, findings),
-    };
-    match remarks {
-        Ok(remarks) => findings.shown.extend(remarks.into_iter().map(|line| line + "\n")),
-        Err(error) => findings.problems.push(error.into()),
-    }
 }

@@ -11,14 +11,12 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::core::{Command, Instant, Outcome, Run};
 use crate::sys::{self, raw};
@@ -59,10 +57,10 @@ pub struct Prepared {
     arguments: Vec<String>,
     /// Its own variables and their values; it inherits others.
     pub variables: Vec<(&'static str, String)>,
+    /// Which it is. Start gets a session of its own: the service is not scheduled like the guard.
+    pub command: Command,
     /// The script waits for its release.
     waits: bool,
-    /// It gets a session of its own: the service is not scheduled like the guard.
-    own_session: bool,
 }
 
 /// The operator's commands and what all of them are told.
@@ -96,14 +94,15 @@ impl Commands {
     /// Returns `sh -c COMMAND NAME ROLE` with what the command is told in its environment.
     /// `cgroup_entry` is a script that enters a control group first.
     pub fn prepare(&self, run: &Run, cgroup_entry: Option<&str>, now: Instant) -> Prepared {
-        let waits = run.command != Command::Check;
+        let command = run.command;
+        let waits = command != Command::Check;
         let wait = if waits { WAIT_FOR_RELEASE } else { "" };
-        let script = self.script(run.command);
+        let script = self.script(command);
         let mut arguments = vec!["/bin/sh".to_owned(), "-c".to_owned()];
         if let Some(entry) = cgroup_entry {
             arguments.extend([entry.to_owned(), "putex".to_owned()]);
         }
-        let (name, role) = (run.command.name().to_owned(), run.role.to_string());
+        let (name, role) = (command.name().to_owned(), run.role.to_string());
         arguments.extend([format!("{wait}{script}"), name, role.clone()]);
         let left_ms = run.deadline.since(now).as_millis();
         let values = TOLD.into_iter().zip([
@@ -111,14 +110,14 @@ impl Commands {
             Some(self.token.clone()),
             Some(role),
             // A start may take as long as the lock is renewed: it has no deadline.
-            (run.command != Command::Start).then(|| left_ms.to_string()),
+            (command != Command::Start).then(|| left_ms.to_string()),
             run.starting.then(|| "1".to_owned()),
             run.context.term.map(|term| term.to_string()),
             run.context.epoch.clone(),
             run.context.previous.clone(),
         ]);
         let variables = values.filter_map(|(name, value)| Some((name, value?))).collect();
-        Prepared { arguments, variables, waits, own_session: run.command == Command::Start }
+        Prepared { arguments, variables, command, waits }
     }
 }
 
@@ -221,7 +220,8 @@ impl AsFd for OutputPipe {
 pub struct Process {
     /// The process group; its number is also the process's own.
     pub group: Pid,
-    exit: Arc<OwnedFd>,
+    /// Becomes readable when the process has ended.
+    pub exit: Arc<OwnedFd>,
     release: Option<PipeWriter>,
     /// It was killed here.
     pub killed: bool,
@@ -248,26 +248,10 @@ impl Process {
         let own = own.collect::<Result<Vec<_>, _>>()?;
         let stdio = [stdin.as_fd(), output.as_fd(), output.as_fd()];
         let environment = inherited().iter().chain(&own);
-        let group = raw::spawn_shell(&arguments, environment, stdio, prepared.own_session)?;
-        match rustix::process::pidfd_open(group, PidfdFlags::empty()) {
-            Ok(exit) => Ok(Process { group, exit: Arc::new(exit), release, killed: false }),
-            Err(error) => {
-                // Without it the end would go unnoticed: better not run at all.
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
-                let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Returns what becomes readable when the process has ended.
-    pub fn exit(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.exit)
-    }
-
-    /// Returns whether the process has ended.
-    pub fn has_ended(&self) -> bool {
-        sys::is_ready(&self.exit)
+        let own_session = prepared.command == Command::Start;
+        let group = raw::spawn_shell(&arguments, environment, stdio, own_session)?;
+        let exit = Arc::new(sys::open_spawned(group)?);
+        Ok(Process { group, exit, release, killed: false })
     }
 
     /// Lets a command begin that waits for its release.
@@ -289,7 +273,7 @@ impl Process {
     /// Kills the process and waits for its end, but for no debugger that reaps it first.
     pub fn end(mut self) {
         self.kill();
-        let _ = sys::poll(&mut [PollFd::new(&self, PollFlags::IN)]);
+        let _ = sys::poll(&mut [PollFd::new(&self.exit, PollFlags::IN)]);
         let _ = self.reap();
     }
 
@@ -303,28 +287,21 @@ impl Process {
         }
         // One that a debugger has attached to is the debugger's to reap first, at any time.
         let ended = rustix::process::waitpid(Some(self.group), WaitOptions::NOHANG);
-        let status =
-            ended.map(|ended| ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())));
-        match status {
+        match ended {
             _ if self.killed => Outcome::Overran,
-            Ok(Some(status)) if status.success() => Outcome::Succeeded,
-            Ok(Some(status)) => Outcome::Failed(describe(status)),
+            Ok(Some((_, status))) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(0), _) => Outcome::Succeeded,
+                (code, signal) => Outcome::Failed(describe(code, signal)),
+            },
             Ok(None) => Outcome::Failed("its end is not known".to_owned()),
             Err(error) => Outcome::Failed(format!("its end could not be read: {error}")),
         }
     }
 }
 
-impl AsFd for Process {
-    /// Becomes readable when the process has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.exit.as_fd()
-    }
-}
-
-/// Says how a process has ended.
-pub fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
+/// Says how a process has ended: with which exit status, or by which signal.
+pub fn describe(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
         (Some(127), _) => "exit status 127 (command not found)".to_owned(),
         (Some(126), _) => "exit status 126 (command not executable)".to_owned(),
         (Some(code), _) => format!("exit status {code}"),
@@ -367,7 +344,7 @@ mod tests {
         let group = rustix::process::getpgid(Some(process.group)).expect("it lives");
         let own = process.group;
         process.release();
-        sys::poll(&mut [PollFd::new(&process, PollFlags::IN)]).expect("it waits");
+        sys::poll(&mut [PollFd::new(&process.exit, PollFlags::IN)]).expect("it waits");
         assert_eq!(process.reap(), Outcome::Succeeded);
         let mut signals = 0;
         output.flush(&mut |_, line| {

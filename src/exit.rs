@@ -25,6 +25,20 @@ pub enum Exit {
     Unsafe = 78,
 }
 
+/// How `putex lock` ends besides, when the status is not that of its command: see EXIT STATUS
+/// in putex-lock(1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockExit {
+    /// The lock was not had in time. The user may choose another number.
+    NotHad = 75,
+    /// The lock was lost while the command ran, which was ended.
+    Lost = 100,
+    /// The command was found and could not be executed, as env(1) says it.
+    NotExecutable = 126,
+    /// The command was not found, as env(1) says it.
+    NotFound = 127,
+}
+
 /// The reason why a process ends with a failure, or would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

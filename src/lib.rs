@@ -15,6 +15,7 @@
 //! | [`command`] | the operator's commands as processes |
 //! | [`guard`] | the process that owns the service: start, stop, last resort, deadline |
 //! | [`agent`] | the process that owns the lock: threads around the pump |
+//! | [`lock`] | `putex lock`: a command that runs while a lock is held |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -35,7 +36,7 @@
 //!    `src/core/pump/takeover.rs`.
 //! 7. Deadlines are on a clock that counts suspend (`src/sys.rs`), and are checked again after
 //!    every wake-up and before every act: `src/core/pump/hold.rs`, `src/core/guard/mod.rs`,
-//!    `src/nats/client.rs`.
+//!    `src/nats/client/request.rs`.
 //! 8. Nothing written for one connection is sent on the next: `src/nats/link.rs`.
 //! 9. No script, log or full pipe blocks the thread that renews: `src/agent/mod.rs`.
 //! 10. The record holds R, F and C; a challenger waits the longer of its own times and the
@@ -55,6 +56,8 @@
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
+//! | Is a ticket granted? | `blockers` | `src/core/tickets/ticket.rs` |
+//! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
 //! | When is a server left? | `unanswered` | `src/nats/pool.rs` |
@@ -67,6 +70,7 @@ pub mod command;
 pub mod core;
 pub mod exit;
 pub mod guard;
+pub mod lock;
 pub mod log;
 pub mod nats;
 pub mod store;

@@ -11,10 +11,11 @@ use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
-use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation};
+use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, LockArgs};
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
 use putex::guard;
+use putex::lock;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::sys;
@@ -32,21 +33,26 @@ fn main() -> ExitCode {
         Ok(Invocation::Agent(args) | Invocation::Finish(args, _)) => {
             stderr.or_syslog(args.guard.syslog)
         }
-        Ok(Invocation::Check(_) | Invocation::Guard | Invocation::Print(_)) | Err(_) => stderr,
+        Ok(
+            Invocation::Check(_) | Invocation::Guard | Invocation::Lock(_) | Invocation::Print(_),
+        )
+        | Err(_) => stderr,
     };
+    let status = |exit: Exit| exit as u8;
     let ended = invocation.and_then(|invocation| match invocation {
-        Invocation::Print(text) => print(&text),
-        Invocation::Agent(args) => run_agent(*args, destination),
-        Invocation::Check(args) => check(&args, destination),
+        Invocation::Print(text) => print(&text).map(status),
+        Invocation::Agent(args) => run_agent(*args, destination).map(status),
+        Invocation::Check(args) => check(&args, destination).map(status),
         Invocation::Finish(args, faults) => {
             for fault in faults {
                 destination.refuse(&fault);
             }
-            finish(&args, destination)
+            finish(&args, destination).map(status)
         }
-        Invocation::Guard => guard::run(stderr),
+        Invocation::Lock(args) => run_lock(*args, destination),
+        Invocation::Guard => guard::run(stderr).map(status),
     });
-    ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal)) as u8)
+    ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
 }
 
 fn variable(name: &str) -> Option<OsString> {
@@ -106,6 +112,12 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
     });
     drop(log_queue);
     ended.map_err(Refusal::system("cannot start: "))
+}
+
+/// Runs a command while a lock is held; returns the exit status.
+fn run_lock(args: LockArgs, destination: Destination) -> Result<u8, Refusal> {
+    let store = connect::lock_store(&args, &variable)?;
+    lock::run(args.request, store, destination)
 }
 
 /// Sees that an agent which has ended left no service behind.

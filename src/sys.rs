@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
-use rustix::process::Resource;
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions};
 use rustix::rand::GetRandomFlags;
 use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
@@ -91,6 +91,32 @@ pub fn lock_within(
     }
 }
 
+/// Reads the next signal from a descriptor of [`raw::take_signals`], if there is one.
+pub fn next_signal(descriptor: impl AsFd) -> Option<i32> {
+    let mut signal = [0; SIGNAL_BYTES];
+    rustix::io::read(descriptor, &mut signal).ok()?;
+    let (number, _) = signal.split_first_chunk()?;
+    Some(i32::from_ne_bytes(*number))
+}
+
+/// The size of what is read of one signal.
+const SIGNAL_BYTES: usize = 128;
+
+/// Opens a child that leads a process group and was spawned just now; it becomes readable when
+/// the child has ended.
+///
+/// # Errors
+///
+/// When the process has no descriptor left. Then the group is killed: the end of the child would
+/// go unnoticed.
+pub fn open_spawned(group: Pid) -> io::Result<OwnedFd> {
+    let opened = rustix::process::pidfd_open(group, PidfdFlags::empty());
+    Ok(opened.inspect_err(|_| {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        let _ = rustix::process::waitpid(Some(group), WaitOptions::empty());
+    })?)
+}
+
 /// Returns whether something can be read now. A descriptor of a process becomes
 /// readable when that ends.
 pub fn is_ready(fd: impl AsFd) -> bool {
@@ -116,13 +142,8 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
 /// The timeout of poll(2) stands still while the host is suspended: it is none, or
 /// it is zero.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
-    loop {
-        match rustix::event::poll(fds, timeout) {
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout))?;
+    Ok(())
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

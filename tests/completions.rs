@@ -47,7 +47,7 @@ fn value_of(flag: &Flag) -> Value {
         "dir" => Value::Folder,
         "command" => Value::Command,
         "url[,url]" | "name" | "subject" | "key" | "token" | "time" | "count" | "percent"
-        | "number" => Value::Text,
+        | "number" | "seconds" | "status" | "string" => Value::Text,
         other => panic!("{}: what is to be offered for {other}?", flag.shown()),
     }
 }
@@ -145,6 +145,7 @@ fn commands_and_topics_are_offered() {
             (&["putex", "help", "gu"], set(["guard"])),
             (&["putex", "help", "guard", ""], set([])),
             (&["putex", "timing", ""], set([])),
+            (&["putex", "lock", ""], set([])),
             (&["putex", "agent", ""], set([])),
             (&["putex", "--key", "k", ""], set([])),
         ] {
@@ -205,6 +206,16 @@ fn values_are_offered_where_they_are_known() {
                 assert!(fits, "{shell}: {word}: {offered:?} instead of {due:?}");
             }
         }
+    }
+}
+
+#[test]
+fn behind_the_name_of_a_lock_a_command_is_offered() {
+    for (shell, complete) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
+        let Some(offered) = complete(&["putex", "lock", "db", "slee"]) else {
+            continue;
+        };
+        assert!(offered.contains("sleep"), "{shell}: {offered:?}");
     }
 }
 

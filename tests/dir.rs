@@ -23,7 +23,7 @@ use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{LockKey, StoreError, StoreErrorKind};
+use putex::store::{Bucket as _, Content, Expected, LockKey, StoreError, StoreErrorKind};
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
 use support::folder::Folder;
@@ -70,6 +70,34 @@ fn denied(written: Written) -> String {
         panic!("not denied but {written:?}");
     };
     text.clone()
+}
+
+#[test]
+fn the_files_of_a_retired_key_are_removed() {
+    let base = Base::new();
+    let mut store = base.bucket("b");
+    store.open(soon()).expect("the store opens");
+    let content = Content { headers: Vec::new(), payload: Vec::new() };
+    let mut written = Written::Stored(Revision(0));
+    for _ in 0..2 {
+        let Written::Stored(revision) = written else { panic!("{written:?}") };
+        written = store.compare_and_set("lock.a", Expected::Key(revision), &content, soon());
+    }
+    let Written::Stored(revision) = written else { panic!("{written:?}") };
+    let files = || {
+        let files = fs::read_dir(base.0.join("b")).expect("it is there");
+        let mut names: Vec<_> = files.map(|file| file.expect("a file").file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    assert_eq!(before.len(), 4, "{before:?}");
+    let moved = store.retire("lock.a", Revision(revision.0 - 1), &content, soon());
+    assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
+    assert_eq!(files(), before);
+    let ended = store.retire("lock.a", revision, &content, soon());
+    assert_eq!(ended, Written::Stored(Revision(revision.0 + 1)));
+    assert_eq!(files(), ["epoch", "sequence"]);
 }
 
 #[test]

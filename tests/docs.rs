@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use putex::cli::help::help;
-use putex::cli::table::{FLAGS, Subcommand};
+use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use mdoc::{flags_of, items, logged, names, read, root, section, spellings};
 use support::sandbox::Sandbox;
@@ -23,42 +23,53 @@ fn page() -> String {
     read("man/putex.8")
 }
 
-#[test]
-fn the_page_has_the_flags_of_the_program_and_no_others() {
-    let page = page();
-    let documented: BTreeSet<_> = items(&page)
-        .iter()
-        .map(|item| flags_of(&item.head))
-        .filter(|set| !set.is_empty())
-        .collect();
-    let known: BTreeSet<_> = FLAGS.iter().map(spellings).collect();
-    assert_eq!(documented, known, "left: the page; right: the program");
+/// Returns the pages that explain flags, each with the flags.
+fn explained_flags() -> [(String, Vec<&'static Flag>); 2] {
+    let is_of_lock = |flag: &&Flag| flag.subcommands.contains(&Subcommand::Lock);
+    let is_of_others = |flag: &&Flag| flag.subcommands != [Subcommand::Lock];
+    let of_lock = FLAGS.iter().filter(is_of_lock).collect();
+    [(page(), FLAGS.iter().filter(is_of_others).collect()), (read("man/putex-lock.1"), of_lock)]
 }
 
 #[test]
-fn the_page_names_the_default_and_the_variable_of_every_flag() {
-    let items = items(&section(&page(), "OPTIONS"));
-    for flag in FLAGS {
-        let item = items.iter().find(|item| flags_of(&item.head) == spellings(flag)).unwrap();
-        let shown = flag.shown();
-        let stated = item.body.split_once("The default is ").map(|(_, rest)| rest);
-        match (flag.default, stated) {
-            ("", stated) => assert_eq!(stated, None, "{shown} has no default"),
-            (default, Some(stated)) => {
-                let rest = stated.strip_prefix(default).unwrap_or("?");
-                let ends = rest.starts_with(['.', ',', ':']);
-                assert!(ends, "{shown}: the default is {default}, not {stated}");
+fn the_pages_have_the_flags_of_the_program_and_no_others() {
+    for (page, flags) in explained_flags() {
+        let items = items(&page);
+        let documented = items.iter().map(|item| flags_of(&item.head));
+        let documented: Vec<_> = documented.filter(|set| !set.is_empty()).collect();
+        let known: BTreeSet<_> = flags.iter().map(|flag| spellings(flag)).collect();
+        assert_eq!(documented.len(), known.len(), "one of them twice: {documented:?}");
+        let documented: BTreeSet<_> = documented.into_iter().collect();
+        assert_eq!(documented, known, "left: the page; right: the program");
+    }
+}
+
+#[test]
+fn the_pages_name_the_default_and_the_variable_of_every_flag() {
+    for (page, flags) in explained_flags() {
+        let items = items(&section(&page, "OPTIONS"));
+        for flag in flags {
+            let item = items.iter().find(|item| flags_of(&item.head) == spellings(flag)).unwrap();
+            let shown = flag.shown();
+            let stated = item.body.split_once("The default is ").map(|(_, rest)| rest);
+            match (flag.default, stated) {
+                ("", stated) => assert_eq!(stated, None, "{shown} has no default"),
+                (default, Some(stated)) => {
+                    let rest = stated.strip_prefix(default).unwrap_or("?");
+                    let ends = rest.starts_with(['.', ',', ':']);
+                    assert!(ends, "{shown}: the default is {default}, not {stated}");
+                }
+                (default, None) => panic!("{shown}: the default, {default}, is not named"),
             }
-            (default, None) => panic!("{shown}: the default, {default}, is not named"),
+            assert!(item.body.contains(flag.env), "{shown}: {} is not named", flag.env);
         }
-        assert!(item.body.contains(flag.env), "{shown}: {} is not named", flag.env);
     }
 }
 
 #[test]
 fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    let pages = ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5"];
+    let pages = ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5", "putex-lock.1"];
     let pages = pages.map(|page| read(&format!("man/{page}"))).concat();
     for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
@@ -69,33 +80,27 @@ fn flags_mentioned_anywhere_in_the_pages_exist() {
 
 #[test]
 fn help_names_every_flag_with_its_default_and_its_variable() {
-    for subcommand in [
-        None,
-        Some(Subcommand::Agent),
-        Some(Subcommand::Check),
-        Some(Subcommand::Finish),
-        Some(Subcommand::Timing),
-        Some(Subcommand::Help),
-        Some(Subcommand::Guard),
-    ] {
+    for subcommand in [None].into_iter().chain(Subcommand::ALL.map(Some)) {
         let text = help(subcommand);
         let (_, text) = text.split_once("options:\n").unwrap();
-        for flag in FLAGS {
-            let line = text.lines().find(|line| {
+        let is_due = |flag: &&Flag| {
+            subcommand.is_none_or(|subcommand| flag.subcommands.contains(&subcommand))
+        };
+        for flag in FLAGS.iter().filter(is_due) {
+            let values = [(flag.default, "["), (flag.env, "[$")];
+            let named = text.lines().filter(|line| {
                 let words: Vec<_> = line.split([' ', ',']).collect();
                 line.starts_with("  ") && spellings(flag).iter().all(|how| words.contains(&&**how))
             });
-            let due = subcommand.is_none_or(|subcommand| flag.subcommands.contains(&subcommand));
-            assert_eq!(line.is_some(), due, "{} in the help of {subcommand:?}", flag.shown());
-            if let Some(line) = line {
-                for (value, shown) in [
-                    (flag.default, format!("[{}]", flag.default)),
-                    (flag.env, format!("[${}]", flag.env)),
-                ] {
-                    assert!(value.is_empty() || line.contains(&shown), "{shown} in {line}");
-                }
-            }
+            let mut named = named.filter(|line| {
+                let shows = |value, open| line.contains(&format!("{open}{value}]"));
+                values.iter().all(|(value, open)| value.is_empty() || shows(value, open))
+            });
+            assert!(named.next().is_some(), "{} in the help of {subcommand:?}", flag.shown());
         }
+        let lines = text.lines().filter(|line| line.trim_start().starts_with('-'));
+        let due = FLAGS.iter().filter(is_due).count();
+        assert_eq!(lines.count(), due, "lines of options in the help of {subcommand:?}");
     }
     let synopsis = section(&page(), "SYNOPSIS");
     for subcommand in Subcommand::ALL {
@@ -129,14 +134,30 @@ fn help_shows_the_use_of_every_command() {
     }
 }
 
+/// Returns the exit statuses in a part of `src/exit.rs`.
+fn statuses(program: &str) -> BTreeSet<u8> {
+    let numbers = program.lines().filter_map(|line| {
+        let (_, number) = line.trim().strip_suffix(',')?.split_once(" = ")?;
+        number.parse().ok()
+    });
+    numbers.collect()
+}
+
 #[test]
-fn the_page_has_the_exit_statuses_of_the_program_and_no_others() {
-    let documented: Vec<_> =
-        items(&section(&page(), "EXIT STATUS")).into_iter().map(|item| item.head).collect();
+fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     let program = read("src/exit.rs");
-    let known = program.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
-    let known: Vec<_> = known.map(|(_, status)| status).collect();
-    assert_eq!(documented, known, "left: the page; right: the program");
+    let (common, of_lock) = program.split_once("pub enum LockExit").unwrap();
+    let (common, of_lock) = (statuses(common), statuses(of_lock));
+    assert!(common.len() > 5 && of_lock.len() > 3, "{common:?} {of_lock:?}");
+    // Success is that of the command.
+    let all = common.union(&of_lock).copied().filter(|status| *status != 0).collect();
+    for (page, known) in [(page(), common.clone()), (read("man/putex-lock.1"), all)] {
+        let items = items(&section(&page, "EXIT STATUS"));
+        let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();
+        assert!(documented.is_sorted(), "{documented:?}");
+        let documented: BTreeSet<_> = documented.into_iter().collect();
+        assert_eq!(documented, known, "left: the page; right: the program");
+    }
 }
 
 #[test]

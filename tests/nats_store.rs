@@ -19,12 +19,12 @@ use std::time::Duration;
 use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::time::Instant;
-use putex::store::LockKey;
 use putex::store::nats::NatsStore;
+use putex::store::{Bucket as _, Content, Expected, LockKey};
 use putex::sys::{self, Waker};
 
 use server::{old_config, on_servers, soon};
-use support::clock::observe_for;
+use support::clock::{observe_for, until_true};
 use support::server::Server;
 
 /// How long nothing must happen to be believed that nothing does.
@@ -65,6 +65,35 @@ fn every_story_of_a_store_holds() {
         let version = server.version();
         let before_2_11 = version.starts_with("2.9.") || version.starts_with("2.10.");
         contract::all(&|bucket| server.bucket(bucket), !before_2_11);
+    });
+}
+
+/// Of a bucket without `allow_msg_ttl`, the writer has the entry purged, and asks for no answer.
+#[test]
+fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
+    on_servers(|binary| {
+        let server = Server::start(binary, "");
+        let mut admin = server.admin();
+        admin.stream("CREATE", "locks", &old_config("locks").to_string());
+        let mut store = server.bucket("locks");
+        let opened = store.open(soon()).expect("the store opens");
+        assert_eq!(opened.retires, Ok(()));
+        let content = Content { headers: Vec::new(), payload: Vec::new() };
+        for key in ["lock.a", "lock.b"] {
+            let expected = Expected::Key(Revision(0));
+            let written = store.compare_and_set(key, expected, &content, soon());
+            let Written::Stored(revision) = written else { panic!("{written:?}") };
+            if key == "lock.a" {
+                let ended = store.retire(key, revision, &content, soon());
+                assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
+            }
+        }
+        let mut subjects = || {
+            let info = admin.stream("INFO", "locks", r#"{"subjects_filter":"$KV.locks.lock.>"}"#);
+            info["state"]["subjects"].clone()
+        };
+        let wanted = serde_json::json!({ "$KV.locks.lock.b": 1 });
+        until_true("that it is purged", || subjects() == wanted);
     });
 }
 

@@ -12,7 +12,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     case $prev in
@@ -32,40 +32,57 @@ _putex() {
         --nats | --context | --user | --inbox-prefix | --js-domain | \
             --js-api-prefix | --bucket | --key | --token | \
             --check-failures | --start-grace | --renewal | -r | \
-            --failures | -f | --confirmations | -c | --drift | \
-            --replicas | --notify-fd)
+            --failures | -f | --confirmations | -c | --timeout | --wait | \
+            -w | --conflict-exit-code | -E | --kill-after | -k | \
+            --command | --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish)
+            agent | check | finish | lock)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
-                    --bucket --key --token --start --stop --healthcheck
-                    --check-failures --start-grace --last-resort --watchdog
-                    --replicas --allow-memory --notify-fd --syslog --verbose -v
+                    --bucket --token --replicas --allow-memory --verbose -v
                     --quiet -q' ;;
         esac
         case $verb in
+            agent | check | finish)
+                options+=' --key --start --stop --healthcheck --check-failures
+                    --start-grace --last-resort --watchdog --notify-fd --syslog' ;;
+        esac
+        case $verb in
             agent | check | finish | timing)
-                options+=' --renewal -r --failures -f --confirmations -c --drift' ;;
+                options+=' --renewal -r --failures -f --confirmations -c' ;;
+        esac
+        case $verb in
+            lock)
+                options+=' --shared -s --exclusive -e -x --nb --nonblock --nonblocking
+                    -n --timeout --wait -w --conflict-exit-code -E --kill-after
+                    -k --renewal -r --failures -f --close -o --command -c' ;;
+        esac
+        case $verb in
+            agent | check | finish | lock | timing)
+                options+=' --drift' ;;
         esac
         case $verb in
             check)
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | timing | help)
+            agent | check | finish | lock | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish timing help'
+        options='agent check finish lock timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent tutorial theory config trouble check finish help
+        options='agent tutorial lock theory config trouble check finish help
             timing guard commands managers environment files signals
             exit messages examples tls bucket servers record states
             fencing limits caveats'
+    elif [[ $verb == lock ]] && ((COMP_CWORD > 2)); then
+        mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+        return
     fi
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }

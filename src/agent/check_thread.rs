@@ -66,7 +66,7 @@ impl CheckHandle {
     pub(super) fn extend(&self, deadline: Instant) {
         let before = std::mem::replace(&mut lock(&self.check).deadline, deadline);
         if deadline < before {
-            self.runs.wake();
+            self.runs.waker.wake();
         }
     }
 
@@ -84,14 +84,12 @@ fn lock(check: &Mutex<Check>) -> MutexGuard<'_, Check> {
 
 impl Check {
     fn kill(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.kill();
-        }
+        self.process.iter_mut().for_each(Process::kill);
     }
 
     /// Takes the process if it has ended; kills one whose time is over.
     fn take_ended(&mut self) -> Option<Process> {
-        let ended = self.process.take_if(|process| process.has_ended());
+        let ended = self.process.take_if(|process| sys::is_ready(&process.exit));
         if self.kill_at().is_some_and(|at| at <= sys::now()) {
             self.kill();
         }
@@ -106,7 +104,7 @@ impl Check {
 
     /// Returns the end of the process, and when to kill it before that.
     fn awaited(&self) -> (Option<Arc<OwnedFd>>, Option<Instant>) {
-        (self.process.as_ref().map(Process::exit), self.kill_at())
+        (self.process.as_ref().map(|process| Arc::clone(&process.exit)), self.kill_at())
     }
 }
 

@@ -4,8 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::ExitStatus;
+use std::os::unix::process::CommandExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::{describe, remove_agents_own};
@@ -159,7 +158,7 @@ impl GuardThread {
         while let Some(order) = self.orders.try_next() {
             self.carry_out(order)?;
         }
-        self.dead.retain(|process| reap(process) == Ok(None));
+        self.dead.retain(|process| matches!(reap(process), Ok(None)));
         Some(())
     }
 
@@ -188,21 +187,17 @@ impl GuardThread {
     }
 
     fn connect(&mut self, number: u64, messages: &[ToGuard]) -> Option<()> {
-        if let Some(link) = self.link.take() {
-            self.dead.push(link.process);
-        }
+        self.dead.extend(self.link.take().map(|link| link.process));
         if let Some((socket, process)) = self.dir.connect() {
             let unanswered = Some(Vec::new());
             self.link = Some(Link { number, socket, process, outdated: false, unanswered });
             return messages.iter().try_for_each(|message| self.tell(message));
         }
         match self.start(number, messages) {
-            Ok(link) => {
-                self.link = Some(link);
-                Some(())
-            }
-            Err(error) => self.lost(number, format!("it cannot be started: {error}")),
+            Ok(link) => self.link = Some(link),
+            Err(error) => return self.lost(number, format!("it cannot be started: {error}")),
         }
+        Some(())
     }
 
     /// Starts a guard. The messages are in its socket before it runs, so it knows them whatever
@@ -261,25 +256,25 @@ impl GuardThread {
             match received {
                 Ok((packet, file)) if !packet.is_empty() => {
                     link.unanswered = None;
-                    match GuardPacket::decode(&packet) {
-                        Some(GuardPacket::Report(VERSION, report)) => {
+                    match serde_json::from_slice(&packet) {
+                        Ok(GuardPacket::Report(VERSION, report)) => {
                             self.events.tell(Event::Guard(number, GuardEvent::Report(report)))?;
                         }
-                        Some(GuardPacket::Report(_, report)) => {
+                        Ok(GuardPacket::Report(_, report)) => {
                             self.replace_outdated(number, report)?;
                         }
-                        Some(GuardPacket::Line(level, text)) => {
+                        Ok(GuardPacket::Line(level, text)) => {
                             // The guard has logged it; here it is only shown.
                             let _ = self.lines.try_send((level, text));
                         }
-                        Some(GuardPacket::KillFile) => {
+                        Ok(GuardPacket::KillFile) => {
                             let known = self.kill_file.lock();
                             let mut known = known.unwrap_or_else(PoisonError::into_inner);
                             *known = file.map(File::from).or(known.take());
                         }
-                        Some(GuardPacket::Output) => self.output = file.or(self.output.take()),
+                        Ok(GuardPacket::Output) => self.output = file.or(self.output.take()),
                         // It is of another version.
-                        None => {}
+                        Err(_) => {}
                     }
                 }
                 Err(Errno::AGAIN) => return Some(()),
@@ -329,7 +324,10 @@ impl GuardThread {
                 return self.connect(number, &messages);
             }
             match reap(&link.process) {
-                Ok(Some(status)) => why = format!("{why}: {}", describe(status)),
+                Ok(Some(status)) => {
+                    let how = describe(status.exit_status(), status.terminating_signal());
+                    why = format!("{why}: {how}");
+                }
                 Err(_) if sys::is_ready(&link.process) => {}
                 Ok(None) | Err(_) => why = "it has closed the connection".to_owned(),
             }
@@ -352,11 +350,7 @@ impl GuardThread {
 /// Reaps a guard that has ended and returns how; `None` while it runs. An error says that it is
 /// no child of this process: a guard may have been started by the previous instance, which was
 /// this process too where the program was executed anew.
-fn reap(process: &OwnedFd) -> Result<Option<ExitStatus>, Errno> {
+fn reap(process: &OwnedFd) -> Result<Option<WaitIdStatus>, Errno> {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    let ended = rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)?;
-    Ok(ended.map(|status| {
-        let code = status.exit_status().map(|code| code << 8);
-        ExitStatus::from_raw(status.terminating_signal().or(code).unwrap_or_default())
-    }))
+    rustix::process::waitid(WaitId::PidFd(process.as_fd()), how)
 }

@@ -17,7 +17,8 @@ use crate::sys::{self, Alarm, Waker};
 /// The receiver's end.
 pub(super) struct Inbox<T> {
     items: Receiver<T>,
-    waker: Arc<Waker>,
+    /// Becomes readable when an item is sent.
+    pub(super) waker: Arc<Waker>,
     alarm: Alarm,
 }
 
@@ -25,7 +26,8 @@ pub(super) struct Inbox<T> {
 #[derive(Clone)]
 pub(super) struct InboxSender<T> {
     items: Sender<T>,
-    waker: Arc<Waker>,
+    /// Has the receiver look at what else has changed.
+    pub(super) waker: Arc<Waker>,
 }
 
 /// Makes both ends of a queue in which so many items may wait.
@@ -53,11 +55,6 @@ impl<T> InboxSender<T> {
         let refused = self.items.try_send(item);
         self.waker.wake();
         refused.err().map(|refused| refused.into_inner())
-    }
-
-    /// Has the receiver look at what else has changed.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
     }
 }
 
@@ -109,17 +106,5 @@ impl<T> Inbox<T> {
             self.waker.clear();
         }
         Ok(fds[1..].iter().any(|fd| !fd.revents().is_empty()))
-    }
-
-    /// Has the next wait not end for what was sent until now.
-    pub(super) fn clear(&self) {
-        self.waker.clear();
-    }
-}
-
-impl<T> AsFd for Inbox<T> {
-    /// Becomes readable when an item is sent.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker.as_fd()
     }
 }

@@ -38,9 +38,8 @@ pub struct ServiceManager {
     descriptor: Option<OwnedFd>,
     /// The interval of keepalives, and when the next is due.
     keepalive: Option<(Duration, Instant)>,
-    /// The last line of the log, and whether the manager has got it.
-    status: String,
-    sent: bool,
+    /// The last line of the log, until the manager has got it.
+    status: Option<String>,
 }
 
 impl ServiceManager {
@@ -68,8 +67,7 @@ impl ServiceManager {
             descriptor: descriptor.transpose()?,
             keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
-            status: String::new(),
-            sent: true,
+            status: None,
         })
     }
 
@@ -97,14 +95,13 @@ impl ServiceManager {
                 Some((states, why)) if states.contains(" -> ") => why,
                 _ => text,
             };
-            self.status = one_line(status);
-            self.sent = false;
+            self.status = Some(one_line(status));
         }
     }
 
     /// Sends `READY=1` when the agent stands by for the first time, and a new status.
     pub(super) fn notify(&mut self, state: &str, is_ready: bool) {
-        if !is_ready && self.sent {
+        if !is_ready && self.status.is_none() {
             return;
         }
         let ready = is_ready && !self.ready;
@@ -115,11 +112,11 @@ impl ServiceManager {
             log::warn!("--notify-fd: {error}");
         }
         let mut message = if ready { "READY=1\n".to_owned() } else { String::new() };
-        if !self.sent {
-            message.push_str(&format!("STATUS={state}: {}\n", self.status));
+        if let Some(status) = &self.status {
+            message.push_str(&format!("STATUS={state}: {status}\n"));
         }
         if !message.is_empty() && self.send(&message) {
-            self.sent = true;
+            self.status = None;
             self.ready |= ready;
         }
     }

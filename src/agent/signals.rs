@@ -12,10 +12,7 @@ use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::service_manager::ServiceManager;
 use crate::core::Event;
-use crate::sys::raw;
-
-/// The size of what is read of one signal.
-const SIGNAL_BYTES: usize = 128;
+use crate::sys::{self, raw};
 
 /// The signals that an agent takes.
 pub struct Signals {
@@ -39,10 +36,7 @@ impl Signals {
 
     /// Reads the next signal, if there is one. A reload is done here.
     pub(super) fn next(&self, manager: &ServiceManager) -> Option<Event> {
-        let mut signal = [0; SIGNAL_BYTES];
-        rustix::io::read(&self.descriptor, &mut signal).ok()?;
-        let (number, _) = signal.split_first_chunk()?;
-        match i32::from_ne_bytes(*number) {
+        match sys::next_signal(&self.descriptor)? {
             SIGUSR2 => Some(Event::Upgrade),
             SIGTERM => Some(Event::Shutdown("SIGTERM")),
             SIGINT => Some(Event::Shutdown("SIGINT")),

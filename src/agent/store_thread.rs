@@ -144,9 +144,9 @@ impl StoreThread {
         loop {
             self.answer()?;
             panic_if_asked("putex-store");
-            match self.store.watch(self.requests.as_fd(), None) {
+            match self.store.watch(self.requests.waker.as_fd(), None) {
                 Ok(Some(event)) => self.events.tell(event)?,
-                Ok(None) => self.requests.clear(),
+                Ok(None) => self.requests.waker.clear(),
                 Err(why) => return Some(why),
             }
         }

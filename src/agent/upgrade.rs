@@ -36,7 +36,7 @@ impl Program {
     /// says: this program goes on.
     pub(super) fn execute(&self) {
         let Some(path) = &self.path else { return };
-        let error = raw::execute(path, &self.arguments);
+        let Err(error) = raw::execute(path, &self.arguments);
         let show = path.display();
         log::error!("SIGUSR2: {show} cannot be executed: {error}; this instance goes on");
     }

@@ -60,13 +60,9 @@ pub(super) fn refuse_beside_dir(faults: &mut Faults<'_>) -> Option<()> {
         precedence >= dir && precedence != Some(Precedence::Env) && !is_off
     };
     let is_for_servers = |flag: &&Flag| flag.name == Name::Context || flag.name.is_of_access();
-    match FLAGS.iter().filter(is_for_servers).find(is_meant) {
-        None => Some(()),
-        Some(flag) => {
-            let why = "is for a server, and the lock is kept in a directory; see --nats";
-            faults.usage(flag.name, why)
-        }
-    }
+    let meant = FLAGS.iter().filter(is_for_servers).find(is_meant);
+    let why = "is for a server, and the lock is kept in a directory; see --nats";
+    meant.map_or(Some(()), |flag| faults.usage(flag.name, why))
 }
 
 /// Returns the servers and the settings for a connection.

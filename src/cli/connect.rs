@@ -1,10 +1,11 @@
 //! Makes the store of a location. Reads contexts and files with secrets and certificates;
-//! connects to nothing. The agent and `putex check` both use it, with the same result.
+//! connects to nothing. All commands use it, with the same result.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::access::Access;
-use super::{AgentArgs, Location, Lookup, context};
+use super::{AgentArgs, Location, LockArgs, Lookup, context};
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -93,6 +94,49 @@ pub fn identity(args: &AgentArgs, var: Lookup<'_>) -> Identity {
     }
 }
 
+/// What a store depends on besides its location.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// The bucket.
+    pub bucket: String,
+    /// The number of replicas of a bucket that putex creates.
+    pub replicas: u32,
+    /// Whether a bucket in memory is accepted.
+    pub allow_memory: bool,
+    /// The name of the connection, for people who look at the server.
+    pub name: String,
+    /// R: an answer that takes longer comes too late.
+    pub renewal: Duration,
+}
+
+impl StoreSettings {
+    /// Returns those of an agent.
+    pub fn of_agent(args: &AgentArgs) -> StoreSettings {
+        let AgentArgs { bucket, replicas, allow_memory, guard, .. } = args;
+        let protocol::Settings { timing, commands, .. } = guard;
+        StoreSettings {
+            bucket: bucket.clone(),
+            replicas: *replicas,
+            allow_memory: *allow_memory,
+            name: format!("putex {} {}", commands.key, commands.token),
+            renewal: timing.renewal(),
+        }
+    }
+
+    /// Returns those of `putex lock`.
+    pub fn of_lock(args: &LockArgs) -> StoreSettings {
+        let LockArgs { bucket, replicas, allow_memory, request, .. } = args;
+        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+        StoreSettings {
+            bucket: bucket.clone(),
+            replicas: *replicas,
+            allow_memory: *allow_memory,
+            name: format!("putex lock {} {}", names.join(","), request.token),
+            renewal: request.timing.renewal(),
+        }
+    }
+}
+
 /// Returns the store for an agent, not yet opened.
 ///
 /// # Errors
@@ -105,25 +149,37 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
     if let Some(fault) = location.faults().into_iter().find(is_lasting) {
         return Err(fault.into());
     }
-    let store: Box<dyn Bucket> = match location {
-        Location::Nats(access) => Box::new(nats_store(args, *access)),
-        Location::Dir(base) => Box::new(DirStore::new(base, &args.bucket)),
-    };
+    let store = bucket(location, StoreSettings::of_agent(args));
     Ok(LockKey::new(store, &args.guard.commands.key))
 }
 
+/// Returns the store for `putex lock`, not yet opened.
+///
+/// # Errors
+///
+/// The first fault; also a file that is missing: a command is not kept waiting for it.
+pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = args.location.complete(var)?;
+    match location.faults().into_iter().next() {
+        Some(fault) => Err(fault.into()),
+        None => Ok(bucket(location, StoreSettings::of_lock(args))),
+    }
+}
+
+fn bucket(location: Location, settings: StoreSettings) -> Box<dyn Bucket> {
+    match location {
+        Location::Nats(access) => Box::new(nats_store(settings, *access)),
+        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket)),
+    }
+}
+
 /// Returns a store in NATS, not yet opened.
-pub fn nats_store(args: &AgentArgs, access: Access) -> NatsStore {
-    let protocol::Settings { timing, commands, .. } = &args.guard;
-    let name = format!("putex {} {}", commands.key, commands.token);
-    let settings = NatsSettings {
-        bucket: args.bucket.clone(),
-        replicas: args.replicas,
-        allow_memory: args.allow_memory,
-        api: access.api.unwrap_or_else(|| API.to_owned()),
-    };
+pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
+    let StoreSettings { bucket, replicas, allow_memory, name, renewal } = settings;
+    let api = access.api.unwrap_or_else(|| API.to_owned());
+    let settings = NatsSettings { bucket, replicas, allow_memory, api };
     let login = access.login.unwrap_or_default();
-    let mut options = ConnectOptions::new(login, name, timing.renewal());
+    let mut options = ConnectOptions::new(login, name, renewal);
     options.tls = access.tls;
     options.inbox = access.inbox.unwrap_or(options.inbox);
     let client = Client::new(access.servers, options);

@@ -25,7 +25,11 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
     let context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
-    if holds_secret(&context) {
+    let holds_secret = matches!(
+        context.login,
+        Some(Login::User { password: Secret::Given(_), .. } | Login::Token(Secret::Given(_)))
+    );
+    if holds_secret || context.url.as_ref().is_some_and(|url| url.contains('@')) {
         file::read_secret(&path).map_err(|error| error.text)?;
     }
     Ok(context)
@@ -106,23 +110,11 @@ fn login(
     }
 }
 
-fn holds_secret(context: &Access) -> bool {
-    let given = matches!(
-        context.login,
-        Some(Login::User { password: Secret::Given(_), .. } | Login::Token(Secret::Given(_)))
-    );
-    given || context.url.as_ref().is_some_and(|url| url.contains('@'))
-}
-
 /// Returns the text of a field; `None` if it is missing, null or blank.
 fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(format!("{name} is not text"))
-        }
-    }
+    let value = fields.get(name).filter(|value| !value.is_null());
+    let text = value.map(|value| value.as_str().ok_or_else(|| format!("{name} is not text")));
+    Ok(text.transpose()?.filter(|text| !text.is_empty()).map(str::to_owned))
 }
 
 /// The beginnings of values that are neither a secret itself nor a path.

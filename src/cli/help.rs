@@ -5,15 +5,28 @@ use super::topics::TOPICS;
 
 /// Returns the text of `--help` of one command, or of all if `subcommand` is `None`.
 pub fn help(subcommand: Option<Subcommand>) -> String {
-    let mut text = match subcommand {
-        None => overview(),
-        Some(subcommand) => format!("usage: {}\n", subcommand.usage()),
-    };
-    text.push_str("\noptions:\n");
-    let width = FLAGS.iter().map(|flag| name(flag).len()).max().unwrap_or_default();
-    let is_of = |flag: &&Flag| subcommand.is_none_or(|of| flag.subcommands.contains(&of));
-    for flag in FLAGS.iter().filter(is_of) {
+    let Some(subcommand) = subcommand else { return overview() + &topics() };
+    let flags = Flag::all_of(subcommand).collect();
+    let text = format!("usage: {}\n\noptions:\n{}", subcommand.usage(), options(flags));
+    match subcommand {
+        Subcommand::Help => text + &topics(),
+        Subcommand::Lock => text + "\nThe rest is told by putex help lock, putex-lock(1).\n",
+        Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
+        Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,
+    }
+}
+
+const SEE_AGENT: &str = "\nThe rest is told by putex help, and by the manual page putex(8).\n";
+
+/// Returns the lines of these flags.
+fn options(flags: Vec<&Flag>) -> String {
+    let width = flags.iter().map(|flag| name(flag).len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for flag in flags {
         text.push_str(&format!("  {:<width$}  {}", name(flag), flag.help));
+        if !flag.others.is_empty() {
+            text.push_str(&format!("; also {}", flag.others.join(", ")));
+        }
         if !flag.default.is_empty() {
             text.push_str(&format!(" [{}]", flag.default));
         }
@@ -22,12 +35,12 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         }
         text.push('\n');
     }
-    if subcommand.is_some_and(|subcommand| subcommand != Subcommand::Help) {
-        text.push_str("\nThe rest is told by putex help, and by the manual page putex(8).\n");
-        return text;
-    }
+    text
+}
+
+fn topics() -> String {
     let topics = TOPICS.iter().map(|topic| format!("  {:<12} {}\n", topic.name, topic.about));
-    text + "\ntopics of putex help:\n" + &topics.collect::<String>()
+    format!("\ntopics of putex help:\n{}", topics.collect::<String>())
 }
 
 /// Returns the usage of all commands, and their summaries.
@@ -36,10 +49,15 @@ fn overview() -> String {
     let commands: String = Subcommand::ALL.into_iter().map(about).collect();
     let by_hand = Subcommand::ALL.into_iter().filter(|of| *of != Subcommand::Guard);
     let usages: Vec<_> = by_hand.map(Subcommand::usage).collect();
+    let of_lock = |flag: &&Flag| flag.subcommands == [Subcommand::Lock];
+    let (of_lock, others) = FLAGS.iter().partition(of_lock);
     format!(
         "putex keeps at most one copy of a service running over several hosts.\n\n\
-         usage: {}\n\ncommands:\n{commands}",
-        usages.join("\n       ")
+         usage: {}\n\ncommands:\n{commands}\noptions:\n{}\n\
+         options of putex lock, besides those for a store:\n{}",
+        usages.join("\n       "),
+        options(others),
+        options(of_lock)
     )
 }
 

@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse` | words to an [`Invocation`] |
+//! | `parse`, `lock` | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -16,6 +16,7 @@ pub mod config;
 pub mod connect;
 pub mod context;
 pub mod help;
+mod lock;
 mod parse;
 pub mod resolve;
 pub mod settings;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use self::access::Access;
 use self::config::ReadConfig;
+pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
@@ -48,6 +50,8 @@ pub enum Invocation {
     /// Stop the service that an agent and its guard left. The faults are those of
     /// settings that `finish` does not need; they are only reported.
     Finish(Box<AgentArgs>, Vec<Refusal>),
+    /// Run a command while a lock is held.
+    Lock(Box<LockArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.
@@ -98,6 +102,11 @@ pub enum Location {
 
 fn usage(text: String) -> Refusal {
     Refusal::new(Exit::Usage, clean(&text))
+}
+
+/// Returns an argument as text. Commands of an agent, keys and tokens have to be UTF-8.
+fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
+    word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
 /// Returns a text in one line, with the parts of a URL that may hold a secret left out.

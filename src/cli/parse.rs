@@ -9,7 +9,7 @@ use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
-use super::{CheckArgs, Environment, Invocation, help, timing, topics, usage};
+use super::{CheckArgs, Environment, Invocation, help, lock, timing, topics, usage, utf8};
 use crate::exit::Refusal;
 
 /// Reads a command line.
@@ -30,6 +30,11 @@ pub fn parse(
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
             Arg::Short(short) => format!("-{short}"),
+            // What follows the name is the command's.
+            Arg::Value(name) if subcommand == Some(Subcommand::Lock) => {
+                let rest = parser.raw_args()?.collect();
+                return lock::invocation(settings, name, rest, environment);
+            }
             Arg::Value(word) => {
                 let word = utf8("argument", word)?;
                 let known = Subcommand::ALL.into_iter().find(|known| known.name() == word);
@@ -51,26 +56,19 @@ pub fn parse(
                 continue;
             }
         };
-        let Some(flag) = Flag::find(&written) else {
-            let nearest = nearest(&written, FLAGS.iter().map(Flag::shown));
-            return Err(usage(format!("{written}: no such option{nearest}; see putex --help")));
-        };
         let of = subcommand.unwrap_or(Subcommand::Agent);
-        if !flag.subcommands.contains(&of) {
-            let of = of.name();
-            return Err(usage(format!("{written}: not an option of putex {of}")));
-        }
-        if flag.name == Name::Help {
-            return Ok(Invocation::Print(help::help(subcommand)));
-        }
-        if flag.name == Name::Version {
-            return Ok(Invocation::Print(format!("putex {}\n", env!("CARGO_PKG_VERSION"))));
+        let flag = Flag::find(&written, of).ok_or_else(|| no_option(&written, of))?;
+        if let Some(ended) = ends(flag, subcommand, &written) {
+            return ended;
         }
         let text = match flag.value {
             "" => "yes".to_owned(),
             _ => utf8(&written, parser.value()?)?,
         };
         settings.set(flag.name, typed(text, "flag", written));
+    }
+    if subcommand == Some(Subcommand::Lock) {
+        return Err(lock::refuse_no_name());
     }
     if let ([word, ..], None) = (&positionals[..], subcommand)
         && positionals.len() != ARGUMENTS.len()
@@ -82,6 +80,34 @@ pub fn parse(
         return Err(usage(format!("{word}: no such command{nearest}; see putex --help")));
     }
     invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
+}
+
+/// Returns the invocation, or its refusal, if a flag ends the line.
+fn ends(
+    flag: &Flag,
+    subcommand: Option<Subcommand>,
+    written: &str,
+) -> Option<Result<Invocation, Refusal>> {
+    let print = |text| Some(Ok(Invocation::Print(text)));
+    if flag.name == Name::Help {
+        return print(help::help(subcommand));
+    }
+    if flag.name == Name::Version {
+        return print(format!("putex {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    (flag.name == Name::CommandString).then(|| Err(lock::refuse_early(written)))
+}
+
+/// Returns the refusal of an option that a command does not take.
+fn no_option(written: &str, of: Subcommand) -> Refusal {
+    let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
+    of_flock.unwrap_or_else(|| {
+        if FLAGS.iter().any(|flag| flag.is_written(written)) {
+            return usage(format!("{written}: not an option of putex {}", of.name()));
+        }
+        let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
+        usage(format!("{written}: no such option{nearest}; see putex --help"))
+    })
 }
 
 impl From<lexopt::Error> for Refusal {
@@ -135,11 +161,6 @@ fn invocation(
 /// Returns a setting of the command line.
 fn typed(text: String, origin: &str, written: String) -> Setting {
     Setting { text, precedence: Precedence::CommandLine, origin: origin.to_owned(), written }
-}
-
-/// Returns an argument as text. Commands, keys and tokens have to be UTF-8.
-fn utf8(subject: &str, word: OsString) -> Result<String, Refusal> {
-    word.into_string().map_err(|word| usage(format!("{subject}: {} is not UTF-8", word.display())))
 }
 
 /// The options that the arguments of an agent stand for, in their order.

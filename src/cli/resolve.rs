@@ -5,7 +5,7 @@ use log::Level;
 
 use super::access;
 use super::settings::{Faults, Settings};
-use super::table::{Flag, Name};
+use super::table::{Flag, Name, Subcommand};
 use super::value::{
     check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
 };
@@ -23,7 +23,7 @@ const TOKEN_BYTES_MAX: usize = 255;
 /// Refuses an agent whose user named no location. If it had a lock of its own on each host
 /// instead, a forgotten variable would make every host active.
 const NO_LOCATION: &str = "is missing; write --nats URL, or nats = URL in putex.conf(5), or \
-                           --dir DIR for a lock that covers agents on this host only";
+                           --dir DIR for a lock that covers this host only";
 
 /// The values of settings, and their faults.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ pub(super) fn resolve(
                 timing: timing?,
                 commands: Commands { check, start, stop, last_resort, key, token },
                 device: device.clone(),
-                level: level(settings),
+                level: level(settings, Level::Info),
                 syslog: settings.is_on(Name::Syslog),
             },
         })
@@ -99,7 +99,7 @@ pub(super) fn resolve(
 
 /// Returns the location of the lock: that of `--nats`, `--dir` and `--context` which has the
 /// highest precedence. A context beside a server only adds to it.
-fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
+pub(super) fn location(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Location> {
     let settings = faults.settings;
     let [nats, dir, context] =
         [Name::Nats, Name::Dir, Name::Context].map(|name| settings.precedence(name));
@@ -136,22 +136,27 @@ pub(super) fn timing(faults: &mut Faults<'_>) -> Option<Timing> {
     let drift = faults.parse(Name::Drift, drift_ppm);
     match Timing::new(renewal?, failures?, confirmations?, drift?) {
         Ok(timing) => Some(timing),
-        Err(refused) => attribute(faults, &refused.0),
+        Err(refused) => attribute(faults, Subcommand::Agent, Name::Renewal, &refused.0),
     }
 }
 
-/// Attributes a refusal of the arithmetic to the option that it begins with. If that
-/// option has its default, R is the one that does not fit.
-fn attribute(faults: &mut Faults<'_>, text: &str) -> Option<Timing> {
+/// Attributes a refusal of the arithmetic to the option of a command that it begins with. If
+/// that option has its default, R is the one that does not fit.
+pub(super) fn attribute<T>(
+    faults: &mut Faults<'_>,
+    of: Subcommand,
+    renewal: Name,
+    text: &str,
+) -> Option<T> {
     let named = text.split_once(": ");
-    let named = named.and_then(|(written, why)| Some((Flag::find(written)?.name, why)));
-    let (name, why) = named.unwrap_or((Name::Renewal, text));
+    let named = named.and_then(|(written, why)| Some((Flag::find(written, of)?.name, why)));
+    let (name, why) = named.unwrap_or((renewal, text));
     let is_set = faults.settings.get(name).is_some();
-    faults.refuse(if is_set { name } else { Name::Renewal }, Exit::Unsafe, why)
+    faults.refuse(if is_set { name } else { renewal }, Exit::Unsafe, why)
 }
 
 /// Returns a token if it is valid.
-fn valid_token(token: &str) -> Result<String, String> {
+pub(super) fn valid_token(token: &str) -> Result<String, String> {
     if token.trim().is_empty() {
         return Err("is empty".to_owned());
     }
@@ -172,14 +177,14 @@ fn valid_host(host: &str) -> Result<String, String> {
     token.ok_or_else(|| format!("is missing, and the host name {host:?} is not this host's own"))
 }
 
-/// Returns the number of the log level. Of `-v` and `-q` the one with the higher precedence
-/// counts.
-fn level(settings: &Settings) -> u64 {
+/// Returns the number of the log level, which is `usual` without `-v` and `-q`. Of the two the one
+/// with the higher precedence counts.
+pub(super) fn level(settings: &Settings, usual: Level) -> u64 {
     let steps = |name| match settings.text(name) {
         Some("yes") if !settings.is_overridden(name) => 1,
         Some("twice") if !settings.is_overridden(name) => 2,
         Some(_) | None => 0,
     };
-    let level = Level::Info as u64 + steps(Name::Verbose) - steps(Name::Quiet);
-    level.min(Level::Debug as u64)
+    let level = (usual as u64 + steps(Name::Verbose)).saturating_sub(steps(Name::Quiet));
+    level.clamp(Level::Error as u64, Level::Debug as u64)
 }

@@ -41,6 +41,7 @@ impl Settings {
     /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
     /// count up.
     pub(super) fn set(&mut self, name: Name, setting: Setting) {
+        name.opposite().map(|opposite| self.0.remove(&opposite));
         match self.0.get_mut(&name) {
             Some(first) if name.counts_up() => first.text = "twice".to_owned(),
             Some(_) | None => drop(self.0.insert(name, setting)),

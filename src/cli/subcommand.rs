@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 6] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 7] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 6] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 7] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -27,6 +27,9 @@ subcommands! {
         "putex check [--connect] [-q] [arguments and options of the agent]";
     Finish "finish" "stop the service if neither agent nor guard is there to"
         "putex finish [arguments and options of the agent]";
+    Lock "lock" "run a command while a lock is held, which no other host can have then"
+        "putex lock [options] NAME[,NAME ...] [--] COMMAND [ARG ...]\n       \
+         putex lock [options] NAME[,NAME ...] -c STRING";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]";
     Help "help" "show this help, or what the manual says of a topic" "putex help [TOPIC]";

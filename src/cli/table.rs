@@ -4,7 +4,8 @@
 use self::Name::*;
 pub use super::subcommand::Subcommand;
 
-/// One flag.
+/// One flag. Two commands for which a letter or a long name means different things, or has
+/// another default, have a row each.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Its name in the code.
@@ -13,115 +14,194 @@ pub struct Flag {
     pub long: &'static str,
     /// Its letter.
     pub short: Option<char>,
+    /// Further spellings, with their dashes.
+    pub others: &'static [&'static str],
     /// The name of its value; blank for a switch.
     pub value: &'static str,
     /// Its default as a user would write it; blank for none.
     pub default: &'static str,
     /// The environment variable of the same meaning; blank for none.
     pub env: &'static str,
-    /// The commands that take it.
+    /// The commands that take it so.
     pub subcommands: &'static [Subcommand],
     /// One line of help.
     pub help: &'static str,
 }
 
-/// The commands that take the options of R, F, C and drift.
+/// The commands that take the arguments and options of the agent.
+const AGENTS: &[Subcommand] = Subcommand::AGENTS;
+
+/// The commands that use a store.
+const STORES: &[Subcommand] =
+    &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Lock];
+
+/// The commands that take the options of R, F and C.
 const TIMING: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Timing];
 
-/// A switch of the agent's commands. Each row of [`FLAGS`] begins with it.
+/// The commands that rely on clocks, which is all of those.
+const CLOCKS: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Lock,
+    Subcommand::Timing,
+];
+
+const CHECK: &[Subcommand] = &[Subcommand::Check];
+
+const LOCK: &[Subcommand] = &[Subcommand::Lock];
+
+const ALL: &[Subcommand] = &Subcommand::ALL;
+
+/// A switch. Each row of [`FLAGS`] begins with it.
 const SWITCH: Flag = Flag {
     name: Config,
     long: "",
     short: None,
+    others: &[],
     value: "",
     default: "",
     env: "",
-    subcommands: Subcommand::AGENTS,
+    subcommands: &[],
     help: "",
 };
 
-/// Makes [`Name`] and [`FLAGS`] of one list: of each flag its name in the code, its long name,
-/// the fields that differ from [`SWITCH`], and its line of help.
+/// Makes [`Name`] and [`FLAGS`] of one list: of the commands that take them, flags; of each
+/// flag its name in the code, its long name, the fields that differ from [`SWITCH`], and its
+/// line of help.
 macro_rules! flags {
-    ($($name:ident: $long:literal { $($field:ident: $value:expr),* } $help:literal;)*) => {
+    ($($takers:ident { $(
+        $name:ident: $long:literal { $($field:ident: $value:expr),* } $help:literal;
+    )* })*) => {
         /// The name of a flag in the code. The order is that of [`FLAGS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Name {
-            $(#[doc = concat!("`--", $long, "`")] $name,)*
+            $($(#[doc = concat!("`--", $long, "`")] $name,)*)*
         }
 
         /// All flags, in the order of [`Name`] and of the help text.
         pub const FLAGS: &[Flag] = &[
-            $(Flag { name: $name, long: $long, $($field: $value,)* help: $help, ..SWITCH },)*
+            $($(Flag {
+                name: $name,
+                long: $long,
+                $($field: $value,)*
+                subcommands: $takers,
+                help: $help,
+                ..SWITCH
+            },)*)*
         ];
     };
 }
 
 flags! {
-    Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
-        "file with the settings that neither options nor environment give";
-    Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
-        "keep the lock in NATS JetStream, by these servers";
-    Context: "context" { value: "name", env: "NATS_CONTEXT" }
-        "take what is not given otherwise from this context of the nats command";
-    User: "user" { value: "name", env: "NATS_USER" } "log in as this user, unless a URL names one";
-    PasswordFile: "password-file" { value: "file" } "the user's password is the line of this file";
-    AuthTokenFile: "auth-token-file" { value: "file" }
-        "log in with the token that is the line of this file";
-    Nkey: "nkey" { value: "file", env: "NATS_NKEY" }
-        "log in with the nkey whose seed is in this file";
-    Creds: "creds" { value: "file", env: "NATS_CREDS" }
-        "log in with the JWT and the nkey in this file";
-    TlsCa: "tlsca" { value: "file", default: "the system's roots", env: "NATS_CA" }
-        "who may sign a server's certificate";
-    TlsCert: "tlscert" { value: "file", env: "NATS_CERT" }
-        "certificate that is shown to a server that asks";
-    TlsKey: "tlskey" { value: "file", env: "NATS_KEY" } "key of that certificate";
-    TlsFirst: "tlsfirst" {} "begin with TLS before the server says anything";
-    InboxPrefix: "inbox-prefix" { value: "subject", default: "_INBOX" }
-        "subject below which replies are asked for";
-    JsDomain: "js-domain" { value: "name" } "JetStream domain that the bucket is in";
-    JsApiPrefix: "js-api-prefix" { value: "subject", default: "$JS.API" }
-        "subject below which the API of JetStream answers";
-    Dir: "dir" { value: "dir" } "keep the lock in a directory: agents on this host only";
-    Bucket: "bucket" { value: "name", default: "putex" } "bucket that holds the key";
-    Key: "key" { value: "key" } "key that is the lock";
-    Token: "token" { value: "token", default: "the host name" }
-        "who this agent is; no two agents have one token";
-    Start: "start" { value: "command" } "asserts that the service runs here";
-    Stop: "stop" { value: "command" } "asserts that the service does not run here";
-    Healthcheck: "healthcheck" { value: "command", default: "none" }
-        "succeeds if the service is, or could be, fit here";
-    CheckFailures: "check-failures" { value: "count", default: "1" }
-        "failing health checks in a row before the service moves";
-    StartGrace: "start-grace" { value: "time", default: "0" }
-        "after the first start of a term, failing health checks only warn for so long";
-    LastResort: "last-resort" { value: "command", default: "none" }
-        "cuts off a service that stop could not stop in time";
-    Watchdog: "watchdog" { value: "device", default: "none" }
-        "resets this host when all else fails; with :required, no start without it";
-    Renewal: "renewal" { short: Some('r'), value: "time", default: "3s", subcommands: TIMING }
-        "R, from one renewal to the next: milliseconds, or with ms, s, m";
-    Failures: "failures" { short: Some('f'), value: "count", default: "3", subcommands: TIMING }
-        "F, renewals that must be missed before a takeover";
-    Confirmations: "confirmations"
-        { short: Some('c'), value: "count", default: "2", subcommands: TIMING }
-        "C, renewals between a takeover and the start";
-    Drift: "drift" { value: "percent", default: "1%", subcommands: TIMING }
-        "how far the rate of a host's clock may be off";
-    Replicas: "replicas" { value: "count", default: "1" }
-        "servers that keep a copy of a bucket made by putex";
-    AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
-    NotifyFd: "notify-fd" { value: "number", default: "none" }
-        "descriptor that is written a line when this agent stands by";
-    Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
-    Verbose: "verbose" { short: Some('v') } "say more";
-    Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
-    Connect: "connect" { subcommands: &[Subcommand::Check] }
-        "ask the servers too; nothing is written or made there";
-    Help: "help" { short: Some('h'), subcommands: &Subcommand::ALL } "show this help";
-    Version: "version" { short: Some('V'), subcommands: &Subcommand::ALL } "show the version";
+    STORES {
+        Config: "config" { value: "file", default: "/etc/putex/putex.conf", env: "PUTEX_CONFIG" }
+            "file with the settings that neither options nor environment give";
+        Nats: "nats" { value: "url[,url]", env: "NATS_URL" }
+            "keep the lock in NATS JetStream, by these servers";
+        Context: "context" { value: "name", env: "NATS_CONTEXT" }
+            "take what is not given otherwise from this context of the nats command";
+        User: "user" { value: "name", env: "NATS_USER" }
+            "log in as this user, unless a URL names one";
+        PasswordFile: "password-file" { value: "file" }
+            "the user's password is the line of this file";
+        AuthTokenFile: "auth-token-file" { value: "file" }
+            "log in with the token that is the line of this file";
+        Nkey: "nkey" { value: "file", env: "NATS_NKEY" }
+            "log in with the nkey whose seed is in this file";
+        Creds: "creds" { value: "file", env: "NATS_CREDS" }
+            "log in with the JWT and the nkey in this file";
+        TlsCa: "tlsca" { value: "file", default: "the system's roots", env: "NATS_CA" }
+            "who may sign a server's certificate";
+        TlsCert: "tlscert" { value: "file", env: "NATS_CERT" }
+            "certificate that is shown to a server that asks";
+        TlsKey: "tlskey" { value: "file", env: "NATS_KEY" } "key of that certificate";
+        TlsFirst: "tlsfirst" {} "begin with TLS before the server says anything";
+        InboxPrefix: "inbox-prefix" { value: "subject", default: "_INBOX" }
+            "subject below which replies are asked for";
+        JsDomain: "js-domain" { value: "name" } "JetStream domain that the bucket is in";
+        JsApiPrefix: "js-api-prefix" { value: "subject", default: "$JS.API" }
+            "subject below which the API of JetStream answers";
+        Dir: "dir" { value: "dir" } "keep the lock in a directory: for this host only";
+        Bucket: "bucket" { value: "name", default: "putex" } "bucket that holds the lock";
+    }
+    AGENTS {
+        Key: "key" { value: "key" } "key that is the lock";
+    }
+    STORES {
+        Token: "token" { value: "token", default: "the host name" }
+            "who this is to the others; no two agents have one token";
+    }
+    AGENTS {
+        Start: "start" { value: "command" } "asserts that the service runs here";
+        Stop: "stop" { value: "command" } "asserts that the service does not run here";
+        Healthcheck: "healthcheck" { value: "command", default: "none" }
+            "succeeds if the service is, or could be, fit here";
+        CheckFailures: "check-failures" { value: "count", default: "1" }
+            "failing health checks in a row before the service moves";
+        StartGrace: "start-grace" { value: "time", default: "0" }
+            "after the first start of a term, failing health checks only warn for so long";
+        LastResort: "last-resort" { value: "command", default: "none" }
+            "cuts off a service that stop could not stop in time";
+        Watchdog: "watchdog" { value: "device", default: "none" }
+            "resets this host when all else fails; with :required, no start without it";
+    }
+    TIMING {
+        Renewal: "renewal" { short: Some('r'), value: "time", default: "3s" }
+            "R, from one renewal to the next: milliseconds, or with ms, s, m";
+        Failures: "failures" { short: Some('f'), value: "count", default: "3" }
+            "F, renewals that must be missed before a takeover";
+        Confirmations: "confirmations" { short: Some('c'), value: "count", default: "2" }
+            "C, renewals between a takeover and the start";
+    }
+    LOCK {
+        Shared: "shared" { short: Some('s') }
+            "others may hold the lock at the same time if they ask for it so";
+        Exclusive: "exclusive" { short: Some('x'), others: &["-e"] }
+            "nobody else may hold the lock at the same time: the default";
+        NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
+            "end at once if the lock is not free";
+        Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
+            "end if the lock was not had after so long: seconds, or with ms, s, m";
+        BusyStatus: "conflict-exit-code" { short: Some('E'), value: "status", default: "75" }
+            "exit status if the lock was not had";
+        KillAfter: "kill-after" { short: Some('k'), value: "time", default: "2s" }
+            "from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m";
+        LockRenewal: "renewal" { short: Some('r'), value: "time", default: "5s" }
+            "R, from one renewal to the next: milliseconds, or with ms, s, m";
+        LockFailures: "failures" { short: Some('f'), value: "count", default: "3" }
+            "F, renewals that must be missed before others get the lock";
+        Close: "close" { short: Some('o') } "no effect: the command inherits no lock anyway";
+        CommandString: "command" { short: Some('c'), value: "string" }
+            "behind the name: the command, as a line for $SHELL or /bin/sh";
+    }
+    CLOCKS {
+        Drift: "drift" { value: "percent", default: "1%" }
+            "how far the rate of a host's clock may be off";
+    }
+    STORES {
+        Replicas: "replicas" { value: "count", default: "1" }
+            "servers that keep a copy of a bucket made by putex";
+        AllowMemory: "allow-memory" {} "accept a bucket that its server forgets when it restarts";
+    }
+    AGENTS {
+        NotifyFd: "notify-fd" { value: "number", default: "none" }
+            "descriptor that is written a line when this agent stands by";
+        Syslog: "syslog" {} "log to the syslog daemon of this host instead of stderr";
+    }
+    STORES {
+        Verbose: "verbose" { short: Some('v') } "say more";
+        Quiet: "quiet" { short: Some('q') } "say less: -q warnings and errors, -qq errors";
+    }
+    CHECK {
+        Connect: "connect" {}
+            "ask the servers too; nothing is written or made there";
+    }
+    ALL {
+        Help: "help" { short: Some('h') } "show this help";
+        Version: "version" { short: Some('V') } "show the version";
+    }
 }
 
 impl Name {
@@ -139,6 +219,14 @@ impl Name {
     pub fn counts_up(self) -> bool {
         matches!(self, Verbose | Quiet)
     }
+
+    /// Returns the switch that this one turns off: of the two, the last one counts.
+    pub(super) fn opposite(self) -> Option<Name> {
+        match self == Shared {
+            true => Some(Exclusive),
+            false => (self == Exclusive).then_some(Shared),
+        }
+    }
 }
 
 /// Returns a part of a message: the known word that a wrong one is most like, or nothing.
@@ -155,12 +243,26 @@ pub(super) fn nearest(wrong: &str, known: impl IntoIterator<Item = String>) -> S
 const DIFFERENCES_MAX: usize = 3;
 
 impl Flag {
-    /// Returns the flag that a user writes so, with one dash or two.
-    pub fn find(written: &str) -> Option<&'static Flag> {
-        FLAGS.iter().find(|flag| match written.strip_prefix("--") {
-            Some(long) => flag.long == long,
-            None => flag.short.is_some_and(|short| written == format!("-{short}")),
-        })
+    /// Returns the flag that a user of a command writes so, with one dash or two.
+    pub fn find(written: &str, of: Subcommand) -> Option<&'static Flag> {
+        Flag::all_of(of).find(|flag| flag.is_written(written))
+    }
+
+    /// Returns the flags that a command takes.
+    pub fn all_of(of: Subcommand) -> impl Iterator<Item = &'static Flag> {
+        FLAGS.iter().filter(move |flag| flag.subcommands.contains(&of))
+    }
+
+    /// Returns whether a user writes it so, with one dash or two.
+    pub(super) fn is_written(&self, written: &str) -> bool {
+        self.spellings().any(|spelling| spelling == written)
+    }
+
+    /// Returns all its spellings: the letter, the long name, and the others.
+    pub fn spellings(&self) -> impl Iterator<Item = String> {
+        let short = self.short.map(|short| format!("-{short}"));
+        let others = self.others.iter().map(|other| (*other).to_owned());
+        short.into_iter().chain([self.shown()]).chain(others)
     }
 
     /// Returns the flag as a user writes it, for messages.
@@ -169,10 +271,11 @@ impl Flag {
     }
 
     /// Returns its key in a configuration file, which is the long name; `None` if it makes
-    /// sense on a command line only.
+    /// sense on a command line only, or is not of the agent: the file is the agent's.
     pub fn key(&self) -> Option<&'static str> {
-        let is_line_only = matches!(self.name, Config | Connect | Help | NotifyFd | Version);
-        (!is_line_only).then_some(self.long)
+        let is_of_agent = self.subcommands.contains(&Subcommand::Agent);
+        let is_line_only = matches!(self.name, Config | Help | NotifyFd | Version);
+        (is_of_agent && !is_line_only).then_some(self.long)
     }
 
     /// Returns its default if it is a value; `None` for none, or one that is described.

@@ -150,7 +150,7 @@ fn an_agent_without_a_location_is_refused() {
     for command in ["agent", "finish"] {
         let line = format!("{command} --key web --start up --stop down");
         let says = "--nats: is missing; write --nats URL, or nats = URL in putex.conf(5), or \
-                    --dir DIR for a lock that covers agents on this host only";
+                    --dir DIR for a lock that covers this host only";
         assert_eq!(refused(&line), (says.to_owned(), 78));
     }
 }
@@ -265,7 +265,7 @@ fn nonsense_is_refused_in_one_line_that_names_it() {
         ("-q check", "check: a command comes before its options"),
         ("timing -r 1.5s", "-r: 1.5s: is not a time; write 500ms"),
         ("timing --drift -1", "--drift: -1: is not a rate; write 1, 1%"),
-        ("lock path", "lock: no such command"),
+        ("lok path", "lok: no such command; the nearest is lock"),
         ("timing --key web", "--key: not an option of putex timing"),
         ("--key", "missing argument"),
     ] {

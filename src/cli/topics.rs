@@ -32,6 +32,9 @@ pub const THEORY: Page = page!("putex.7");
 /// putex-tutorial(7).
 pub const TUTORIAL: Page = page!("putex-tutorial.7");
 
+/// putex-lock(1).
+pub const LOCK: Page = page!("putex-lock.1");
+
 /// putex.conf(5).
 pub const CONFIG: Page = page!("putex.conf.5");
 
@@ -77,6 +80,7 @@ const fn topic(name: &'static str, page: Page, head: &'static str, about: &'stat
 pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
     topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
+    topic("lock", LOCK, "", "putex-lock(1): run a command while a lock is held"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

@@ -13,6 +13,8 @@ const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number o
 
 const NO_GRACE: &str = "is not a time with a unit; write 500ms, 30s or 5m";
 
+const NO_SECONDS: &str = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
+
 const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 
 /// Parses `/dev/watchdog` and `/dev/watchdog:required`.
@@ -42,6 +44,33 @@ pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
     };
     let ms: u64 = whole(digits, NO_TIME)?;
     ms.checked_mul(unit_ms).map(Duration::from_millis).ok_or(TOO_LARGE)
+}
+
+/// Parses `5`, `0.5`, `500ms`, `3s`, `1.5m`. A number alone is seconds, as in flock(1) and
+/// timeout(1). What is finer than a nanosecond is left out.
+pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ms: u64 = match &text[number.len()..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        _ => return Err(NO_SECONDS),
+    };
+    let (ones, parts) = number.split_once('.').unwrap_or((number, ""));
+    let digits = [ones, parts].concat();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NO_SECONDS);
+    }
+    let ones: u32 = whole(&format!("0{ones}"), NO_SECONDS)?;
+    let billionths: u64 = whole(&format!("{parts:0<9}")[..9], NO_SECONDS)?;
+    let parts = Duration::from_nanos(billionths * unit_ms / 1000);
+    Ok(Duration::from_millis(u64::from(ones) * unit_ms) + parts)
+}
+
+/// Parses an exit status.
+pub(super) fn status(text: &str) -> Result<u8, &'static str> {
+    let status: u32 = within(text, 0..=u32::from(u8::MAX), "write 0 to 255")?;
+    Ok(status as u8)
 }
 
 /// Parses `0`, `500ms`, `30s`, `5m`. A number alone is refused: a user means seconds,

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::command::{Outcome, Run};
 use crate::core::protocol::{GuardReport, ToGuard};
 use crate::core::record::{BucketId, KeyState, Record, Revision};
@@ -75,6 +77,10 @@ pub struct BucketInfo {
     /// Remarks for the operator: which server answered, whether the bucket was created
     /// just now, what it lacks.
     pub remarks: Vec<String>,
+    /// Why entries that have ended would stay in the bucket for ever, if so.
+    pub retires: Result<(), String>,
+    /// Whether all who use the bucket notice at once when it is lost.
+    pub loss_is_noticed: bool,
 }
 
 /// An opened bucket with the key of the agent.
@@ -88,7 +94,7 @@ pub struct Opened {
 
 /// The kinds of failures of a store. The greatest kind of the failures at several servers is the
 /// kind of all of them together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StoreErrorKind {
     /// The store was not reached or did not answer: another attempt may help.
     Unreachable,

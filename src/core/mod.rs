@@ -17,6 +17,7 @@
 //! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
+//! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 
 pub mod command;
@@ -31,6 +32,7 @@ pub mod service;
 pub mod service_report;
 mod stop;
 pub mod text;
+pub mod tickets;
 pub mod time;
 pub mod timing;
 pub mod watchdog_timeout;

@@ -146,10 +146,8 @@ impl WatchdogDevice {
 pub fn inspect(path: &str) -> Result<(), String> {
     let refuse = |why: String| format!("watchdog {path}: {why}");
     let metadata = fs::metadata(path).map_err(|error| refuse(cannot_open(&error)))?;
-    match metadata.file_type().is_char_device() {
-        true => Ok(()),
-        false => Err(refuse("it is not a watchdog device".to_owned())),
-    }
+    let is_device = metadata.file_type().is_char_device();
+    is_device.then_some(()).ok_or_else(|| refuse("it is not a watchdog device".to_owned()))
 }
 
 fn cannot_open(error: &io::Error) -> String {

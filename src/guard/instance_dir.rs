@@ -117,9 +117,8 @@ impl InstanceDir {
             make(own)?;
             check_own(own, 0o077)?;
         }
-        let mut options = File::options();
-        let opened = options.read(true).custom_flags(O_NOFOLLOW | O_DIRECTORY).open(&path);
-        let dir = opened.map_err(|error| named(&path, &error))?;
+        let dir = File::options().read(true).custom_flags(O_NOFOLLOW | O_DIRECTORY).open(&path);
+        let dir = dir.map_err(named(&path))?;
         Ok(InstanceDir { path, dir })
     }
 
@@ -150,7 +149,7 @@ impl InstanceDir {
         match fs::symlink_metadata(&path) {
             Ok(named) => Ok(known(file.metadata()?) == known(named)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(named(&path, &error)),
+            Err(error) => Err(named(&path)(error)),
         }
     }
 
@@ -158,8 +157,7 @@ impl InstanceDir {
         let path = self.path.join(name);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
-        let opened = options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path);
-        opened.map_err(|error| named(&path, &error))
+        options.mode(0o600).custom_flags(O_NOFOLLOW).open(&path).map_err(named(&path))
     }
 
     /// Listens on the socket, where `lock` is the guard's lock by name: then a socket that is
@@ -176,7 +174,7 @@ impl InstanceDir {
         let path = self.socket();
         // What cannot be removed cannot be listened on.
         let _ = fs::remove_file(&path);
-        socket::listen(&path).map_err(|error| named(&self.path.join(SOCKET), &error))
+        socket::listen(&path).map_err(named(&self.path.join(SOCKET)))
     }
 
     /// Connects to the guard that lives, and opens its process; `None` when there is none.
@@ -228,32 +226,30 @@ impl HeldDir {
     }
 }
 
-/// Returns an error whose text begins with the path.
-pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// Returns a function that has the text of an error begin with the path.
+pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Makes a directory, unless it is there.
 fn make(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(path);
-    made.map_err(|error| named(path, &error))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named(path))
 }
 
 /// Checks all directories above the base, both by the path that was given and by the one that
 /// symbolic links in it lead to.
 fn check_parents(base: &Path) -> io::Result<()> {
     let Some(parent) = base.parent() else { return Ok(()) };
-    let real = fs::canonicalize(parent).map_err(|error| named(parent, &error))?;
+    let real = fs::canonicalize(parent).map_err(named(parent))?;
     parent.ancestors().chain(real.ancestors()).try_for_each(|path| {
-        let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
+        let metadata = fs::symlink_metadata(path).map_err(named(path))?;
         sys::check_entries_safe(path, &metadata).map_err(io::Error::other)
     })
 }
 
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.
 fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path).map_err(|error| named(path, &error))?;
+    let metadata = fs::symlink_metadata(path).map_err(named(path))?;
     sys::check_own(path, &metadata, forbidden).map_err(io::Error::other)
 }
 

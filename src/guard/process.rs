@@ -25,7 +25,7 @@ use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Level, Ms, Outcome, Role, Run,
     SLACK, ServiceAction, ToGuard,
 };
-use crate::log::{Destination, LogQueue, command_output, count_left_out, say};
+use crate::log::{Destination, LogQueue, count_left_out, say};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -97,7 +97,7 @@ impl GuardProcess {
         output: Option<OwnedFd>,
         may_be_down: bool,
     ) -> io::Result<GuardProcess> {
-        let named = |error| named(&dir.join(GUARD_LOCK), &error);
+        let named = |error| named(&dir.join(GUARD_LOCK))(error);
         let (note, previous) = Note::begin(lock).map_err(named)?;
         let mut cgroups = Vec::new();
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -198,8 +198,8 @@ impl GuardProcess {
         let all = [self.waker.as_fd()].into_iter().chain(others).chain(commands);
         let mut fds: Vec<_> = all.map(readable).collect();
         if self.emptying {
-            let changed = |cgroup| PollFd::from_borrowed_fd(cgroup, PollFlags::PRI);
-            fds.extend(self.cgroups.iter().map(|cgroup| changed(cgroup.events())));
+            let changed = self.cgroups.iter().map(|own| PollFd::new(&own.events, PollFlags::PRI));
+            fds.extend(changed);
         }
         self.alarm.poll(&mut fds, deadline)
     }
@@ -214,7 +214,7 @@ impl GuardProcess {
             }
         }
         for at in 0..self.runners.len() {
-            if let Some((command, outcome)) = self.runners[at].pass_on(&mut command_output) {
+            if let Some((command, outcome)) = self.runners[at].pass_on() {
                 count_left_out();
                 if (command, &outcome) == (Command::Start, &Outcome::Succeeded)
                     && let Some(cgroup) = self.cgroups.first()
@@ -296,8 +296,8 @@ impl GuardProcess {
         self.handle(GuardInput::Received(ToGuard::Hello(settings.config())));
         self.commands = settings.commands;
         // The means to kill the service where there is no guard that could.
-        if let Some(Ok(file)) = self.cgroups.first().map(ServiceCgroup::kill_file) {
-            let _ = self.send(&GuardPacket::KillFile, Some(file.as_fd()));
+        if let Some(cgroup) = self.cgroups.first() {
+            let _ = self.send(&GuardPacket::KillFile, Some(cgroup.kill_file.as_fd()));
         }
         let _ = self.send(&GuardPacket::Output, Some(self.runners[0].output.as_fd()));
     }
@@ -448,6 +448,8 @@ impl GuardProcess {
     /// from.
     fn send(&self, packet: &GuardPacket, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let Some(agent) = &self.agent else { return Ok(()) };
-        send(agent.as_fd(), &packet.encode(), descriptor)
+        // Everything in a packet has a form in JSON.
+        let packet = serde_json::to_vec(packet).unwrap_or_default();
+        send(agent.as_fd(), &packet, descriptor)
     }
 }

@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::note::Note;
 use crate::command::{OutputPipe, Prepared, Process};
 use crate::core::{Command, GuardInput, Outcome};
+use crate::log::command_output;
 use crate::sys::{self, Waker};
 
 /// Memory for the stack of a thread, which the guard keeps locked.
@@ -66,7 +67,7 @@ impl Runner {
                     Order::NoteDown => drop(note.service(false)),
                     Order::Spawn(prepared) => {
                         let since = sys::now();
-                        let mut process = spawn(command, *prepared, &oom_score, &writer);
+                        let mut process = spawn(*prepared, &oom_score, &writer);
                         let group = process.as_ref().ok().map(|process| process.group);
                         let noted = || group.map(|group| note.command(command, group, since));
                         // The next guard has to know of a start. A stop waits for no disk.
@@ -120,44 +121,33 @@ impl Runner {
 
     /// Returns what becomes readable when the command has written something or has ended.
     pub(super) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let ended = self.process.as_ref().map(AsFd::as_fd);
+        let ended = self.process.as_ref().map(|process| process.exit.as_fd());
         ended.into_iter().chain([self.output.as_fd()])
     }
 
     /// Passes on what the command has written, and reaps it if it has ended; returns how.
-    pub(super) fn pass_on(
-        &mut self,
-        line: &mut dyn FnMut(Command, &[u8]),
-    ) -> Option<(Command, Outcome)> {
-        self.output.pass_on(line);
-        let process = self.process.take_if(|process| process.has_ended())?;
+    pub(super) fn pass_on(&mut self) -> Option<(Command, Outcome)> {
+        self.output.pass_on(&mut command_output);
+        let process = self.process.take_if(|process| sys::is_ready(&process.exit))?;
         let outcome = process.reap();
-        self.output.flush(line);
+        self.output.flush(&mut command_output);
         Some((self.command, outcome))
     }
 
     /// Lets the process begin.
     pub(super) fn release(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.release();
-        }
+        self.process.iter_mut().for_each(Process::release);
     }
 
     /// Kills the process with its group, if there is one.
     pub(super) fn kill(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.kill();
-        }
+        self.process.iter_mut().for_each(Process::kill);
     }
 }
 
 /// Spawns a command, which waits for its release.
-fn spawn(
-    command: Command,
-    prepared: Prepared,
-    oom_score: &str,
-    output: &PipeWriter,
-) -> io::Result<Process> {
+fn spawn(prepared: Prepared, oom_score: &str, output: &PipeWriter) -> io::Result<Process> {
+    let command = prepared.command;
     let process = Process::spawn(prepared, output)?;
     let group = process.group;
     let path = format!("/proc/{}/oom_score_adj", group.as_raw_nonzero());

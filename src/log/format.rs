@@ -88,6 +88,11 @@ impl Destination {
         write_to_stderr(&self.on_stderr().frame(LOG_WARNING, &format!("warning: {text}")));
     }
 
+    /// Writes a line for the user to stderr.
+    pub fn tell(self, text: &str) {
+        write_to_stderr(&self.on_stderr().frame(LOG_INFO, text));
+    }
+
     /// Writes a whole line at once. A line that syslog does not take goes to stderr.
     pub(super) fn write_now(self, line: &[u8]) {
         if self != Destination::Syslog {

@@ -1,8 +1,9 @@
 //! The socket of a syslog daemon.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+
+use rustix::event::{PollFd, PollFlags};
 
 use crate::sys;
 
@@ -31,10 +32,8 @@ impl SyslogSocket {
     /// Waits until there is room for a line, if a daemon is there at all.
     pub(super) fn wait_for_room(&self) {
         if let Some(socket) = &self.0 {
-            let fd = socket.as_fd();
-            let flags = rustix::event::PollFlags::OUT;
             // A wait that fails is a short wait.
-            let _ = sys::poll(&mut [rustix::event::PollFd::from_borrowed_fd(fd, flags)]);
+            let _ = sys::poll(&mut [PollFd::new(socket, PollFlags::OUT)]);
         }
     }
 }

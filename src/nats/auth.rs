@@ -12,7 +12,7 @@ use crate::core::{StoreError, StoreErrorKind as Kind};
 use crate::sys;
 
 /// The credentials of a CONNECT line.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub struct Credentials {
     /// The fields of CONNECT, and their values.
     fields: Vec<(&'static str, String)>,
@@ -167,7 +167,7 @@ impl Credentials {
         }
         if let Some(key) = &self.key {
             let nonce = nonce.ok_or("it knows neither nkeys nor JWTs")?;
-            connect["sig"] = json!(key.sign(nonce)?);
+            connect["sig"] = json!(key.sign(nonce));
         }
         Ok(())
     }

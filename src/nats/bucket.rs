@@ -45,11 +45,9 @@ const FAULTS: [Rule; 13] = [
 ];
 
 /// The shortcomings of a safe bucket.
-const REMARKS: [Rule; 6] = [
+const REMARKS: [Rule; 5] = [
     ("storage", |kind| kind != "memory", "the lock is forgotten when the server stops"),
     ("allow_rollup_hdrs", is_false, "a client that may write one key can wipe the bucket"),
-    // The records of putex never ask for it.
-    ("allow_msg_ttl", is_false, "the server drops a record whose writer asks for that"),
     ("deny_purge", is_true, "a client that may purge the stream can drop a held lock"),
     ("deny_delete", is_true, "a client that may delete messages can drop a held lock"),
     ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
@@ -62,16 +60,31 @@ pub struct SafeBucket {
     pub replicas: u32,
     /// Level of the API of the stream's leader; 0 before nats-server 2.11.
     pub level: u64,
+    /// How the last entry of a key that is not used again is removed.
+    pub retirement: Option<Retirement>,
     /// Its shortcomings, one line each.
     pub remarks: Vec<String>,
 }
 
+/// How the last entry of a key that is not used again is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retirement {
+    /// The server removes it after the time in its header.
+    Ttl,
+    /// Its writer has it purged.
+    Purge,
+}
+
+/// First version that removes a message after the time in its header.
+const MESSAGE_TTL_SINCE: [u64; 3] = [2, 11, 0];
+
 /// Returns the body of the request to create `bucket`.
 ///
-/// Servers from 2.9.10 to 2.15.1 know every field; from 2.12 on they refuse a request
-/// with an unknown field.
-pub fn create(bucket: &str, replicas: u32) -> String {
-    json!({
+/// Servers from 2.9.10 to 2.15.1 know every field but `allow_msg_ttl`; from 2.12 on they refuse a
+/// request with an unknown field. `version` is that of the server.
+pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
+    let has_ttl = parse_version(version).is_some_and(|(numbers, _)| numbers >= MESSAGE_TTL_SINCE);
+    let mut config = json!({
         "name": format!("KV_{bucket}"),
         "subjects": [format!("$KV.{bucket}.>")],
         "retention": "limits",
@@ -92,8 +105,11 @@ pub fn create(bucket: &str, replicas: u32) -> String {
             "src": format!("$KV.{bucket}.>"),
             "dest": format!("putex.hint.{bucket}.>"),
         },
-    })
-    .to_string()
+    });
+    if has_ttl {
+        config["allow_msg_ttl"] = true.into();
+    }
+    config.to_string()
 }
 
 /// Checks the configuration of a bucket, as the server reports it, and the server's version.
@@ -133,6 +149,11 @@ pub fn check(
     let (Some(replicas), Some(level), []) = (replicas, level, &*faults) else {
         return Err(format!("bucket {bucket}: {}", faults.join("; ")));
     };
+    let retirement = match (is_true(&config["allow_msg_ttl"]), is_true(&config["deny_purge"])) {
+        (true, _) => Some(Retirement::Ttl),
+        (false, false) => Some(Retirement::Purge),
+        (false, true) => None,
+    };
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
     let (republish, hint) = (&config["republish"], format!("putex.hint.{bucket}.>"));
     if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
@@ -140,7 +161,7 @@ pub fn check(
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
     }
     let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
-    Ok(SafeBucket { replicas, level, remarks })
+    Ok(SafeBucket { replicas, level, retirement, remarks })
 }
 
 /// Returns the reasons why the stream is not the one of the bucket, does not have its keys

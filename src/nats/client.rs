@@ -3,6 +3,8 @@
 //! The client never connects by itself. After [`ClientEvent::Gone`] its owner decides
 //! when to call [`Client::connect`] again, and subscribes again.
 
+mod request;
+
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,11 +17,9 @@ use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
 use super::encode;
-use super::headers::NO_RESPONDERS;
 use super::info::ServerInfo;
 use super::link::{INBOX_SID, Link, Received, SendError, WRITE_WAIT_MAX, server_says};
 use super::pool::{Candidate, Candidates, Failure};
-use super::server_error::ServerError;
 use super::task::Task;
 use super::url::Server;
 use super::{io_error_text, no_timer};
@@ -265,67 +265,6 @@ impl Client {
         link.last_sid += 1;
         let frame = encode::sub(subject, link.last_sid).map_err(RequestError::NotSent)?;
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
-    }
-
-    /// Sends a message and waits for its reply. A status other than 503 is a reply. A connection
-    /// without a byte since then, not even a PONG, is lost: a later request would not be answered
-    /// either.
-    ///
-    /// # Errors
-    ///
-    /// See [`RequestError`], which says whether the request may have had an effect.
-    pub fn request(&mut self, sent: &Outgoing<'_>, by: Instant) -> Result<Message, RequestError> {
-        let (reply, began) = (self.link()?.next_reply(), sys::now());
-        if began >= by {
-            return Err(RequestError::NotSent("no time is left".to_owned()));
-        }
-        let frame = self.frame(sent, Some(&reply))?;
-        self.send(&frame, by)?;
-        let repeat_after = self.options.repeat_after();
-        let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
-        loop {
-            let link = self.link()?;
-            match link.receive(None, Some(by.min(repeat_at))) {
-                Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
-                    link.enqueue(message);
-                }
-                Ok(Received::Op(ServerOp::Msg { message, .. })) if message.subject == reply => {
-                    let status = message.headers.status();
-                    let nobody = status == Some(NO_RESPONDERS) && message.payload.is_empty();
-                    return if nobody { Err(RequestError::NoResponders) } else { Ok(message) };
-                }
-                Ok(Received::Op(ServerOp::Err(text))) => {
-                    let names = |subject: &str| text.contains(&format!("\"{subject}\""));
-                    let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
-                    if is_denied && (names(sent.subject) || names(&reply)) {
-                        return Err(RequestError::Forbidden(server_says(&text)));
-                    }
-                    link.warn(text);
-                }
-                // A message is the late reply to an earlier request.
-                Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
-                Err(StoreError { text, .. }) => {
-                    self.end(&text);
-                    return Err(RequestError::Lost(text));
-                }
-            }
-            let (now, is_silent) = (sys::now(), self.link()?.received_at < began);
-            if now >= by {
-                if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
-                    let text = "nothing was heard during a request".to_owned();
-                    self.leave(&text);
-                    return Err(RequestError::Lost(text));
-                }
-                return Err(RequestError::TimedOut);
-            }
-            if now >= repeat_at {
-                repeat_at = now.after(repeat_after);
-                pinged_at.get_or_insert(now);
-                let again: &[u8] = if sent.repeats { &frame } else { &[] };
-                let asked = self.try_send(&[again, encode::PING].concat(), by);
-                asked.map_err(|error| RequestError::Lost(error.reason))?;
-            }
-        }
     }
 
     /// Sends a message without waiting for a reply.

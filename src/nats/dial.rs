@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use super::io_error_text;
 use super::task::Task;
@@ -113,10 +113,7 @@ pub(super) fn connect(
 
 /// Starts to connect without waiting.
 fn start(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
+    let family = SocketAddrAny::from(address).address_family();
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &address) {

@@ -17,7 +17,7 @@ pub const NO_RESPONDERS: u16 = 503;
 /// fields, and a line that is not a field is skipped. The whole block is kept, unless it has
 /// no version line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(String);
+pub struct Headers(pub(super) String);
 
 impl Headers {
     /// Stores a block as received. Bytes that are not UTF-8 are replaced.
@@ -45,11 +45,6 @@ impl Headers {
             let (name, value) = (trim(name), trim(value));
             (!name.is_empty()).then_some((name, value))
         })
-    }
-
-    /// Returns the length of the whole block.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.0.len()
     }
 }
 

@@ -10,9 +10,8 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 const USER: u8 = 20 << 3;
 
 /// A user's key, public and private.
-#[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
-    seed: [u8; 32],
+    signer: Ed25519KeyPair,
     /// The public key as text, which begins with U.
     pub public: String,
 }
@@ -37,21 +36,16 @@ impl KeyPair {
         if (first & 7) << 5 | second >> 3 != USER {
             return Err("it is the seed of an account, an operator or a server, not of a user");
         }
-        let mut pair = KeyPair { seed: *key, public: String::new() };
-        let public = [&[USER], pair.ed25519()?.public_key().as_ref()].concat();
+        let signer = Ed25519KeyPair::from_seed_unchecked(key);
+        let signer = signer.map_err(|_| "it is not an Ed25519 key")?;
+        let public = [&[USER], signer.public_key().as_ref()].concat();
         let checked = [&*public, &crc16(&public).to_le_bytes()].concat();
-        pair.public = BASE32_NOPAD.encode(&checked);
-        Ok(pair)
+        Ok(KeyPair { signer, public: BASE32_NOPAD.encode(&checked) })
     }
 
     /// Signs the nonce of a server; returns the signature in base64url.
-    pub(super) fn sign(&self, nonce: &str) -> Result<String, &'static str> {
-        let signature = self.ed25519()?.sign(nonce.as_bytes());
-        Ok(BASE64URL_NOPAD.encode(signature.as_ref()))
-    }
-
-    fn ed25519(&self) -> Result<Ed25519KeyPair, &'static str> {
-        Ed25519KeyPair::from_seed_unchecked(&self.seed).map_err(|_| "it is not an Ed25519 key")
+    pub(super) fn sign(&self, nonce: &str) -> String {
+        BASE64URL_NOPAD.encode(self.signer.sign(nonce.as_bytes()).as_ref())
     }
 }
 
@@ -90,7 +84,7 @@ mod tests {
     #[test]
     fn a_signature_can_be_verified() {
         let pair = KeyPair::from_seed(SEED_TEXT).expect("a seed");
-        let signature = pair.sign("riH__bqO4wOcMYQ").expect("signed");
+        let signature = pair.sign("riH__bqO4wOcMYQ");
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).expect("base64url");
         let public = BASE32_NOPAD.decode(pair.public.as_bytes()).expect("base32");
         let public = UnparsedPublicKey::new(&ED25519, &public[1..33]);

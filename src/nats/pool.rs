@@ -198,9 +198,8 @@ impl Candidates {
         (name.tried_at, name.not_before) = (Some(now), now.after(LOOKUP_AGE));
         (name.failures, name.fault) = (0, None);
         let (server, is_configured) = (name.server.clone(), name.is_configured);
-        let mut known = Vec::new();
         let of_name = |it: &mut Candidate| it.address.is_some() && it.server == server;
-        known.extend(self.list.extract_if(.., of_name));
+        let mut known: Vec<_> = self.list.extract_if(.., of_name).collect();
         for address in addresses.iter().rev() {
             let old = known.iter().position(|candidate| candidate.address == Some(*address));
             let candidate = match old {

@@ -34,11 +34,6 @@ impl Stream {
         })
     }
 
-    /// Returns whether the server requested a client certificate and none is configured.
-    pub(super) fn lacks_client_certificate(&self) -> bool {
-        self.tls.as_ref().is_some_and(|session| session.lacks_client_certificate())
-    }
-
     /// Returns whether decrypted bytes or the end of the stream wait, which poll(2) on the
     /// socket does not report.
     pub(super) fn holds(&self) -> bool {

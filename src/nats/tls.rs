@@ -149,56 +149,46 @@ impl ResolvesClientCert for CertResolver {
     }
 }
 
-/// Returns what a failure of TLS proves about the server or about this client.
+/// The text for a server that requires a client certificate when none is configured.
+pub(super) const CERTIFICATE_WANTED: &str =
+    "it wants a client certificate; set --tlscert and --tlskey";
+
+/// Returns what a failure of TLS proves about the server or about this client. No text contains
+/// the time: a text that changes is logged each time.
 pub(super) fn judge(error: &Error) -> StoreError {
     match error {
-        Error::InvalidCertificate(why) => judge_certificate(why),
-        Error::AlertReceived(alert) => judge_alert(*alert),
+        Error::InvalidCertificate(why) => match why {
+            // A bad signature comes from another authority with the name of a trusted one.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => Kind::Unsafe
+                .error("its certificate is signed by nobody who is trusted here; see --tlsca"),
+            CertificateError::NotValidForNameContext { expected, .. } => {
+                Kind::Unsafe.error(format!("its certificate is not for {}", expected.to_str()))
+            }
+            // The clock here may not be set yet.
+            CertificateError::ExpiredContext { .. } => {
+                Kind::Unfit.error("its certificate has expired, by the clock here")
+            }
+            CertificateError::NotValidYetContext { .. } => {
+                Kind::Unfit.error("its certificate is not valid yet, by the clock here")
+            }
+            other => Kind::Unsafe.error(sanitize(&format!("its certificate is refused: {other}"))),
+        },
+        // Some alerts name the reason why the server refuses the client certificate.
+        Error::AlertReceived(alert) => Kind::Credentials.error(match alert {
+            AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
+            AlertDescription::CertificateExpired => "it says that our certificate has expired",
+            AlertDescription::CertificateRevoked => "it says that our certificate was revoked",
+            AlertDescription::UnknownCA => "it does not trust who signed our certificate",
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::AccessDenied => "it does not accept our certificate",
+            _ => return Kind::Unfit.error(format!("the server ended TLS: {alert:?}")),
+        }),
         Error::InvalidMessage(_) => Kind::Unsafe.error(
             "it does not answer with TLS; is it the right port, and is handshake_first set there \
              exactly if --tlsfirst is here?",
         ),
         other => Kind::Unfit.error(format!("TLS: {other}")),
-    }
-}
-
-/// Returns the meaning of an alert. Some name the reason why the server refuses the client
-/// certificate.
-fn judge_alert(alert: AlertDescription) -> StoreError {
-    Kind::Credentials.error(match alert {
-        AlertDescription::CertificateRequired => CERTIFICATE_WANTED,
-        AlertDescription::CertificateExpired => "it says that our certificate has expired",
-        AlertDescription::CertificateRevoked => "it says that our certificate was revoked",
-        AlertDescription::UnknownCA => "it does not trust who signed our certificate",
-        AlertDescription::BadCertificate
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::AccessDenied => "it does not accept our certificate",
-        _ => return Kind::Unfit.error(format!("the server ended TLS: {alert:?}")),
-    })
-}
-
-/// The text for a server that requires a client certificate when none is configured.
-pub(super) const CERTIFICATE_WANTED: &str =
-    "it wants a client certificate; set --tlscert and --tlskey";
-
-/// Returns the meaning of a certificate's fault. No text contains the time: a text that
-/// changes is logged each time.
-fn judge_certificate(why: &CertificateError) -> StoreError {
-    match why {
-        // A bad signature comes from another authority with the name of a trusted one.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => Kind::Unsafe
-            .error("its certificate is signed by nobody who is trusted here; see --tlsca"),
-        CertificateError::NotValidForNameContext { expected, .. } => {
-            Kind::Unsafe.error(format!("its certificate is not for {}", expected.to_str()))
-        }
-        // The clock here may not be set yet.
-        CertificateError::ExpiredContext { .. } => {
-            Kind::Unfit.error("its certificate has expired, by the clock here")
-        }
-        CertificateError::NotValidYetContext { .. } => {
-            Kind::Unfit.error("its certificate is not valid yet, by the clock here")
-        }
-        other => Kind::Unsafe.error(sanitize(&format!("its certificate is refused: {other}"))),
     }
 }

@@ -49,9 +49,9 @@ use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, StoreErrorKind,
-    StoreResult,
+    StoreResult, Wanted,
 };
-use crate::core::{Instant, Written};
+use crate::core::{Instant, Revision, Written};
 use crate::sys::{self, Alarm, PollFlags};
 
 /// How long an announcement waits for the lock: it is best effort and has no deadline.
@@ -126,7 +126,7 @@ impl OpenFolder {
             if kind != Kind::Announcement {
                 // A record that was removed has no new revision.
                 let record = self.folder.record(&key).ok().flatten();
-                let revision = record.map(|entry| entry.revision);
+                let revision = record.map(|(revision, _)| revision);
                 return Some(Hint::Changed { key, revision });
             }
             let content = self.folder.parsed(&kind.file_of(&key), text::decode_content);
@@ -212,8 +212,13 @@ impl Bucket for DirStore {
         folder.entry(key)
     }
 
-    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
-        self.folder()?.list(prefix, deadline)
+    fn list(
+        &mut self,
+        prefix: &str,
+        wanted: Wanted<'_>,
+        deadline: Instant,
+    ) -> StoreResult<Listing> {
+        self.folder()?.list(prefix, wanted, deadline)
     }
 
     fn compare_and_set(
@@ -230,6 +235,21 @@ impl Bucket for DirStore {
         let written =
             folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
+    }
+
+    fn retire(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written {
+        let written = self.compare_and_set(key, Expected::Key(expected), content, deadline);
+        if let (Written::Stored(revision), Ok(folder)) = (&written, self.folder()) {
+            // Best effort: what is left does no harm.
+            let _ = folder.remove(key, *revision, deadline);
+        }
+        written
     }
 
     fn subscribe(&mut self, key: &str) -> StoreResult<()> {

@@ -7,6 +7,7 @@
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
 //! | [`lease`] | the headers of a record |
+//! | [`tickets`] | the tickets of `putex lock`, stored as entries |
 //! | [`name`] | the names that buckets and keys may have |
 //!
 //! # Invariants
@@ -21,6 +22,7 @@ pub mod lease;
 pub mod lock_key;
 pub mod name;
 pub mod nats;
+pub mod tickets;
 
 use std::os::fd::BorrowedFd;
 
@@ -130,7 +132,10 @@ fn is_below(key: &str, prefix: &str) -> bool {
     rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
-/// The keys below a prefix.
+/// Tells whether the entry of a key is wanted.
+pub type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+
+/// The wanted keys below a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// One entry for each key, tombstones included, in the order of the keys.
@@ -183,12 +188,14 @@ pub trait Bucket: Send {
     /// When the entry was not read by the deadline.
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>>;
 
-    /// Returns the entries of all keys `prefix.…`, confirmed by the leader.
+    /// Returns the entries of those of the keys `prefix.…` that are `wanted`, confirmed by the
+    /// leader.
     ///
     /// # Errors
     ///
     /// When the listing was not complete by the deadline.
-    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing>;
+    fn list(&mut self, prefix: &str, wanted: Wanted<'_>, deadline: Instant)
+    -> StoreResult<Listing>;
 
     /// Stores the content of a key if the condition holds. [`Written::Moved`] has the present
     /// revision of the key of the condition, if the store knows it.
@@ -196,6 +203,16 @@ pub trait Bucket: Send {
         &mut self,
         key: &str,
         expected: Expected<'_>,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written;
+
+    /// Stores the last content of a key that is not used again, as [`Bucket::compare_and_set`].
+    /// The store removes it later.
+    fn retire(
+        &mut self,
+        key: &str,
+        expected: Revision,
         content: &Content,
         deadline: Instant,
     ) -> Written;

@@ -7,6 +7,9 @@
 /// Key that holds the epoch of a bucket. No agent may use it for its lock.
 pub const EPOCH_KEY: &str = "putex.epoch";
 
+/// Key that says that tickets of a lost bucket have run out.
+pub const MARK_KEY: &str = "putex.settled";
+
 /// Longest name of a bucket or a key, in bytes.
 ///
 /// A server stores a bucket in a directory of its name, a directory store a key in a file of

@@ -23,6 +23,7 @@
 pub(crate) mod answer;
 mod inspect;
 mod open;
+mod read;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -30,11 +31,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::core::{Instant, Revision, Written};
+use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
-    StoreErrorKind as Kind, StoreResult, name,
+    StoreErrorKind as Kind, StoreResult, Wanted, name,
 };
 use crate::sys;
 
@@ -46,8 +48,9 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 /// Longest wait for one answer. A round trip around the world takes 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// How long after a write without an answer a read does not count as an answer of the leader.
-const DOUBT_MAX: Duration = Duration::from_secs(2);
+/// How long the last entry of a key stays: as short as a server takes it, since a listing reads
+/// it. A write that is under way so long and names a revision is refused all the same.
+const RETIRED_FOR: &str = "1s";
 
 /// First level of JetStream's API whose servers check a condition on another subject.
 /// Older servers ignore that header and check the written subject instead.
@@ -92,6 +95,8 @@ struct OpenBucket {
     replicated: bool,
     /// The level of the API of the stream's leader.
     level: u64,
+    /// How the last entry of a key is removed.
+    retirement: Option<Retirement>,
 }
 
 impl NatsStore {
@@ -141,23 +146,19 @@ impl NatsStore {
         let text = format!("{subject}: {error}");
         match error {
             RequestError::Forbidden(_) => Kind::Credentials.error(text),
-            RequestError::NoResponders => Kind::Unreachable.error(self.no_jetstream()),
             RequestError::TimedOut | RequestError::Lost(_) | RequestError::NotSent(_) => {
                 Kind::Unreachable.error(text)
             }
-        }
-    }
-
-    fn no_jetstream(&self) -> String {
-        match self.client.server() {
-            Some(server) if !server.jetstream => format!(
-                "server {}: JetStream is not enabled there, and no other server answers for it",
-                server.address
-            ),
-            _ => format!(
-                "stream {}: no JetStream answers at {}, it may be starting",
-                self.stream, self.settings.api
-            ),
+            RequestError::NoResponders => Kind::Unreachable.error(match self.client.server() {
+                Some(server) if !server.jetstream => format!(
+                    "server {}: JetStream is not enabled there, and no other server answers for it",
+                    server.address
+                ),
+                _ => format!(
+                    "stream {}: no JetStream answers at {}, it may be starting",
+                    self.stream, self.settings.api
+                ),
+            }),
         }
     }
 
@@ -199,74 +200,19 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
-    /// Returns the result of a read that began at `began`. A failed read may mean that the
-    /// bucket was deleted, or that the server is cut off: both are checked.
-    fn finish_read<T>(
-        &mut self,
-        read: StoreResult<T>,
-        began: Instant,
-        deadline: Instant,
-    ) -> StoreResult<T> {
-        if read.is_err() {
-            self.close_if_deleted(deadline);
-        }
-        let answered = !matches!(read, Err(StoreError { kind: Kind::Unreachable, .. }));
-        // A leader that is cut off from its replicas reads what it had, and stores nothing.
-        let is_doubted = self.unanswered_write.is_some_and(|at| began.since(at) < DOUBT_MAX);
-        if !answered || !is_doubted {
-            self.client.note_answer(answered, began);
-        }
-        read.map_err(|error| self.open_bucket().err().unwrap_or(error))
-    }
-
-    /// Reads a key from the stream's leader.
-    fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
-        let body = json!({ "last_by_subj": subject }).to_string();
-        let answer = self.api_request("STREAM.MSG.GET", &body, deadline)?;
-        match jetstream::stored(&answer, subject) {
-            Ok(stored) => Ok(stored.map(|stored| answer::entry(subject, &stored))),
-            Err(failure) => Err(self.api_error(subject, &failure)),
-        }
-    }
-
-    /// Lists the keys of the subjects that `filter` selects. STREAM.INFO names the keys and
-    /// MSG.GET returns their entries, both from the leader: a replica that is behind lacks
-    /// keys. The names must fit into one message of the client: about 15,000 keys do.
-    fn list_now(&mut self, filter: &str, deadline: Instant) -> StoreResult<Listing> {
-        loop {
-            let body = json!({ "subjects_filter": filter }).to_string();
-            let answer = self.api_request("STREAM.INFO", &body, deadline)?;
-            let info = jetstream::stream_info(&answer);
-            let StreamInfo { subjects, last_seq, has_leader, .. } =
-                info.map_err(|failure| self.api_error(filter, &failure))?;
-            if !has_leader {
-                return Err(
-                    Kind::Unreachable.error(format!("{filter}: {} has no leader", self.stream))
-                );
-            }
-            let mut entries = Vec::new();
-            for subject in &subjects {
-                entries.extend(self.read(subject, deadline)?);
-            }
-            if entries.len() == subjects.len() {
-                return Ok(Listing { entries, last: Revision(last_seq) });
-            }
-            // A key was removed meanwhile, or another server was asked for its entry.
-            self.pause(deadline)?;
-        }
-    }
-
     /// Sends a compare-and-set and returns its outcome.
     fn publish_expected(
         &mut self,
         subject: &str,
         expected: Expected<'_>,
         content: &Content,
+        ttl: Option<&str>,
         deadline: Instant,
     ) -> Result<Written, RequestError> {
         let expected = expected_headers(expected, &self.settings.bucket);
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
-        let headers: Vec<_> = expected.chain(sendable(content)).collect();
+        let ttl = ttl.map(|time| ("Nats-TTL", time));
+        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
         // A bucket of another domain or account is reached through its API.
         let target = match &*self.settings.api {
             API => subject.to_owned(),
@@ -291,6 +237,50 @@ impl NatsStore {
             ));
         }
         Ok(())
+    }
+
+    /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
+    fn write(
+        &mut self,
+        key: &str,
+        expected: Expected<'_>,
+        content: &Content,
+        ttl: Option<&str>,
+        deadline: Instant,
+    ) -> Written {
+        let bucket = match &self.bucket {
+            Ok(bucket) => bucket,
+            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
+        };
+        let checked = name::valid_key(key).and_then(|()| content.check());
+        let checked = checked.and_then(|()| self.check_expected(bucket, expected));
+        if let Err(text) = checked {
+            return Written::Denied(format!("nothing sent: {text}"));
+        }
+        let (subject, began) = (self.raw_subject(key), sys::now());
+        let sent = self.publish_expected(&subject, expected, content, ttl, deadline);
+        let no_stream = matches!(sent, Err(RequestError::NoResponders));
+        let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
+        let answered = !matches!(written, Written::Unknown(_));
+        self.unanswered_write = (!answered).then(sys::now);
+        self.client.note_answer(answered, began);
+        if no_stream {
+            self.close_if_deleted(deadline);
+            if let Err(gone) = &self.bucket {
+                return Written::Unknown(format!("nothing stored: {gone}"));
+            }
+        }
+        written
+    }
+
+    /// Has the entry of a key removed that stands at this revision. Best effort: what is left
+    /// does no harm.
+    fn purge(&mut self, key: &str, revision: Revision) {
+        let body = json!({ "filter": self.raw_subject(key), "seq": revision.0 + 1 }).to_string();
+        let subject = format!("{}.STREAM.PURGE.{}", self.settings.api, self.stream);
+        let payload = body.as_bytes();
+        let request = Outgoing { subject: &subject, headers: &[], payload, repeats: false };
+        let _ = self.client.publish(&request);
     }
 
     /// Converts a message into a hint; `None` if it is none.
@@ -360,10 +350,15 @@ impl Bucket for NatsStore {
         self.finish_read(entry, began, deadline)
     }
 
-    fn list(&mut self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
+    fn list(
+        &mut self,
+        prefix: &str,
+        wanted: Wanted<'_>,
+        deadline: Instant,
+    ) -> StoreResult<Listing> {
         self.open_bucket()?;
         let filter = format!("{}.>", self.subject(prefix)?);
-        let (began, listing) = (sys::now(), self.list_now(&filter, deadline));
+        let (began, listing) = (sys::now(), self.list_now(&filter, wanted, deadline));
         self.finish_read(listing, began, deadline)
     }
 
@@ -374,27 +369,21 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        let bucket = match &self.bucket {
-            Ok(bucket) => bucket,
-            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
-        };
-        let checked = name::valid_key(key).and_then(|()| content.check());
-        let checked = checked.and_then(|()| self.check_expected(bucket, expected));
-        if let Err(text) = checked {
-            return Written::Denied(format!("nothing sent: {text}"));
-        }
-        let (subject, began) = (self.raw_subject(key), sys::now());
-        let sent = self.publish_expected(&subject, expected, content, deadline);
-        let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
-        let answered = !matches!(written, Written::Unknown(_));
-        self.unanswered_write = (!answered).then(sys::now);
-        self.client.note_answer(answered, began);
-        if no_stream {
-            self.close_if_deleted(deadline);
-            if let Err(gone) = &self.bucket {
-                return Written::Unknown(format!("nothing stored: {gone}"));
-            }
+        self.write(key, expected, content, None, deadline)
+    }
+
+    fn retire(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written {
+        let retirement = self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement);
+        let ttl = (retirement == Some(Retirement::Ttl)).then_some(RETIRED_FOR);
+        let written = self.write(key, Expected::Key(expected), content, ttl, deadline);
+        if let (Written::Stored(revision), Some(Retirement::Purge)) = (&written, retirement) {
+            self.purge(key, *revision);
         }
         written
     }

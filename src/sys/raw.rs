@@ -2,8 +2,9 @@
 
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
-use std::ffi::{CString, OsStr, OsString, c_char, c_short};
-use std::io::{self, ErrorKind};
+use std::convert::Infallible;
+use std::ffi::{CString, OsString, c_char, c_short};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
+use crate::exit::LockExit;
+
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
 const SET_TIMEOUT: rustix::ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
 const GET_TIMEOUT: rustix::ioctl::Opcode = opcode::read::<i32>(b'W', 7);
@@ -23,10 +26,9 @@ const GET_TIMEOUT: rustix::ioctl::Opcode = opcode::read::<i32>(b'W', 7);
 /// # Errors
 ///
 /// When the device cannot do that, or is no watchdog device.
-pub fn set_watchdog_timeout(device: impl AsFd, seconds: i32) -> io::Result<()> {
-    let mut value = seconds;
+pub fn set_watchdog_timeout(device: impl AsFd, mut seconds: i32) -> io::Result<()> {
     // SAFETY: linux/watchdog.h: WDIOC_SETTIMEOUT reads and writes one int.
-    unsafe { ioctl(device, Updater::<SET_TIMEOUT, i32>::new(&mut value)) }?;
+    unsafe { ioctl(device, Updater::<SET_TIMEOUT, i32>::new(&mut seconds)) }?;
     Ok(())
 }
 
@@ -137,17 +139,19 @@ pub fn spawn_shell<'a>(
 
 /// Executes a program in the place of this one; returns why that has failed. Blocked signals
 /// stay blocked, and wait for that program: the library would unblock them before.
-pub fn execute(program: &Path, arguments: &[OsString]) -> io::Error {
-    let text = |text: &OsStr| CString::new(text.as_bytes());
-    let arguments: Result<Vec<_>, _> = arguments.iter().map(|word| text(word)).collect();
-    let (Ok(program), Ok(arguments)) = (text(program.as_os_str()), arguments) else {
-        return ErrorKind::InvalidInput.into();
-    };
-    let mut pointers: Vec<_> = arguments.iter().map(|word| word.as_ptr()).collect();
-    pointers.push(ptr::null());
+///
+/// # Errors
+///
+/// Whenever it returns.
+pub fn execute(program: &Path, arguments: &[OsString]) -> io::Result<Infallible> {
+    let program = CString::new(program.as_os_str().as_bytes())?;
+    let arguments = arguments.iter().map(|word| CString::new(word.as_bytes()));
+    let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
+    let pointers = arguments.iter().map(|word| word.as_ptr()).chain([ptr::null()]);
+    let pointers: Vec<_> = pointers.collect();
     // SAFETY: execv(3) reads texts that end in a zero, and a list of such that ends in null.
     unsafe { libc::execv(program.as_ptr(), pointers.as_ptr()) };
-    io::Error::last_os_error()
+    Err(io::Error::last_os_error())
 }
 
 /// Returns whether this process ignores a signal.
@@ -198,4 +202,100 @@ pub fn unblock_signals() -> io::Result<()> {
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
     };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Copies this process; `None` in the copy. Called before there are threads: the copy has none
+/// of them, but what they had locked stays locked.
+///
+/// # Errors
+///
+/// When the system has no process or memory to give.
+pub fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: there is no other thread, which could hold a lock of the library.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        process => Ok(Pid::from_raw(process)),
+    }
+}
+
+/// A program that waits for its release.
+pub struct Held<'a> {
+    /// Its words, the program first.
+    pub arguments: &'a [CString],
+    /// Its variables.
+    pub environment: &'a [CString],
+    /// It begins when it has read a byte from here, and ends with status 125 at the end.
+    pub release: BorrowedFd<'a>,
+    /// The other end of that, which it closes.
+    pub releaser: BorrowedFd<'a>,
+    /// Where it writes why it cannot be executed: the number of the error.
+    pub failure: BorrowedFd<'a>,
+}
+
+/// Starts a program, found in PATH, in a process group of its own, with no signal blocked and
+/// SIGPIPE as it is by default. Does not wait until it is executed: its file may be on a disk
+/// that does not answer. It is killed when this thread ends.
+///
+/// # Errors
+///
+/// When the system has no process or memory to give.
+pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
+    let pointer = |text: &CString| text.as_ptr();
+    let end = [ptr::null::<c_char>()];
+    let arguments: Vec<_> = held.arguments.iter().map(pointer).chain(end).collect();
+    let environment: Vec<_> = held.environment.iter().map(pointer).chain(end).collect();
+    let parent = rustix::process::getpid().as_raw_pid();
+    // SAFETY: the copy makes only calls that are allowed after a fork, and ends. The texts end
+    // in a zero, and the lists of them in null.
+    let process = unsafe {
+        match libc::fork() {
+            0 => {
+                libc::setpgid(0, 0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() != parent {
+                    libc::_exit(125);
+                }
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                let mut none = MaybeUninit::uninit();
+                libc::sigemptyset(none.as_mut_ptr());
+                libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+                libc::close(held.releaser.as_raw_fd());
+                let mut byte = 0u8;
+                let file = held.release.as_raw_fd();
+                if libc::read(file, (&raw mut byte).cast(), 1) != 1 {
+                    libc::_exit(125);
+                }
+                libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr());
+                let number = *libc::__errno_location();
+                let file = held.failure.as_raw_fd();
+                libc::write(file, (&raw const number).cast(), size_of::<i32>());
+                let is_missing = number == libc::ENOENT;
+                let exit = if is_missing { LockExit::NotFound } else { LockExit::NotExecutable };
+                libc::_exit(exit as i32)
+            }
+            process => process,
+        }
+    };
+    let process = if process == -1 { None } else { Pid::from_raw(process) };
+    let process = process.ok_or_else(io::Error::last_os_error)?;
+    // Whoever of the two is first: the group is there when this function returns.
+    let _ = rustix::process::setpgid(Some(process), Some(process));
+    Ok(process)
+}
+
+/// Does to this process what a blocked signal does by default: the process ends or stops, and
+/// goes on after it was stopped.
+pub fn act_by_default(signal: i32) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the default is no function of ours. sigemptyset(3) fills the set, which the other
+    // calls change or read; where the old mask goes may be null.
+    unsafe {
+        let before = libc::signal(signal, libc::SIG_DFL);
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+        libc::signal(signal, before);
+    }
 }

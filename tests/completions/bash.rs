@@ -42,7 +42,13 @@ pub(crate) fn script() -> String {
         (Value::Text, None),
     ] {
         let flags = FLAGS.iter().filter(|flag| value_of(flag) == kind);
-        let words: Vec<_> = flags.flat_map(spellings).collect();
+        let mut words: Vec<_> = Vec::new();
+        for word in flags.flat_map(spellings) {
+            // Two commands may have a flag of this name.
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
         let _ =
             write!(out, "        {})\n            ", wrapped(&words, " |", " \\\n            "));
         if let Some(action) = action {
@@ -68,7 +74,9 @@ pub(crate) fn script() -> String {
     let _ = write!(
         out,
         "    elif ((COMP_CWORD == 1)); then\n        options='{}'\n    \
-         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
+         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    \
+         elif [[ $verb == lock ]] && ((COMP_CWORD > 2)); then\n        \
+         mapfile -t COMPREPLY < <(compgen -c -- \"$cur\")\n        return\n    fi\n    \
          mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n}}\n\n\
          complete -F _putex putex\n",
         names.join(" "),

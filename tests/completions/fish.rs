@@ -14,6 +14,14 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
+/// Returns the option of `complete` for a spelling of a flag.
+fn option(spelling: &str) -> String {
+    match spelling.strip_prefix("--") {
+        Some(long) => format!(" -l {long}"),
+        None => spelling.replacen('-', " -s ", 1),
+    }
+}
+
 /// Returns the file.
 pub(crate) fn script() -> String {
     let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
@@ -50,13 +58,11 @@ pub(crate) fn script() -> String {
             quoted(topic.about)
         );
     }
+    let command = "__putex_runs lock; and not __putex_word 1; and not __putex_word 2";
+    let _ = writeln!(out, "complete -c putex -n '{command}' -a '(__fish_complete_command)'");
     for (takers, flags) in by_takers() {
         for flag in flags {
-            let short = flag.short.map_or(String::new(), |short| format!(" -s {short}"));
-            let long = match flag.long {
-                "" => String::new(),
-                long => format!(" -l {long}"),
-            };
+            let names: String = flag.spellings().map(|word| option(&word)).collect();
             let value = match value_of(flag) {
                 Value::None => "",
                 Value::File => " -r -F",
@@ -66,7 +72,7 @@ pub(crate) fn script() -> String {
             };
             let _ = writeln!(
                 out,
-                "complete -c putex -n '__putex_runs {}'{short}{long}{value} -d {}",
+                "complete -c putex -n '__putex_runs {}'{names}{value} -d {}",
                 takers.join(" "),
                 quoted(flag.help)
             );

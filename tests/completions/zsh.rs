@@ -29,11 +29,12 @@ fn argument(flag: &Flag) -> Vec<String> {
         Value::None => ("", ""),
         Value::File | Value::Folder | Value::Command | Value::Text => ("+", "="),
     };
-    let short = flag.short.map(|short| format!("-{short}{behind_short}"));
-    let long = (!flag.long.is_empty()).then(|| format!("--{}{behind_long}", flag.long));
-    short
-        .into_iter()
-        .chain(long)
+    let behind = |spelling: String| match spelling.starts_with("--") {
+        true => spelling + behind_long,
+        false => spelling + behind_short,
+    };
+    flag.spellings()
+        .map(behind)
         // -v and -q count.
         .map(|name| match flag.long {
             "verbose" | "quiet" => format!("*{name}"),
@@ -89,6 +90,7 @@ pub(crate) fn script() -> String {
          case $verb in\n        \
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
+         lock) flags+=(':name: ' '(-)*::command:_normal') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          fi\n\

@@ -18,6 +18,8 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     an_entry_comes_back_as_it_was_written(make);
     a_header_that_could_change_the_condition_is_refused(make);
     a_tombstone_is_an_entry(make);
+    a_retired_key_has_ended_at_once_and_for_its_old_revisions(make);
+    a_retirement_over_another_revision_changes_nothing(make);
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     match checks_other_keys {
@@ -128,22 +130,67 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     let entry = get(&mut *store, "lock.a").expect("a tombstone");
     assert_eq!((entry.revision, &entry.content), (ended, &end));
     assert!(entry.content.is_tombstone());
-    let listing = store.list("lock", soon()).expect("a listing");
+    let listing = store.list("lock", &|_| true, soon()).expect("a listing");
     assert_eq!(listing.entries, [entry]);
     let again = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &end, soon());
     assert_moved(&again, ended);
     stored(&mut *store, "lock.a", Expected::Key(ended), "anew");
 }
 
+/// The last entry is there as a tombstone, or not at all.
+fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut store, mut other) = (open(make, "retired"), open(make, "retired"));
+    other.subscribe("lock.a.1").expect("a subscription");
+    let first = created(&mut *store, "lock.a.1");
+    let second = stored(&mut *store, "lock.a.1", Expected::Key(first), "renewed");
+    let stays = created(&mut *store, "lock.a.2");
+    while other.wait(waker.as_fd(), Some(now().after(QUIET))) != Hint::Elapsed {}
+    let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
+    let Written::Stored(ended) = store.retire("lock.a.1", second, &end, soon()) else {
+        panic!("not stored");
+    };
+    assert!(ended > stays);
+    let hint = other.wait(waker.as_fd(), Some(soon()));
+    assert!(matches!(&hint, Hint::Changed { key, .. } if key == "lock.a.1"), "{hint:?}");
+    for store in [&mut store, &mut other] {
+        let listing = store.list("lock", &|_| true, soon()).expect("a listing");
+        assert!(listing.last >= ended, "{} < {ended}", listing.last);
+        let live = listing.entries.iter().filter(|entry| !entry.content.is_tombstone());
+        let live: Vec<_> = live.map(|entry| (&*entry.key, entry.revision)).collect();
+        assert_eq!(live, [("lock.a.2", stays)]);
+        assert!(get(&mut **store, "lock.a.1").is_none_or(|entry| entry.content.is_tombstone()));
+        // A renewal in flight.
+        for late in [first, second] {
+            let written =
+                store.compare_and_set("lock.a.1", Expected::Key(late), &plain("late"), soon());
+            assert!(matches!(written, Written::Moved(_)), "over {late}: {written:?}");
+        }
+    }
+    assert_eq!(get(&mut *store, "lock.a.2").map(|entry| entry.revision), Some(stays));
+}
+
+fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
+    let mut store = open(make, "unretired");
+    let first = created(&mut *store, "lock.a.1");
+    let second = stored(&mut *store, "lock.a.1", Expected::Key(first), "renewed");
+    let end = content(&[("KV-Operation", "DEL")], b"");
+    for wrong in [first, Revision(0), Revision(second.0 + 1)] {
+        assert_moved(&store.retire("lock.a.1", wrong, &end, soon()), second);
+    }
+    let entry = get(&mut *store, "lock.a.1").expect("it stays");
+    assert_eq!((entry.revision, entry.content), (second, plain("renewed")));
+}
+
 fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
     let mut store = open(make, "listing");
-    let none = store.list("job", soon()).expect("a listing");
+    let none = store.list("job", &|_| true, soon()).expect("a listing");
     assert_eq!(none.entries, []);
     for key in ["job", "jobs.a", "job.b.c", "other.job.a", "job.a/b", "job.B"] {
         created(&mut *store, key);
     }
     let last = created(&mut *store, "x");
-    let listing = store.list("job", soon()).expect("a listing");
+    let listing = store.list("job", &|_| true, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["job.B", "job.a/b", "job.b.c"]);
     assert_eq!(listing.last, last);
@@ -151,12 +198,12 @@ fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
         assert_eq!(get(&mut *store, &entry.key), Some(entry.clone()));
         let (key, expected) = (entry.key, Expected::Key(entry.revision));
         let renewed = stored(&mut *store, &key, expected, "renewed");
-        let listing = store.list("job", soon()).expect("a listing");
+        let listing = store.list("job", &|_| true, soon()).expect("a listing");
         let again: Vec<_> = listing.entries.iter().filter(|one| one.key == key).collect();
         assert_eq!((again.len(), again[0].revision), (1, renewed), "{key}");
         assert_eq!(listing.last, renewed);
     }
-    let one = store.list("job.b", soon()).expect("a listing").entries;
+    let one = store.list("job.b", &|_| true, soon()).expect("a listing").entries;
     assert_eq!((one.len(), &*one[0].key), (1, "job.b.c"));
 }
 
@@ -180,7 +227,7 @@ fn a_listing_beside_writers_lacks_no_key(make: Make<'_>) {
         let mut seen = BTreeMap::new();
         let listings = (0..LISTINGS).map(|_| {
             let before = acknowledged.load(Ordering::SeqCst);
-            (before, reader.list("k", soon()))
+            (before, reader.list("k", &|_| true, soon()))
         });
         let listings: Vec<_> = listings.collect();
         done.store(true, Ordering::SeqCst);
@@ -263,7 +310,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let unreachable = |error: StoreError| error.kind == StoreErrorKind::Unreachable;
     let got = store.get("web", soon());
     assert!(got.is_err_and(unreachable));
-    assert!(store.list("web", soon()).is_err_and(unreachable));
+    assert!(store.list("web", &|_| true, soon()).is_err_and(unreachable));
     assert!(store.subscribe("web").is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("web", expected, &plain("a"), soon());
@@ -280,8 +327,8 @@ fn no_call_begins_after_its_deadline(make: Make<'_>) {
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("k.a", expected, &plain("a"), now());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
-    assert!(store.list("k", now()).is_err());
+    assert!(store.list("k", &|_| true, now()).is_err());
     assert_eq!(get(&mut *store, "k.a"), None);
-    let listing = store.list("k", soon()).expect("a listing");
+    let listing = store.list("k", &|_| true, soon()).expect("a listing");
     assert_eq!(listing.entries, []);
 }

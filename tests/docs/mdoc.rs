@@ -83,11 +83,9 @@ pub(crate) fn flags_of(head: &str) -> BTreeSet<String> {
     words.windows(2).filter(|pair| pair[0] == "Fl").map(|pair| format!("-{}", pair[1])).collect()
 }
 
-/// Returns the short and the long spelling of a flag.
+/// Returns all spellings of a flag.
 pub(crate) fn spellings(flag: &Flag) -> BTreeSet<String> {
-    let short = flag.short.map(|short| format!("-{short}"));
-    let long = (!flag.long.is_empty()).then(|| format!("--{}", flag.long));
-    short.into_iter().chain(long).collect()
+    flag.spellings().collect()
 }
 
 /// Returns the words of `text` that begin with `prefix`, made of capitals and `_`.

@@ -3,13 +3,19 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use log::Level;
 
 use super::assert_one_line;
 use crate::cli::access::Access;
 use crate::cli::resolve::Resolved;
-use crate::cli::{self, AgentArgs, Environment, Invocation, Location, Lookup};
+use crate::cli::{self, AgentArgs, Environment, Invocation, Location, LockArgs, Lookup};
+use crate::core::Instant;
+use crate::core::tickets::Mode;
 use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
+use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
 use crate::store::name::{valid_bucket, valid_key};
 
@@ -44,6 +50,10 @@ pub fn cli(data: &[u8]) -> bool {
             return faults.is_empty();
         }
         Ok(Invocation::Check(args)) => return checked(&args.resolved),
+        Ok(Invocation::Lock(args)) => {
+            check_lock(&args);
+            return true;
+        }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
         Ok(Invocation::Guard) => {}
         Err(refusal) => refused(&refusal),
@@ -128,14 +138,84 @@ fn written_out(args: &AgentArgs) -> Vec<OsString> {
     if let Location::Nats(access) = &args.location {
         words.extend(access_written_out(access));
     }
-    let level = ["-qq", "-q", "", "-v"].into_iter().nth(args.guard.level as usize - 1);
-    let level = level.filter(|level| !level.is_empty());
-    words.extend(level.map(str::to_owned));
+    words.extend(level_written_out(args.guard.level, Level::Info));
     let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     if let Location::Dir(dir) = &args.location {
         words.extend([OsString::from("--dir"), dir.into()]);
     }
     words
+}
+
+/// A command that is to run: its names are not of one another, and it means the same when
+/// all of it is written out.
+fn check_lock(args: &LockArgs) {
+    let Request { names, token, command, timing, .. } = &args.request;
+    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert_one_line(token);
+    assert!((1..=5).contains(&args.replicas) && !command.is_empty() && !names.is_empty());
+    for (at, name) in names.iter().enumerate() {
+        let others = names.iter().enumerate().filter(|(other, _)| *other != at);
+        assert!(others.clone().all(|(_, other)| !name.contains(other)), "{names:?}");
+    }
+    assert!(timing.validity() > timing.renewal() * 2);
+    let again = match cli::parse(lock_written_out(args), &environment(&|_| None, "beta")) {
+        Ok(Invocation::Lock(args)) => format!("{args:?}"),
+        other => panic!("{args:?} written out is {other:?}"),
+    };
+    assert_eq!(again, format!("{args:?}"));
+}
+
+fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
+    let LockArgs { location, bucket, replicas, allow_memory, request } = args;
+    let (timing, later) = (request.timing, Instant::from_boot(Duration::from_secs(1 << 40)));
+    let (r, lifetime) = (timing.renewal(), timing.lifetime());
+    let lost = (lifetime - timing.validity()).as_nanos() * 1_000_000;
+    let drift = lost / lifetime.as_nanos();
+    let kill = timing.kill_times(later);
+    let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
+    let mut words = vec![
+        "lock".to_owned(),
+        format!("--bucket={bucket}"),
+        format!("--replicas={replicas}"),
+        format!("--token={}", request.token),
+        format!("-E{}", request.busy_status),
+        format!("-r{}ms", r.as_millis()),
+        format!("-f{}", lifetime.as_nanos() / r.as_nanos()),
+        format!("-k{}", seconds(kill.kill_at.since(kill.terminate_at))),
+        format!("--drift={}.{:04}%", drift / 10_000, drift % 10_000),
+    ];
+    words.extend(match request.wait {
+        Wait::Forever => None,
+        Wait::For(time) => Some(format!("--wait={}", seconds(time))),
+    });
+    words.push(match request.mode {
+        Mode::Shared => "-s".to_owned(),
+        Mode::Exclusive => "-x".to_owned(),
+    });
+    words.extend(allow_memory.then(|| "--allow-memory".to_owned()));
+    words.extend(level_written_out(request.level, Level::Warn));
+    if let Location::Nats(access) = location {
+        words.extend(access_written_out(access));
+    }
+    let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    if let Location::Dir(dir) = location {
+        words.extend([OsString::from("--dir"), dir.into()]);
+    }
+    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+    words.extend([names.join(","), "--".to_owned()].map(OsString::from));
+    words.extend(request.command.iter().cloned());
+    words
+}
+
+fn level_written_out(level: u64, usual: Level) -> Option<String> {
+    let word = match level as i64 - usual as i64 {
+        -2 => "-qq",
+        -1 => "-q",
+        1 => "-v",
+        2 => "-vv",
+        _ => return None,
+    };
+    Some(word.to_owned())
 }
 
 fn access_written_out(access: &Access) -> Vec<String> {

@@ -121,6 +121,8 @@ impl Pumps {
                     age: Some(Duration::from_secs(3600)),
                     replicas: 1,
                     remarks: Vec::new(),
+                    retires: Ok(()),
+                    loss_is_noticed: false,
                 };
                 Event::Opened(Opened { bucket, key_state })
             }

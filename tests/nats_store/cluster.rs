@@ -112,7 +112,7 @@ fn listings_and_conditions(cluster: &Cluster) {
             panic!("{written:?}");
         };
         for reader in &mut readers {
-            let listing = reader.list("k", soon()).expect("a listing");
+            let listing = reader.list("k", &|_| true, soon()).expect("a listing");
             assert_eq!(listing.entries.len() as u64, number);
             assert!(listing.last >= revision, "{} < {revision}", listing.last);
         }

@@ -223,6 +223,8 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
         age: age.transpose()?,
         replicas: words.count("replicas", 1)?,
         remarks: Vec::new(),
+        retires: Ok(()),
+        loss_is_noticed: false,
     };
     Ok(Event::Opened(Opened { bucket, key_state }))
 }

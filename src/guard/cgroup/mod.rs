@@ -16,7 +16,7 @@ mod location;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -45,9 +45,12 @@ pub struct ServiceCgroup {
     /// stand in its syntax errors. When the group cannot be entered, the script runs all the
     /// same, as it does where there is none.
     pub entry: String,
-    kill: File,
+    /// Writing `1` to it is [`ServiceCgroup::kill`].
+    pub kill_file: File,
     procs: File,
-    events: File,
+    /// Has an exceptional condition, as poll(2) calls it, when [`ServiceCgroup::is_populated`]
+    /// has changed.
+    pub events: File,
 }
 
 impl ServiceCgroup {
@@ -85,8 +88,8 @@ impl ServiceCgroup {
         if fs::read_to_string(locked.join("cgroup.type"))?.trim() != "domain" {
             return Err(io::Error::other("the control group above is threaded"));
         }
-        let kill = File::options().write(true).open(locked.join("cgroup.kill"));
-        let kill = kill.map_err(|error| {
+        let kill_file = File::options().write(true).open(locked.join("cgroup.kill"));
+        let kill_file = kill_file.map_err(|error| {
             if error.kind() == ErrorKind::NotFound && procs.exists() {
                 io::Error::other("this kernel has no cgroup.kill: it is older than Linux 5.14")
             } else {
@@ -95,7 +98,7 @@ impl ServiceCgroup {
         })?;
         Ok(ServiceCgroup {
             entry: entry_script(&procs)?,
-            kill,
+            kill_file,
             procs: File::open(locked.join("cgroup.procs"))?,
             events: File::open(locked.join("cgroup.events"))?,
             dir: dir.to_owned(),
@@ -128,7 +131,7 @@ impl ServiceCgroup {
                 let _ = rustix::process::kill_process(process, Signal::KILL);
             }
         }
-        rustix::io::write(&self.kill, b"1")?;
+        rustix::io::write(&self.kill_file, b"1")?;
         Ok(())
     }
 
@@ -148,21 +151,6 @@ impl ServiceCgroup {
         };
         let mut lines = text[..count].split(|byte| *byte == b'\n');
         Ok(!lines.any(|line| line == b"populated 0"))
-    }
-
-    /// Returns the file that has an exceptional condition, as poll(2) calls it, when
-    /// [`ServiceCgroup::is_populated`] has changed.
-    pub fn events(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
-    }
-
-    /// Returns another descriptor of `cgroup.kill`: writing `1` is [`ServiceCgroup::kill`].
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub fn kill_file(&self) -> io::Result<File> {
-        self.kill.try_clone()
     }
 
     /// Removes it if it is empty and nobody else uses it. A service that runs on keeps it.
@@ -218,9 +206,9 @@ mod tests {
             || File::options().read(true).write(true).open("/dev/null").expect("it is there");
         let procs = File::open(&list).expect("it is there");
         fs::remove_file(&list).expect("it is there");
-        let (kill, events, users) = (null(), null(), null());
+        let (kill_file, events, users) = (null(), null(), null());
         let (dir, entry) = (PathBuf::new(), String::new());
-        ServiceCgroup { dir, users, entry, kill, procs, events }.kill().expect("written");
+        ServiceCgroup { dir, users, entry, kill_file, procs, events }.kill().expect("written");
         assert_eq!(child.wait().expect("it ends").signal(), Some(Signal::KILL.as_raw()));
     }
 

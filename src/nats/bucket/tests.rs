@@ -25,7 +25,7 @@ fn a_bucket_of_our_own_making_lacks_nothing_on_both_servers() {
 
 #[test]
 fn what_is_asked_for_passes_the_check_itself() {
-    let created: Value = serde_json::from_str(&create("b-1", 3)).expect("JSON");
+    let created: Value = serde_json::from_str(&create("b-1", 3, "2.10.0")).expect("JSON");
     assert_eq!(judge("b-1", &created, "2.15.1"), Ok(vec![]));
     assert_eq!(created["num_replicas"], 3);
     assert_eq!(created["storage"], "file");
@@ -152,7 +152,6 @@ fn what_is_not_understood_is_not_trusted() {
         ("deny_delete", json!(1)),
         ("deny_purge", json!("true")),
         ("allow_rollup_hdrs", json!(0)),
-        ("allow_msg_ttl", json!(true)),
     ];
     for (field, value) in shortcomings {
         let mut config = config(V15);
@@ -262,5 +261,36 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
         value["num_replicas"] = json!(1);
         let refusal = judge("locks", &value, "2.15.1").expect_err("it is not safe");
         assert!(!refusal.contains(char::is_control), "{refusal:?}");
+    }
+}
+
+/// A ticket that has ended goes: by its time to live, or by a purge. Elsewhere it would stay.
+#[test]
+fn entries_that_have_ended_go_where_the_bucket_lets_them() {
+    for (ttl, deny_purge, expected) in [
+        (json!(true), json!(true), Some(Retirement::Ttl)),
+        (json!(true), json!(false), Some(Retirement::Ttl)),
+        (Value::Null, json!(false), Some(Retirement::Purge)),
+        (Value::Null, Value::Null, Some(Retirement::Purge)),
+        (Value::Null, json!(true), None),
+        (json!(false), json!(true), None),
+    ] {
+        let mut config = config(V15);
+        (config["allow_msg_ttl"], config["deny_purge"]) = (ttl, deny_purge);
+        let found = check("locks", &config, "2.15.1", false).expect("safe");
+        assert_eq!(found.retirement, expected, "{config}");
+    }
+}
+
+#[test]
+fn a_new_bucket_lets_entries_go_by_time_where_the_server_knows_that() {
+    for (version, expected) in [
+        ("2.9.10", Value::Null),
+        ("2.10.29", Value::Null),
+        ("2.11.0", json!(true)),
+        ("2.15.1", json!(true)),
+    ] {
+        let config: Value = serde_json::from_str(&create("b-1", 1, version)).expect("JSON");
+        assert_eq!(config["allow_msg_ttl"], expected, "{version}");
     }
 }

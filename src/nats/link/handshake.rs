@@ -7,7 +7,7 @@ use crate::nats::auth::Credentials;
 use crate::nats::connect_options::ConnectOptions;
 use crate::nats::dial;
 use crate::nats::pool::{Candidate, Failure};
-use crate::nats::tls::{self, CERTIFICATE_WANTED, Tls};
+use crate::nats::tls::{self, CERTIFICATE_WANTED, Session, Tls};
 
 impl Link {
     /// Makes a connection to a candidate, with a limit until INFO and one for the whole
@@ -162,7 +162,8 @@ impl Link {
     /// Returns the error for a link that was lost during the handshake. A server may close
     /// the connection of a client without a certificate before it sends the reason.
     fn judge(&self, error: StoreError) -> StoreError {
-        match self.stream.lacks_client_certificate() && error.kind != Kind::Unsafe {
+        let is_lacking = self.stream.tls.as_deref().is_some_and(Session::lacks_client_certificate);
+        match is_lacking && error.kind != Kind::Unsafe {
             true => Kind::Credentials.error(CERTIFICATE_WANTED),
             false => error,
         }

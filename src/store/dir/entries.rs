@@ -9,7 +9,7 @@ use super::folder::{Folder, SEQUENCE};
 use super::text::{self, Kind};
 use crate::core::{Instant, Revision, Written};
 use crate::store::{
-    Content, Entry, Expected, Listing, OPERATION, StoreErrorKind, StoreResult, is_below,
+    Content, Entry, Expected, Listing, OPERATION, StoreErrorKind, StoreResult, Wanted, is_below,
 };
 
 /// Longest file name of Linux file systems, in bytes; bounds the escaped key.
@@ -36,7 +36,7 @@ impl Folder {
         // was removed.
         let first = self.number::<NonZeroU64>(&first, "first");
         let entry = match self.record(key)? {
-            Some(entry) => Some(entry),
+            Some((revision, content)) => Some(Entry { key: key.to_owned(), revision, content }),
             None => first?.map(|first| tombstone(key, Revision(first.get()))),
         };
         // Read after the record: without the lock, `sequence` may be newer than the record.
@@ -48,25 +48,46 @@ impl Folder {
         Ok(entry)
     }
 
-    /// Returns the entry in the record file of a key.
-    pub(super) fn record(&self, key: &str) -> StoreResult<Option<Entry>> {
-        let name = Kind::Record.file_of(key);
-        let Some((revision, content)) = self.parsed(&name, text::decode_record)? else {
-            return Ok(None);
-        };
-        Ok(Some(Entry { key: key.to_owned(), revision, content }))
+    /// Returns the revision and the content in the record file of a key.
+    pub(super) fn record(&self, key: &str) -> StoreResult<Option<(Revision, Content)>> {
+        self.parsed(&Kind::Record.file_of(key), text::decode_record)
     }
 
     /// Lists the keys below a prefix, under the lock: reading the folder can miss a file that
     /// is renamed meanwhile.
-    pub(super) fn list(&self, prefix: &str, deadline: Instant) -> StoreResult<Listing> {
+    pub(super) fn list(
+        &self,
+        prefix: &str,
+        wanted: Wanted<'_>,
+        deadline: Instant,
+    ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
         self.verify()?;
         let files = self.key_files()?.into_iter();
-        let kept = files.filter(|(kind, key)| *kind != Kind::Announcement && is_below(key, prefix));
+        let kept = files.filter(|(kind, key)| {
+            *kind != Kind::Announcement && is_below(key, prefix) && wanted(key)
+        });
         let keys: BTreeSet<String> = kept.map(|(_, key)| key).collect();
         let entries = keys.iter().filter_map(|key| self.entry(key).transpose());
         Ok(Listing { entries: entries.collect::<Result<_, _>>()?, last: self.last()? })
+    }
+
+    /// Removes the files of a key that stands at this revision.
+    pub(super) fn remove(
+        &self,
+        key: &str,
+        revision: Revision,
+        deadline: Instant,
+    ) -> StoreResult<()> {
+        let _held = self.lock(deadline)?;
+        self.verify()?;
+        if self.record(key)?.is_some_and(|(stored, _)| stored == revision) {
+            // Without the first revision the key never had a record.
+            for kind in [Kind::First, Kind::Record] {
+                self.unlink(&kind.file_of(key))?;
+            }
+        }
+        Ok(())
     }
 
     /// Stores the content of a key if the condition holds. An error means not stored.

@@ -90,7 +90,16 @@ impl Folder {
         let id = folder.id()?;
         // A key that was removed with all its files looks like one that never existed.
         let age = age(&id.created).filter(|_| last.0 == 0);
-        Ok((folder, BucketInfo { id, last, age, replicas: 1, remarks }))
+        let info = BucketInfo {
+            id,
+            last,
+            age,
+            replicas: 1,
+            remarks,
+            retires: Ok(()),
+            loss_is_noticed: true,
+        };
+        Ok((folder, info))
     }
 
     /// Writes the sequence and then the epoch, which completes the bucket.
@@ -103,10 +112,9 @@ impl Folder {
         if self.file(SEQUENCE)?.is_none() {
             self.replace(SEQUENCE, b"sequence 0")?;
         }
-        let random = |error: io::Error| {
+        let id = sys::random().map_err(|error| {
             StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
-        };
-        let id = sys::random().map_err(random)?;
+        })?;
         let (boot, since) = (sys::boot_id(), sys::now().since_boot().as_nanos());
         let body = format!("epoch {id:032x}\ncreated {since} ns after the start of boot {boot}");
         self.replace(EPOCH, body.as_bytes())?;
@@ -236,6 +244,14 @@ impl Folder {
     /// Renames the temporary file to `name`.
     pub(super) fn publish(&self, name: &str) -> Result<(), Errno> {
         rustix::fs::renameat(&self.dir, TEMP, &self.dir, name)
+    }
+
+    /// Removes a file. The caller holds the lock.
+    pub(super) fn unlink(&self, name: &str) -> StoreResult<()> {
+        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.failed("remove", name, error)),
+        }
     }
 
     /// Makes the renames survive a power failure. Only the growth of terms depends on this:

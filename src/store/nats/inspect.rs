@@ -1,8 +1,9 @@
 //! Inspection for `putex check --connect`. Nothing is created or written.
 
 use super::open::describe_server;
-use super::{NatsSettings, NatsStore, answer};
+use super::{API, NatsSettings, NatsStore, answer};
 use crate::core::Instant;
+use crate::nats::ServerInfo;
 use crate::store::{Bucket as _, StoreErrorKind as Kind, StoreResult, describe_holder, name};
 
 /// An invalid request to create a stream: a server that permits the request answers with an
@@ -34,7 +35,7 @@ impl NatsStore {
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
         self.subscribe(key)?;
-        let NatsSettings { bucket, replicas, .. } = self.settings.clone();
+        let NatsSettings { bucket, replicas, api, .. } = self.settings.clone();
         if let Some(info) = self.find(deadline)? {
             found.warnings = self.accept_bucket(&info)?.remarks;
             let entry = self.read(&self.raw_subject(key), deadline)?;
@@ -43,10 +44,20 @@ impl NatsStore {
             found.created = Some(info.created);
         } else {
             self.check_replicas()?;
-            // The server would refuse an agent's request for more copies than servers.
-            self.check_cluster()?;
-            let cluster = self.client.server().and_then(|server| server.cluster.clone());
-            found.warnings = self.hazards(replicas, cluster.as_ref());
+            let server = self.client.server();
+            let cluster = server.and_then(|server| server.cluster.as_ref());
+            // A server with JetStream and without a cluster makes only one copy: it would refuse
+            // an agent's request for more.
+            if let Some(ServerInfo { address, jetstream: true, cluster: None, .. }) = server
+                && replicas > 1
+                && api == API
+            {
+                return Err(Kind::Unsafe.error(format!(
+                    "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
+                     and makes one copy only"
+                )));
+            }
+            found.warnings = self.hazards(replicas, cluster);
             // Any answer means that the request is permitted.
             self.api_request("STREAM.CREATE", INVALID_REQUEST, deadline)?;
             found.remarks.push(format!(

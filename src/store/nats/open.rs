@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
 use crate::core::{BucketId, Instant, Revision, Written};
-use crate::nats::bucket::{self, SafeBucket};
+use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{RequestError, ServerInfo};
 use crate::store::{
@@ -49,6 +49,8 @@ impl NatsStore {
             age: None,
             replicas: found.replicas,
             remarks,
+            retires: self.retires(found.retirement),
+            loss_is_noticed: false,
         })
     }
 
@@ -72,8 +74,22 @@ impl NatsStore {
             created: info.created.clone(),
             replicated: have > 1,
             level: found.level,
+            retirement: found.retirement,
         });
         Ok(found)
+    }
+
+    /// Checks that entries which have ended do not stay in the bucket for ever.
+    fn retires(&self, retirement: Option<Retirement>) -> Result<(), String> {
+        let none = || {
+            format!(
+                "bucket {}: it has deny_purge and not allow_msg_ttl, so tickets that have ended \
+                 would stay for ever; for locks use another bucket (--bucket), which putex makes \
+                 on nats-server 2.11 or later",
+                self.settings.bucket
+            )
+        };
+        retirement.map(drop).ok_or_else(none)
     }
 
     /// Checks that the version of the stream's leader is known: the connected server may be
@@ -173,27 +189,12 @@ impl NatsStore {
             .map_err(|text| Kind::Unsafe.error(format!("bucket {bucket}: {text}")))
     }
 
-    /// Checks that there are enough servers for the replicas of the settings: a server with
-    /// JetStream and without a cluster makes only one copy.
-    pub(super) fn check_cluster(&self) -> StoreResult<()> {
-        let NatsSettings { bucket, replicas, api, .. } = &self.settings;
-        let server = self.client.server().filter(|server| server.jetstream);
-        match server.filter(|server| server.cluster.is_none()) {
-            Some(ServerInfo { address, .. }) if *replicas > 1 && api == API => Err(Kind::Unsafe
-                .error(format!(
-                    "bucket {bucket}: num_replicas {replicas}: server {address} is in no cluster, \
-                     and makes one copy only"
-                ))),
-            Some(_) | None => Ok(()),
-        }
-    }
-
     /// Creates the bucket. Returns the server's refusal if another client may have created the
     /// bucket first.
     fn create(&mut self, deadline: Instant) -> StoreResult<Option<StoreError>> {
         let NatsSettings { bucket, replicas, .. } = &self.settings;
         self.check_replicas()?;
-        let body = bucket::create(bucket, *replicas);
+        let body = bucket::create(bucket, *replicas, self.version());
         let answer = self.api_request("STREAM.CREATE", &body, deadline)?;
         let Err(failure) = jetstream::stream_info(&answer) else { return Ok(None) };
         let refused = self.api_error("creating the bucket", &failure);
@@ -221,7 +222,7 @@ impl NatsStore {
             let id = format!("{id:032x}");
             let content = Content::new([], id.as_bytes());
             let expected = Expected::Key(current);
-            match self.publish_expected(&subject, expected, &content, answer_by(deadline)) {
+            match self.publish_expected(&subject, expected, &content, None, answer_by(deadline)) {
                 Ok(Written::Stored(revision)) => return Ok((id, revision)),
                 Ok(Written::Moved(_)) => lost_races += 1,
                 Ok(Written::Denied(text) | Written::Unknown(text)) => {

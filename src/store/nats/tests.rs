@@ -62,7 +62,7 @@ fn find_or_create(answers: [&str; 3]) -> Result<bool, StoreError> {
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
-    with_answers(answers, |store, deadline| store.list_now("$KV.locks.lock.>", deadline))
+    with_answers(answers, |store, deadline| store.list_now("$KV.locks.lock.>", &|_| true, deadline))
 }
 
 /// The answer to STREAM.INFO with these subjects.
@@ -97,7 +97,7 @@ fn a_listing_without_a_leader_is_none() {
 
 /// The answer of a leader that was cut off from its replicas: it still shows what it had.
 fn remembered() -> String {
-    let config = bucket::create("locks", 3);
+    let config = bucket::create("locks", 3, "2.10.0");
     format!(
         r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":569}},
             "cluster":{{"leader":"n1","replicas":[{{"active":9000000000}}]}}}}"#
@@ -138,7 +138,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
     for (is_recent, stays) in [(true, false), (false, true)] {
         let connected = with_answers(&[&busy, MISSING, &busy], |store, by| {
             let (created, replicated, level) = ("now".to_owned(), true, 1);
-            store.bucket = Ok(OpenBucket { created, replicated, level });
+            store.bucket = Ok(OpenBucket { created, replicated, level, retirement: None });
             let write = |store: &mut NatsStore| {
                 let content = Content::default();
                 store.compare_and_set("web", Expected::Key(Revision(0)), &content, by)
@@ -160,7 +160,7 @@ fn a_read_does_not_make_up_for_writes_without_an_answer() {
 #[test]
 fn several_copies_need_a_leader_whose_version_is_known() {
     let accept = |replicas: u32, rest: &str| {
-        let config = bucket::create("locks", replicas);
+        let config = bucket::create("locks", replicas, "2.10.0");
         let state = r#""created":"2026-11-22T07:00:00Z","state":{"last_seq":0}"#;
         let text = format!(r#"{{"config":{config},{state},{rest}}}"#);
         let info = jetstream::stream_info(text.as_bytes()).expect("an answer");
@@ -193,7 +193,7 @@ fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_
         peer.accept_client_as(&format!(
             r#"{{{name},"version":"2.9.25","headers":true,"max_payload":65536}}"#
         ));
-        let (config, replica) = (bucket::create("locks", 3), r#"{"active":1}"#);
+        let (config, replica) = (bucket::create("locks", 3, "2.10.0"), r#"{"active":1}"#);
         peer.answer(&format!(
             r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}},
                 "cluster":{{"name":"hub","leader":"n2","replicas":[{replica},{replica}]}}}}"#
@@ -221,7 +221,7 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
         (1, other, "not connected"),
     ] {
         let created = String::new();
-        store.bucket = Ok(OpenBucket { created, replicated: true, level });
+        store.bucket = Ok(OpenBucket { created, replicated: true, level, retirement: None });
         let content = Content::default();
         let deadline = sys::now().after(PATIENCE);
         match store.compare_and_set("lock.a", expected, &content, deadline) {
@@ -241,7 +241,7 @@ fn a_condition_that_the_servers_do_not_check_is_refused() {
 fn subjects_that_overlap_may_be_those_of_the_bucket_itself() {
     let none = r#"{"error":{"code":404,"err_code":10059,"description":"stream not found"}}"#;
     let overlap = r#"{"error":{"code":400,"err_code":10065,"description":"subjects overlap"}}"#;
-    let config = bucket::create("locks", 1);
+    let config = bucket::create("locks", 1, "2.10.0");
     let stands = format!(
         r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}}}}"#
     );

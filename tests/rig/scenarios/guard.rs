@@ -148,7 +148,7 @@ pub(crate) fn a_killed_guard_is_replaced(setting: &Setting) -> Report {
             let new = wait_until(longest_wait, another).ok_or("there is no other guard")?;
             let took = now().saturating_sub(killed_at);
             report.measure_of("guard killed to another guard", scene.timing.r, took);
-            report.check_at_most("guard killed to another guard", took, scene.timing.r);
+            report.check_fast("guard killed to another guard", took, scene.timing.r);
             let how = "the guard is gone: it has ended: killed by signal 9";
             let line = host.wait_for_line(how, killed_at, longest_wait);
             report.check(line.is_some(), || format!("the agent did not say: {how}"));

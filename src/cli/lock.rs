@@ -1,0 +1,210 @@
+//! The command line of `putex lock`: options, a name, and the words of a command, which are
+//! its own. It is that of flock(1) as far as that makes sense.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use log::Level;
+
+use super::config::{self, Config};
+use super::settings::{Faults, Settings};
+use super::table::{Flag, Name, Subcommand};
+use super::value::{count, drift_ppm, duration, replicas, seconds, status};
+use super::{Environment, Invocation, Location, resolve, usage, utf8};
+use crate::core::tickets::{self, LockTiming, Mode};
+use crate::exit::Refusal;
+use crate::lock::{Request, Wait};
+use crate::store::name::valid_bucket;
+
+/// Most names of one lock: all of them stand in one line of its ticket.
+const NAMES_MAX: usize = 32;
+
+/// The arguments of `putex lock`, each of them valid.
+#[derive(Debug)]
+pub struct LockArgs {
+    /// Where the lock is kept.
+    pub location: Location,
+    /// The bucket.
+    pub bucket: String,
+    /// The number of replicas of a bucket that putex creates.
+    pub replicas: u32,
+    /// Whether a bucket in memory is accepted.
+    pub allow_memory: bool,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// Options of flock(1) for a lock that is held by an open file, and not by a process.
+const FOR_DESCRIPTORS: [&str; 4] = ["-u", "--unlock", "-F", "--no-fork"];
+
+const NO_COMMAND: &str = "COMMAND is missing; write putex lock NAME COMMAND [ARG ...], or \
+                          putex lock NAME -c STRING";
+
+const NO_NAME: &str = "NAME is missing; write putex lock NAME COMMAND [ARG ...]";
+
+const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays \
+                                beside it; putex grab and putex release, for a lock without a \
+                                command, are not there yet";
+
+const SHELL: &str = "/bin/sh";
+
+/// Returns the refusal of an option that flock(1) has and putex has not; `None` if it is
+/// another one.
+pub(super) fn refuse_option(written: &str) -> Option<Refusal> {
+    let is_for_descriptors = FOR_DESCRIPTORS.contains(&written);
+    is_for_descriptors.then(|| usage(format!("{written}: {LIVES_AS_COMMAND}")))
+}
+
+/// Returns the refusal of an option that stands before the name and belongs behind it.
+pub(super) fn refuse_early(written: &str) -> Refusal {
+    usage(format!("{written}: it comes behind the name; write putex lock NAME -c STRING"))
+}
+
+/// Returns the refusal of a line without a name.
+pub(super) fn refuse_no_name() -> Refusal {
+    usage(NO_NAME.to_owned())
+}
+
+/// Returns the invocation with these options, this name and the words behind it.
+pub(super) fn invocation(
+    mut settings: Settings,
+    name: OsString,
+    rest: Vec<OsString>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    let text = utf8("NAME", name)?;
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if rest.is_empty() && is_number {
+        let why = format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}");
+        return Err(usage(why));
+    }
+    let names = names(&text)?;
+    let command = command(rest, environment)?;
+    settings.add_environment(environment.var)?;
+    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
+    settings.add(of_file);
+    let mut faults = Faults { settings: &settings, found: faults };
+    // The settings that seem to be missing are in a file that could not be read.
+    let args = match faults.found.is_empty() {
+        true => resolve(&mut faults, names, command, environment),
+        false => None,
+    };
+    match args {
+        Some(args) if faults.found.is_empty() => Ok(Invocation::Lock(Box::new(args))),
+        // Without arguments there is a fault.
+        Some(_) | None => Err(faults.found.swap_remove(0)),
+    }
+}
+
+/// Parses the names of a lock, between commas.
+fn names(text: &str) -> Result<Vec<tickets::Name>, Refusal> {
+    let mut names: Vec<tickets::Name> = Vec::new();
+    for word in text.split(',') {
+        let name =
+            tickets::Name::parse(word).map_err(|why| usage(format!("NAME: {word}: {why}")))?;
+        for other in &names {
+            let (outer, inner) =
+                if other.contains(&name) { (other, &name) } else { (&name, other) };
+            if outer == inner {
+                return Err(usage(format!("NAME: {name}: is given twice")));
+            }
+            if outer.contains(inner) {
+                let why = format!("{outer} contains {inner}; write {outer} alone");
+                return Err(usage(format!("NAME: {why}")));
+            }
+        }
+        names.push(name);
+    }
+    if names.len() > NAMES_MAX {
+        let why = format!("{} names are more than {NAMES_MAX}", names.len());
+        return Err(usage(format!("NAME: {why}; lock a name that contains them")));
+    }
+    Ok(names)
+}
+
+/// Returns the words of the command.
+fn command(rest: Vec<OsString>, environment: &Environment<'_>) -> Result<Vec<OsString>, Refusal> {
+    let mut words = rest.into_iter();
+    let no_command = || usage(NO_COMMAND.to_owned());
+    let first = words.next().ok_or_else(no_command)?;
+    let Some(option) = first.to_str().filter(|word| word.starts_with('-')).map(str::to_owned)
+    else {
+        return Ok([first].into_iter().chain(words).collect());
+    };
+    if option == "--" {
+        let command: Vec<OsString> = words.collect();
+        return Some(command).filter(|words| !words.is_empty()).ok_or_else(no_command);
+    }
+    let is_string =
+        Flag::find(&option, Subcommand::Lock).is_some_and(|flag| flag.name == Name::CommandString);
+    if !is_string {
+        return Err(usage(format!(
+            "{option}: options come before the name; write -- before a command that begins with -"
+        )));
+    }
+    let (Some(string), None) = (words.next(), words.next()) else {
+        return Err(usage(format!("{option}: write one word behind it, the whole command")));
+    };
+    let shell = (environment.var)("SHELL").filter(|shell| !shell.is_empty());
+    Ok(vec![shell.unwrap_or_else(|| SHELL.into()), "-c".into(), string])
+}
+
+/// Resolves the settings; `None` if there is a fault.
+fn resolve(
+    faults: &mut Faults<'_>,
+    names: Vec<tickets::Name>,
+    command: Vec<OsString>,
+    environment: &Environment<'_>,
+) -> Option<LockArgs> {
+    let settings = faults.settings;
+    let location = resolve::location(faults, environment.var);
+    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
+    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
+    let token = settings.text(Name::Token).unwrap_or(environment.host);
+    let token = faults.collect(Name::Token, resolve::valid_token(token));
+    let replicas = faults.parse(Name::Replicas, replicas);
+    let busy_status = faults.parse(Name::BusyStatus, status);
+    let limit = faults.parse(Name::Wait, seconds);
+    let wait = match settings.is_on(Name::NoWait) {
+        true => Wait::For(Duration::ZERO),
+        false => limit.map_or(Wait::Forever, Wait::For),
+    };
+    let timing = timing(faults);
+    let mode = match settings.is_on(Name::Shared) {
+        true => Mode::Shared,
+        false => Mode::Exclusive,
+    };
+    let request = Request {
+        names,
+        mode,
+        wait,
+        timing: timing?,
+        busy_status: busy_status?,
+        token: token?,
+        command,
+        level: resolve::level(settings, Level::Warn),
+    };
+    let allow_memory = settings.is_on(Name::AllowMemory);
+    Some(LockArgs {
+        location: location?,
+        bucket: bucket?,
+        replicas: replicas?,
+        allow_memory,
+        request,
+    })
+}
+
+/// Resolves R, F, drift, and the time between the two signals.
+fn timing(faults: &mut Faults<'_>) -> Option<LockTiming> {
+    let renewal = faults.parse(Name::LockRenewal, duration);
+    let failures = faults.parse(Name::LockFailures, count);
+    let drift = faults.parse(Name::Drift, drift_ppm);
+    let kill_after = faults.parse(Name::KillAfter, seconds);
+    match LockTiming::new(renewal?, failures?, drift?, kill_after?) {
+        Ok(timing) => Some(timing),
+        Err(refused) => resolve::attribute(faults, Subcommand::Lock, Name::LockRenewal, &refused.0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

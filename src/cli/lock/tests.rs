@@ -1,0 +1,397 @@
+//! The command line of `putex lock`. A test that begins with `flock` is a case of the tests of
+//! flock(1) in util-linux, tests/ts/misc/flock; one with `consul_nomad`, of their `lock`
+//! commands.
+
+use std::time::Duration;
+
+use super::super::tests::environment;
+use super::*;
+use crate::cli::config::ReadConfig;
+use crate::cli::parse;
+use crate::core::DRIFT_PPM_DEFAULT;
+use crate::exit::Exit;
+use crate::nats::file::TrustedFile;
+
+/// Parses a line whose words are separated by blanks, with this file and these variables.
+fn parse_with(
+    line: &str,
+    file: Option<&str>,
+    variables: &[(&str, &str)],
+) -> Result<Invocation, Refusal> {
+    let read: ReadConfig<'_> = &|_| {
+        Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
+    };
+    let var = |name: &str| {
+        let given = variables.iter().find(|(known, _)| *known == name);
+        given.map(|(_, value)| OsString::from(value))
+    };
+    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
+    parse(words, &Environment { read, ..environment(&var, "alpha") })
+}
+
+fn parse_line(line: &str) -> Result<Invocation, Refusal> {
+    parse_with(line, None, &[])
+}
+
+fn args_of(invocation: Result<Invocation, Refusal>) -> LockArgs {
+    match invocation {
+        Ok(Invocation::Lock(args)) => *args,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the arguments of a lock in a directory with these words behind the options for it.
+fn lock(words: &str) -> LockArgs {
+    args_of(parse_line(&format!("lock --dir /d {words}")))
+}
+
+fn refused(line: &str) -> (String, u8) {
+    match parse_line(line) {
+        Err(refusal) => (refusal.text, refusal.exit as u8),
+        Ok(invocation) => panic!("{line}: {invocation:?}"),
+    }
+}
+
+/// Asserts that words are refused with 64, in one line with this beginning.
+fn assert_usage(words: &str, says: &str) {
+    let (text, status) = refused(&format!("lock --dir /d {words}"));
+    assert!(text.starts_with(says) && !text.contains('\n'), "{words}: {text}");
+    assert_eq!(status, 64, "{words}");
+}
+
+const NOT_YET: &str = "a lock of putex lives as long as its command, and putex stays beside it; \
+                       putex grab and putex release, for a lock without a command, are not there \
+                       yet";
+
+#[test]
+fn defaults_are_those_of_the_page() {
+    let LockArgs { location, bucket, replicas, allow_memory, request } = lock("db true");
+    assert_eq!(location, Location::Dir("/d".into()));
+    assert_eq!((bucket.as_str(), replicas, allow_memory), ("putex", 1, false));
+    let second = Duration::from_secs(1);
+    let timing = LockTiming::new(5 * second, 3, DRIFT_PPM_DEFAULT, 2 * second).expect("safe");
+    assert_eq!(request.timing, timing);
+    assert_eq!((request.mode, request.wait), (Mode::Exclusive, Wait::Forever));
+    assert_eq!((request.busy_status, request.token.as_str()), (75, "alpha"));
+    assert_eq!(request.level, Level::Warn as u64);
+    assert_eq!(request.command, ["true"]);
+    assert_eq!(request.names, [tickets::Name::parse("db").expect("a name")]);
+}
+
+#[test]
+fn every_spelling_of_an_option_means_the_same() {
+    for (words, due) in [("-s --shared", "-s"), ("-x -e --exclusive", "-x")] {
+        for word in words.split(' ') {
+            assert_eq!(
+                lock(&format!("{word} db true")).request.mode,
+                lock(&format!("{due} db true")).request.mode
+            );
+        }
+    }
+    assert_eq!(lock("-s db true").request.mode, Mode::Shared);
+    for word in ["-n", "--nb", "--nonblock", "--nonblocking", "-w 0", "-w 0.0", "--wait=0ms"] {
+        assert_eq!(
+            lock(&format!("{word} db true")).request.wait,
+            Wait::For(Duration::ZERO),
+            "{word}"
+        );
+    }
+    for word in ["-w 7", "-w7", "--wait 7", "--timeout 7", "--timeout=7s"] {
+        let seven = Wait::For(Duration::from_secs(7));
+        assert_eq!(lock(&format!("{word} db true")).request.wait, seven, "{word}");
+    }
+    for word in ["-E 5", "--conflict-exit-code 5", "-E5"] {
+        assert_eq!(lock(&format!("{word} db true")).request.busy_status, 5, "{word}");
+    }
+    for word in ["-o", "--close"] {
+        assert_eq!(
+            format!("{:?}", lock(&format!("{word} db true"))),
+            format!("{:?}", lock("db true"))
+        );
+    }
+}
+
+#[test]
+fn of_shared_and_exclusive_the_last_one_counts() {
+    for (words, mode) in [
+        ("-s -x", Mode::Exclusive),
+        ("-x -s", Mode::Shared),
+        ("-se", Mode::Exclusive),
+        ("-s -x -s", Mode::Shared),
+    ] {
+        assert_eq!(lock(&format!("{words} db true")).request.mode, mode, "{words}");
+    }
+}
+
+/// flock(1) does not wait either, whatever the order.
+#[test]
+fn no_wait_comes_before_a_wait() {
+    for words in ["-n -w 5", "-w 5 -n"] {
+        assert_eq!(lock(&format!("{words} db true")).request.wait, Wait::For(Duration::ZERO));
+    }
+}
+
+/// util-linux: "flock: timeout" takes fractions, and so does `strtotimeval`.
+#[test]
+fn flock_waits_for_a_fraction_of_a_second() {
+    for (word, ms) in [
+        ("5", 5000),
+        ("0.5", 500),
+        (".5", 500),
+        ("5.", 5000),
+        ("1.25s", 1250),
+        ("250ms", 250),
+        ("1.5m", 90_000),
+        ("0.0000000001", 0),
+        ("4294967295", 4_294_967_295_000),
+    ] {
+        let wait = lock(&format!("-w {word} db true")).request.wait;
+        assert_eq!(wait, Wait::For(Duration::from_millis(ms)), "{word}");
+    }
+}
+
+#[test]
+fn consul_nomad_a_negative_or_junk_time_out_is_refused() {
+    for word in ["-1", "-0", "+1", "x", "s", ".", "1.2.3", "1e3", "0x10", "1h", "5 s", "''"] {
+        let says = "is not a time; write 500ms, 3s or 1m, or a number of seconds";
+        let word = word.replace(' ', "\u{a0}");
+        let (text, status) = refused(&format!("lock --dir /d -w {word} db true"));
+        assert!(text.starts_with("-w: ") && text.ends_with(says), "{word}: {text}");
+        assert_eq!(status, 64, "{word}");
+    }
+    assert_usage("-w 4294967296 db true", "-w: 4294967296: is too large");
+    assert_usage("-w", "missing argument");
+}
+
+/// util-linux: "flock -E 600" and its like end with EX_USAGE.
+#[test]
+fn flock_a_conflict_status_is_one_that_a_process_can_have() {
+    for (word, status) in [("0", 0), ("123", 123), ("255", 255)] {
+        assert_eq!(lock(&format!("-E {word} db true")).request.busy_status, status);
+    }
+    for word in ["256", "600"] {
+        assert_usage(&format!("-E {word} db true"), &format!("-E: {word}: write 0 to 255"));
+    }
+    assert_usage("-E -1 db true", "-E: -1: is not a whole number");
+    assert_usage("-E x db true", "-E: x: is not a whole number");
+    assert_usage("-E 99999999999 db true", "-E: 99999999999: is too large");
+}
+
+#[test]
+fn flock_exactly_one_word_stands_behind_c() {
+    for option in ["-c", "--command"] {
+        let command = lock(&format!("db {option} exit")).request.command;
+        assert_eq!(command, ["/bin/sh", "-c", "exit"]);
+        let says = format!("{option}: write one word behind it");
+        assert_usage(&format!("db {option} exit 1"), &says);
+        assert_usage(&format!("db {option}"), &says);
+        assert_usage(&format!("{option} exit db"), &format!("{option}: it comes behind the name"));
+    }
+    assert_eq!(lock("db -c ''").request.command, ["/bin/sh", "-c", ""]);
+}
+
+#[test]
+fn flock_the_shell_is_that_of_the_user() {
+    for (shell, due) in [("/bin/zsh", "/bin/zsh"), ("", "/bin/sh")] {
+        let line = parse_with("lock --dir /d db -c ls", None, &[("SHELL", shell)]);
+        assert_eq!(args_of(line).request.command, [due, "-c", "ls"]);
+    }
+    let line = parse_with("lock --dir /d db ls", None, &[("SHELL", "/bin/zsh")]);
+    assert_eq!(args_of(line).request.command, ["ls"]);
+}
+
+/// consul#776: options of the command were taken for its own.
+#[test]
+fn consul_the_words_behind_the_name_are_those_of_the_command() {
+    for (words, command) in [
+        ("db ls -v", &["ls", "-v"][..]),
+        ("db -- ls -v", &["ls", "-v"]),
+        ("-v -- db ls --help", &["ls", "--help"]),
+        ("-- db -- ls", &["ls"]),
+        ("db -- -c x", &["-c", "x"]),
+        ("db -- -- x", &["--", "x"]),
+        ("db ls -- x -c", &["ls", "--", "x", "-c"]),
+        ("check agent lock", &["agent", "lock"]),
+        ("9 true", &["true"]),
+        ("db ''", &[""]),
+    ] {
+        assert_eq!(lock(words).request.command, command, "{words}");
+    }
+    assert_eq!(lock("db ls -v").request.level, Level::Warn as u64);
+    assert_eq!(lock("-v db ls").request.level, Level::Info as u64);
+    assert_eq!(lock("-qq db ls").request.level, Level::Error as u64);
+}
+
+#[test]
+fn a_word_of_the_command_need_not_be_utf8() {
+    use std::os::unix::ffi::OsStringExt;
+    let bad = OsString::from_vec(b"caf\xe9".to_vec());
+    let words = ["lock", "--dir", "/d", "db", "cat"].map(OsString::from).into_iter();
+    let line = parse(words.chain([bad.clone()]), &environment(&|_| None, "alpha"));
+    assert_eq!(args_of(line).request.command, [OsString::from("cat"), bad.clone()]);
+    let words = ["lock", "--dir", "/d"].map(OsString::from).into_iter();
+    let line = parse(words.chain([bad, "cat".into()]), &environment(&|_| None, "alpha"));
+    let refusal = line.expect_err("a name is UTF-8");
+    assert!(refusal.text.ends_with("is not UTF-8") && refusal.exit == Exit::Usage, "{refusal:?}");
+}
+
+#[test]
+fn consul_nomad_a_missing_command_is_refused() {
+    let says = "COMMAND is missing; write putex lock NAME COMMAND";
+    for words in ["db", "db --", "-n db", "9x"] {
+        assert_usage(words, says);
+    }
+    assert_usage("''", "NAME: : write elements");
+    assert_usage("-n", "NAME is missing; write putex lock NAME COMMAND");
+    assert_usage("--", "NAME is missing; write putex lock NAME COMMAND");
+}
+
+#[test]
+fn an_option_behind_the_name_is_refused_with_its_place() {
+    for option in ["-n", "-v", "--wait", "-", "--exclusive"] {
+        assert_usage(&format!("db {option} true"), &format!("{option}: options come before"));
+    }
+}
+
+#[test]
+fn flock_a_descriptor_is_refused_with_the_reason() {
+    for words in ["9", "-n 9", "-s 200"] {
+        let number = words.split(' ').next_back().unwrap_or_default();
+        assert_usage(words, &format!("{number}: a descriptor cannot be locked: {NOT_YET}"));
+    }
+    for option in ["-u", "--unlock", "-F", "--no-fork"] {
+        assert_usage(&format!("{option} db true"), &format!("{option}: {NOT_YET}"));
+    }
+    assert_eq!(refused("agent -u").0, "-u: no such option; see putex --help");
+}
+
+#[test]
+fn a_line_has_several_names_none_of_which_contains_another() {
+    let names = lock("db/users,db/orders,web true").request.names;
+    let shown: Vec<_> = names.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["db/users", "db/orders", "web"]);
+    for (word, says) in [
+        ("db,db", "NAME: db: is given twice"),
+        ("db,web,db", "NAME: db: is given twice"),
+        ("db,db/users", "NAME: db contains db/users; write db alone"),
+        ("db/a/b,web,db", "NAME: db contains db/a/b; write db alone"),
+        ("db,", "NAME: : write elements"),
+        ("''", "NAME: : write elements"),
+        ("/var/lock/db", "NAME: /var/lock/db: write elements"),
+        ("a.b", "NAME: a.b: write letters"),
+    ] {
+        assert_usage(&format!("{word} true"), says);
+    }
+    assert_eq!(lock("db,dbx true").request.names.len(), 2);
+}
+
+/// Each has its own letter -r, -f and -c, and its own defaults.
+#[test]
+fn a_letter_means_what_the_command_says() {
+    let args = lock("-r 4s -f 5 -k 0.5 --drift 0.5% db true");
+    let timing = LockTiming::new(Duration::from_secs(4), 5, 5000, Duration::from_millis(500));
+    assert_eq!(args.request.timing, timing.expect("safe"));
+    let r = lock("-r 500 -k 100ms db true").request.timing.renewal();
+    assert_eq!(r, Duration::from_millis(500), "milliseconds");
+    let k = lock("-k 1 db true").request.timing;
+    assert_eq!(k, lock("-k 1s db true").request.timing, "seconds");
+    for option in ["--key", "--start", "--stop", "--syslog", "--confirmations", "--connect"] {
+        let says = format!("{option}: not an option of putex lock");
+        assert_usage(&format!("{option} x db true"), &says);
+    }
+    for option in ["-n", "-s", "-E", "--timeout", "--wait"] {
+        let says = format!("{option}: not an option of putex agent");
+        assert_eq!(refused(option), (says, 64));
+    }
+    assert_usage("--exclusiv db true", "--exclusiv: no such option; the nearest is --exclusive");
+    assert_eq!(refused("-v lock db true").0, "lock: a command comes before its options");
+}
+
+#[test]
+fn times_that_break_the_promise_are_refused() {
+    for (words, says) in [
+        ("-k 9", "-k: no time is left to renew the lock"),
+        ("-r 1s", "-r: no time is left to renew the lock"),
+        ("-f 1", "-f: 1 is less than 2"),
+        ("-r 5m", "-r: 300 s is longer than the maximum"),
+        ("--drift 50", "--drift: 50 % is more than the maximum"),
+        ("-k 4294967295", "-k: no time is left"),
+    ] {
+        let (text, status) = refused(&format!("lock --dir /d {words} db true"));
+        assert!(text.starts_with(says), "{words}: {text}");
+        assert_eq!(status, 78, "{words}");
+    }
+}
+
+#[test]
+fn a_store_has_to_be_named() {
+    let says = "--nats: is missing; write --nats URL, or nats = URL in putex.conf(5), or --dir \
+                DIR for a lock that covers this host only";
+    assert_eq!(refused("lock db true"), (says.to_owned(), 78));
+    let (_, status) = refused("lock --dir d db true");
+    assert_eq!(status, 64);
+    let args = args_of(parse_with("lock db true", None, &[("NATS_URL", "nats://env")]));
+    assert_eq!(args.location, super::super::tests::nats("nats://env"));
+}
+
+#[test]
+fn every_option_for_a_store_is_that_of_the_agent() {
+    let store = "--nats tls://h --creds c --tlsca ca --tlscert crt --tlskey key --tlsfirst \
+                 --inbox-prefix in --js-domain hub --bucket b --replicas 3 --allow-memory \
+                 --token me --context cx";
+    let of_agent = format!("agent {store} --key k --start a --stop b").replace("  ", " ");
+    let Ok(Invocation::Agent(agent)) = parse_line(&of_agent) else { panic!("no agent") };
+    let args = args_of(parse_line(&format!("lock {store} db true")));
+    assert_eq!(args.location, agent.location);
+    assert_eq!((args.bucket, args.replicas, args.allow_memory), ("b".to_owned(), 3, true));
+    assert_eq!(args.request.token, "me");
+}
+
+#[test]
+fn of_the_file_the_store_and_the_drift_count() {
+    let file = "dir = /of/file\nbucket = b\nrenewal = 50s\nfailures = 9\nconfirmations = junk\n\
+                drift = 2%\ntoken = me\nkey = k\nstart = up\nsyslog = yes\nquiet = yes\n";
+    let args = args_of(parse_with("lock db true", Some(file), &[]));
+    assert_eq!((args.location, args.bucket), (Location::Dir("/of/file".into()), "b".to_owned()));
+    let second = Duration::from_secs(1);
+    let timing = LockTiming::new(5 * second, 3, 20_000, 2 * second).expect("safe");
+    assert_eq!((args.request.timing, args.request.token.as_str()), (timing, "me"));
+    assert_eq!(args.request.level, Level::Error as u64);
+    for (file, says) in [
+        ("bogus = 1\n", "/etc/putex/putex.conf:1: bogus: no such key"),
+        ("shared = yes\n", "/etc/putex/putex.conf:1: shared: no such key"),
+        ("drift = x\n", "/etc/putex/putex.conf:1: drift: x: is not a rate"),
+    ] {
+        let refusal = parse_with("lock --dir /d db true", Some(file), &[]).expect_err(file);
+        assert!(refusal.text.starts_with(says), "{}", refusal.text);
+        assert_eq!(refusal.exit, Exit::Unsafe, "{file}");
+    }
+}
+
+/// The token of a lock is for people: any name of a host will do.
+#[test]
+fn a_host_name_that_many_hosts_have_will_do() {
+    let words = "lock --dir /d db true".split(' ').map(OsString::from);
+    let args = args_of(parse(words, &environment(&|_| None, "localhost")));
+    assert_eq!(args.request.token, "localhost");
+    assert_usage("--token '' db true", "--token: is empty");
+}
+
+#[test]
+fn help_shows_the_defaults_of_this_command() {
+    let Ok(Invocation::Print(text)) = parse_line("lock --help") else { panic!("no help") };
+    let line = |option: &str| {
+        let line = text.lines().find(|line| line.contains(&format!("{option} ")));
+        line.unwrap_or_else(|| panic!("{option} in {text}")).to_owned()
+    };
+    assert!(text.starts_with("usage: putex lock [options] NAME"), "{text}");
+    for (option, default) in [("--renewal", "[5s]"), ("--kill-after", "[2s]"), ("--drift", "[1%]")]
+    {
+        assert!(line(option).ends_with(default), "{option}");
+    }
+    assert!(line("--nonblock").ends_with("also --nb, --nonblocking"));
+    let Ok(Invocation::Print(text)) = parse_line("timing --help") else { panic!("no help") };
+    assert!(text.contains("[3s]") && !text.contains("[5s]"), "{text}");
+    // Behind the name it is the command's.
+    assert_eq!(lock("db ls --help").request.command, ["ls", "--help"]);
+}

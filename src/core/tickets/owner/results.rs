@@ -1,0 +1,181 @@
+//! What the store has answered: the bucket, the mark, and the own ticket.
+
+use super::{Goal, Own, Phase, TicketOwner};
+use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::record::Revision;
+use crate::core::tickets::{End, Mark, Ticket, ToFront};
+use crate::core::time::{Instant, Ms};
+
+impl TicketOwner {
+    pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
+        if let Err(why) = info.retires {
+            return self.refuse(StoreErrorKind::Unsafe, why, now);
+        }
+        let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
+        let has_gone_back = is_same && info.last < self.last;
+        self.watched = None;
+        self.hinted = Revision(0);
+        self.last = info.last;
+        self.bucket = Some(info.id);
+        self.phase = match (&self.own, &self.attempt) {
+            (None, None) => Phase::ReadingMark,
+            (_, _) => Phase::Writing,
+        };
+        if !is_same || has_gone_back {
+            let why = if is_same { "the bucket has gone back" } else { "the bucket was made anew" };
+            self.gone(why, now);
+            if matches!(self.goal, Goal::Get(_)) {
+                self.phase = Phase::ReadingMark;
+            }
+        } else if info.loss_is_noticed && self.phase == Phase::ReadingMark {
+            self.phase = Phase::Writing;
+        }
+    }
+
+    /// A store that was never reached is tried for T. One that was will be reached again.
+    pub(super) fn not_opened(&mut self, StoreError { kind, text }: StoreError, now: Instant) {
+        let is_final = match kind {
+            StoreErrorKind::Unsafe | StoreErrorKind::Credentials => true,
+            StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
+                self.bucket.is_none() && self.tried_enough(now)
+            }
+        };
+        if is_final && matches!(self.goal, Goal::Get(_)) {
+            self.refuse(kind, text, now);
+        } else {
+            self.failed(text, Phase::Closed, now);
+        }
+    }
+
+    /// Returns whether a store without an answer, or that takes no ticket, was tried for T.
+    fn tried_enough(&self, now: Instant) -> bool {
+        self.earlier(self.began.after(self.timing.lifetime())) <= now
+    }
+
+    pub(super) fn refuse(&mut self, kind: StoreErrorKind, why: String, now: Instant) {
+        match self.goal {
+            Goal::Get(_) => self.end(End::Refused(kind, why), now),
+            Goal::Keep | Goal::Lost(_) | Goal::End(..) => {}
+        }
+    }
+
+    pub(super) fn marked(&mut self, mut mark: Mark, now: Instant) {
+        let lifetime = self.timing.lifetime();
+        let epoch = self.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default();
+        if mark.epoch == epoch && mark.lifetime >= lifetime {
+            self.phase = Phase::Writing;
+            return;
+        }
+        (mark.epoch, mark.lifetime) = (epoch, mark.lifetime.max(lifetime));
+        let wait = self.timing.removal_wait(mark.lifetime);
+        let why = format!(
+            "the bucket is new, or was lost: locks of a lost bucket run out within {}",
+            Ms(wait)
+        );
+        self.phase = Phase::Young(now.after(wait), mark);
+        self.tell(ToFront::Waiting { ahead: 0, why });
+    }
+
+    pub(super) fn written(&mut self, written: Written, sent: Instant, now: Instant) {
+        match (&self.phase, &self.goal) {
+            // Whatever became of it, the mark that stands counts.
+            (Phase::Young(..), _) => self.rest(now, Phase::ReadingMark),
+            (Phase::Removing(_), _) => match written {
+                Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Listing,
+                Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Listing),
+            },
+            (_, Goal::End(..)) => match written {
+                Written::Stored(_) | Written::Moved(_) => {
+                    self.own = None;
+                    self.finish();
+                }
+                Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Writing),
+            },
+            (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => match written {
+                Written::Stored(revision) => self.stored(revision, sent),
+                // By another, or by an earlier copy of this write.
+                Written::Moved(_) => self.phase = Phase::ReadingOwn,
+                // No copy of it was sent before: there is no ticket.
+                Written::Denied(why) if self.own.is_none() && self.was_first(sent) => {
+                    self.attempt = None;
+                    if self.tried_enough(now) {
+                        self.refuse(StoreErrorKind::Unreachable, why, now);
+                    } else {
+                        self.failed(why, Phase::Writing, now);
+                    }
+                }
+                Written::Denied(why) | Written::Unknown(why) => {
+                    self.failed(why, Phase::Writing, now);
+                }
+            },
+        }
+    }
+
+    /// Returns whether the copy that was sent at this instant is the first of its write.
+    pub(super) fn was_first(&self, sent: Instant) -> bool {
+        self.attempt.is_some_and(|attempt| attempt.first_sent == sent)
+    }
+
+    /// A write of the own ticket that was sent at this instant stands.
+    pub(super) fn stored(&mut self, revision: Revision, sent: Instant) {
+        let number = self.own.map_or(revision, |own| own.number);
+        self.attempt = None;
+        self.own = Some(Own { number, revision, sent });
+        self.last = self.last.max(revision);
+        // A hint of a later revision than this was false.
+        self.hinted = self.hinted.min(revision);
+        match self.goal {
+            Goal::Get(_) => self.phase = Phase::Listing,
+            Goal::Keep => self.granted(),
+            Goal::Lost(_) => {}
+            Goal::End(..) => self.phase = Phase::Writing,
+        }
+    }
+
+    /// The ticket is granted, and renewed from now on.
+    pub(super) fn granted(&mut self) {
+        let (Some(own), Some(id)) = (self.own, &self.bucket) else { return };
+        let (valid_until, epoch) = (own.valid_until(self.timing), id.epoch.clone());
+        self.goal = Goal::Keep;
+        self.phase = Phase::Resting(own.renew_at(self.timing), Box::new(Phase::Writing));
+        self.tell(ToFront::Granted { valid_until, term: own.number.0, epoch });
+    }
+
+    /// The own key was read after a write that was refused or had no answer.
+    pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
+        let Some(attempt) = self.attempt else {
+            self.phase = Phase::Writing;
+            return;
+        };
+        let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
+        match own.map(|ticket| ticket.attempt) {
+            Some(number) if number == attempt.number => {
+                self.stored(revision, attempt.first_sent);
+            }
+            // The write before still stands, or nothing yet: this one may come.
+            Some(_) if revision == attempt.expected => self.unresolved(now),
+            None if revision == Revision(0) && attempt.expected == Revision(0) => {
+                self.unresolved(now);
+            }
+            Some(_) | None => {
+                self.attempt = None;
+                self.gone("its ticket was removed or replaced", now);
+            }
+        }
+    }
+
+    /// It is not known yet whether the pending write is stored.
+    pub(super) fn unresolved(&mut self, now: Instant) {
+        match self.goal {
+            // A first write that comes later runs out by itself.
+            Goal::End(..) if self.own.is_none() => self.finish(),
+            Goal::End(..) => {
+                self.attempt = None;
+                self.phase = Phase::Writing;
+            }
+            Goal::Get(_) | Goal::Keep | Goal::Lost(_) => {
+                self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
+            }
+        }
+    }
+}

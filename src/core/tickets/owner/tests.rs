@@ -1,0 +1,314 @@
+//! Stories of one owner, and many seeds of the simulation.
+
+mod simulation;
+
+use self::simulation::{DRIFT_PPM, Simulation};
+use super::*;
+use crate::core::event::Written;
+use crate::core::record::Incarnation;
+
+/// Random numbers: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+fn run_seeds(first: u64, count: u64) -> u32 {
+    let mut grants = 0;
+    for seed in first..first + count {
+        let ended = std::panic::catch_unwind(|| {
+            let mut simulation = Simulation::new(seed);
+            simulation.run();
+            simulation.grants
+        });
+        grants += ended.unwrap_or_else(|_| panic!("seed {seed}"));
+    }
+    grants
+}
+
+/// A write without an answer had been stored: its ticket keeps its number and its place, and V
+/// counts from the first copy.
+#[test]
+fn a_copy_that_was_stored_before_is_recognized() {
+    let (mut owner, begin) = opened();
+    let Step::Write(at, None, first, _) = owner.next(begin) else { panic!("it is written") };
+    let unknown = Written::Unknown("no answer".to_owned());
+    owner.handle(Input::Written(unknown, begin), begin);
+    let later = begin.after(Duration::from_secs(1));
+    owner.handle(Input::Rested, later);
+    let Step::Write(again, None, copy, _) = owner.next(later) else { panic!("it is repeated") };
+    assert_eq!((again, &copy), (at, &first), "it is repeated unchanged");
+    owner.handle(Input::Written(Written::Moved(None), later), later);
+    assert!(matches!(owner.next(later), Step::ReadOwn(_)));
+    owner.handle(Input::Own(Ok((Revision(7), Some(first)))), later);
+    assert_eq!(owner.own.map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
+}
+
+/// Returns an owner whose ticket has the number 7 and waits behind another one, and the instant
+/// at which it was written.
+fn waiting() -> (TicketOwner, Instant) {
+    let (mut owner, begin) = opened();
+    let Step::Write(_, None, ticket, _) = owner.next(begin) else { panic!("it is written") };
+    owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
+    let mut first = StoredTicket {
+        key: "lock.a.first".to_owned(),
+        revision: Revision(5),
+        number: Revision(5),
+        ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
+    };
+    let listing = |owner: &mut TicketOwner, first: &StoredTicket, revision, ticket: &Ticket| {
+        assert!(matches!(owner.next(begin), Step::List(_)));
+        let key = format!("lock.a.{}", owner.key_element());
+        let (number, ticket) = (Revision(7), Ok(ticket.clone()));
+        let own = StoredTicket { key, revision, number, ticket };
+        owner.handle(Input::Listed(Ok((vec![first.clone(), own], revision))), begin);
+    };
+    listing(&mut owner, &first, Revision(7), &ticket);
+    assert_eq!(owner.next(begin), Step::Watch("lock.a.first".to_owned()));
+    owner.handle(Input::Subscribed, begin);
+    // An end that is stored before the renewal is in the listing behind it.
+    let Step::Write(at, number, ticket, _) = owner.next(begin) else { panic!("it is renewed") };
+    assert_eq!((at, number), (Revision(7), Some(Revision(7))));
+    owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
+    first.revision = Revision(6);
+    listing(&mut owner, &first, Revision(8), &ticket);
+    assert!(matches!(owner.next(begin), Step::Rest(_)));
+    (owner, begin)
+}
+
+/// Returns an owner in an open bucket that has written nothing, and the time.
+fn opened() -> (TicketOwner, Instant) {
+    let mut simulation = Simulation::new(1);
+    let client = simulation.clients.swap_remove(0);
+    let (begin, mut owner) = (client.local(0), client.owner);
+    owner.goal = Goal::Get(None);
+    owner.bucket = Some(BucketId { epoch: "1".to_owned(), created: String::new() });
+    owner.phase = Phase::Writing;
+    (owner, begin)
+}
+
+#[test]
+fn a_ticket_that_waits_is_renewed_each_r() {
+    let (mut owner, begin) = waiting();
+    let renew_at = begin.after(owner.timing.renewal());
+    assert_eq!(owner.next(begin), Step::Rest(renew_at));
+    owner.handle(Input::Rested, renew_at);
+    let Step::Write(at, Some(number), ..) = owner.next(renew_at) else { panic!("not renewed") };
+    assert_eq!((at, number), (Revision(8), Revision(7)));
+}
+
+#[test]
+fn a_hint_is_followed_by_a_listing_that_reaches_it() {
+    let (mut owner, begin) = waiting();
+    owner.handle(Input::Hint(Some(Revision(9))), begin);
+    assert!(matches!(owner.next(begin), Step::List(_)), "at once");
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), begin);
+    assert!(matches!(owner.next(begin), Step::Rest(_)), "an older listing tells nothing");
+}
+
+/// It was false, or of a bucket that has gone back. What is stored later is known.
+#[test]
+fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
+    let (mut owner, begin) = waiting();
+    owner.handle(Input::Hint(Some(Revision(u64::MAX))), begin);
+    let renew_at = begin.after(owner.timing.renewal());
+    owner.handle(
+        Input::Listed(Err("no answer".to_owned())),
+        renew_at.before(Duration::from_micros(1)),
+    );
+    let later = renew_at.after(Duration::from_secs(1));
+    owner.handle(Input::Rested, later);
+    assert!(matches!(owner.next(later), Step::Write(..)));
+    owner.handle(Input::Written(Written::Stored(Revision(10)), later), later);
+    assert!(matches!(owner.next(later), Step::List(_)));
+    assert_eq!(owner.hinted, Revision(10));
+}
+
+#[test]
+fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
+    let (mut owner, begin) = waiting();
+    let key = owner.key_element();
+    owner.handle(Input::Hint(None), begin);
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(12)))), begin);
+    let Step::Write(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
+    assert_eq!(at, Revision(0));
+    assert_ne!(owner.key_element(), key, "the old key has a tombstone");
+}
+
+#[test]
+fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
+    let (mut owner, begin) = waiting();
+    owner.handle(Input::Done, begin);
+    assert!(matches!(owner.next(begin), Step::End(Revision(8), _)));
+    let unknown = Written::Unknown("no answer".to_owned());
+    owner.handle(Input::Written(unknown, begin), begin);
+    let later = begin.after(Duration::from_secs(1));
+    owner.handle(Input::Rested, later);
+    assert!(matches!(owner.next(later), Step::End(Revision(8), _)));
+    owner.handle(Input::Written(Written::Stored(Revision(11)), later), later);
+    assert_eq!(owner.next(later), Step::Exit);
+    assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
+}
+
+/// The write before it stands: the answer is older than the write, which may come yet.
+#[test]
+fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
+    let (mut owner, begin) = waiting();
+    let later = begin.after(owner.timing.renewal());
+    owner.handle(Input::Rested, later);
+    let Step::Write(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
+    owner.handle(Input::Written(Written::Moved(None), later), later);
+    assert!(matches!(owner.next(later), Step::ReadOwn(_)));
+    let before = Ticket { attempt: sent.attempt - 1, ..sent };
+    owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
+    assert!(owner.attempt.is_some(), "it is not decided");
+    assert_eq!(owner.own.map(|own| own.sent), Some(begin), "V does not move");
+}
+
+#[test]
+fn the_front_is_told_of_a_loss_in_time_for_the_command_to_end() {
+    let (mut owner, begin) = waiting();
+    owner.goal = Goal::Keep;
+    let times = owner.kill_times().expect("a command may run");
+    let early = times.terminate_at.before(Duration::from_micros(1));
+    owner.next(early);
+    assert!(!owner.take_messages().iter().any(|said| matches!(said, ToFront::Lost(_))));
+    owner.next(times.terminate_at);
+    assert!(owner.take_messages().iter().any(|said| matches!(said, ToFront::Lost(_))));
+    assert!(times.terminate_at < begin.after(owner.timing.validity()));
+}
+
+/// The end of its time must not make it write the mark early.
+#[test]
+fn who_gives_up_waiting_for_a_new_bucket_writes_no_mark() {
+    let (mut owner, begin) = opened();
+    let limit = begin.after(Duration::from_millis(1));
+    owner.goal = Goal::Get(Some(limit));
+    owner.phase = Phase::ReadingMark;
+    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+    owner.handle(Input::Mark(Ok(none)), begin);
+    assert_eq!(owner.next(begin), Step::Rest(limit));
+    assert_eq!(owner.next(limit), Step::Rest(limit));
+    owner.handle(Input::Rested, limit);
+    assert_eq!(owner.next(limit), Step::Exit);
+    let ended = owner.take_messages().pop();
+    assert!(matches!(ended, Some(ToFront::Ended(End::NotHad(_)))), "{ended:?}");
+}
+
+#[test]
+fn a_hint_ends_no_rest_but_that_before_a_listing() {
+    let (mut owner, begin) = opened();
+    owner.phase = Phase::ReadingMark;
+    owner.handle(Input::Mark(Err("no answer".to_owned())), begin);
+    let Step::Rest(until) = owner.next(begin) else { panic!("it does not rest") };
+    owner.handle(Input::Hint(Some(Revision(9))), begin);
+    assert_eq!(owner.next(begin), Step::Rest(until));
+    owner.handle(Input::Rested, until);
+    assert!(matches!(owner.next(until), Step::ReadMark(_)));
+}
+
+/// Nobody kills the command during a request, if the front is stopped.
+#[test]
+fn a_request_of_a_holder_ends_when_its_command_has_to_be_killed() {
+    let (mut owner, begin) = waiting();
+    let timing = LockTiming::new(Duration::from_secs(20), 3, DRIFT_PPM as u32, Duration::ZERO);
+    owner.timing = timing.expect("times");
+    owner.goal = Goal::Keep;
+    owner.own = owner.own.map(|own| Own { sent: begin, ..own });
+    let times = owner.kill_times().expect("a command may run");
+    for phase in [Phase::Writing, Phase::Closed] {
+        owner.phase = phase;
+        let step = owner.next(times.terminate_at.before(Duration::from_millis(1)));
+        let (Step::Write(.., by) | Step::Open(by)) = step else { panic!("no request") };
+        assert!(by <= times.kill_at, "{by:?} is after {:?}", times.kill_at);
+    }
+}
+
+/// V and the wait before a removal differ by twice the drift: the slowest clock of an owner and the
+/// fastest of another leave no time in which both have the lock.
+#[test]
+fn a_ticket_is_valid_for_less_than_its_lifetime_and_removed_after_more() {
+    let (mut owner, begin) = waiting();
+    let lifetime = owner.timing.lifetime();
+    let drift = lifetime * DRIFT_PPM as u32 / 1_000_000;
+    let stored = |owner: &TicketOwner, number, name: &str| StoredTicket {
+        key: format!("lock.a.{name}"),
+        revision: Revision(6),
+        number: Revision(number),
+        ticket: Ok(Ticket { incarnation: Incarnation(9), ..owner.ticket.clone() }),
+    };
+    let own = StoredTicket { revision: Revision(8), ..stored(&owner, 7, &owner.key_element()) };
+    let both = vec![stored(&owner, 5, "first"), own.clone()];
+    for (at, is_removed) in
+        [(lifetime + drift - Duration::from_micros(1), false), (lifetime + drift, true)]
+    {
+        owner.phase = Phase::Listing;
+        owner.handle(Input::Listed(Ok((both.clone(), Revision(8)))), begin.after(at));
+        assert_eq!(matches!(owner.phase, Phase::Removing(_)), is_removed, "after {at:?}");
+    }
+    owner.phase = Phase::Listing;
+    owner.handle(Input::Listed(Ok((vec![own], Revision(9)))), begin);
+    let granted = owner.take_messages().pop();
+    let valid_until = begin.after(lifetime - drift);
+    let expected = ToFront::Granted { valid_until, term: 7, epoch: "1".to_owned() };
+    assert_eq!(granted, Some(expected));
+    let kill_at = owner.kill_times().map(|times| times.kill_at);
+    assert_eq!(kill_at, Some(owner.timing.kill_times(valid_until).kill_at));
+}
+
+/// A mark may come from another bucket: its write was under way when that was lost.
+#[test]
+fn a_bucket_is_waited_for_unless_it_has_a_mark_of_its_own_and_of_this_lifetime() {
+    let lifetime = opened().0.timing.lifetime();
+    let short = lifetime - Duration::from_millis(1);
+    let after = |wait: Duration| opened().0.timing.removal_wait(wait);
+    for (epoch, marked, wait) in [
+        ("1", lifetime, None),
+        ("1", 2 * lifetime, None),
+        ("1", short, Some(after(lifetime))),
+        ("0", lifetime, Some(after(lifetime))),
+        ("0", 2 * lifetime, Some(after(2 * lifetime))),
+        ("", Duration::ZERO, Some(after(lifetime))),
+    ] {
+        let (mut owner, begin) = opened();
+        let mark = Mark { revision: Revision(3), epoch: epoch.to_owned(), lifetime: marked };
+        owner.phase = Phase::ReadingMark;
+        owner.handle(Input::Mark(Ok(mark)), begin);
+        let step = owner.next(begin);
+        match wait {
+            None => assert!(matches!(step, Step::Write(..)), "{epoch} {marked:?}: {step:?}"),
+            Some(wait) => assert_eq!(step, Step::Rest(begin.after(wait)), "{epoch} {marked:?}"),
+        }
+    }
+}
+
+#[test]
+fn no_two_conflicting_commands_run_at_once_whatever_is_lost_late_or_paused() {
+    let grants = run_seeds(1, 3_000);
+    assert!(grants > 5_000, "only {grants} were granted");
+}
+
+/// `PUTEX_SEEDS=FIRST,COUNT` chooses the seeds.
+#[test]
+#[ignore = "takes minutes"]
+fn many_seeds() {
+    let text = std::env::var("PUTEX_SEEDS").unwrap_or_else(|_| "1,100000".to_owned());
+    let (first, count) = text.split_once(',').expect("FIRST,COUNT");
+    let grants = run_seeds(first.parse().expect("a number"), count.parse().expect("a number"));
+    println!("{count} seeds, {grants} grants");
+}

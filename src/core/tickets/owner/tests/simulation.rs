@@ -1,0 +1,489 @@
+//! Owners of tickets on a bucket that delays, loses and repeats, under a virtual clock.
+//!
+//! Each client is the shipped [`TicketOwner`]; the bucket, the network, the clocks and the
+//! commands are played. What must hold: no two commands that conflict run at the same time, a
+//! ticket is granted only when no earlier one that conflicts stands, and every client ends.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::super::*;
+use super::Random;
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::record::Incarnation;
+use crate::core::tickets::{Mode, Name};
+
+/// Microseconds of true time.
+pub(super) type Time = u64;
+
+const R: Time = 1_000_000;
+const LIFE: Time = 3 * R;
+pub(super) const DRIFT_PPM: u64 = 10_000;
+/// After so long everybody has to have ended.
+const END: Time = 4_000 * R;
+/// Nothing goes wrong any more from here on.
+const CALM: Time = 60 * R;
+
+struct Entry {
+    revision: u64,
+    number: u64,
+    ticket: Option<Ticket>,
+}
+
+struct Bucket {
+    id: u64,
+    last: u64,
+    entries: BTreeMap<String, Entry>,
+    mark: Mark,
+}
+
+enum Event {
+    /// The client looks again.
+    Wake(usize, u32),
+    /// A request reaches the bucket.
+    Arrive(usize, u64, Step, String, Instant),
+    /// An answer, or the end of the time for one, reaches the client.
+    Reply(usize, u64, Option<Input>),
+    /// The command ends by itself, or is killed.
+    CommandOver(usize, u32),
+    Hint(usize, u64),
+    Wipe,
+}
+
+pub(super) struct Client {
+    pub(super) owner: TicketOwner,
+    timing: LockTiming,
+    /// The clock runs so many millionths faster, and began at another value.
+    ppm: i64,
+    offset: Time,
+    /// The request under way.
+    request: Option<(u64, Step)>,
+    wakes: u32,
+    paused_until: Time,
+    command: Option<Command>,
+    /// The command has ended: the front does not run it again.
+    done: bool,
+    watched: Vec<String>,
+    heard: Vec<Input>,
+    ended: bool,
+    outcome: Option<End>,
+}
+
+struct Command {
+    ends_at: Time,
+    killed_at: Time,
+    round: u32,
+    names: Ticket,
+}
+
+pub(super) struct Simulation {
+    random: Random,
+    now: Time,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    events: BTreeMap<u64, Event>,
+    bucket: Bucket,
+    pub(super) clients: Vec<Client>,
+    requests: u64,
+    pub(super) grants: u32,
+    is_wiped: bool,
+}
+
+fn no_mark() -> Mark {
+    Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO }
+}
+
+/// Returns the times of a client whose R is so many times the shortest.
+fn timing(times: u64) -> LockTiming {
+    let micros = Duration::from_micros;
+    LockTiming::new(micros(times * R), 3, DRIFT_PPM as u32, micros(R / 4)).expect("safe")
+}
+
+/// Returns what a clock shows.
+fn local(at: Time, ppm: i64, offset: Time) -> Instant {
+    let at = i128::from(at + offset);
+    let micros = at + at * i128::from(ppm) / 1_000_000;
+    Instant::from_boot(Duration::from_micros(micros as u64))
+}
+
+impl Client {
+    pub(super) fn local(&self, at: Time) -> Instant {
+        local(at, self.ppm, self.offset)
+    }
+
+    /// The true time at which this client's clock shows that instant, not before.
+    fn true_time(&self, at: Instant) -> Time {
+        let local = at.since_boot().as_micros() as i128;
+        let at = local * 1_000_000 / i128::from(1_000_000 + self.ppm) + 1;
+        (at as u64).saturating_sub(self.offset)
+    }
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64) -> Simulation {
+        let mut random = Random(seed);
+        let count = 2 + random.below(4);
+        let is_wiped = random.one_in(3);
+        let names = ["a", "a/b", "a/c", "b"];
+        let clients = (0..count).map(|number| {
+            let mut chosen = vec![names[random.below(4) as usize]];
+            if random.one_in(5) {
+                chosen = vec!["a/b", "b"];
+            }
+            // Only where all have one lifetime the wait after a loss of the bucket is long enough.
+            let timing = timing(1 + random.below(if is_wiped { 1 } else { 2 }));
+            let ticket = Ticket {
+                names: chosen.into_iter().map(|name| Name::parse(name).expect("one")).collect(),
+                mode: if random.one_in(3) { Mode::Shared } else { Mode::Exclusive },
+                lifetime: timing.lifetime(),
+                token: format!("c{number}"),
+                incarnation: Incarnation(u128::from(number)),
+                attempt: 0,
+            };
+            let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
+            let offset = random.below(1_000 * R);
+            let wait = random.one_in(4).then(|| Duration::from_micros(random.below(20 * R)));
+            let nonce = u128::from(number) << 64;
+            Client {
+                owner: TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset)),
+                timing,
+                ppm,
+                offset,
+                request: None,
+                wakes: 0,
+                paused_until: 0,
+                command: None,
+                done: false,
+                watched: Vec::new(),
+                heard: Vec::new(),
+                ended: false,
+                outcome: None,
+            }
+        });
+        let clients = clients.collect();
+        let mark = no_mark();
+        let bucket = Bucket { id: 1, last: 0, entries: BTreeMap::new(), mark };
+        Simulation {
+            random,
+            now: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            bucket,
+            clients,
+            requests: 0,
+            grants: 0,
+            is_wiped,
+        }
+    }
+
+    fn at(&mut self, time: Time, event: Event) {
+        let id = self.next_id();
+        self.events.insert(id, event);
+        self.queue.push(Reverse((time.max(self.now), id)));
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// `PUTEX_TRACE=1` shows what happens.
+    fn show(&self, what: std::fmt::Arguments<'_>) {
+        if std::env::var_os("PUTEX_TRACE").is_some() {
+            println!("{} {what}", self.now);
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.now >= CALM
+    }
+
+    fn wake(&mut self, client: usize, time: Time) {
+        self.clients[client].wakes += 1;
+        let wakes = self.clients[client].wakes;
+        self.at(time, Event::Wake(client, wakes));
+    }
+
+    /// Lets the client act until it waits for an answer or for time.
+    fn act(&mut self, client: usize) {
+        let paused_until = self.clients[client].paused_until;
+        if self.clients[client].ended || self.clients[client].request.is_some() {
+            return;
+        }
+        if self.now < paused_until {
+            return self.wake(client, paused_until);
+        }
+        if !self.is_calm() && self.random.one_in(60) {
+            let pause = self.random.below(3 * LIFE);
+            self.clients[client].paused_until = self.now + pause;
+            return self.wake(client, self.now + pause);
+        }
+        let now = self.clients[client].local(self.now);
+        let heard = std::mem::take(&mut self.clients[client].heard);
+        for input in heard {
+            self.clients[client].owner.handle(input, now);
+        }
+        let step = self.clients[client].owner.next(now);
+        let element = self.clients[client].owner.key_element();
+        self.show(format_args!("{client} {step:?}"));
+        self.listen(client);
+        let by = match &step {
+            Step::Exit => {
+                self.clients[client].ended = true;
+                return;
+            }
+            Step::Rest(until) => {
+                let request = self.next_id();
+                self.clients[client].request = Some((request, step.clone()));
+                let at = self.clients[client].true_time(*until);
+                return self.at(at, Event::Reply(client, request, Some(Input::Rested)));
+            }
+            Step::Watch(key) => {
+                self.clients[client].watched.push(key.clone());
+                self.clients[client].owner.handle(Input::Subscribed, now);
+                return self.act(client);
+            }
+            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(by) => *by,
+            Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
+            Step::Remove(_, by) => *by,
+        };
+        let request = self.next_id();
+        self.clients[client].request = Some((request, step.clone()));
+        let given_up = self.clients[client].true_time(by);
+        self.at(given_up, Event::Reply(client, request, None));
+        let mut there = self.random.below(R / 20);
+        if !self.is_calm() && self.random.one_in(8) {
+            there = self.random.below(LIFE + LIFE / 2);
+        }
+        if self.is_calm() || !self.random.one_in(12) {
+            self.at(self.now + there, Event::Arrive(client, request, step, element, now));
+        }
+    }
+
+    /// Takes what the owner tells its front.
+    fn listen(&mut self, client: usize) {
+        for told in self.clients[client].owner.take_messages() {
+            self.show(format_args!("{client} told {told:?}"));
+            match told {
+                ToFront::Granted { valid_until, term, epoch } => {
+                    self.granted(client, valid_until, term, &epoch)
+                }
+                ToFront::Lost(_) => {
+                    let now = self.now;
+                    match &mut self.clients[client].command {
+                        // It ends within the time after SIGTERM.
+                        Some(command) => command.ends_at = command.ends_at.min(now + R / 4),
+                        None => self.clients[client].heard.push(Input::Done),
+                    }
+                    self.command_times(client);
+                }
+                ToFront::Ended(end) => self.clients[client].outcome = Some(end),
+                ToFront::Waiting { .. } => {}
+            }
+        }
+    }
+
+    fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
+        // It is killed before that as a rule.
+        let killed_at = self.clients[client].true_time(valid_until);
+        let names = self.clients[client].owner.ticket.clone();
+        if let Some(command) = &mut self.clients[client].command {
+            command.killed_at = killed_at;
+            return self.command_times(client);
+        }
+        let terminate_at = self.clients[client].timing.kill_times(valid_until).terminate_at;
+        if self.clients[client].done || self.clients[client].local(self.now) >= terminate_at {
+            return;
+        }
+        self.grants += 1;
+        // Numbers of a bucket that is lost meanwhile tell nothing of the new one.
+        let is_of_this = epoch == self.bucket.id.to_string();
+        for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
+            let other = entry.ticket.as_ref().filter(|_| entry.number < term);
+            let conflicts = other.is_some_and(|other| other.conflicts(&names));
+            assert!(!conflicts, "{}: granted {term} before {key} {}", self.now, entry.number);
+        }
+        for other in &self.clients {
+            if let Some(command) = &other.command {
+                let conflicts = command.names.conflicts(&names);
+                assert!(!conflicts, "{}: {client} beside {}", self.now, command.names.token);
+            }
+        }
+        let lasts = self.random.below(3 * LIFE);
+        let command = Command { ends_at: self.now + lasts, killed_at, round: 0, names };
+        self.clients[client].command = Some(command);
+        self.command_times(client);
+    }
+
+    fn command_times(&mut self, client: usize) {
+        if let Some(command) = &mut self.clients[client].command {
+            command.round += 1;
+            let (round, at) = (command.round, command.ends_at.min(command.killed_at));
+            self.at(at, Event::CommandOver(client, round));
+        }
+    }
+
+    /// A request reaches the bucket; returns the answer.
+    fn serve(&mut self, step: Step, element: &str, sent: Instant) -> Input {
+        let bucket = &mut self.bucket;
+        let mut changed = None;
+        let mut write = |key: &str, at: Revision, number: Option<u64>, ticket: Option<Ticket>| {
+            let current = bucket.entries.get(key).map_or(0, |entry| entry.revision);
+            if current != at.0 {
+                return Input::Written(Written::Moved(Some(Revision(current))), sent);
+            }
+            bucket.last += 1;
+            let (revision, number) = (bucket.last, number.unwrap_or(bucket.last));
+            bucket.entries.insert(key.to_owned(), Entry { revision, number, ticket });
+            changed = Some((key.to_owned(), revision));
+            Input::Written(Written::Stored(Revision(revision)), sent)
+        };
+        let answer = match step {
+            Step::Open(_) => Input::Opened(Ok(BucketInfo {
+                id: BucketId { epoch: bucket.id.to_string(), created: String::new() },
+                last: Revision(bucket.last),
+                age: None,
+                replicas: 1,
+                remarks: Vec::new(),
+                retires: Ok(()),
+                loss_is_noticed: false,
+            })),
+            Step::ReadMark(_) => Input::Mark(Ok(bucket.mark.clone())),
+            Step::WriteMark(mark, _) if bucket.mark.revision == mark.revision => {
+                bucket.last += 1;
+                bucket.mark = Mark { revision: Revision(bucket.last), ..mark };
+                Input::Written(Written::Stored(Revision(bucket.last)), sent)
+            }
+            Step::WriteMark(..) => Input::Written(Written::Moved(None), sent),
+            Step::Write(at, number, ticket, _) => {
+                write(element, at, number.map(|number| number.0), Some(ticket))
+            }
+            Step::End(at, _) => write(element, at, None, None),
+            Step::Remove(other, _) => write(&other.key, other.revision, None, None),
+            Step::ReadOwn(_) => {
+                let entry = bucket.entries.get(element);
+                let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
+                Input::Own(Ok(read.unwrap_or((Revision(0), None))))
+            }
+            Step::List(_) => {
+                let standing = bucket.entries.iter().filter_map(|(key, entry)| {
+                    Some(StoredTicket {
+                        key: key.clone(),
+                        revision: Revision(entry.revision),
+                        number: Revision(entry.number),
+                        ticket: Ok(entry.ticket.clone()?),
+                    })
+                });
+                Input::Listed(Ok((standing.collect(), Revision(bucket.last))))
+            }
+            Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
+        };
+        if let Some((key, revision)) = changed {
+            let watchers: Vec<usize> = (0..self.clients.len())
+                .filter(|at| self.clients[*at].watched.contains(&key))
+                .collect();
+            for watcher in watchers {
+                if !self.random.one_in(5) {
+                    let delay = self.random.below(R / 10);
+                    self.at(self.now + delay, Event::Hint(watcher, revision));
+                }
+            }
+        }
+        answer
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Wake(client, wakes) => {
+                if self.clients[client].wakes == wakes {
+                    self.act(client);
+                }
+            }
+            Event::Arrive(client, request, step, element, sent) => {
+                let answer = self.serve(step, &element, sent);
+                let mut back = self.random.below(R / 20);
+                if !self.is_calm() && self.random.one_in(8) {
+                    back = self.random.below(R);
+                }
+                if self.is_calm() || !self.random.one_in(12) {
+                    self.at(self.now + back, Event::Reply(client, request, Some(answer)));
+                }
+            }
+            Event::Reply(client, request, answer) => self.answered(client, request, answer),
+            Event::CommandOver(client, round) => {
+                let command = &self.clients[client].command;
+                if command.as_ref().is_some_and(|command| command.round == round) {
+                    self.clients[client].command = None;
+                    self.clients[client].done = true;
+                    self.tell(client, Input::Done);
+                }
+            }
+            Event::Hint(client, revision) => {
+                self.tell(client, Input::Hint(Some(Revision(revision))));
+            }
+            Event::Wipe => {
+                self.show(format_args!("wipe"));
+                self.bucket.id += 1;
+                self.bucket.last = 0;
+                self.bucket.entries.clear();
+                self.bucket.mark = no_mark();
+                for client in 0..self.clients.len() {
+                    self.tell(client, Input::Gone("wiped".to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Tells a client something besides an answer. One that rests looks at once.
+    fn tell(&mut self, client: usize, input: Input) {
+        self.clients[client].heard.push(input);
+        if matches!(self.clients[client].request, Some((_, Step::Rest(_)))) {
+            self.clients[client].request = None;
+            self.wake(client, self.now);
+        }
+    }
+
+    fn answered(&mut self, client: usize, request: u64, answer: Option<Input>) {
+        let Some((_, step)) = self.clients[client].request.take_if(|it| it.0 == request) else {
+            return;
+        };
+        let paused_until = self.clients[client].paused_until;
+        if self.now < paused_until {
+            self.clients[client].request = Some((request, step));
+            return self.at(paused_until, Event::Reply(client, request, answer));
+        }
+        let none = "no answer".to_owned();
+        let now = self.clients[client].local(self.now);
+        let input = answer.unwrap_or(match step {
+            Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
+            Step::ReadMark(_) => Input::Mark(Err(none)),
+            Step::WriteMark(..) | Step::Write(..) | Step::End(..) | Step::Remove(..) => {
+                Input::Written(Written::Unknown(none), now)
+            }
+            Step::ReadOwn(_) => Input::Own(Err(none)),
+            Step::List(_) => Input::Listed(Err(none)),
+            Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
+        });
+        self.clients[client].owner.handle(input, now);
+        self.listen(client);
+        self.act(client);
+    }
+
+    pub(super) fn run(&mut self) {
+        for client in 0..self.clients.len() {
+            let at = self.random.below(10 * R);
+            self.wake(client, at);
+        }
+        if self.is_wiped {
+            let at = self.random.below(CALM);
+            self.at(at, Event::Wipe);
+        }
+        while let Some(Reverse((time, id))) = self.queue.pop() {
+            assert!(time < END, "somebody does not end");
+            self.now = time;
+            let event = self.events.remove(&id).expect("it was put there");
+            self.handle(event);
+        }
+        assert!(self.clients.iter().all(|client| client.ended), "somebody waits for nothing");
+        assert!(self.clients.iter().all(|client| client.outcome.is_some()), "no outcome");
+    }
+}

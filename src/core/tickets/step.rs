@@ -1,0 +1,114 @@
+//! What the renewer of a ticket does next, what comes of that, and what it tells the front.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::ticket::{StoredTicket, Ticket};
+use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
+use crate::core::record::Revision;
+use crate::core::time::Instant;
+
+/// What the renewer tells the front.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToFront {
+    /// The lock is waited for; why, for people. Repeated when that changes.
+    Waiting {
+        /// Number of tickets that are granted before this one; 0 while the store is not reached.
+        ahead: u64,
+        /// Who holds the lock, or why it is waited.
+        why: String,
+    },
+    /// The lock is held until this instant, V. Repeated after each renewal, later each time.
+    Granted {
+        /// V: the command is dead by then.
+        valid_until: Instant,
+        /// The fencing token.
+        term: u64,
+        /// The random id of the bucket.
+        epoch: String,
+    },
+    /// The lock is lost: the command is to be ended now. Nothing but `Ended` follows.
+    Lost(String),
+    /// The ticket has ended, or there is none. The renewer ends.
+    Ended(End),
+}
+
+/// How a ticket has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// It was released, after `Done` or `Cancel` or a loss.
+    Released,
+    /// The lock was not had in time; who has it.
+    NotHad(String),
+    /// The lock cannot be had: exit status and reason.
+    Refused(StoreErrorKind, String),
+}
+
+/// What is done next. The result is told by [`TicketOwner::handle`](super::TicketOwner::handle).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Open the bucket: [`Input::Opened`].
+    Open(Instant),
+    /// Read the mark: [`Input::Mark`].
+    ReadMark(Instant),
+    /// Write this mark in the place of its revision: [`Input::Written`].
+    WriteMark(Mark, Instant),
+    /// Write the own ticket, of this number, in the place of this revision:
+    /// [`Input::Written`]. The first write has no number.
+    Write(Revision, Option<Revision>, Ticket, Instant),
+    /// End the own ticket, which stands at this revision: [`Input::Written`].
+    End(Revision, Instant),
+    /// Read the own ticket: [`Input::Own`].
+    ReadOwn(Instant),
+    /// List the tickets of the roots of the names: [`Input::Listed`].
+    List(Instant),
+    /// Subscribe to the hints of a ticket: [`Input::Subscribed`].
+    Watch(String),
+    /// End the ticket of another, which stands at this revision: [`Input::Written`].
+    Remove(StoredTicket, Instant),
+    /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
+    /// [`Input::Hint`], [`Input::Gone`].
+    Rest(Instant),
+    /// End. The last step there is.
+    Exit,
+}
+
+/// The mark of a bucket in which all earlier tickets have run out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its revision, 0 without one.
+    pub revision: Revision,
+    /// The random id of the bucket that it was written for. One that was under way while the
+    /// bucket was lost and made anew tells nothing of the new bucket.
+    pub epoch: String,
+    /// The longest lifetime of a ticket that was waited for; zero without a mark.
+    pub lifetime: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The bucket was opened.
+    Opened(Result<BucketInfo, StoreError>),
+    /// The mark was read.
+    Mark(Result<Mark, String>),
+    /// The end of a write, and the instant at which its step was returned.
+    Written(Written, Instant),
+    /// The own ticket was read: its revision, and the ticket if it has not ended.
+    Own(Result<(Revision, Option<Ticket>), String>),
+    /// The tickets were listed, up to this revision of the bucket.
+    Listed(Result<(Vec<StoredTicket>, Revision), String>),
+    /// The hints of a ticket come from now on.
+    Subscribed,
+    /// A ticket has changed; its new revision, if that is known.
+    Hint(Option<Revision>),
+    /// The wait is over.
+    Rested,
+    /// The store is lost.
+    Gone(String),
+    /// The lock was granted some time ago, and the front has run no command: it is stopped.
+    Unused,
+    /// The lock is not needed any more: no command runs.
+    Done,
+}

@@ -1,0 +1,267 @@
+//! Names, modes and tickets: which tickets conflict, and which of them comes first.
+//!
+//! A ticket is one message of the bucket. Its number is the revision of its first write, so
+//! tickets have one order for all clients. A ticket is granted when no earlier ticket conflicts
+//! with it. Earlier tickets can only vanish: a ticket that is granted stays granted.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::record::{Incarnation, Revision};
+
+/// Whether others may hold a name at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// One holder.
+    Exclusive,
+    /// Any number of holders, none of them exclusive.
+    Shared,
+}
+
+/// The name of a lock: a path of elements, as `db/users`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(Vec<String>);
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 150;
+
+impl Name {
+    /// Reads a name.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none, and how to write it.
+    pub fn parse(text: &str) -> Result<Name, String> {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=');
+        let elements: Vec<String> = text.split('/').map(str::to_owned).collect();
+        if elements.iter().any(String::is_empty) {
+            return Err("write elements that are not empty between slashes, as in db/users".into());
+        }
+        if !elements.iter().flat_map(|element| element.chars()).all(is_valid) {
+            return Err("write letters, digits, hyphens, _ and = only, with / between".into());
+        }
+        if elements[0] == "_" {
+            return Err("_ is taken; write another first element".into());
+        }
+        if text.len() > NAME_BYTES_MAX {
+            return Err(format!("is longer than {NAME_BYTES_MAX} bytes"));
+        }
+        Ok(Name(elements))
+    }
+
+    /// Returns its elements.
+    pub fn elements(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Returns whether the other name is this one or below it.
+    pub fn contains(&self, other: &Name) -> bool {
+        other.0.starts_with(&self.0)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("/"))
+    }
+}
+
+/// What a client asks for or holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The names, at least one.
+    pub names: Vec<Name>,
+    /// Whether others may hold them at the same time.
+    pub mode: Mode,
+    /// T: others remove the ticket when it has not moved for so long, with their drift.
+    pub lifetime: Duration,
+    /// Who asks, for people.
+    pub token: String,
+    /// The process that owns the ticket.
+    pub incarnation: Incarnation,
+    /// The number of the attempt that has written this: no two attempts of an owner have one.
+    pub attempt: u64,
+}
+
+impl Ticket {
+    /// Returns whether the two tickets cannot be granted at the same time.
+    ///
+    /// A name includes all names below it. These are the intention modes of Gray, Lorie, Putzolu
+    /// and Traiger, "Granularity of Locks and Degrees of Consistency in a Shared Data Base",
+    /// 1976: a ticket for `a/b` has an intention on `a`, and intentions conflict with a ticket
+    /// for `a` itself only.
+    pub fn conflicts(&self, other: &Ticket) -> bool {
+        let overlap = |a: &Name, b: &Name| a.contains(b) || b.contains(a);
+        let both_shared = self.mode == Mode::Shared && other.mode == Mode::Shared;
+        let any = |name: &Name| other.names.iter().any(|theirs| overlap(name, theirs));
+        !both_shared && self.names.iter().any(any)
+    }
+}
+
+/// A ticket that stands in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTicket {
+    /// Its key.
+    pub key: String,
+    /// The revision of its last write.
+    pub revision: Revision,
+    /// The revision of its first write.
+    pub number: Revision,
+    /// The ticket, or why it cannot be read.
+    pub ticket: Result<Ticket, Unreadable>,
+}
+
+/// A ticket that cannot be read: it is damaged, or that of a later version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Why it cannot be read.
+    pub why: String,
+    /// T, if that can be read.
+    pub lifetime: Option<Duration>,
+}
+
+impl StoredTicket {
+    /// Returns whether it has to end before `own`, of this number, is granted. One that cannot
+    /// be read may be that of a later version: it comes first and conflicts with all.
+    fn blocks(&self, own: &Ticket, number: Revision) -> bool {
+        match &self.ticket {
+            Ok(ticket) => self.number < number && ticket.conflicts(own),
+            Err(_) => true,
+        }
+    }
+
+    /// Describes its owner for people.
+    pub fn describe(&self) -> String {
+        match &self.ticket {
+            Ok(Ticket { token, mode: Mode::Shared, .. }) => format!("{token}, shared"),
+            Ok(Ticket { token, mode: Mode::Exclusive, .. }) => token.clone(),
+            Err(Unreadable { why, .. }) => {
+                format!("a ticket that cannot be read, {}: {why}", self.key)
+            }
+        }
+    }
+}
+
+/// Returns the tickets that have to end before `own`, of this number, is granted, the latest
+/// last. None means that it is granted.
+pub fn blockers(own: &Ticket, number: Revision, standing: Vec<StoredTicket>) -> Vec<StoredTicket> {
+    let mut blockers = standing;
+    blockers.retain(|other| other.blocks(own, number));
+    blockers.sort_by_key(|other| other.number);
+    blockers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(names: &[&str], mode: Mode) -> Ticket {
+        Ticket {
+            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            mode,
+            lifetime: Duration::from_secs(15),
+            token: "alpha".to_owned(),
+            incarnation: Incarnation(1),
+            attempt: 1,
+        }
+    }
+
+    /// The lock that a ticket for `name` has on `node` with intention modes: none, or whether
+    /// it is an intention and whether it is shared.
+    fn intention(name: &[usize], mode: Mode, node: &[usize]) -> Option<(bool, bool)> {
+        name.starts_with(node).then_some((name.len() > node.len(), mode == Mode::Shared))
+    }
+
+    /// IS, IX, S, X: compatible are all intentions with each other, and S with S and IS.
+    fn compatible(
+        (a_intends, a_shared): (bool, bool),
+        (b_intends, b_shared): (bool, bool),
+    ) -> bool {
+        a_intends && b_intends || a_shared && b_shared
+    }
+
+    #[test]
+    fn tickets_conflict_as_the_intention_modes_say_over_all_names_of_a_tree() {
+        let mut nodes: Vec<Vec<usize>> = vec![vec![]];
+        for length in 0..3 {
+            let longer: Vec<_> =
+                nodes.iter().filter(|node| node.len() == length).cloned().collect();
+            for node in longer {
+                nodes.extend((0..3).map(|at| [&node[..], &[at]].concat()));
+            }
+        }
+        let names: Vec<_> = nodes.iter().filter(|node| !node.is_empty()).collect();
+        let text = |name: &[usize]| name.iter().map(usize::to_string).collect::<Vec<_>>().join("/");
+        let mut conflicts = 0;
+        for a in &names {
+            for b in &names {
+                for (a_mode, b_mode) in [
+                    (Mode::Exclusive, Mode::Exclusive),
+                    (Mode::Exclusive, Mode::Shared),
+                    (Mode::Shared, Mode::Exclusive),
+                    (Mode::Shared, Mode::Shared),
+                ] {
+                    let by_intention = nodes.iter().any(|node| {
+                        let locks = (intention(a, a_mode, node), intention(b, b_mode, node));
+                        matches!(locks, (Some(x), Some(y)) if !compatible(x, y))
+                    });
+                    let one = ticket(&[&text(a)], a_mode);
+                    let found = one.conflicts(&ticket(&[&text(b)], b_mode));
+                    assert_eq!(found, by_intention, "{a:?} {a_mode:?} {b:?} {b_mode:?}");
+                    conflicts += u32::from(found);
+                }
+            }
+        }
+        assert!(conflicts > 100, "{conflicts}");
+    }
+
+    #[test]
+    fn a_ticket_for_several_names_conflicts_if_one_of_them_does() {
+        let both = ticket(&["db/a", "web"], Mode::Exclusive);
+        assert!(both.conflicts(&ticket(&["web/b"], Mode::Shared)));
+        assert!(both.conflicts(&ticket(&["db"], Mode::Exclusive)));
+        assert!(!both.conflicts(&ticket(&["db/b", "webs"], Mode::Exclusive)));
+    }
+
+    #[test]
+    fn earlier_tickets_that_conflict_block_and_no_others() {
+        let standing = |number, names: &[&str], mode| StoredTicket {
+            key: format!("k{number}"),
+            revision: Revision(number + 100),
+            number: Revision(number),
+            ticket: Ok(ticket(names, mode)),
+        };
+        let own = ticket(&["a"], Mode::Shared);
+        let unreadable = StoredTicket {
+            ticket: Err(Unreadable { why: "?".to_owned(), lifetime: None }),
+            ..standing(30, &["z"], Mode::Shared)
+        };
+        let all = vec![
+            standing(9, &["a"], Mode::Exclusive),
+            standing(3, &["a/b"], Mode::Exclusive),
+            standing(4, &["a"], Mode::Shared),
+            standing(5, &["b"], Mode::Exclusive),
+            standing(20, &["a"], Mode::Exclusive),
+            unreadable,
+        ];
+        let numbers = |blockers: Vec<StoredTicket>| -> Vec<u64> {
+            blockers.iter().map(|blocker| blocker.number.0).collect()
+        };
+        assert_eq!(numbers(blockers(&own, Revision(10), all.clone())), [3, 9, 30]);
+        assert_eq!(numbers(blockers(&own, Revision(2), all)), [30]);
+    }
+
+    #[test]
+    fn names_that_a_subject_or_a_path_would_change_are_refused() {
+        for good in ["a", "db/users", "x_1/y-2/z=3"] {
+            assert_eq!(Name::parse(good).expect(good).to_string(), good);
+        }
+        let long = "a".repeat(NAME_BYTES_MAX + 1);
+        for bad in ["", "/a", "a/", "a//b", "a.b", "a b", "*", "a/>", "_", "_/a", "ä", &long] {
+            assert!(Name::parse(bad).is_err(), "{bad}");
+        }
+        assert!(Name::parse("a/_").is_ok());
+    }
+}

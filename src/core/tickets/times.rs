@@ -1,0 +1,124 @@
+//! How long a ticket is valid, and when the command under it is killed.
+//!
+//! A ticket lives for T = F·R. Its owner counts T·(1 − drift) from the moment before a renewal
+//! was sent: until then, V, nobody else is granted the names. Others remove a ticket that has
+//! not moved for T·(1 + drift) by their own clock. So the command has to be dead by V: it is
+//! told to end in time before that.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::{Refused, Timing};
+
+/// The command is killed so long before V: the kernel needs a moment to end it.
+pub const KILL_LEAD: Duration = Duration::from_millis(100);
+
+/// The times of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockTiming {
+    timing: Timing,
+    kill_after: Duration,
+}
+
+/// When a command is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillTimes {
+    /// When it is sent SIGTERM.
+    pub terminate_at: Instant,
+    /// When it is sent SIGKILL.
+    pub kill_at: Instant,
+}
+
+impl LockTiming {
+    /// Returns the times for R, F and drift, and the time between SIGTERM and SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// The inequality that does not hold. A ticket must be valid for two renewals at least
+    /// before its command is told to end, or one lost answer would end it.
+    pub fn new(
+        renewal: Duration,
+        failures: u32,
+        drift_ppm: u32,
+        kill_after: Duration,
+    ) -> Result<LockTiming, Refused> {
+        // Nothing is started some time after a takeover here: the old command is dead by V.
+        let timing = Timing::new(renewal, failures, failures, drift_ppm)?;
+        let runs = timing.validity().saturating_sub(kill_after + KILL_LEAD);
+        if runs < renewal * 2 {
+            let (validity, k, r) = (timing.validity(), Ms(kill_after), Ms(renewal));
+            return Err(Refused(format!(
+                "-k: no time is left to renew the lock: F*R*(1 - drift) - k - {} = {} - {k} - {} \
+                 is less than 2*R = 2 * {r}",
+                Ms(KILL_LEAD),
+                Ms(validity),
+                Ms(KILL_LEAD)
+            )));
+        }
+        Ok(LockTiming { timing, kill_after })
+    }
+
+    /// Returns R, from one renewal to the next.
+    pub fn renewal(self) -> Duration {
+        self.timing.renewal()
+    }
+
+    /// Returns T, after which others remove a ticket that has not moved.
+    pub fn lifetime(self) -> Duration {
+        self.timing.lock_time()
+    }
+
+    /// Returns how long a ticket is valid after the moment before its renewal was sent.
+    pub fn validity(self) -> Duration {
+        self.timing.validity()
+    }
+
+    /// Returns how long a ticket of this lifetime must not have moved before it is removed.
+    pub fn removal_wait(self, lifetime: Duration) -> Duration {
+        self.timing.takeover_wait(lifetime)
+    }
+
+    /// Returns when the command of a ticket is told to end if the ticket is not renewed.
+    pub fn kill_times(self, valid_until: Instant) -> KillTimes {
+        let kill_at = valid_until.before(KILL_LEAD);
+        KillTimes { terminate_at: kill_at.before(self.kill_after), kill_at }
+    }
+
+    /// Returns when the command is told to end whose ticket is lost now.
+    pub fn kill_times_after_loss(self, now: Instant, valid_until: Instant) -> KillTimes {
+        let kill_at = now.after(self.kill_after).min(valid_until.before(KILL_LEAD));
+        KillTimes { terminate_at: now, kill_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_command_is_told_to_end_and_killed_before_its_ticket_runs_out() {
+        let timing = LockTiming::new(5 * SECOND, 3, 10_000, 2 * SECOND).expect("the defaults");
+        let v = Instant::from_boot(100 * SECOND);
+        let times = timing.kill_times(v);
+        assert_eq!(v.since(times.kill_at), KILL_LEAD);
+        assert_eq!(times.kill_at.since(times.terminate_at), 2 * SECOND);
+        let now = v.before(SECOND);
+        let lost = timing.kill_times_after_loss(now, v);
+        assert_eq!((lost.terminate_at, lost.kill_at), (now, v.before(KILL_LEAD)));
+        let early = timing.kill_times_after_loss(v.before(9 * SECOND), v);
+        assert_eq!(early.kill_at, v.before(7 * SECOND));
+    }
+
+    #[test]
+    fn times_that_leave_no_room_for_a_lost_answer_are_refused() {
+        let Err(Refused(text)) = LockTiming::new(5 * SECOND, 3, 10_000, 5 * SECOND) else {
+            panic!("accepted");
+        };
+        assert!(text.starts_with("-k: no time is left to renew"), "{text}");
+        assert!(LockTiming::new(5 * SECOND, 1, 10_000, SECOND).is_err());
+    }
+}

@@ -1,0 +1,281 @@
+//! The front, run in a process of its own by tests that play the renewer.
+
+mod on_terminal;
+mod rig;
+
+use std::fs;
+use std::io::Read;
+use std::time::Duration;
+
+use super::*;
+use crate::core::StoreErrorKind;
+use rig::{LONG, Run, TERM_AFTER, file};
+use rustix::process::Signal;
+
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    for (script, status) in [("exit 7", 7), ("exit 0", 0), ("kill -9 $$", 137)] {
+        let mut run = Run::begin(&["sh", "-c", script]);
+        run.grant(LONG);
+        run.started();
+        assert_eq!(run.expect_done(), status, "{script}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_executed_is_told_from_one_that_is_not_there() {
+    for (program, status) in [("/dev/null", 126), ("/nonexistent/program", 127)] {
+        let mut run = Run::begin(&[program]);
+        run.grant(LONG);
+        run.started();
+        assert_eq!(run.expect_done(), status, "{program}");
+        let said = run.stderr();
+        assert!(said.starts_with(&format!("putex: {program}: ")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn a_command_whose_lock_is_not_renewed_is_told_to_end_and_then_killed_before_v() {
+    let told = file("told");
+    let script = format!(
+        "trap 'echo told >{}' TERM; echo ready >&2; while :; do sleep 0.05; done",
+        told.display()
+    );
+    let mut run = Run::begin(&["sh", "-c", &script]);
+    let valid_until = run.grant(Duration::from_millis(1500));
+    let (_, leader) = run.started();
+    run.wait_for_end_of(&leader);
+    let ended = sys::now();
+    assert!(ended < valid_until, "after V");
+    assert!(valid_until.since(ended) < TERM_AFTER, "not at the time to kill");
+    assert_eq!(fs::read_to_string(&told).expect("it was told to end"), "told\n");
+    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    let said = run.stderr();
+    assert!(said.contains("the lock is lost: not renewed in time"), "{said}");
+    fs::remove_file(told).expect("it is there");
+}
+
+#[test]
+fn a_command_goes_on_while_its_lock_is_renewed() {
+    let mut run = Run::begin(&["sh", "-c", "sleep 1.5"]);
+    run.grant(Duration::from_millis(1000));
+    run.started();
+    std::thread::sleep(Duration::from_millis(300));
+    run.grant(LONG);
+    // An older one changes nothing.
+    run.grant(Duration::from_millis(10));
+    assert_eq!(run.expect_done(), 0);
+}
+
+#[test]
+fn a_command_whose_lock_is_lost_is_told_to_end_at_once() {
+    let mut run = Run::begin(&["sleep", "100"]);
+    let valid_until = run.grant(LONG);
+    let (_, leader) = run.started();
+    run.tell(&ToFront::Lost("removed by beta".to_owned()));
+    run.wait_for_end_of(&leader);
+    assert!(valid_until.since(sys::now()) > Duration::from_secs(1));
+    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    let said = run.stderr();
+    assert_eq!(said, "putex: db,web/x: the lock is lost: removed by beta\n");
+}
+
+#[test]
+fn without_the_renewer_the_command_has_until_its_lock_runs_out() {
+    for (script, status) in [("sleep 0.3; exit 3", 3), ("sleep 100", LockExit::Lost as u8)] {
+        let mut run = Run::begin(&["sh", "-c", script]);
+        let valid_until = run.grant(Duration::from_millis(1500));
+        let (_, leader) = run.started();
+        run.renewer = None;
+        run.wait_for_end_of(&leader);
+        assert!(sys::now() < valid_until);
+        assert_eq!(run.status(), status, "{script}");
+        let said = run.stderr();
+        assert_eq!(said.matches("the command can run for").count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn a_renewer_that_ends_before_the_lock_is_had_is_a_failure() {
+    let mut run = Run::begin(&["true"]);
+    run.renewer = None;
+    assert_eq!(run.status(), Exit::System as u8);
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_then_the_process() {
+    let mut run = Run::begin(&["true"]);
+    run.tell(&ToFront::Waiting { ahead: 2, why: "held by alpha".to_owned() });
+    run.wait_for_stderr("putex: db,web/x: waiting, 2 ahead: held by alpha\n");
+    run.signal(Signal::TERM);
+    assert_eq!(run.next(), ToRenewer::Cancel);
+    // It may have been granted meanwhile.
+    run.grant(LONG);
+    run.tell(&ToFront::Ended(End::Released));
+    assert_eq!(run.ending().terminating_signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_renewer_that_hangs_does_not_hold_up_a_signal_for_long() {
+    let mut run = Run::begin(&["true"]);
+    run.tell(&ToFront::Waiting { ahead: 0, why: "x".to_owned() });
+    run.wait_for_stderr("putex: db,web/x: waiting: x\n");
+    let begun = sys::now();
+    run.signal(Signal::HUP);
+    assert_eq!(run.next(), ToRenewer::Cancel);
+    assert_eq!(run.ending().terminating_signal(), Some(libc::SIGHUP));
+    assert!(sys::now().since(begun) >= rig::R);
+}
+
+#[test]
+fn a_lock_that_is_not_had_has_a_status_of_its_own() {
+    let mut run = Run::begin(&["true"]);
+    run.tell(&ToFront::Ended(End::NotHad("held by alpha".to_owned())));
+    assert_eq!(run.status(), 75);
+    assert_eq!(run.stderr(), "putex: db,web/x: not had: held by alpha\n");
+    let mut run = Run::begin(&["true"]);
+    run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials, "no".to_owned())));
+    assert_eq!(run.status(), 77);
+    assert_eq!(run.stderr(), "putex: no\n");
+}
+
+#[test]
+fn the_lock_is_released_when_the_whole_group_has_ended() {
+    // The second is a child of a process that has left the group.
+    let leaves = "python3 -c 'import os,time
+if os.fork() == 0:
+    time.sleep(1.2)
+else:
+    os.setsid(); time.sleep(3)' & sleep 0.4; exit 4";
+    for script in ["(sleep 1.2) & exit 4", leaves] {
+        let mut run = Run::begin(&["sh", "-c", script]);
+        run.grant(LONG);
+        let (_, leader) = run.started();
+        run.wait_for_end_of(&leader);
+        let begun = sys::now();
+        assert_eq!(run.expect_done(), 4, "{script}");
+        assert!(sys::now().since(begun) > Duration::from_millis(500), "{script}");
+        assert!(run.stderr().contains("the lock is kept"), "{script}");
+    }
+}
+
+#[test]
+fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
+    let mut run = Run::begin(&["sh", "-c", "trap '' TERM; sleep 100 & exit 0"]);
+    run.grant(Duration::from_millis(1200));
+    run.started();
+    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+}
+
+/// timeout(1) makes a group of its own, and what it runs is in that group.
+#[test]
+fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
+    let number = file("number");
+    let script = format!(
+        "setsid sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 100' & wait",
+        number.display()
+    );
+    let mut run = Run::begin(&["sh", "-c", &script]);
+    run.grant(LONG);
+    run.started();
+    let until = sys::now().after(Duration::from_secs(10));
+    while !number.exists() {
+        assert!(sys::now() < until, "it does not begin");
+        Alarm::new()
+            .and_then(|alarm| alarm.wait([], Some(sys::now().after(rig::R / 20))))
+            .expect("it waits");
+    }
+    let outside: i32 = fs::read_to_string(&number).expect("a number").trim().parse().expect("one");
+    fs::remove_file(&number).expect("it is there");
+    run.tell(&ToFront::Lost("removed by beta".to_owned()));
+    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    let stat = fs::read_to_string(format!("/proc/{outside}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+}
+
+#[test]
+fn a_command_that_has_no_time_left_does_not_begin() {
+    let begun = file("begun");
+    let mut run = Run::begin(&["touch", &begun.to_string_lossy()]);
+    // It is told to end before V.
+    run.grant(TERM_AFTER);
+    run.started();
+    assert_eq!(run.expect_done(), LockExit::Lost as u8);
+    assert!(!begun.exists());
+}
+
+#[test]
+fn a_validity_of_another_clock_is_not_believed() {
+    let mut run = Run::begin(&["true"]);
+    run.grant(Duration::from_secs(3600));
+    run.wait_for_stderr("putex: warning: db,web/x: a validity that cannot be is ignored\n");
+    run.grant(LONG);
+    run.started();
+    assert_eq!(run.expect_done(), 0);
+}
+
+#[test]
+fn the_command_is_told_of_its_lock_and_inherits_the_rest() {
+    let out = file("environment");
+    let script =
+        format!("env >{0}; ls -l /proc/self/fd >>{0}; cat /proc/self/status >>{0}", out.display());
+    let mut run = Run::begin(&["sh", "-c", &script]);
+    run.grant(LONG);
+    run.started();
+    assert_eq!(run.expect_done(), 0);
+    let text = fs::read_to_string(&out).expect("it was written");
+    fs::remove_file(out).expect("it is there");
+    for line in [
+        "PUTEX_KEY=db,web/x",
+        "PUTEX_TOKEN=alpha",
+        "PUTEX_TERM=42",
+        "PUTEX_EPOCH=8c3e",
+        "PUTEX_MODE=exclusive",
+        "PUTEX_HELD=db:42 web/x:42",
+    ] {
+        assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line}: {text}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("PATH=")), "{text}");
+    assert!(!text.contains("socket:"), "{text}");
+    let set = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.expect(name).trim().trim_start_matches('0').to_owned()
+    };
+    assert_eq!(set("SigBlk:"), "");
+    let ignored = u64::from_str_radix(&format!("0{}", set("SigIgn:")), 16).expect("a set");
+    assert_eq!(ignored & (1 << (libc::SIGPIPE - 1)), 0);
+}
+
+#[test]
+fn signals_are_passed_on_to_the_command() {
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::INT, "INT")] {
+        let script = format!("trap 'exit 9' {name}; echo ready >&2; while :; do sleep 0.02; done");
+        let mut run = Run::begin(&["sh", "-c", &script]);
+        run.grant(LONG);
+        run.started();
+        run.wait_for_stderr("ready\n");
+        run.signal(signal);
+        assert_eq!(run.expect_done(), 9, "{name}");
+    }
+}
+
+#[test]
+fn the_command_dies_with_the_front() {
+    let mut run = Run::begin(&["sh", "-c", "echo ready >&2; exec sleep 100"]);
+    run.grant(LONG);
+    let (_, leader) = run.started();
+    run.wait_for_stderr("ready\n");
+    run.signal(Signal::KILL);
+    run.wait_for_end_of(&leader);
+}
+
+#[test]
+fn a_command_that_was_stopped_where_no_shell_is_stops_nobody_else() {
+    let mut run = Run::begin(&["sh", "-c", "kill -STOP $$; exit 6"]);
+    run.grant(LONG);
+    let (group, _) = run.started();
+    std::thread::sleep(Duration::from_millis(300));
+    rustix::process::kill_process_group(group, Signal::CONT).expect("it is there");
+    assert_eq!(run.expect_done(), 6);
+}

@@ -1,0 +1,212 @@
+//! A front on a terminal, started by a process that does what a shell does for a job.
+
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::fd::AsRawFd;
+
+use rustix::process::{Pid, WaitOptions};
+use rustix::pty::OpenptFlags;
+
+use super::rig::front;
+use super::*;
+
+/// What the shell reports.
+const STOPPED: u8 = b's';
+
+/// A terminal, and the shell on it.
+struct Terminal {
+    run: Run,
+    keyboard: File,
+    /// What the shell reports: `STOPPED` and the signal.
+    reports: PipeReader,
+    /// A byte makes the shell do what `fg` does.
+    foreground: PipeWriter,
+}
+
+impl Terminal {
+    fn begin(command: &[&str], piped: bool) -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let keyboard = rustix::pty::openpt(flags).expect("a terminal");
+        rustix::pty::grantpt(&keyboard).expect("a terminal");
+        rustix::pty::unlockpt(&keyboard).expect("a terminal");
+        let name = rustix::pty::ptsname(&keyboard, Vec::new()).expect("a name");
+        let name = name.into_string().expect("a path");
+        let (reports, report) = pipe().expect("a pipe");
+        let (wish, foreground) = pipe().expect("a pipe");
+        // They are kept by the shell although it closes all descriptors above.
+        let numbers = [report.as_raw_fd(), wish.as_raw_fd()];
+        let run = Run::fork_keeping(&numbers, |renewer| {
+            shell(renewer, command, &name, piped, report, wish)
+        });
+        Terminal { run, keyboard: keyboard.into(), reports, foreground }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keyboard.write_all(keys).expect("a terminal");
+    }
+
+    /// Waits until this was shown.
+    fn wait_for(&mut self, text: &str) {
+        let mut shown = Vec::new();
+        while !String::from_utf8_lossy(&shown).contains(text) {
+            rig::wait_for(self.keyboard.as_fd(), text);
+            let mut part = [0; 256];
+            let length = self.keyboard.read(&mut part).expect("a terminal");
+            shown.extend_from_slice(&part[..length]);
+        }
+    }
+
+    /// Waits until the shell has seen the front stopped; returns the signal.
+    fn wait_for_stop(&mut self) -> i32 {
+        rig::wait_for(self.reports.as_fd(), "a stop");
+        let mut report = [0; 2];
+        self.reports.read_exact(&mut report).expect("a report");
+        assert_eq!(report[0], STOPPED);
+        report[1].into()
+    }
+
+    /// Waits until this group has the terminal. What is pressed before reaches the front only.
+    fn wait_until_it_is_of(&self, group: Pid) {
+        let until = sys::now().after(Duration::from_secs(10));
+        while rustix::termios::tcgetpgrp(&self.keyboard) != Ok(group) {
+            assert!(sys::now() < until, "the command has no terminal");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn put_in_foreground(&mut self) {
+        self.foreground.write_all(b"f").expect("a shell");
+    }
+}
+
+/// The shell: runs the front as a job in the foreground; returns its status.
+fn shell(
+    renewer: OwnedFd,
+    command: &[&str],
+    terminal: &str,
+    piped: bool,
+    mut report: PipeWriter,
+    mut wish: PipeReader,
+) -> u8 {
+    rustix::process::setsid().expect("a session");
+    let terminal = File::options().read(true).write(true).open(terminal).expect("a terminal");
+    rustix::process::ioctl_tiocsctty(&terminal).expect("a terminal");
+    rustix::stdio::dup2_stdin(&terminal).expect("a descriptor");
+    rustix::stdio::dup2_stdout(&terminal).expect("a descriptor");
+    drop(raw::take_signals(&[libc::SIGTTOU]));
+    let Some(job) = raw::fork().expect("a process") else {
+        let own = rustix::process::getpid();
+        rustix::process::setpgid(None, None).expect("a group");
+        while rustix::termios::tcgetpgrp(&terminal) != Ok(own) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if piped {
+            let (_, writer) = pipe().expect("a pipe");
+            rustix::stdio::dup2_stdout(&writer).expect("a descriptor");
+        }
+        drop((report, wish));
+        return front(renewer, command);
+    };
+    drop(renewer);
+    let _ = rustix::process::setpgid(Some(job), Some(job));
+    rustix::termios::tcsetpgrp(&terminal, job).expect("a terminal");
+    loop {
+        let (_, status) = rustix::process::waitpid(Some(job), WaitOptions::UNTRACED)
+            .expect("a child")
+            .expect("it waits");
+        let Some(signal) = status.stopping_signal() else {
+            let has_terminal_back = rustix::termios::tcgetpgrp(&terminal) == Ok(job);
+            let status = status.exit_status().and_then(|status| u8::try_from(status).ok());
+            return if has_terminal_back { status.unwrap_or(250) } else { 251 };
+        };
+        assert!(rustix::termios::tcgetpgrp(&terminal) == Ok(job), "who has the terminal?");
+        let own = rustix::process::getpid();
+        rustix::termios::tcsetpgrp(&terminal, own).expect("a terminal");
+        let signal = u8::try_from(signal).expect("a signal");
+        report.write_all(&[STOPPED, signal]).expect("a pipe");
+        wish.read_exact(&mut [0]).expect("a wish");
+        rustix::termios::tcsetpgrp(&terminal, job).expect("a terminal");
+        rustix::process::kill_process_group(job, Signal::CONT).expect("a job");
+    }
+}
+
+const READS: [&str; 3] = ["sh", "-c", "echo ready; read status; exit $status"];
+
+fn state_of(group: Pid) -> String {
+    let stat = fs::read_to_string(format!("/proc/{group}/stat")).expect("it is there");
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next());
+    state.expect("a state").to_owned()
+}
+
+#[test]
+fn the_command_reads_the_terminal_and_is_interrupted_by_it() {
+    for (keys, status) in [(&b"5\n"[..], 5), (b"\x03", 130)] {
+        let mut terminal = Terminal::begin(&READS, false);
+        terminal.run.grant(LONG);
+        terminal.run.started();
+        terminal.wait_for("ready");
+        terminal.press(keys);
+        assert_eq!(terminal.run.expect_done(), status);
+    }
+}
+
+#[test]
+fn control_z_stops_command_and_front_but_does_not_release_the_lock() {
+    let mut terminal = Terminal::begin(&READS, false);
+    terminal.run.grant(LONG);
+    let (group, _) = terminal.run.started();
+    terminal.wait_for("ready");
+    terminal.press(b"\x1a");
+    assert_eq!(terminal.wait_for_stop(), SIGTSTP);
+    assert_eq!(state_of(group), "T");
+    assert!(terminal.run.is_silent());
+    terminal.put_in_foreground();
+    terminal.press(b"6\n");
+    assert_eq!(terminal.run.expect_done(), 6);
+}
+
+#[test]
+fn a_stopped_command_goes_on_when_its_lock_is_known_to_be_held() {
+    let mut terminal = Terminal::begin(&READS, false);
+    terminal.run.grant(Duration::from_millis(1500));
+    let (group, _) = terminal.run.started();
+    terminal.wait_for("ready");
+    terminal.press(b"\x1a");
+    terminal.wait_for_stop();
+    std::thread::sleep(Duration::from_millis(1600));
+    terminal.put_in_foreground();
+    std::thread::sleep(Duration::from_millis(100));
+    // V has passed, as far as the front knows.
+    assert_eq!(state_of(group), "T");
+    terminal.run.grant(LONG);
+    terminal.press(b"6\n");
+    assert_eq!(terminal.run.expect_done(), 6);
+}
+
+#[test]
+fn a_stopped_command_whose_lock_was_lost_is_ended_and_not_let_go_on() {
+    let mut terminal = Terminal::begin(&READS, false);
+    terminal.run.grant(LONG);
+    terminal.run.started();
+    terminal.wait_for("ready");
+    terminal.press(b"\x1a6\n");
+    terminal.wait_for_stop();
+    terminal.run.tell(&ToFront::Lost("removed".to_owned()));
+    terminal.put_in_foreground();
+    assert_eq!(terminal.run.expect_done(), LockExit::Lost as u8);
+}
+
+#[test]
+fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
+    let reads = ["sh", "-c", "echo ready >/dev/tty; read status; exit $status"];
+    let mut terminal = Terminal::begin(&reads, true);
+    terminal.run.grant(LONG);
+    let (group, _) = terminal.run.started();
+    terminal.wait_for("ready");
+    terminal.wait_until_it_is_of(group);
+    terminal.press(b"\x1a");
+    assert_eq!(terminal.wait_for_stop(), SIGTSTP);
+    assert_eq!(state_of(group), "T");
+    terminal.put_in_foreground();
+    terminal.press(b"7\n");
+    assert_eq!(terminal.run.expect_done(), 7);
+}

@@ -1,0 +1,197 @@
+//! A front in a process of its own, and the renewer's end of its socket.
+
+use std::ffi::OsString;
+use std::io::{PipeReader, pipe};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use super::*;
+use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::lock::Wait;
+
+/// R of the tests.
+pub(super) const R: Duration = Duration::from_millis(400);
+
+/// From SIGTERM to SIGKILL.
+pub(super) const KILL_AFTER: Duration = Duration::from_millis(300);
+
+/// SIGTERM is due so long before V, or a little later.
+pub(super) const TERM_AFTER: Duration = Duration::from_millis(400);
+
+/// A validity that no test outlasts.
+pub(super) const LONG: Duration = Duration::from_secs(7);
+
+/// No test waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Returns a path that is the caller's alone.
+pub(super) fn file(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    env::temp_dir().join(format!("putex-front-{}-{number}-{name}", std::process::id()))
+}
+
+pub(super) fn request(command: &[&str]) -> Request {
+    Request {
+        names: ["db", "web/x"].map(|name| Name::parse(name).expect("a name")).to_vec(),
+        mode: Mode::Exclusive,
+        wait: Wait::Forever,
+        timing: LockTiming::new(R, 20, 10_000, KILL_AFTER).expect("times"),
+        busy_status: 75,
+        token: "alpha".to_owned(),
+        command: command.iter().map(OsString::from).collect(),
+        level: Level::Info as u64,
+    }
+}
+
+/// A front that runs.
+pub(super) struct Run {
+    /// The process that was forked: the front, or the parent of it.
+    pub(super) process: Pid,
+    pub(super) renewer: Option<OwnedFd>,
+    stderr: PipeReader,
+    read: String,
+}
+
+impl Run {
+    /// Runs a front for a command.
+    pub(super) fn begin(command: &[&str]) -> Run {
+        Run::fork_keeping(&[], |renewer| front(renewer, command))
+    }
+
+    /// Runs what is given in a process of its own, with the front's end of the socket.
+    /// It keeps these descriptors.
+    pub(super) fn fork_keeping(kept: &[i32], front: impl FnOnce(OwnedFd) -> u8) -> Run {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (renewer, fronts) = pair.expect("a socket");
+        let (stderr, writer) = pipe().expect("a pipe");
+        let Some(process) = raw::fork().expect("a process") else {
+            rustix::stdio::dup2_stderr(&writer).expect("a descriptor");
+            close_all_but(fronts.as_raw_fd(), kept);
+            std::process::exit(front(fronts).into());
+        };
+        rustix::io::ioctl_fionbio(&stderr, true).expect("a pipe");
+        Run { process, renewer: Some(renewer), stderr, read: String::new() }
+    }
+
+    pub(super) fn tell(&self, message: &ToFront) {
+        let packet = serde_json::to_vec(message).expect("JSON");
+        send(self.renewer.as_ref().expect("a renewer").as_fd(), &packet, None).expect("the front");
+    }
+
+    /// Grants the lock for so long from now; returns V.
+    pub(super) fn grant(&self, validity: Duration) -> Instant {
+        let valid_until = sys::now().after(validity);
+        self.tell(&ToFront::Granted { valid_until, term: 42, epoch: "8c3e".to_owned() });
+        valid_until
+    }
+
+    fn receive(&self) -> (ToRenewer, Option<OwnedFd>) {
+        let renewer = self.renewer.as_ref().expect("a renewer").as_fd();
+        wait_for(renewer, "the front");
+        let (packet, descriptor) = receive(renewer, RecvFlags::DONTWAIT).expect("a packet");
+        (serde_json::from_slice(&packet).expect("a message"), descriptor)
+    }
+
+    /// Returns the next message of the front.
+    pub(super) fn next(&self) -> ToRenewer {
+        self.receive().0
+    }
+
+    /// Returns whether the front has said nothing more.
+    pub(super) fn is_silent(&self) -> bool {
+        !sys::is_ready(self.renewer.as_ref().expect("a renewer"))
+    }
+
+    /// Returns the group and the leader that the front tells of next.
+    pub(super) fn started(&self) -> (Pid, OwnedFd) {
+        match self.receive() {
+            (ToRenewer::Started(group), Some(leader)) => {
+                (Pid::from_raw(group).expect("a group"), leader)
+            }
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn wait_for_end_of(&self, leader: &OwnedFd) {
+        wait_for(leader.as_fd(), "the end of the command");
+    }
+
+    /// Ends the ticket when the front says so next; returns its status.
+    pub(super) fn expect_done(&mut self) -> u8 {
+        assert_eq!(self.next(), ToRenewer::Done);
+        self.tell(&ToFront::Ended(End::Released));
+        self.status()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.process, signal).expect("it is there");
+    }
+
+    /// Returns how the process ends.
+    pub(super) fn ending(&mut self) -> WaitStatus {
+        let begun = sys::now();
+        loop {
+            let ended = rustix::process::waitpid(Some(self.process), WaitOptions::NOHANG);
+            if let Some((_, status)) = ended.expect("a child") {
+                return status;
+            }
+            assert!(sys::now().since(begun) < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(super) fn status(&mut self) -> u8 {
+        let status = self.ending().exit_status();
+        status.and_then(|status| u8::try_from(status).ok()).expect("a status")
+    }
+
+    /// Returns what was written to stderr until now.
+    pub(super) fn stderr(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let _ = self.stderr.read_to_end(&mut bytes);
+        self.read.push_str(&String::from_utf8_lossy(&bytes));
+        self.read.clone()
+    }
+
+    pub(super) fn wait_for_stderr(&mut self, text: &str) {
+        let begun = sys::now();
+        while !self.stderr().contains(text) {
+            assert!(sys::now().since(begun) < PATIENCE, "{text:?} is not in {:?}", self.read);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Runs a front; returns the status that the program would have.
+pub(super) fn front(renewer: OwnedFd, command: &[&str]) -> u8 {
+    let destination = Destination::Pipe;
+    let signals = Signals::open().expect("a descriptor");
+    match serve(renewer, None, signals, &request(command), destination) {
+        Ok(status) => status,
+        Err(refusal) => destination.refuse(&refusal) as u8,
+    }
+}
+
+/// Closes what belongs to other tests, which would wait for the end of this process.
+fn close_all_but(own: i32, kept: &[i32]) {
+    let open = fs::read_dir("/proc/self/fd").expect("descriptors");
+    let numbers: Vec<i32> = open
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2 && *number != own && !kept.contains(number))
+        .collect();
+    for number in numbers {
+        drop(raw::inherited(number));
+    }
+}
+
+pub(super) fn wait_for(descriptor: BorrowedFd<'_>, what: &str) {
+    let alarm = Alarm::new().expect("a timer");
+    let until = Some(sys::now().after(PATIENCE));
+    let ready = alarm.wait([(descriptor, PollFlags::IN)], until).expect("it waits");
+    assert_eq!(ready, [true], "in vain for {what}");
+}

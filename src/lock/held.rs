@@ -1,0 +1,73 @@
+//! The locks that enclosing `putex lock` processes hold: PUTEX_HELD, as `db:12 web/x:15`. A
+//! process that waited for one of them would wait for itself.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::core::tickets::Name;
+use crate::exit::{Exit, Refusal};
+
+/// The variable: each name with its term, blanks between.
+pub(super) const HELD: &str = "PUTEX_HELD";
+
+/// Checks that no name is held already, nor one above or below it.
+///
+/// # Errors
+///
+/// The name that is.
+pub(super) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
+    let held = held.unwrap_or_default().to_string_lossy();
+    let held = held.split_whitespace().filter_map(|word| word.rsplit_once(':'));
+    // What is no name was not written by putex.
+    for held in held.filter_map(|(name, _)| Name::parse(name).ok()) {
+        let conflicts = |name: &&Name| name.contains(&held) || held.contains(name);
+        if let Some(name) = names.iter().find(conflicts) {
+            let text = format!(
+                "{name}: an enclosing putex lock holds {held}: it would wait for itself ({HELD})"
+            );
+            return Err(Refusal::new(Exit::Usage, text));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the variable with these names added.
+pub(super) fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
+    let mut value = held.unwrap_or_default().to_owned();
+    for name in names {
+        if !value.is_empty() {
+            value.push(" ");
+        }
+        value.push(format!("{name}:{term}"));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<Name> {
+        names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    }
+
+    #[test]
+    fn a_name_that_is_held_or_lies_above_or_below_a_held_one_is_refused() {
+        let refused = |name: &str| check(&names(&["a", name]), Some(OsStr::new("db:12 web/x:15")));
+        for name in ["db", "db/users", "web", "web/x", "web/x/y"] {
+            let refusal = refused(name).expect_err(name);
+            assert_eq!(refusal.exit, Exit::Usage);
+            assert!(refusal.text.contains("it would wait for itself"), "{}", refusal.text);
+        }
+        for name in ["dbx", "web/y", "x"] {
+            assert_eq!(refused(name), Ok(()), "{name}");
+        }
+        assert_eq!(check(&names(&["db"]), None), Ok(()));
+        assert_eq!(check(&names(&["db"]), Some(OsStr::new("nonsense :: 7"))), Ok(()));
+    }
+
+    #[test]
+    fn held_names_are_added_to_those_of_enclosing_processes() {
+        assert_eq!(with(None, &names(&["db", "web/x"]), 12), "db:12 web/x:12");
+        assert_eq!(with(Some(OsStr::new("a:1")), &names(&["db"]), 12), "a:1 db:12");
+    }
+}

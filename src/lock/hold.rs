@@ -1,0 +1,312 @@
+//! The front while the lock is held: the command runs, is sent signals, stops and goes on with
+//! its terminal, and is ended in time when the lock is not renewed.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use libc::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+
+use super::front::{Front, Grant, RENEWER_ENDED};
+use super::held::{self, HELD};
+use super::process::{Process, descendants};
+use super::protocol::{ToFront, ToRenewer};
+use super::signals::is_deadly;
+use super::terminal::Terminal;
+use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT, Mode};
+use crate::core::{Instant, Ms};
+use crate::exit::{Exit, LockExit, Refusal};
+use crate::sys::{self, raw};
+
+/// How often it is inspected whether the group is empty: first, and at last.
+const INSPECT_MIN: Duration = Duration::from_millis(20);
+const INSPECT_MAX: Duration = Duration::from_secs(1);
+
+/// A lock that is held, and the command under it.
+pub(super) struct Hold<'a> {
+    front: Front<'a>,
+    process: Process,
+    end: CommandEnd,
+    /// V, as last renewed.
+    valid_until: Instant,
+    terminal: Option<Terminal>,
+    /// The command is to have the terminal when this process's group has it.
+    wants_terminal: bool,
+    /// Why the lock is lost, or will be.
+    why: String,
+    /// The command has been stopped, with this process, and goes on when the lock is known to
+    /// be held: many renewals may not have found room meanwhile. At the latest then.
+    resumed_by: Option<Instant>,
+    /// When the group is inspected, after the end of its leader.
+    inspect_at: Option<Instant>,
+    inspect_pause: Duration,
+}
+
+impl<'a> Hold<'a> {
+    /// Spawns the command and tells the renewer of it.
+    pub(super) fn begin(mut front: Front<'a>, grant: Grant) -> Result<Hold<'a>, Refusal> {
+        let own = rustix::process::getpid();
+        // What outlives its parent in the command's group becomes a child of this process.
+        let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
+        let variables = variables(&front, &grant);
+        let spawned = adopts.and_then(|()| Process::spawn(&front.request.command, &variables));
+        let process = match spawned {
+            Ok(process) => process,
+            Err(error) => {
+                front.send(ToRenewer::Done, None);
+                // The refusal matters more.
+                let _ = front.wait_for_end();
+                return Err(Refusal::system("cannot start the command: ")(error));
+            }
+        };
+        let times = front.request.timing.kill_times(grant.valid_until);
+        let terminal = Terminal::open();
+        let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
+        let mut hold = Hold {
+            front,
+            process,
+            end: CommandEnd::new(times),
+            valid_until: grant.valid_until,
+            terminal,
+            wants_terminal,
+            why: "not renewed in time".to_owned(),
+            resumed_by: None,
+            inspect_at: None,
+            inspect_pause: INSPECT_MIN,
+        };
+        hold.give_terminal();
+        hold.release();
+        Ok(hold)
+    }
+
+    /// Lets the command begin, if the renewer can kill it and there is time.
+    fn release(&mut self) {
+        let started = ToRenewer::Started(self.process.group.as_raw_pid());
+        if !self.front.send(started, Some(self.process.pidfd.as_fd())) {
+            self.lose(RENEWER_ENDED.to_owned());
+        }
+        self.end_in_time();
+        if !self.end.has_begun() {
+            self.process.release();
+        }
+    }
+
+    /// Runs until the command and its group have ended; returns the exit status.
+    pub(super) fn run(mut self) -> Result<u8, Refusal> {
+        loop {
+            let deadline = self.resumed_by.unwrap_or(self.end.next_at());
+            let deadline = self.inspect_at.map_or(deadline, |at| at.min(deadline));
+            if let Err(error) = self.front.poll(self.process.failure_fd(), Some(deadline)) {
+                self.process.send(SIGKILL);
+                return Err(Refusal::system("cannot wait for the command: ")(error));
+            }
+            self.receive();
+            self.end_in_time();
+            while let Some(signal) = self.front.signals.next() {
+                self.pass_on(signal);
+            }
+            self.process.reap();
+            if let Some(error) = self.process.take_failure() {
+                let program = self.front.request.command[0].display();
+                let refusal = Refusal::new(Exit::System, format!("{program}: {error}"));
+                self.front.destination.refuse(&refusal);
+            }
+            if let Some(signal) = self.process.take_stop() {
+                self.stop(signal);
+            }
+            if self.has_ended() {
+                return self.finish();
+            }
+            self.inspect();
+            if self.end.is_overdue(sys::now()) {
+                self.take_terminal_back();
+                let (group, wait) = (self.process.group, Ms(KILL_WAIT));
+                let text = format!("the command has not ended {wait} after SIGKILL: MAY STILL RUN");
+                self.front.say(&format!("{text}: process group {group}"));
+                return Ok(Exit::NotStopped as u8);
+            }
+        }
+    }
+
+    /// Takes in all that the renewer has said, and its end.
+    fn receive(&mut self) {
+        let had_renewer = self.front.has_renewer();
+        while let Some(message) = self.front.next_message() {
+            match message {
+                ToFront::Waiting { .. } => {}
+                ToFront::Granted { valid_until, .. } => {
+                    if self.front.is_credible(valid_until) {
+                        self.valid_until = self.valid_until.max(valid_until);
+                        self.end.renew(self.front.request.timing.kill_times(valid_until));
+                    }
+                }
+                ToFront::Lost(why) => self.lose(why),
+                ToFront::Ended(_) => self.lose("its ticket has ended".to_owned()),
+            }
+        }
+        if had_renewer && !self.front.has_renewer() && !self.end.has_begun() {
+            RENEWER_ENDED.clone_into(&mut self.why);
+            let left = Ms(self.end.next_at().since(sys::now()));
+            let names = &self.front.names;
+            let text = format!("{names}: {RENEWER_ENDED}: the command can run for {left} more");
+            self.front.destination.warn(&text);
+        }
+        self.resume();
+    }
+
+    /// The lock is lost: the command is to end now.
+    fn lose(&mut self, why: String) {
+        if !self.end.has_begun() {
+            self.why = why;
+            self.resumed_by = None;
+            let timing = self.front.request.timing;
+            self.end.hasten(timing.kill_times_after_loss(sys::now(), self.valid_until));
+            self.end_in_time();
+        }
+    }
+
+    /// Sends the signal that is due.
+    fn end_in_time(&mut self) {
+        if self.resumed_by.is_some() {
+            return;
+        }
+        let had_begun = self.end.has_begun();
+        let Some(signal) = self.end.take_due(sys::now()) else { return };
+        match signal {
+            EndSignal::Terminate => {
+                self.process.send_to_all(SIGTERM, self.front.renewer_process);
+                self.process.send_to_all(SIGCONT, self.front.renewer_process);
+            }
+            EndSignal::Kill => self.process.send_to_all(SIGKILL, self.front.renewer_process),
+        }
+        if !had_begun {
+            self.front.say_loss(&self.why);
+        }
+    }
+
+    /// Passes a signal on to the command.
+    fn pass_on(&mut self, signal: i32) {
+        match signal {
+            // Not before the lock is known to be held.
+            SIGCONT if self.resumed_by.is_some() => {}
+            SIGCONT => {
+                self.give_terminal();
+                self.process.send(SIGCONT);
+            }
+            SIGTSTP | SIGWINCH => self.process.send(signal),
+            SIGCHLD | SIGTTOU => {}
+            _ if is_deadly(signal) => self.process.send(signal),
+            _ => {}
+        }
+    }
+
+    /// The leader was stopped: this process stops too, so that the shell sees it. Where no shell
+    /// does, nobody would let it go on.
+    fn stop(&mut self, signal: i32) {
+        let Some(terminal) = &self.terminal else { return };
+        let reads = matches!(signal, SIGTTIN | SIGTTOU);
+        if self.end.has_begun() {
+            self.process.send(SIGCONT);
+        } else if reads && terminal.is_own() {
+            // It wants the terminal, and can have it.
+            self.wants_terminal = true;
+            self.give_terminal();
+            self.process.send(SIGCONT);
+        } else if reads || signal == SIGTSTP || terminal.is_of(self.process.group) {
+            self.take_terminal_back();
+            if signal == SIGSTOP {
+                // It cannot be blocked, nor its action changed.
+                let own = rustix::process::getpid();
+                let _ = rustix::process::kill_process(own, rustix::process::Signal::STOP);
+            } else {
+                raw::act_by_default(signal);
+            }
+            let wait = self.front.request.timing.renewal() * 2;
+            self.resumed_by = Some(sys::now().after(wait));
+            self.receive();
+        }
+    }
+
+    /// Lets a command go on that was stopped, if the lock is known to be held. One whose lock is
+    /// not is told to end.
+    fn resume(&mut self) {
+        let Some(by) = self.resumed_by else { return };
+        let now = sys::now();
+        let is_held = now < self.end.next_at();
+        if is_held || now >= by || !self.front.has_renewer() {
+            self.resumed_by = None;
+            self.end_in_time();
+        }
+        if is_held {
+            self.give_terminal();
+            self.process.send(SIGCONT);
+        }
+    }
+
+    fn give_terminal(&self) {
+        if let Some(terminal) = &self.terminal
+            && self.wants_terminal
+        {
+            terminal.give(self.process.group);
+        }
+    }
+
+    fn take_terminal_back(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.process.group);
+        }
+    }
+
+    /// Sets when the group is inspected next. What joined it after SIGKILL is killed too.
+    fn inspect(&mut self) {
+        let now = sys::now();
+        let has_led = self.process.status.is_some();
+        if !(has_led || self.end.is_killed()) || self.inspect_at.is_some_and(|at| now < at) {
+            return;
+        }
+        if self.inspect_at.is_none() && has_led && self.front.is_verbose() {
+            let (names, group) = (&self.front.names, self.process.group);
+            let text = format!("{names}: the command has ended, others in its process group");
+            self.front.destination.tell(&format!("{text} {group} have not: the lock is kept"));
+        }
+        if self.end.is_killed() {
+            self.process.send_to_all(SIGKILL, self.front.renewer_process);
+        }
+        self.inspect_at = Some(now.after(self.inspect_pause));
+        self.inspect_pause = (self.inspect_pause * 2).min(INSPECT_MAX);
+    }
+
+    /// Returns whether the command and its group have ended. After a loss nothing may be left
+    /// that the command has started: timeout(1), for one, makes a group of its own.
+    fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+            && (!self.end.has_begun() || descendants(self.front.renewer_process).is_empty())
+    }
+
+    /// The command and its group have ended: the lock is released.
+    fn finish(mut self) -> Result<u8, Refusal> {
+        self.take_terminal_back();
+        self.front.send(ToRenewer::Done, None);
+        self.front.wait_for_end().map_err(Refusal::system("cannot wait for the release: "))?;
+        let status = self.process.status.unwrap_or(LockExit::Lost as u8);
+        Ok(if self.end.has_begun() { LockExit::Lost as u8 } else { status })
+    }
+}
+
+/// Returns what the command is told.
+fn variables(front: &Front<'_>, grant: &Grant) -> [(&'static str, OsString); 6] {
+    let request = front.request;
+    let mode = match request.mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+    };
+    [
+        ("PUTEX_KEY", front.names.clone().into()),
+        ("PUTEX_TOKEN", request.token.clone().into()),
+        ("PUTEX_TERM", grant.term.to_string().into()),
+        ("PUTEX_EPOCH", grant.epoch.clone().into()),
+        ("PUTEX_MODE", mode.into()),
+        (HELD, held::with(env::var_os(HELD).as_deref(), &request.names, grant.term)),
+    ]
+}

@@ -1,0 +1,290 @@
+//! The renewer: the process that has the ticket in the store. One thread. Every request ends
+//! before the command has to be killed.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, Signal};
+
+use super::Request;
+use super::process::is_empty;
+use super::protocol::ToRenewer;
+use crate::core::tickets::{End, Input, Step, Ticket, TicketOwner, ToFront};
+use crate::core::{Incarnation, Instant, StoreErrorKind};
+use crate::guard::{receive, send};
+use crate::log::{Destination, LogQueue};
+use crate::store::tickets::Tickets;
+use crate::store::{Bucket, Hint};
+use crate::sys::{self, Alarm, PollFlags, Waker};
+
+/// How long the end of a command is waited for that was killed because the front is dead.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// The pause before a command that was killed is killed again, or looked at again.
+const KILL_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to wait until the kernel may have memory for a message.
+const SEND_PAUSE: Duration = Duration::from_millis(5);
+
+/// The command, as the front has told of it.
+struct Command {
+    group: Pid,
+    leader: OwnedFd,
+}
+
+struct Renewer {
+    owner: TicketOwner,
+    tickets: Tickets,
+    /// The bucket was opened, and not lost since.
+    is_open: bool,
+    token: String,
+    /// The front; `None` when it is dead.
+    front: Option<OwnedFd>,
+    /// The ticket is left to run out: a command may run that this process cannot end.
+    is_abandoned: bool,
+    command: Option<Command>,
+    /// When the front was told that it has the lock.
+    granted_at: Option<Instant>,
+    /// The time within which a front that is not stopped runs its command.
+    begins_within: Duration,
+    /// Never readable: what is waited for in the place of the front when that is dead.
+    nothing: Waker,
+    alarm: Alarm,
+}
+
+/// Keeps the ticket until it has ended.
+pub(super) fn run(
+    front: OwnedFd,
+    request: &Request,
+    bucket: Box<dyn Bucket>,
+    destination: Destination,
+) {
+    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+    let log = LogQueue::start(&names.join(","), request.level, destination, false);
+    match Renewer::new(request, bucket) {
+        Ok(mut renewer) => {
+            renewer.front = Some(front);
+            while renewer.turn() {}
+        }
+        Err(error) => {
+            let why = format!("cannot keep the lock: {error}");
+            let ended = ToFront::Ended(End::Refused(StoreErrorKind::Unreachable, why));
+            let packet = serde_json::to_vec(&ended).unwrap_or_default();
+            let _ = send(front.as_fd(), &packet, None);
+        }
+    }
+    drop(log);
+}
+
+impl Renewer {
+    fn new(request: &Request, bucket: Box<dyn Bucket>) -> io::Result<Renewer> {
+        let wait = match request.wait {
+            super::Wait::Forever => None,
+            super::Wait::For(time) => Some(time),
+        };
+        let ticket = Ticket {
+            names: request.names.clone(),
+            mode: request.mode,
+            lifetime: request.timing.lifetime(),
+            token: request.token.clone(),
+            incarnation: Incarnation(sys::random()?),
+            attempt: 0,
+        };
+        Ok(Renewer {
+            owner: TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now()),
+            tickets: Tickets::new(bucket, &request.names),
+            is_open: false,
+            token: request.token.clone(),
+            front: None,
+            is_abandoned: false,
+            command: None,
+            granted_at: None,
+            begins_within: request.timing.renewal(),
+            nothing: Waker::new()?,
+            alarm: Alarm::new()?,
+        })
+    }
+
+    /// Takes one step; says whether there is another.
+    fn turn(&mut self) -> bool {
+        self.hear_front();
+        if self.is_abandoned {
+            return false;
+        }
+        let now = sys::now();
+        self.kill_in_time(now);
+        self.notice_stopped_front(now);
+        let step = self.owner.next(now);
+        self.tell_front();
+        if step == Step::Exit {
+            return false;
+        }
+        let input = self.perform(step, now);
+        self.owner.handle(input, sys::now());
+        self.tell_front();
+        true
+    }
+
+    /// Performs a step that begins at `now`, and returns its result.
+    fn perform(&mut self, step: Step, now: Instant) -> Input {
+        let element = self.owner.key_element();
+        let tickets = &mut self.tickets;
+        match step {
+            Step::Open(by) => {
+                let opened = tickets.open(by);
+                self.is_open = opened.is_ok();
+                Input::Opened(opened)
+            }
+            Step::ReadMark(by) => Input::Mark(tickets.mark(by).map_err(|error| error.text)),
+            Step::WriteMark(mark, by) => Input::Written(tickets.write_mark(&mark, by), now),
+            Step::Write(at, number, ticket, by) => {
+                Input::Written(tickets.write(&element, at, number, &ticket, by), now)
+            }
+            Step::End(at, by) => Input::Written(tickets.end(&element, at, by), now),
+            Step::ReadOwn(by) => Input::Own(tickets.own(&element, by).map_err(|error| error.text)),
+            Step::List(by) => Input::Listed(tickets.list(by).map_err(|error| error.text)),
+            Step::Watch(key) => match tickets.watch(&key) {
+                Ok(()) => Input::Subscribed,
+                Err(error) => Input::Gone(error.text),
+            },
+            Step::Remove(other, by) => {
+                log::warn!("{} has not renewed its lock in time: it is removed", other.describe());
+                Input::Written(tickets.remove(&other, &self.token, by), now)
+            }
+            Step::Rest(until) => self.rest(until, now),
+            Step::Exit => Input::Rested,
+        }
+    }
+
+    /// Waits until this instant, for a hint, or for the front. The command was killed at `now`
+    /// if that was due.
+    fn rest(&mut self, until: Instant, now: Instant) -> Input {
+        let kill_at = self.owner.kill_times().map(|times| times.kill_at);
+        let kill_at = kill_at.map(|at| if at > now { at } else { now.after(KILL_PAUSE) });
+        let until = kill_at.map_or(until, |at| at.min(until));
+        let begins_by = self.begins_by().filter(|at| *at > now);
+        let until = begins_by.map_or(until, |at| at.min(until));
+        let front = self.front.as_ref().map_or(self.nothing.as_fd(), AsFd::as_fd);
+        if !self.is_open {
+            // A wait that fails is a short wait.
+            let _ = self.alarm.wait([(front, PollFlags::IN)], Some(until));
+            return Input::Rested;
+        }
+        match self.tickets.wait(front, until) {
+            Hint::Changed { revision, .. } => Input::Hint(revision),
+            Hint::Announced { .. } | Hint::Woken | Hint::Elapsed => Input::Rested,
+            Hint::Gone(why) => {
+                self.is_open = false;
+                Input::Gone(why)
+            }
+        }
+    }
+
+    fn tell_front(&mut self) {
+        for message in self.owner.take_messages() {
+            if let ToFront::Granted { .. } = message {
+                self.granted_at.get_or_insert(sys::now());
+            }
+            let Some(front) = &self.front else { return };
+            // Everything in a message has a form in JSON.
+            let packet = serde_json::to_vec(&message).unwrap_or_default();
+            while let Err(Errno::NOBUFS | Errno::NOMEM) = send(front.as_fd(), &packet, None) {
+                let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
+            }
+        }
+    }
+
+    /// Takes in all that the front has said, and its end.
+    fn hear_front(&mut self) {
+        while let Some(front) = &self.front {
+            let (packet, descriptor) = match receive(front.as_fd(), RecvFlags::DONTWAIT) {
+                Ok((packet, descriptor)) => (packet, descriptor),
+                Err(Errno::AGAIN) => return,
+                // Told once, when the front has ended with a message unread.
+                Err(Errno::CONNRESET) => continue,
+                Err(_) => (Vec::new(), None),
+            };
+            match (serde_json::from_slice(&packet), descriptor) {
+                (Ok(ToRenewer::Started(group)), Some(leader)) => {
+                    self.command = Pid::from_raw(group).map(|group| Command { group, leader });
+                }
+                (Ok(ToRenewer::Done | ToRenewer::Cancel), _) => {
+                    self.command = None;
+                    self.owner.handle(Input::Done, sys::now());
+                }
+                // There was no room for the descriptor. The front lives, and its command too.
+                (Ok(ToRenewer::Started(_)), None) => {
+                    log::error!("no descriptor is left for the command: the lock will run out");
+                    self.front = None;
+                    self.is_abandoned = true;
+                }
+                (Err(_), _) => self.front_is_dead(),
+            }
+        }
+    }
+
+    /// Kills the command, which nobody else watches any more, and then has the ticket ended. One
+    /// that cannot be killed keeps the ticket until it runs out.
+    fn front_is_dead(&mut self) {
+        self.front = None;
+        if let Some(command) = self.command.take() {
+            let until = sys::now().after(END_WITHIN);
+            while !command.has_ended() {
+                if sys::now() >= until {
+                    log::error!("the command cannot be killed: MAY STILL RUN");
+                    self.is_abandoned = true;
+                    return;
+                }
+                command.kill();
+                let soon = Some(sys::now().after(KILL_PAUSE));
+                let _ = self.alarm.wait([], soon);
+            }
+        }
+        self.owner.handle(Input::Done, sys::now());
+    }
+
+    /// Returns when a front that has the lock and has run no command counts as stopped.
+    fn begins_by(&self) -> Option<Instant> {
+        let granted_at = self.granted_at.filter(|_| self.command.is_none());
+        granted_at.map(|at| at.after(self.begins_within))
+    }
+
+    /// A front that runs no command is stopped, and holds up the others. Its lock is not renewed
+    /// any more. The ticket is ended after V only: until then the front may go on and run it.
+    fn notice_stopped_front(&mut self, now: Instant) {
+        if self.begins_by().is_none_or(|at| now < at) {
+            return;
+        }
+        self.owner.handle(Input::Unused, now);
+        if self.owner.valid_until().is_none_or(|until| now >= until) {
+            self.owner.handle(Input::Done, now);
+        }
+    }
+
+    /// Kills the command if its time is over. As a rule the front has done that.
+    fn kill_in_time(&self, now: Instant) {
+        if let (Some(command), Some(times)) = (&self.command, self.owner.kill_times())
+            && now >= times.kill_at
+        {
+            command.kill();
+        }
+    }
+}
+
+impl Command {
+    /// Returns whether the leader has ended and nobody is in the group any more.
+    fn has_ended(&self) -> bool {
+        sys::is_ready(&self.leader) && is_empty(self.group)
+    }
+
+    fn kill(&self) {
+        let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.leader, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The renewer, with a front that the test plays and a directory.
+
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command as Program, Stdio};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::PidfdFlags;
+
+use super::*;
+use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::lock::Wait;
+use crate::store::dir::DirStore;
+
+const BUCKET: &str = "locks";
+
+/// R where no test waits until the lock is lost.
+const LONG: Duration = Duration::from_secs(10);
+
+fn names() -> Vec<Name> {
+    vec![Name::parse("db").expect("a name")]
+}
+
+/// A renewer that has the lock, the front's end of its socket, and the directory.
+struct Rig {
+    renewer: Renewer,
+    front: OwnedFd,
+    base: PathBuf,
+}
+
+impl Rig {
+    fn granted(name: &str, renewal: Duration) -> Rig {
+        let base =
+            std::env::temp_dir().join(format!("putex-renewer-{}-{name}", std::process::id()));
+        let request = Request {
+            names: names(),
+            mode: Mode::Exclusive,
+            wait: Wait::Forever,
+            timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
+            busy_status: 75,
+            token: "alpha".to_owned(),
+            command: vec!["true".into()],
+            level: 0,
+        };
+        let store = Box::new(DirStore::new(base.clone(), BUCKET));
+        let mut renewer = Renewer::new(&request, store).expect("descriptors");
+        let flags = SocketFlags::CLOEXEC;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (front, renewers) = pair.expect("a socket");
+        renewer.front = Some(renewers);
+        while renewer.owner.kill_times().is_none() {
+            assert!(renewer.turn(), "the lock is free");
+        }
+        Rig { renewer, front, base }
+    }
+
+    fn tell(&self, message: &ToRenewer, with: Option<BorrowedFd<'_>>) {
+        let packet = serde_json::to_vec(message).expect("JSON");
+        send(self.front.as_fd(), &packet, with).expect("it lives");
+    }
+
+    /// Returns how many tickets stand.
+    fn standing(&self) -> usize {
+        let mut tickets =
+            Tickets::new(Box::new(DirStore::new(self.base.clone(), BUCKET)), &names());
+        let soon = sys::now().after(Duration::from_secs(5));
+        tickets.open(soon).expect("it is there");
+        tickets.list(soon).expect("it is there").0.len()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+/// Returns a group, and the command as the front tells of it.
+fn group(script: &str) -> (Child, Command) {
+    let mut program = Program::new("sh");
+    program.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+    let child = program.spawn().expect("a shell");
+    let group = Pid::from_child(&child);
+    let leader = rustix::process::pidfd_open(group, PidfdFlags::empty()).expect("it is there");
+    (child, Command { group, leader })
+}
+
+/// The front lives, and lets the command begin as soon as it has told of it.
+#[test]
+fn the_ticket_stands_when_no_descriptor_is_left_for_the_command() {
+    let mut rig = Rig::granted("descriptor", LONG);
+    rig.tell(&ToRenewer::Started(1 << 21), None);
+    while rig.renewer.turn() {}
+    assert_eq!(rig.standing(), 1);
+}
+
+#[test]
+fn a_command_has_ended_when_nobody_is_in_its_group() {
+    let (mut child, command) = group("sleep 100 & exit");
+    child.wait().expect("it ends");
+    assert!(sys::is_ready(&command.leader));
+    assert!(!command.has_ended(), "one is left in the group");
+    command.kill();
+    let until = sys::now().after(Duration::from_secs(10));
+    while !command.has_ended() && sys::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(command.has_ended());
+}
+
+#[test]
+fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
+    let mut rig = Rig::granted("dead", LONG);
+    let (mut child, command) = group("sleep 100 & exec sleep 100");
+    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
+    rig.renewer.hear_front();
+    rig.front = std::fs::File::open("/dev/null").expect("it is there").into();
+    let reaper = std::thread::spawn(move || child.wait());
+    while rig.renewer.turn() {}
+    assert!(command.has_ended());
+    assert_eq!(rig.standing(), 0);
+    reaper.join().expect("it ends").expect("it was reaped");
+}
+
+/// A front that is stopped does not say that the command has ended.
+#[test]
+fn a_renewer_that_has_killed_the_command_of_a_stopped_front_rests() {
+    let mut rig = Rig::granted("rests", Duration::from_millis(100));
+    let (mut child, command) = group("sleep 100");
+    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
+    std::fs::remove_dir_all(&rig.base).expect("it is there");
+    while !sys::is_ready(&command.leader) {
+        assert!(rig.renewer.turn());
+    }
+    child.wait().expect("it was killed");
+    let until = sys::now().after(Duration::from_millis(300));
+    let mut turns = 0;
+    while sys::now() < until {
+        assert!(rig.renewer.turn());
+        turns += 1;
+    }
+    assert!(turns < 100, "{turns} turns in 300 ms");
+}

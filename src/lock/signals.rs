@@ -1,0 +1,51 @@
+//! The signals of the front. They are blocked, and read from a descriptor.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libc::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTOU, SIGUSR1, SIGUSR2,
+    SIGWINCH,
+};
+
+use crate::sys::{self, raw};
+
+/// Those that end a process that waits for a lock, and that are passed on to a command.
+const DEADLY: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// SIGTTOU would stop the front when it takes the terminal back.
+const OTHERS: [i32; 5] = [SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD, SIGTTOU];
+
+/// The signals that the front takes.
+pub(super) struct Signals(OwnedFd);
+
+impl Signals {
+    /// Takes the signals over. One that is ignored stays ignored, also by the command, as under
+    /// nohup(1).
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give.
+    pub(super) fn open() -> io::Result<Signals> {
+        let all = DEADLY.into_iter().chain(OTHERS);
+        let taken: Vec<_> = all.filter(|signal| !raw::is_ignored(*signal)).collect();
+        raw::take_signals(&taken).map(Signals)
+    }
+
+    /// Reads the next signal, if there is one.
+    pub(super) fn next(&self) -> Option<i32> {
+        sys::next_signal(&self.0)
+    }
+}
+
+impl AsFd for Signals {
+    /// Becomes readable when there is a signal.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Returns whether a signal ends a process that has nothing against it.
+pub(super) fn is_deadly(signal: i32) -> bool {
+    DEADLY.contains(&signal)
+}

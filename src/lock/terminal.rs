@@ -1,0 +1,58 @@
+//! The terminal, which one process group has at a time: whoever else reads it is stopped.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
+
+/// The terminal of this session.
+pub(super) struct Terminal {
+    file: File,
+    own: Pid,
+}
+
+impl Terminal {
+    /// Opens the terminal, if the session has one.
+    pub(super) fn open() -> Option<Terminal> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
+        Some(Terminal { file: file.into(), own: rustix::process::getpgrp() })
+    }
+
+    /// Returns whether the command is to have it from the beginning: its stdin is a terminal, and
+    /// its stdout no pipe to another process of the foreground group, such as a pager.
+    pub(super) fn is_for_command(&self) -> bool {
+        let stdout = rustix::fs::fstat(io::stdout());
+        let pipe = rustix::fs::FileType::Fifo;
+        let is_pipe =
+            |stat: rustix::fs::Stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == pipe;
+        self.is_own() && io::stdin().is_terminal() && !stdout.is_ok_and(is_pipe)
+    }
+
+    /// Returns whether this process's group has it.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_of(self.own)
+    }
+
+    /// Returns whether this group has it.
+    pub(super) fn is_of(&self, group: Pid) -> bool {
+        rustix::termios::tcgetpgrp(&self.file) == Ok(group)
+    }
+
+    /// Gives it to a group, if this process's group has it. SIGTTOU is blocked.
+    pub(super) fn give(&self, group: Pid) {
+        if self.is_own() {
+            // A group that has ended needs none.
+            let _ = rustix::termios::tcsetpgrp(&self.file, group);
+        }
+    }
+
+    /// Takes it back from a group, if that has it.
+    pub(super) fn take_back(&self, group: Pid) {
+        if self.is_of(group) {
+            // Without it the shell takes it itself.
+            let _ = rustix::termios::tcsetpgrp(&self.file, self.own);
+        }
+    }
+}

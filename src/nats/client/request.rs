@@ -1,0 +1,128 @@
+//! Requests: messages that are answered.
+
+use super::{Client, Outgoing, RequestError};
+use crate::core::{Instant, StoreError};
+use crate::nats::decode::{Message, ServerOp};
+use crate::nats::encode;
+use crate::nats::headers::NO_RESPONDERS;
+use crate::nats::link::{INBOX_SID, Received, server_says};
+use crate::nats::server_error::ServerError;
+use crate::sys;
+
+/// A request under way.
+struct Pending<'a> {
+    sent: &'a Outgoing<'a>,
+    /// The subject of its reply.
+    reply: String,
+    frame: Vec<u8>,
+    answer: Option<Message>,
+}
+
+impl Client {
+    /// Sends a message and waits for its reply; see [`Client::requests`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`], which says whether the request may have had an effect.
+    pub fn request(&mut self, sent: &Outgoing<'_>, by: Instant) -> Result<Message, RequestError> {
+        let replies = self.requests(&[*sent], by)?;
+        // There is one reply to each message.
+        replies.into_iter().next().ok_or(RequestError::TimedOut)
+    }
+
+    /// Sends messages at once and waits for their replies, which are returned in the order of the
+    /// messages. A status other than 503 is a reply. A connection without a byte since then, not
+    /// even a PONG, is lost: a later request would not be answered either.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]: the first that is known of one of the messages.
+    pub fn requests(
+        &mut self,
+        sent: &[Outgoing<'_>],
+        by: Instant,
+    ) -> Result<Vec<Message>, RequestError> {
+        let began = sys::now();
+        let mut pending = Vec::with_capacity(sent.len());
+        for sent in sent {
+            let reply = self.link()?.next_reply();
+            let frame = self.frame(sent, Some(&reply))?;
+            pending.push(Pending { sent, reply, frame, answer: None });
+        }
+        if began >= by {
+            return Err(RequestError::NotSent("no time is left".to_owned()));
+        }
+        let frames: Vec<_> = pending.iter().map(|pending| &*pending.frame).collect();
+        self.send(&frames.concat(), by)?;
+        let repeat_after = self.options.repeat_after();
+        let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
+        while pending.iter().any(|pending| pending.answer.is_none()) {
+            self.receive_reply(&mut pending, by.min(repeat_at))?;
+            let (now, is_silent) = (sys::now(), self.link()?.received_at < began);
+            if pending.iter().all(|pending| pending.answer.is_some()) {
+                break;
+            }
+            if now >= by {
+                if is_silent && pinged_at.is_some_and(|at| now.since(at) > repeat_after) {
+                    let text = "nothing was heard during a request".to_owned();
+                    self.leave(&text);
+                    return Err(RequestError::Lost(text));
+                }
+                return Err(RequestError::TimedOut);
+            }
+            if now >= repeat_at {
+                repeat_at = now.after(repeat_after);
+                pinged_at.get_or_insert(now);
+                let open = pending
+                    .iter()
+                    .filter(|pending| pending.answer.is_none() && pending.sent.repeats);
+                let again: Vec<_> =
+                    open.map(|pending| &*pending.frame).chain([encode::PING]).collect();
+                let repeated = self.try_send(&again.concat(), by);
+                repeated.map_err(|error| RequestError::Lost(error.reason))?;
+            }
+        }
+        Ok(pending.into_iter().filter_map(|pending| pending.answer).collect())
+    }
+
+    /// Receives one operation until this instant, and takes the reply to one of the requests.
+    fn receive_reply(
+        &mut self,
+        pending: &mut [Pending<'_>],
+        until: Instant,
+    ) -> Result<(), RequestError> {
+        let link = self.link()?;
+        match link.receive(None, Some(until)) {
+            Ok(Received::Op(ServerOp::Msg { sid, message })) if sid != INBOX_SID => {
+                link.enqueue(message);
+            }
+            // One that is none of these is the late reply to an earlier request.
+            Ok(Received::Op(ServerOp::Msg { message, .. })) => {
+                let replied = pending.iter_mut().find(|pending| pending.reply == message.subject);
+                if let Some(replied) = replied {
+                    let status = message.headers.status();
+                    if status == Some(NO_RESPONDERS) && message.payload.is_empty() {
+                        return Err(RequestError::NoResponders);
+                    }
+                    replied.answer.get_or_insert(message);
+                }
+            }
+            Ok(Received::Op(ServerOp::Err(text))) => {
+                let names = |subject: &str| text.contains(&format!("\"{subject}\""));
+                let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
+                let is_of =
+                    |pending: &Pending<'_>| names(pending.sent.subject) || names(&pending.reply);
+                if is_denied && pending.iter().any(is_of) {
+                    return Err(RequestError::Forbidden(server_says(&text)));
+                }
+                link.warn(text);
+            }
+            Ok(Received::Op(_) | Received::Elapsed | Received::Woken) => {}
+            Err(StoreError { text, .. }) => {
+                self.end(&text);
+                return Err(RequestError::Lost(text));
+            }
+        }
+        Ok(())
+    }
+}

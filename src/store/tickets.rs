@@ -1,0 +1,330 @@
+//! The tickets of `putex lock`, stored as entries of a [`Bucket`].
+//!
+//! | key | entry |
+//! |---|---|
+//! | `lock.<element>...<nonce>` | a ticket for one name; the nonce is the client's own |
+//! | `lock._.<nonce>` | a ticket for several names |
+//! | `putex.settled` | the mark: tickets of a lost bucket have run out |
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Ticket` | the ticket's number; absent in the first write, whose revision it is |
+//! | `Putex-Mode` | `x` exclusive, `s` shared |
+//! | `Putex-Life` | T in milliseconds; also of the mark |
+//! | `Putex-Names` | several names, with commas between |
+//! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
+//! | `Putex-Epoch` | the random id of the bucket; of the mark only |
+//! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
+//!
+//! The payload is the token. An ended ticket is a tombstone that a compare-and-set has written: a
+//! renewal in flight then wins or loses, never both.
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::name::MARK_KEY;
+use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, OPERATION, StoreResult};
+use crate::core::tickets::{Mark, Mode, Name, StoredTicket, Ticket, Unreadable};
+use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
+
+const NUMBER: &str = "Putex-Ticket";
+const MODE: &str = "Putex-Mode";
+const LIFE: &str = "Putex-Life";
+const NAMES: &str = "Putex-Names";
+const INCARNATION: &str = "Putex-Incarnation";
+const ATTEMPT: &str = "Putex-Nonce";
+const END: &str = "Putex-End";
+const EPOCH: &str = "Putex-Epoch";
+
+/// The first element of the keys of all tickets.
+const ROOT: &str = "lock";
+
+/// The second element of the key of a ticket for several names.
+const SEVERAL: &str = "_";
+
+/// The tickets in a bucket. Every call returns at its deadline at the latest.
+pub struct Tickets {
+    bucket: Box<dyn Bucket>,
+    /// The first elements of the names that are asked for.
+    roots: BTreeSet<String>,
+    /// The names that are asked for.
+    names: Vec<Name>,
+    /// The key of the own ticket without its last element.
+    prefix: String,
+}
+
+impl Tickets {
+    /// Returns the tickets that may conflict with one for these names.
+    pub fn new(bucket: Box<dyn Bucket>, names: &[Name]) -> Tickets {
+        let roots = names.iter().map(|name| name.elements()[0].clone());
+        let elements = match names {
+            [name] => name.elements().join("."),
+            _ => SEVERAL.to_owned(),
+        };
+        Tickets {
+            bucket,
+            names: names.to_vec(),
+            roots: roots.chain([SEVERAL.to_owned()]).collect(),
+            prefix: format!("{ROOT}.{elements}"),
+        }
+    }
+
+    /// Opens the bucket.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`](super::StoreError).
+    pub fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+        self.bucket.open(deadline)
+    }
+
+    /// Reads the mark.
+    ///
+    /// # Errors
+    ///
+    /// When there was no answer by the deadline.
+    pub fn mark(&mut self, deadline: Instant) -> StoreResult<Mark> {
+        let entry = self.bucket.get(MARK_KEY, deadline)?;
+        let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+        Ok(entry.map_or(none, |Entry { revision, content, .. }| Mark {
+            revision,
+            epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
+            lifetime: lifetime(&content).unwrap_or_default(),
+        }))
+    }
+
+    /// Writes a mark in the place of its revision.
+    pub fn write_mark(&mut self, mark: &Mark, deadline: Instant) -> Written {
+        let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
+        let (expected, content) = (Expected::Key(mark.revision), Content::new(headers, b""));
+        self.bucket.compare_and_set(MARK_KEY, expected, &content, deadline)
+    }
+
+    /// Returns the key of the own ticket with this last element.
+    fn key(&self, element: &str) -> String {
+        format!("{}.{element}", self.prefix)
+    }
+
+    /// Writes the own ticket, of this number, in the place of this revision.
+    pub fn write(
+        &mut self,
+        element: &str,
+        at: Revision,
+        number: Option<Revision>,
+        ticket: &Ticket,
+        deadline: Instant,
+    ) -> Written {
+        let content = to_content(ticket, number);
+        self.bucket.compare_and_set(&self.key(element), Expected::Key(at), &content, deadline)
+    }
+
+    /// Reads the own ticket: its revision, and the ticket unless it has ended.
+    ///
+    /// # Errors
+    ///
+    /// When there was no answer by the deadline.
+    pub fn own(
+        &mut self,
+        element: &str,
+        deadline: Instant,
+    ) -> StoreResult<(Revision, Option<Ticket>)> {
+        let entry = self.bucket.get(&self.key(element), deadline)?;
+        let standing = entry.map(|entry| (entry.revision, standing(entry)));
+        Ok(standing.map_or((Revision(0), None), |(revision, standing)| {
+            (revision, standing.and_then(|standing| standing.ticket.ok()))
+        }))
+    }
+
+    /// Ends the own ticket that stands at this revision.
+    pub fn end(&mut self, element: &str, at: Revision, deadline: Instant) -> Written {
+        self.retire(&self.key(element), at, "released", deadline)
+    }
+
+    /// Ends the ticket of another that has not moved for too long.
+    pub fn remove(&mut self, other: &StoredTicket, by: &str, deadline: Instant) -> Written {
+        self.retire(&other.key, other.revision, &format!("removed by {by}"), deadline)
+    }
+
+    fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
+        let headers = [(OPERATION, "DEL".to_owned()), (END, sanitize(why))];
+        self.bucket.retire(key, at, &Content::new(headers, b""), deadline)
+    }
+
+    /// Lists the tickets that may conflict, and the revision that the listing reaches: the
+    /// lowest of its parts.
+    ///
+    /// # Errors
+    ///
+    /// When the listing was not complete by the deadline.
+    pub fn list(&mut self, deadline: Instant) -> StoreResult<(Vec<StoredTicket>, Revision)> {
+        let (mut found, mut last) = (Vec::new(), None);
+        for root in &self.roots {
+            let wanted = |key: &str| may_conflict(&self.names, key);
+            let listing = self.bucket.list(&format!("{ROOT}.{root}"), &wanted, deadline)?;
+            found.extend(listing.entries.into_iter().filter_map(standing));
+            last = Some(last.map_or(listing.last, |last: Revision| last.min(listing.last)));
+        }
+        Ok((found, last.unwrap_or(Revision(0))))
+    }
+
+    /// Subscribes to the hints of a ticket.
+    ///
+    /// # Errors
+    ///
+    /// When the store is not open.
+    pub fn watch(&mut self, key: &str) -> StoreResult<()> {
+        self.bucket.subscribe(key)
+    }
+
+    /// Waits for a hint, for `wake` to become readable, or for `deadline`.
+    pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
+        self.bucket.wait(wake, Some(deadline))
+    }
+}
+
+/// Returns whether the ticket of a key may conflict with one for these names.
+fn may_conflict(names: &[Name], key: &str) -> bool {
+    let elements: Vec<&str> = key.split('.').collect();
+    let [_, path @ .., _] = &elements[..] else { return true };
+    // One for several names says them in its entry.
+    let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
+    names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
+}
+
+/// Converts a ticket into the content of an entry.
+fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
+    let mode = match ticket.mode {
+        Mode::Exclusive => "x",
+        Mode::Shared => "s",
+    };
+    let mut headers = vec![
+        (MODE, mode.to_owned()),
+        (LIFE, ticket.lifetime.as_millis().to_string()),
+        (INCARNATION, ticket.incarnation.to_string()),
+        (ATTEMPT, ticket.attempt.to_string()),
+    ];
+    if let [_, _, ..] = &ticket.names[..] {
+        let names: Vec<_> = ticket.names.iter().map(Name::to_string).collect();
+        headers.push((NAMES, names.join(",")));
+    }
+    headers.extend(number.map(|number| (NUMBER, number.to_string())));
+    Content::new(headers, ticket.token.as_bytes())
+}
+
+/// Converts an entry into a ticket; `None` if it has ended.
+fn standing(entry: Entry) -> Option<StoredTicket> {
+    let Entry { key, revision, content } = entry;
+    if content.is_tombstone() {
+        return None;
+    }
+    let number = content.header(NUMBER).map_or(Ok(revision.0), str::parse);
+    let (number, ticket) = match number {
+        Ok(number) if number <= revision.0 => (number, from_content(&key, &content)),
+        // A number is the revision of an earlier write.
+        Ok(number) => (revision.0, Err(format!("its number {number} is above its revision"))),
+        Err(_) => (revision.0, Err("its number is damaged".to_owned())),
+    };
+    let ticket = ticket.map_err(|why| Unreadable { why, lifetime: lifetime(&content) });
+    Some(StoredTicket { key, revision, number: Revision(number), ticket })
+}
+
+fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
+    let header = |name: &str| content.header(name).ok_or_else(|| format!("{name} is missing"));
+    let damaged = |name: &str| format!("{name} is damaged");
+    let elements: Vec<&str> = key.split('.').collect();
+    let texts = match &elements[..] {
+        [_, SEVERAL, _] => header(NAMES)?.split(',').map(str::to_owned).collect(),
+        [_, path @ .., _] => vec![path.join("/")],
+        _ => return Err("its key is not that of a ticket".to_owned()),
+    };
+    let names = texts.iter().map(|text| Name::parse(text));
+    let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
+    Ok(Ticket {
+        names: names.collect::<Result<_, _>>()?,
+        mode: match header(MODE)? {
+            "x" => Mode::Exclusive,
+            "s" => Mode::Shared,
+            _ => return Err(damaged(MODE)),
+        },
+        lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
+        token: sanitize(&String::from_utf8_lossy(&content.payload)),
+        incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
+        attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
+    })
+}
+
+/// Returns the lifetime in an entry. No ticket may make others wait for ever.
+fn lifetime(content: &Content) -> Option<Duration> {
+    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
+    (lifetime <= R_MAX * COUNT_MAX).then_some(lifetime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(names: &[&str]) -> Ticket {
+        Ticket {
+            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            mode: Mode::Shared,
+            lifetime: Duration::from_secs(15),
+            token: "alpha".to_owned(),
+            incarnation: Incarnation(0xfeed),
+            attempt: 7,
+        }
+    }
+
+    fn entry(key: &str, revision: u64, content: Content) -> Entry {
+        Entry { key: key.to_owned(), revision: Revision(revision), content }
+    }
+
+    #[test]
+    fn a_ticket_survives_the_way_through_an_entry() {
+        let one = ticket(&["db/users"]);
+        let first = standing(entry("lock.db.users.0f", 5, to_content(&one, None))).expect("one");
+        assert_eq!((first.number, first.ticket.as_ref()), (Revision(5), Ok(&one)));
+        let content = to_content(&one, Some(Revision(5)));
+        let later = standing(entry("lock.db.users.0f", 9, content)).expect("one");
+        assert_eq!((later.number, later.revision), (Revision(5), Revision(9)));
+        let two = ticket(&["db/users", "web"]);
+        let content = to_content(&two, None);
+        let several = standing(entry("lock._.0f", 5, content)).expect("one");
+        assert_eq!(several.ticket, Ok(two));
+    }
+
+    #[test]
+    fn tickets_of_other_branches_are_not_read() {
+        let names = [Name::parse("db/users").expect("a name"), Name::parse("web").expect("a name")];
+        for (key, expected) in [
+            ("lock.db.0f", true),
+            ("lock.db.users.0f", true),
+            ("lock.db.users.x.0f", true),
+            ("lock.db.orders.0f", false),
+            ("lock.web.a.0f", true),
+            ("lock._.0f", true),
+            ("lock.we.0f", false),
+            ("lock.0f", true),
+        ] {
+            assert_eq!(may_conflict(&names, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
+        let whole = to_content(&ticket(&["a"]), Some(Revision(5)));
+        for at in 0..whole.headers.len() {
+            let mut damaged = whole.clone();
+            damaged.headers[at].1 = "-x".to_owned();
+            let found = standing(entry("lock.a.0f", 9, damaged)).expect("it blocks");
+            assert!(found.ticket.is_err(), "{:?}", whole.headers[at]);
+        }
+        let forged = to_content(&ticket(&["a"]), Some(Revision(10)));
+        let found = standing(entry("lock.a.0f", 9, forged)).expect("it blocks");
+        let why = "its number 10 is above its revision".to_owned();
+        let lifetime = Some(Duration::from_secs(15));
+        assert_eq!(found.ticket, Err(Unreadable { why, lifetime }));
+        let ended = Content::new([(OPERATION, "DEL".to_owned())], b"");
+        assert_eq!(standing(entry("lock.a.0f", 9, ended)), None);
+    }
+}

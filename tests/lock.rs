@@ -1,0 +1,23 @@
+//! `putex lock`, as its users see it: the real program on a directory and on nats-server, with
+//! commands that record when they run.
+
+#[path = "lock/etcd.rs"]
+mod etcd;
+#[path = "lock/flock.rs"]
+mod flock;
+#[path = "lock/flom.rs"]
+mod flom;
+#[path = "lock/loss.rs"]
+mod loss;
+#[path = "lock/record.rs"]
+mod record;
+#[path = "campaign/rng.rs"]
+#[allow(dead_code, reason = "the campaign uses the rest")]
+mod rng;
+#[path = "lock/site.rs"]
+mod site;
+#[path = "lock/stress.rs"]
+mod stress;
+mod support;
+#[path = "lock/surroundings.rs"]
+mod surroundings;

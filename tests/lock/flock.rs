@@ -1,0 +1,82 @@
+//! The cases of the tests of flock(1), and of its page.
+
+use std::time::Duration;
+
+use crate::site::{Site, on_both_stores};
+use crate::support::clock::now;
+
+fn ran(site: &Site) -> bool {
+    site.sandbox.join("ran").exists()
+}
+
+/// A command that must not be run.
+const RUNS: [&str; 3] = ["sh", "-c", "touch $D/ran"];
+
+#[test]
+fn flock_beside_a_shared_holder_only_a_shared_lock_is_had_and_after_it_any() {
+    on_both_stores(|site| {
+        let holder = site.lock("holder", &["-s", "x"]);
+        holder.begun();
+        for options in [&["-n", "-E", "123"][..], &["-x", "--nb", "-E", "123"]] {
+            let refused = site.run(&[options, &["x"], &RUNS].concat());
+            assert_eq!(refused.status, Some(123), "{options:?}: {}", refused.said);
+            assert!(refused.said.contains("not had: held by "), "{}", refused.said);
+            assert!(!ran(site), "{options:?}");
+        }
+        assert_eq!(site.run(&["-s", "-n", "x", "true"]).status, Some(0));
+        let begun = now();
+        let late = site.run(&[&["-w", "0.3", "-E", "5", "x"][..], &RUNS].concat());
+        assert_eq!(late.status, Some(5), "{}", late.said);
+        assert!(now() - begun >= Duration::from_millis(300) && !ran(site));
+        let mut waiter = site.lock("waiter", &["--timeout", "30", "-E", "5", "x"]);
+        waiter.waits_behind(1);
+        holder.end();
+        waiter.begun();
+        waiter.let_go();
+        assert_eq!(waiter.status(), 0);
+        assert_eq!(site.run(&["-x", "-w", "0", "x", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "x", "-c", "exit 9"]).status, Some(9));
+    });
+}
+
+#[test]
+fn flock_a_wrong_line_is_refused_before_the_store_is_touched() {
+    let site = Site::in_directory(&[]).expect("a directory");
+    for words in [
+        &["-E", "600", "x", "true"][..],
+        &["x", "-c", "true", "more"],
+        &["-w", "-1", "x", "true"],
+        &["-w", "junk", "x", "true"],
+        &["x"],
+        &["-u", "x"],
+        &["9"],
+    ] {
+        let refused = site.run(words);
+        assert_eq!(refused.status, Some(64), "{words:?}: {}", refused.said);
+    }
+    assert!(!site.sandbox.join("store").exists());
+}
+
+#[test]
+fn flock_shared_locks_are_held_together_and_do_not_overtake_an_exclusive_one() {
+    on_both_stores(|site| {
+        let (one, two) = (site.lock("one", &["-s", "x"]), site.lock("two", &["-s", "x"]));
+        one.begun();
+        two.begun();
+        let writer = site.lock("writer", &["x"]);
+        writer.waits_behind(2);
+        // It would be free for this one.
+        let refused = site.run(&["-n", "-s", "x", "true"]);
+        assert_eq!(refused.status, Some(75), "{}", refused.said);
+        let reader = site.lock("reader", &["-s", "x"]);
+        reader.waits_behind(1);
+        one.end();
+        two.end();
+        writer.begun();
+        assert!(reader.held().is_none());
+        writer.end();
+        reader.begun();
+        reader.end();
+        assert_eq!(site.order()[2..], ["writer", "reader"]);
+    });
+}

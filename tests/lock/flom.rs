@@ -1,0 +1,91 @@
+//! The cases of the tests of FLoM for names that are paths.
+
+use crate::site::on_both_stores;
+
+#[test]
+fn flom_exclusive_locks_of_two_parts_are_held_together_and_one_below_waits_for_its_own() {
+    on_both_stores(|site| {
+        let one = site.lock("one", &["a/p/b"]);
+        let two = site.lock("two", &["a/w"]);
+        one.begun();
+        two.begun();
+        let below = site.lock("below", &["a/w/l"]);
+        below.waits_behind(1);
+        two.end();
+        below.begun();
+        assert!(one.held().is_some());
+        below.end();
+        one.end();
+    });
+}
+
+#[test]
+fn flom_child_parent_and_grandparent_are_served_in_order_both_ways() {
+    on_both_stores(|site| {
+        let mut ids = Vec::new();
+        for (way, names) in [("up", ["a/b/c", "a/b", "a"]), ("down", ["a", "a/b", "a/b/c"])] {
+            let own: Vec<String> = (1..4).map(|number| format!("{way}{number}")).collect();
+            let first = site.lock(&own[0], &[names[0]]);
+            first.begun();
+            let second = site.lock(&own[1], &[names[1]]);
+            second.waits_behind(1);
+            let third = site.lock(&own[2], &[names[2]]);
+            third.waits_behind(2);
+            first.end();
+            second.begun();
+            assert!(third.held().is_none());
+            second.end();
+            third.begun();
+            third.end();
+            ids.extend(own);
+        }
+        assert_eq!(site.order(), ids);
+    });
+}
+
+#[test]
+fn flom_roots_are_independent() {
+    on_both_stores(|site| {
+        let names = ["a", "b", "c/d", "e/f/g"];
+        let all: Vec<_> =
+            names.iter().map(|name| site.lock(&name.replace('/', "-"), &[name])).collect();
+        for lock in &all {
+            lock.begun();
+        }
+        for lock in all {
+            lock.end();
+        }
+    });
+}
+
+#[test]
+fn flom_a_shared_lock_of_the_whole_admits_shared_locks_of_its_parts_only() {
+    on_both_stores(|site| {
+        let whole = site.lock("whole", &["-s", "a"]);
+        whole.begun();
+        assert_eq!(site.run(&["-n", "-s", "a/b", "true"]).status, Some(0));
+        assert_eq!(site.run(&["-n", "a/b", "true"]).status, Some(75));
+        whole.end();
+    });
+}
+
+/// A request of several that gives up gives back what it had.
+#[test]
+fn flom_several_names_are_had_together_or_not_at_all() {
+    on_both_stores(|site| {
+        let holder = site.lock("holder", &["a"]);
+        holder.begun();
+        let both = site.run(&["-w", "0.2", "b,a", "true"]);
+        assert_eq!(both.status, Some(75), "{}", both.said);
+        assert_eq!(site.run(&["-n", "b", "true"]).status, Some(0));
+        let both = site.lock("both", &["b,a"]);
+        both.waits_behind(1);
+        let other = site.lock("other", &["a/c,b/c"]);
+        other.waits_behind(2);
+        holder.end();
+        both.begun();
+        both.end();
+        other.begun();
+        other.end();
+    });
+}

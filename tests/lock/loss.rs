@@ -1,0 +1,183 @@
+//! Killed and stopped processes, and servers that are gone: the command is dead before the next
+//! one begins, and by V.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::site::{Lock, QUICK_T, Site, on_both_stores, on_both_stores_quickly, on_server_quickly};
+use crate::support::clock::{At, PATIENCE, now, until_true};
+use crate::support::process::{lives, signal, wait_exit};
+
+/// The exit status of a lost lock.
+const LOST: i32 = 100;
+
+/// A holder whose command does not end by SIGTERM.
+fn stubborn<'a>(site: &'a Site, name: &str) -> Lock<'a> {
+    let holder = site.lock_with("holder", &[name], &["stubborn"]);
+    holder.begun();
+    holder
+}
+
+/// Expects that the command of `holder` has ended by V, when nothing was renewed since `cut`,
+/// and that the command of `next` begins after that.
+fn assert_dead_by_v(holder: &Lock<'_>, next: &Lock<'_>, cut: At) {
+    let begun = next.begun();
+    let last = holder.held().expect("it has begun");
+    assert!(last.last_at < cut + QUICK_T, "it ran until {:?}, cut at {cut:?}", last.last_at);
+    assert!(begun.begun_at > last.last_at, "{begun:?} {last:?}");
+    assert!(!lives(last.pid), "its command lives");
+}
+
+#[test]
+fn when_the_front_is_killed_the_command_is_killed_and_its_ticket_does_not_have_to_run_out() {
+    on_both_stores(|site| {
+        let holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let (renewer, killed) = (holder.renewer(), now());
+        holder.signal_front(Signal::KILL);
+        let begun = next.begun();
+        let last = holder.held().expect("it has begun");
+        assert!(!lives(last.pid) && begun.begun_at >= last.last_at);
+        // Its ticket did not have to run out: in the directory, that takes 15 s. Whoever reaps what
+        // the front has left may take a second or two.
+        assert!(begun.begun_at < killed + Duration::from_secs(8), "{begun:?} {killed:?}");
+        until_true("the end of its renewer", || !lives(renewer));
+        next.end();
+    });
+}
+
+#[test]
+fn when_the_front_is_killed_what_the_command_has_left_behind_is_dead_before_the_next_begins() {
+    on_both_stores(|site| {
+        let leaves = r#"
+            note() { read -r up _ </proc/uptime; echo "$1 holder $up $2" >>"$D/record"; }
+            (
+                read -r own _ </proc/self/stat
+                trap "" TERM HUP
+                note begin "$own $PUTEX_TERM $PUTEX_MODE $PUTEX_KEY"
+                while :; do sleep 0.01; note beat; done
+            ) &
+            exit 0"#;
+        let mut holder = site.putex(&["x", "sh", "-c", leaves]).spawn().expect("it runs");
+        until_true("what is left behind", || !site.held().is_empty());
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        signal(holder.id(), Signal::KILL);
+        holder.wait().expect("it is waited for");
+        next.begun();
+        next.end();
+    });
+}
+
+#[test]
+fn when_the_renewer_is_killed_the_command_is_killed_by_v_and_the_next_one_begins_after_that() {
+    on_both_stores_quickly(|site| {
+        let mut holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let (renewer, cut) = (holder.renewer(), now());
+        signal(renewer, Signal::KILL);
+        assert_eq!(holder.status(), LOST, "{}", holder.said());
+        assert_dead_by_v(&holder, &next, cut);
+        next.end();
+    });
+}
+
+#[test]
+fn when_the_renewer_is_stopped_the_command_is_killed_by_v_and_the_next_one_begins_after_that() {
+    on_both_stores_quickly(|site| {
+        let mut holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let (renewer, cut) = (holder.renewer(), now());
+        signal(renewer, Signal::STOP);
+        assert_eq!(holder.status(), LOST, "{}", holder.said());
+        assert!(holder.said().contains("the lock is lost: not renewed in time"));
+        assert_dead_by_v(&holder, &next, cut);
+        signal(renewer, Signal::CONT);
+        until_true("the end of the renewer", || !lives(renewer));
+        assert!(lives(next.held().expect("it has begun").pid), "it has taken the lock away");
+        next.end();
+    });
+}
+
+#[test]
+fn while_the_front_is_stopped_the_lock_goes_on_being_held() {
+    on_both_stores_quickly(|site| {
+        let mut holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let stopped = now();
+        holder.signal_front(Signal::STOP);
+        let beats = || holder.held().is_some_and(|held| held.last_at > stopped + 2 * QUICK_T);
+        until_true("that it runs for 2 T more", beats);
+        assert!(next.held().is_none());
+        holder.signal_front(Signal::CONT);
+        holder.let_go();
+        assert_eq!(holder.status(), 0, "{}", holder.said());
+        next.begun();
+        next.end();
+    });
+}
+
+#[test]
+fn a_lock_that_is_lost_while_the_front_is_stopped_has_its_command_killed_by_v() {
+    on_server_quickly(|site| {
+        let mut holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        holder.signal_front(Signal::STOP);
+        let cut = now();
+        site.server().kill();
+        until_true("the end of the command", || {
+            holder.held().is_some_and(|held| held.last_at + QUICK_T < now())
+        });
+        site.server().restart().expect("it starts");
+        assert_dead_by_v(&holder, &next, cut);
+        holder.signal_front(Signal::CONT);
+        assert_eq!(holder.status(), LOST, "{}", holder.said());
+        next.end();
+    });
+}
+
+#[test]
+fn when_the_server_is_gone_the_command_is_killed_by_v_and_when_it_is_back_the_next_one_begins() {
+    on_server_quickly(|site| {
+        let mut holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let other = site.run(&["-n", "other", "true"]);
+        assert_eq!(other.status, Some(0), "{}", other.said);
+        let cut = now();
+        site.server().kill();
+        assert_eq!(holder.status(), LOST, "{}", holder.said());
+        assert!(holder.said().contains("the lock is lost: "), "{}", holder.said());
+        let unreachable = site.run(&["-w", "0.3", "other", "true"]);
+        assert_eq!(unreachable.status, Some(69), "{}", unreachable.said);
+        assert!(next.held().is_none());
+        site.server().restart().expect("it starts");
+        assert_dead_by_v(&holder, &next, cut);
+        next.end();
+    });
+}
+
+#[test]
+fn a_command_that_ends_by_sigterm_has_the_status_of_a_lost_lock_too() {
+    on_server_quickly(|site| {
+        let polite = "trap 'echo told; exit 0' TERM; echo begun; while :; do sleep 0.01; done";
+        let mut holder = site.putex(&["x", "sh", "-c", polite]);
+        let out = site.sandbox.join("out");
+        holder.stdout(fs::File::create(&out).expect("a file")).stderr(Stdio::null());
+        let mut holder = holder.spawn().expect("it runs");
+        let shown = || fs::read_to_string(&out).unwrap_or_default();
+        until_true("the command", || shown() == "begun\n");
+        site.server().kill();
+        let status = wait_exit(&mut holder, now() + PATIENCE).expect("it ends");
+        assert_eq!((status.code(), &*shown()), (Some(LOST), "begun\ntold\n"));
+    });
+}

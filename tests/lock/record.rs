@@ -1,0 +1,114 @@
+//! What commands under locks record of themselves: lines of one file, so that their order is the
+//! order in which they were written.
+
+use std::time::Duration;
+
+use crate::support::clock::At;
+
+/// A command that records: its id is `$0`. It ends when the file `end-ID` is there.
+pub(crate) const WORKER: &str = r#"
+note() { read -r up _ </proc/uptime; echo "$1 $0 $up $2" >>"$D/record"; }
+[ "$1" != stubborn ] || trap "" TERM
+note begin "$$ $PUTEX_TERM $PUTEX_MODE $PUTEX_KEY"
+while [ ! -e "$D/end-$0" ]; do sleep 0.01; note beat; done
+note end"#;
+
+/// A command that records, and ends after `$1` beats with the status `$2`.
+pub(crate) const SHORT_WORKER: &str = r#"
+note() { read -r up _ </proc/uptime; echo "$1 $0 $up $2" >>"$D/record"; }
+note begin "$$ $PUTEX_TERM $PUTEX_MODE $PUTEX_KEY"
+left=$1
+while [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.01; note beat; done
+note end
+exit "$2""#;
+
+/// A command that has held a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) id: String,
+    pub(crate) pid: u32,
+    pub(crate) term: u64,
+    pub(crate) mode: String,
+    pub(crate) names: Vec<String>,
+    /// The number of its first line and of its last one.
+    lines: (usize, usize),
+    /// When it wrote its last line, rounded down to 10 ms.
+    pub(crate) last_at: At,
+    pub(crate) begun_at: At,
+}
+
+impl Held {
+    fn conflicts(&self, other: &Held) -> bool {
+        let is_in = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
+        let overlap = |a: &String| other.names.iter().any(|b| is_in(a, b) || is_in(b, a));
+        let both_shared = self.mode == "shared" && other.mode == "shared";
+        !both_shared && self.names.iter().any(overlap)
+    }
+
+    fn runs_beside(&self, other: &Held) -> bool {
+        self.lines.0 < other.lines.1 && other.lines.0 < self.lines.1
+    }
+}
+
+/// Reads a record.
+///
+/// # Panics
+///
+/// When a line is not one that a worker writes.
+pub(crate) fn read(record: &str) -> Vec<Held> {
+    let mut found: Vec<Held> = Vec::new();
+    // The last line may be half written.
+    let whole = record.rfind('\n').map_or("", |end| &record[..end]);
+    for (line, text) in whole.lines().enumerate() {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [what, id, up, rest @ ..] = &words[..] else { panic!("a line of no worker: {text}") };
+        let at = Duration::from_secs_f64(up.parse().expect("a number"));
+        if let ("begin", [pid, term, mode, names]) = (*what, rest) {
+            found.push(Held {
+                id: (*id).to_owned(),
+                pid: pid.parse().expect("a number"),
+                term: term.parse().expect("a number"),
+                mode: (*mode).to_owned(),
+                names: names.split(',').map(str::to_owned).collect(),
+                lines: (line, line),
+                last_at: at,
+                begun_at: at,
+            });
+        } else {
+            let own = found.iter_mut().rev().find(|held| held.id == *id).expect("it has begun");
+            (own.lines.1, own.last_at) = (line, at);
+        }
+    }
+    found
+}
+
+/// Describes each pair of commands that ran beside each other and must not, and each that ran
+/// in another order than that of their terms.
+pub(crate) fn faults(held: &[Held]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, first) in held.iter().enumerate() {
+        for second in held[at + 1..].iter().filter(|second| first.conflicts(second)) {
+            if first.runs_beside(second) {
+                found.push(format!("beside each other: {first:?} {second:?}"));
+            }
+            if first.term >= second.term {
+                found.push(format!("not in order: {first:?} {second:?}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_record_shows_commands_that_ran_beside_each_other_or_out_of_order() {
+    let begin = |id: &str, term: u64, mode: &str, name: &str| {
+        format!("begin {id} 1.00 7 {term} {mode} {name}\n")
+    };
+    let show = |record: &str| faults(&read(record)).len();
+    let (a, b) = (begin("a", 1, "exclusive", "x"), begin("b", 2, "shared", "x/y"));
+    assert_eq!(show(&format!("{a}beat a 1.00 \nend a 1.01 \n{b}beat b 1.02 \n")), 0);
+    assert_eq!(show(&format!("{a}{b}beat a 1.00 \nbeat b 1.02 \n")), 1);
+    assert_eq!(show(&format!("{b}end b 1.00 \n{a}end a 1.02 \n")), 1);
+    let beside = begin("c", 3, "exclusive", "xy") + &begin("d", 4, "shared", "x");
+    assert_eq!(show(&format!("{b}{beside}beat d 1.00 \nbeat c 1.01 \nbeat b 1.02 \nhalf")), 0);
+}

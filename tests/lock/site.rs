@@ -1,0 +1,260 @@
+//! A store, and the `putex lock` processes that use it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::process::{Pid, Signal, getsid};
+
+use crate::record::{self, Held, WORKER};
+use crate::support::clock::{At, PATIENCE, now, until, until_true};
+use crate::support::process::{parent_of, signal, wait_exit};
+use crate::support::programs;
+use crate::support::sandbox::{Run, Sandbox};
+use crate::support::server::Server;
+
+/// Options for T = 1 s: V is 990 ms, and the command is killed at 890 ms at the latest.
+pub(crate) const QUICK: [&str; 6] = ["-r", "250ms", "-f", "4", "-k", "100ms"];
+
+/// T with [`QUICK`].
+pub(crate) const QUICK_T: At = At::from_secs(1);
+
+/// Options for T = 1.6 s: what a new bucket makes everybody wait.
+const CALM: [&str; 6] = ["-r", "400ms", "-f", "4", "-k", "200ms"];
+
+/// A store and a sandbox.
+pub(crate) struct Site {
+    pub(crate) sandbox: Sandbox,
+    server: Option<Mutex<Server>>,
+    timing: Vec<&'static str>,
+}
+
+/// A `putex lock` that runs a [`WORKER`].
+pub(crate) struct Lock<'a> {
+    site: &'a Site,
+    id: String,
+    child: Child,
+}
+
+/// Tells a story about a directory with the default times, and about nats-server.
+pub(crate) fn on_both_stores(story: impl Fn(&Site)) {
+    for site in Site::in_directory(&[]).into_iter().chain(Site::on_server(&CALM)) {
+        story(&site);
+        site.assert_end();
+    }
+}
+
+/// As [`on_both_stores`], with short times.
+pub(crate) fn on_both_stores_quickly(story: impl Fn(&Site)) {
+    for site in Site::in_directory(&QUICK).into_iter().chain(Site::on_server(&QUICK)) {
+        story(&site);
+        site.assert_end();
+    }
+}
+
+/// Tells a story about nats-server, with short times.
+pub(crate) fn on_server_quickly(story: impl Fn(&Site)) {
+    if let Some(site) = Site::on_server(&QUICK) {
+        story(&site);
+        site.assert_end();
+    }
+}
+
+impl Site {
+    pub(crate) fn in_directory(timing: &[&'static str]) -> Option<Site> {
+        Some(Site { sandbox: Sandbox::new("lock"), server: None, timing: timing.to_vec() })
+    }
+
+    /// Starts a server; `None`, after saying so, when there is none.
+    pub(crate) fn on_server(timing: &[&'static str]) -> Option<Site> {
+        let site = Site::on(&programs::nats_server()?);
+        Some(Site { timing: timing.to_vec(), ..site })
+    }
+
+    /// Starts this server.
+    pub(crate) fn on(binary: &Path) -> Site {
+        let server = Some(Mutex::new(Server::start(binary, "")));
+        Site { sandbox: Sandbox::new("lock"), server, timing: Vec::new() }
+    }
+
+    /// Prepares a `putex lock` with these words: options, name, command. In the command, `$D`
+    /// is the folder of the sandbox, and `$P` the putex.
+    pub(crate) fn putex(&self, words: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = self.sandbox.putex();
+        command
+            .arg("lock")
+            .args(&self.timing)
+            .args(self.store())
+            .args(words)
+            .env("D", self.sandbox.text())
+            .env("P", programs::putex());
+        command
+    }
+
+    /// Returns the options that name the store.
+    pub(crate) fn store(&self) -> [String; 2] {
+        match &self.server {
+            Some(_) => ["--nats".to_owned(), self.server().url("nats", "127.0.0.1")],
+            None => ["--dir".to_owned(), format!("{}/store", self.sandbox.text())],
+        }
+    }
+
+    /// Returns the server.
+    pub(crate) fn server(&self) -> MutexGuard<'_, Server> {
+        let server = self.server.as_ref().expect("a server");
+        server.lock().expect("nobody panics with it")
+    }
+
+    /// Runs a `putex lock` to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Run {
+        self.sandbox.run(&mut self.putex(words))
+    }
+
+    /// Starts a `putex lock` with these options and this name, and a worker of this id.
+    pub(crate) fn lock(&self, id: &str, words: &[&str]) -> Lock<'_> {
+        self.lock_with(id, words, &[])
+    }
+
+    /// As [`Site::lock`], with these words for the worker.
+    pub(crate) fn lock_with(&self, id: &str, words: &[&str], more: &[&str]) -> Lock<'_> {
+        let said = File::create(self.said(id)).expect("the folder can be written");
+        let mut command = self.putex(&["-v"]);
+        command.args(words).args(["sh", "-c", WORKER, id]).args(more).stderr(said);
+        let child = command.spawn().expect("the command can be run");
+        Lock { site: self, id: id.to_owned(), child }
+    }
+
+    fn said(&self, id: &str) -> std::path::PathBuf {
+        self.sandbox.join(format!("said-{id}"))
+    }
+
+    /// Returns the renewer of a front.
+    pub(crate) fn renewer_of(&self, front: u32) -> u32 {
+        until("a renewer", || self.find_renewer(front))
+    }
+
+    /// Returns the renewer of a front, if it is there: the child that leads a session.
+    pub(crate) fn find_renewer(&self, front: u32) -> Option<u32> {
+        let is_renewer = |pid: &u32| parent_of(*pid) == Some(front) && leads_session(*pid);
+        self.sandbox.processes().into_iter().find(is_renewer)
+    }
+
+    /// Returns the commands that have run, in their order.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        record::read(&fs::read_to_string(self.sandbox.join("record")).unwrap_or_default())
+    }
+
+    /// Returns whether the command of this id has begun.
+    pub(crate) fn has_begun(&self, id: &str) -> bool {
+        let record = fs::read_to_string(self.sandbox.join("record")).unwrap_or_default();
+        record.contains(&format!("begin {id} "))
+    }
+
+    /// Returns the ids of the commands that have run, in their order.
+    pub(crate) fn order(&self) -> Vec<String> {
+        self.held().into_iter().map(|held| held.id).collect()
+    }
+
+    /// Expects that no two commands that exclude each other have run beside each other, that
+    /// all ran in the order of their terms, and that nothing is left behind.
+    pub(crate) fn assert_end(&self) {
+        assert_eq!(record::faults(&self.held()), [""; 0]);
+        until_true("the end of all processes", || self.sandbox.processes().is_empty());
+        if self.server.is_none() {
+            let files = fs::read_dir(self.sandbox.join("store/putex")).expect("a bucket");
+            let names = files.map(|file| file.expect("a file").file_name());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            assert_eq!(names, ["epoch", "sequence"]);
+        }
+        assert!(!self.sandbox.join("run/putex").exists(), "no file for processes of a host");
+    }
+}
+
+impl Lock<'_> {
+    /// Waits until the worker has begun.
+    pub(crate) fn begun(&self) -> Held {
+        until(&format!("{} begins", self.id), || {
+            assert!(self.held().is_some() || !has_ended(self.front()), "not had: {}", self.said());
+            self.held()
+        })
+    }
+
+    /// Returns what the worker has recorded; `None` before it begins.
+    pub(crate) fn held(&self) -> Option<Held> {
+        self.site.held().into_iter().find(|held| held.id == self.id)
+    }
+
+    /// Waits until it waits behind this number of tickets, and expects that it does not run.
+    pub(crate) fn waits_behind(&self, ahead: usize) {
+        self.says(&format!(": waiting, {ahead} ahead: "));
+        assert!(self.held().is_none(), "{} runs", self.id);
+    }
+
+    /// Waits until it has said this.
+    pub(crate) fn says(&self, part: &str) {
+        until_true(&format!("{} says {part}", self.id), || self.said().contains(part));
+    }
+
+    /// Returns what it has said.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.site.said(&self.id)).unwrap_or_default()
+    }
+
+    /// Has the worker end.
+    pub(crate) fn let_go(&self) {
+        File::create(self.site.sandbox.join(format!("end-{}", self.id))).expect("a file");
+    }
+
+    /// Has the worker end, and expects that all goes well.
+    pub(crate) fn end(mut self) {
+        self.let_go();
+        assert_eq!(self.ended().code(), Some(0), "{}: {}", self.id, self.said());
+    }
+
+    /// Waits until the front has ended.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let status = wait_exit(&mut self.child, now() + PATIENCE);
+        status.unwrap_or_else(|| panic!("{} does not end: {}", self.id, self.said()))
+    }
+
+    /// Returns the exit status of the front, when it has ended.
+    pub(crate) fn status(&mut self) -> i32 {
+        let ended = self.ended();
+        ended.code().unwrap_or_else(|| -ended.signal().unwrap_or_default())
+    }
+
+    pub(crate) fn front(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn renewer(&self) -> u32 {
+        self.site.renewer_of(self.front())
+    }
+
+    pub(crate) fn signal_front(&self, number: Signal) {
+        signal(self.front(), number);
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns whether a process leads a session.
+pub(crate) fn leads_session(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some() && getsid(pid).ok() == pid
+}
+
+/// Returns whether a process has ended, and may not have been waited for.
+fn has_ended(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| status.contains("State:\tZ"))
+}

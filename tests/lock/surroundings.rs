@@ -1,0 +1,130 @@
+//! What the command is given, and what `putex lock` holds and leaves behind.
+
+use std::fs;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::site::{Site, leads_session, on_both_stores, on_server_quickly};
+use crate::support::clock::{PATIENCE, now, until_true};
+use crate::support::log::Log;
+use crate::support::process::{lives, wait_exit};
+use crate::support::programs;
+
+/// Returns the variables of putex that a command is given.
+fn variables(site: &Site, words: &[&str]) -> Vec<(String, String)> {
+    let mut command = site.putex(&["--token", "alpha"]);
+    command.args(words).arg("env").env("PUTEX_TERM", "inherited");
+    let run = site.sandbox.run(&mut command);
+    assert_eq!(run.status, Some(0), "{}", run.said);
+    let lines = run.shown.lines().filter_map(|line| line.split_once('='));
+    let own = |name: &str| name.starts_with("PUTEX_") && name != "PUTEX_TEST";
+    let mut found: Vec<_> = lines.filter(|(name, _)| own(name)).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn a_command_is_told_of_its_lock_and_the_term_grows_from_holder_to_holder() {
+    on_both_stores(|site| {
+        let (mut terms, mut epochs) = (Vec::new(), Vec::new());
+        for (words, key, mode) in [
+            (&["db"][..], "db", "exclusive"),
+            (&["db"], "db", "exclusive"),
+            (&["-s", "db/users,web"], "db/users,web", "shared"),
+        ] {
+            let found = variables(site, words);
+            let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+            let all = ["EPOCH", "HELD", "KEY", "MODE", "TERM", "TOKEN"];
+            assert_eq!(names, all.map(|name| format!("PUTEX_{name}")));
+            let value = |name: &str| {
+                let found = found.iter().find(|(found, _)| found.ends_with(name));
+                found.expect("it is there").1.clone()
+            };
+            assert_eq!((value("KEY"), value("MODE")), (key.to_owned(), mode.to_owned()));
+            assert_eq!(value("TOKEN"), "alpha");
+            let term = value("TERM");
+            let held: Vec<_> = key.split(',').map(|name| format!("{name}:{term}")).collect();
+            assert_eq!(value("HELD"), held.join(" "));
+            terms.push(term.parse::<u64>().expect("a number"));
+            epochs.push(value("EPOCH"));
+        }
+        assert!(terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+        assert!(!epochs[0].is_empty() && epochs.iter().all(|epoch| *epoch == epochs[0]));
+    });
+}
+
+#[test]
+fn a_lock_inside_the_same_lock_is_refused_and_one_inside_another_is_had() {
+    on_both_stores(|site| {
+        let store = site.store().join(" ");
+        for inner in ["a/b", "a", "a/b/c", "x,a/b"] {
+            let script = format!("$P lock {store} {inner} touch $D/ran");
+            let run = site.run(&["a/b", "sh", "-c", &script]);
+            assert_eq!(run.status, Some(64), "{inner}: {}", run.said);
+            assert!(run.said.contains("an enclosing putex lock holds a/b"), "{}", run.said);
+            assert!(!site.sandbox.join("ran").exists());
+        }
+        let script = format!("$P lock -r 400ms -f 4 -k 0 {store} a/c sh -c 'echo $PUTEX_HELD'");
+        let run = site.run(&["a/b", "sh", "-c", &script]);
+        assert_eq!(run.status, Some(0), "{}", run.said);
+        let names: Vec<_> = run.shown.split([':', ' ']).step_by(2).collect();
+        assert_eq!(names, ["a/b", "a/c"], "{}", run.shown);
+    });
+}
+
+#[test]
+fn the_renewer_is_in_a_session_of_its_own_and_holds_neither_input_nor_output() {
+    on_both_stores(|site| {
+        let lock = site.lock("holder", &["x"]);
+        lock.begun();
+        let renewer = lock.renewer();
+        assert!(leads_session(renewer) && !leads_session(lock.front()));
+        for number in [0, 1] {
+            let file = fs::read_link(format!("/proc/{renewer}/fd/{number}"));
+            assert_eq!(file.expect("it is open").to_str(), Some("/dev/null"));
+        }
+        let piped = site.putex(&["y", "true"]);
+        let words = piped.get_args().skip_while(|word| *word != "lock");
+        let mut shell = site.sandbox.command("sh");
+        shell.args(["-c", r#""$P" "$@" | cat"#, "sh"]).args(words).env("P", programs::putex());
+        assert_eq!(site.sandbox.run(&mut shell).status, Some(0));
+        lock.end();
+    });
+}
+
+/// The renewer ends the ticket when it can, and nobody waits for it.
+#[test]
+fn who_reads_the_output_sees_its_end_though_the_server_hangs() {
+    on_server_quickly(|site| {
+        let mut command = site.putex(&["-r", "1s", "-f", "9", "x", "sh", "-c"]);
+        command.arg("echo begun; while [ ! -e $D/end ]; do sleep 0.01; done");
+        let mut front = command.stdout(Stdio::piped()).spawn().expect("it runs");
+        let log = Log::new();
+        let reader = log.read(front.stdout.take().expect("a pipe"));
+        assert!(log.wait_for_any(&["begun"], now() + PATIENCE));
+        site.server().signal(Signal::STOP);
+        let own = site.renewer_of(front.id());
+        fs::write(site.sandbox.join("end"), "").expect("a file");
+        let status = wait_exit(&mut front, now() + PATIENCE).expect("it ends");
+        assert_eq!(status.code(), Some(0));
+        reader.join().expect("it ends");
+        assert!(lives(own), "the renewer could not end its ticket yet");
+        site.server().signal(Signal::CONT);
+        until_true("the end of the renewer", || !lives(own));
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
+    });
+}
+
+#[test]
+fn a_bucket_made_on_an_old_server_is_refused_and_the_line_says_why() {
+    if let Some(binary) = programs::old_nats_server() {
+        let site = Site::on(&binary);
+        let run = site.run(&["x", "true"]);
+        assert_eq!(run.status, Some(78), "{}", run.said);
+        for part in ["deny_purge", "would stay for ever", "--bucket", "2.11"] {
+            assert!(run.said.contains(part), "{part}: {}", run.said);
+        }
+        assert_eq!(run.said.lines().count(), 1, "{}", run.said);
+    }
+}
