@@ -145,7 +145,13 @@ impl Renewer {
             }
             Step::End(at, by) => Input::Written(tickets.end(&element, at, by), now),
             Step::ReadOwn(by) => Input::Own(tickets.own(&element, by).map_err(|error| error.text)),
-            Step::List(by) => Input::Listed(tickets.list(by).map_err(|error| error.text)),
+            Step::Take(at, number, ticket, by) => {
+                let (written, listed) = tickets.take(&element, at, number, &ticket, by);
+                Input::Taken(written, now, listed.map_err(|error| error.text))
+            }
+            Step::List(number, by) => {
+                Input::Listed(tickets.list(number, by).map_err(|error| error.text))
+            }
             Step::Watch(key) => match tickets.watch(&key) {
                 Ok(()) => Input::Subscribed,
                 Err(error) => Input::Gone(error.text),

@@ -149,7 +149,12 @@ impl Peer {
     /// Answers the next request with `payload`.
     pub(crate) fn answer(&mut self, payload: &str) {
         let frame = self.frame();
-        let (reply, inbox, size) = (frame.reply(), &self.inbox, payload.len());
+        self.reply_to(&frame, payload);
+    }
+
+    /// Answers this request with `payload`.
+    pub(crate) fn reply_to(&mut self, request: &Frame, payload: &str) {
+        let (reply, inbox, size) = (request.reply(), &self.inbox, payload.len());
         self.send(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
     }
 

@@ -48,8 +48,8 @@ use rustix::io::Errno;
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError, StoreErrorKind,
-    StoreResult, Wanted,
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, Selection, StoreError,
+    StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -212,13 +212,8 @@ impl Bucket for DirStore {
         folder.entry(key)
     }
 
-    fn list(
-        &mut self,
-        prefix: &str,
-        wanted: Wanted<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Listing> {
-        self.folder()?.list(prefix, wanted, deadline)
+    fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
+        self.folder()?.list(selection, deadline)
     }
 
     fn compare_and_set(

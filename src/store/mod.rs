@@ -132,10 +132,16 @@ fn is_below(key: &str, prefix: &str) -> bool {
     rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
 }
 
-/// Tells whether the entry of a key is wanted.
-pub type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+/// Which keys are listed.
+#[derive(Clone, Copy)]
+pub struct Selection<'a> {
+    /// The keys `prefix.…` of each of these.
+    pub prefixes: &'a [String],
+    /// And those of them only for which this is true.
+    pub wanted: &'a dyn Fn(&str) -> bool,
+}
 
-/// The wanted keys below a prefix.
+/// The selected keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// One entry for each key, tombstones included, in the order of the keys.
@@ -188,14 +194,12 @@ pub trait Bucket: Send {
     /// When the entry was not read by the deadline.
     fn get(&mut self, key: &str, deadline: Instant) -> StoreResult<Option<Entry>>;
 
-    /// Returns the entries of those of the keys `prefix.…` that are `wanted`, confirmed by the
-    /// leader.
+    /// Returns the entries of the selected keys, confirmed by the leader.
     ///
     /// # Errors
     ///
     /// When the listing was not complete by the deadline.
-    fn list(&mut self, prefix: &str, wanted: Wanted<'_>, deadline: Instant)
-    -> StoreResult<Listing>;
+    fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing>;
 
     /// Stores the content of a key if the condition holds. [`Written::Moved`] has the present
     /// revision of the key of the condition, if the store knows it.
@@ -206,6 +210,25 @@ pub trait Bucket: Send {
         content: &Content,
         deadline: Instant,
     ) -> Written;
+
+    /// Stores the content of a key as [`Bucket::compare_and_set`], and lists keys, as
+    /// [`Bucket::list`]. A listing beside a write that was stored lacks none of the entries that
+    /// were stored before it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Bucket::list`], for the listing.
+    fn write_and_list(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        selection: Selection<'_>,
+        deadline: Instant,
+    ) -> (Written, StoreResult<Listing>) {
+        let written = self.compare_and_set(key, Expected::Key(expected), content, deadline);
+        (written, self.list(selection, deadline))
+    }
 
     /// Stores the last content of a key that is not used again, as [`Bucket::compare_and_set`].
     /// The store removes it later.

@@ -35,8 +35,8 @@ use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, StoreError,
-    StoreErrorKind as Kind, StoreResult, Wanted, name,
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, Selection, StoreError,
+    StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -200,15 +200,17 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
-    /// Sends a compare-and-set and returns its outcome.
+    /// Sends a compare-and-set beside these requests; returns its outcome and the replies to
+    /// them.
     fn publish_expected(
         &mut self,
         subject: &str,
         expected: Expected<'_>,
         content: &Content,
         ttl: Option<&str>,
+        beside: &[Outgoing<'_>],
         deadline: Instant,
-    ) -> Result<Written, RequestError> {
+    ) -> Result<(Written, Vec<Message>), RequestError> {
         let expected = expected_headers(expected, &self.settings.bucket);
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
         let ttl = ttl.map(|time| ("Nats-TTL", time));
@@ -220,9 +222,10 @@ impl NatsStore {
         };
         let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
         let write = Outgoing { subject, headers, payload, repeats: false };
-        let reply = self.client.request(&write, deadline)?;
+        let mut replies = self.client.requests(&[&[write], beside].concat(), deadline)?;
         let replicated = self.bucket.as_ref().map_or(true, |bucket| bucket.replicated);
-        Ok(answer::written(&self.stream, replicated, &reply.payload))
+        let written = answer::written(&self.stream, replicated, &replies.remove(0).payload);
+        Ok((written, replies))
     }
 
     /// Checks that the servers of this bucket enforce a condition on another key.
@@ -240,37 +243,41 @@ impl NatsStore {
     }
 
     /// Stores the content of a key if the condition holds. The server removes it after `ttl`.
+    /// Returns the outcome, and the replies to the requests that were sent beside, if there are
+    /// any.
     fn write(
         &mut self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
         ttl: Option<&str>,
+        beside: &[Outgoing<'_>],
         deadline: Instant,
-    ) -> Written {
+    ) -> (Written, Vec<Message>) {
         let bucket = match &self.bucket {
             Ok(bucket) => bucket,
-            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
+            Err(why) => return (Written::Unknown(format!("nothing sent: {why}")), Vec::new()),
         };
         let checked = name::valid_key(key).and_then(|()| content.check());
         let checked = checked.and_then(|()| self.check_expected(bucket, expected));
         if let Err(text) = checked {
-            return Written::Denied(format!("nothing sent: {text}"));
+            return (Written::Denied(format!("nothing sent: {text}")), Vec::new());
         }
         let (subject, began) = (self.raw_subject(key), sys::now());
-        let sent = self.publish_expected(&subject, expected, content, ttl, deadline);
+        let sent = self.publish_expected(&subject, expected, content, ttl, beside, deadline);
         let no_stream = matches!(sent, Err(RequestError::NoResponders));
-        let written = sent.unwrap_or_else(|error| answer::unanswered(&subject, &error));
+        let (written, replies) =
+            sent.unwrap_or_else(|error| (answer::unanswered(&subject, &error), Vec::new()));
         let answered = !matches!(written, Written::Unknown(_));
         self.unanswered_write = (!answered).then(sys::now);
         self.client.note_answer(answered, began);
         if no_stream {
             self.close_if_deleted(deadline);
             if let Err(gone) = &self.bucket {
-                return Written::Unknown(format!("nothing stored: {gone}"));
+                return (Written::Unknown(format!("nothing stored: {gone}")), Vec::new());
             }
         }
-        written
+        (written, replies)
     }
 
     /// Has the entry of a key removed that stands at this revision. Best effort: what is left
@@ -350,16 +357,33 @@ impl Bucket for NatsStore {
         self.finish_read(entry, began, deadline)
     }
 
-    fn list(
-        &mut self,
-        prefix: &str,
-        wanted: Wanted<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Listing> {
+    fn list(&mut self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         self.open_bucket()?;
-        let filter = format!("{}.>", self.subject(prefix)?);
-        let (began, listing) = (sys::now(), self.list_now(&filter, wanted, deadline));
+        let (began, listing) = (sys::now(), self.list_now(selection, deadline));
         self.finish_read(listing, began, deadline)
+    }
+
+    fn write_and_list(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        selection: Selection<'_>,
+        deadline: Instant,
+    ) -> (Written, StoreResult<Listing>) {
+        let began = sys::now();
+        let requests = match self.listing_requests(selection.prefixes) {
+            Ok(requests) => requests,
+            Err(error) => return (Written::Denied(error.text.clone()), Err(error)),
+        };
+        let (beside, expected) = (requests.outgoing(), Expected::Key(expected));
+        let (written, replies) = self.write(key, expected, content, None, &beside, deadline);
+        let Written::Stored(revision) = written else {
+            return (written, Err(Kind::Unreachable.error("nothing was stored to list beside")));
+        };
+        let own = Entry { key: key.to_owned(), revision, content: content.clone() };
+        let listing = self.finish_listing(replies, own, selection, deadline);
+        (written, self.finish_read(listing, began, deadline))
     }
 
     fn compare_and_set(
@@ -369,7 +393,7 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        self.write(key, expected, content, None, deadline)
+        self.write(key, expected, content, None, &[], deadline).0
     }
 
     fn retire(
@@ -381,7 +405,7 @@ impl Bucket for NatsStore {
     ) -> Written {
         let retirement = self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement);
         let ttl = (retirement == Some(Retirement::Ttl)).then_some(RETIRED_FOR);
-        let written = self.write(key, Expected::Key(expected), content, ttl, deadline);
+        let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
         if let (Written::Stored(revision), Some(Retirement::Purge)) = (&written, retirement) {
             self.purge(key, *revision);
         }

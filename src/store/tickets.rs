@@ -19,12 +19,14 @@
 //! The payload is the token. An ended ticket is a tombstone that a compare-and-set has written: a
 //! renewal in flight then wins or loses, never both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::name::MARK_KEY;
-use super::{Bucket, BucketInfo, Content, Entry, Expected, Hint, OPERATION, StoreResult};
+use super::{
+    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, OPERATION, Selection, StoreResult,
+};
 use crate::core::tickets::{Mark, Mode, Name, StoredTicket, Ticket, Unreadable};
 use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
 
@@ -46,10 +48,13 @@ const SEVERAL: &str = "_";
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
 pub struct Tickets {
     bucket: Box<dyn Bucket>,
-    /// The first elements of the names that are asked for.
-    roots: BTreeSet<String>,
+    /// The prefixes of the keys of all tickets that may conflict.
+    prefixes: Vec<String>,
     /// The names that are asked for.
     names: Vec<Name>,
+    /// The numbers of the tickets that were read in this bucket. A ticket keeps its number, and
+    /// the next one of its key has a greater one.
+    numbers: BTreeMap<String, Revision>,
     /// The key of the own ticket without its last element.
     prefix: String,
 }
@@ -57,7 +62,8 @@ pub struct Tickets {
 impl Tickets {
     /// Returns the tickets that may conflict with one for these names.
     pub fn new(bucket: Box<dyn Bucket>, names: &[Name]) -> Tickets {
-        let roots = names.iter().map(|name| name.elements()[0].clone());
+        let roots = names.iter().map(|name| &*name.elements()[0]);
+        let roots: BTreeSet<&str> = roots.chain([SEVERAL]).collect();
         let elements = match names {
             [name] => name.elements().join("."),
             _ => SEVERAL.to_owned(),
@@ -65,7 +71,8 @@ impl Tickets {
         Tickets {
             bucket,
             names: names.to_vec(),
-            roots: roots.chain([SEVERAL.to_owned()]).collect(),
+            prefixes: roots.iter().map(|root| format!("{ROOT}.{root}")).collect(),
+            numbers: BTreeMap::new(),
             prefix: format!("{ROOT}.{elements}"),
         }
     }
@@ -76,6 +83,7 @@ impl Tickets {
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+        self.numbers.clear();
         self.bucket.open(deadline)
     }
 
@@ -119,6 +127,27 @@ impl Tickets {
         self.bucket.compare_and_set(&self.key(element), Expected::Key(at), &content, deadline)
     }
 
+    /// Writes the own ticket as [`Tickets::write`], and lists as [`Tickets::list`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tickets::list`], for the listing.
+    pub fn take(
+        &mut self,
+        element: &str,
+        at: Revision,
+        number: Option<Revision>,
+        ticket: &Ticket,
+        deadline: Instant,
+    ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
+        let (key, content) = (self.key(element), to_content(ticket, number));
+        let wanted = |key: &str| is_wanted(&self.names, &self.numbers, number, key);
+        let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+        let (written, listing) =
+            self.bucket.write_and_list(&key, at, &content, selection, deadline);
+        (written, listing.map(|listing| self.tickets_of(listing)))
+    }
+
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
     ///
     /// # Errors
@@ -151,21 +180,28 @@ impl Tickets {
         self.bucket.retire(key, at, &Content::new(headers, b""), deadline)
     }
 
-    /// Lists the tickets that may conflict, and the revision that the listing reaches: the
-    /// lowest of its parts.
+    /// Lists the tickets that may conflict, and the revision that the listing reaches. Tickets
+    /// that are known to be later than `number` are left out.
     ///
     /// # Errors
     ///
     /// When the listing was not complete by the deadline.
-    pub fn list(&mut self, deadline: Instant) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        let (mut found, mut last) = (Vec::new(), None);
-        for root in &self.roots {
-            let wanted = |key: &str| may_conflict(&self.names, key);
-            let listing = self.bucket.list(&format!("{ROOT}.{root}"), &wanted, deadline)?;
-            found.extend(listing.entries.into_iter().filter_map(standing));
-            last = Some(last.map_or(listing.last, |last: Revision| last.min(listing.last)));
-        }
-        Ok((found, last.unwrap_or(Revision(0))))
+    pub fn list(
+        &mut self,
+        number: Option<Revision>,
+        deadline: Instant,
+    ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
+        let wanted = |key: &str| is_wanted(&self.names, &self.numbers, number, key);
+        let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+        let listing = self.bucket.list(selection, deadline)?;
+        Ok(self.tickets_of(listing))
+    }
+
+    fn tickets_of(&mut self, listing: Listing) -> (Vec<StoredTicket>, Revision) {
+        let found: Vec<_> = listing.entries.into_iter().filter_map(standing).collect();
+        let readable = found.iter().filter(|found| found.ticket.is_ok());
+        self.numbers.extend(readable.map(|found| (found.key.clone(), found.number)));
+        (found, listing.last)
     }
 
     /// Subscribes to the hints of a ticket.
@@ -181,6 +217,18 @@ impl Tickets {
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
         self.bucket.wait(wake, Some(deadline))
     }
+}
+
+/// Returns whether the ticket of a key has to be read by the owner of a ticket for these names
+/// with this number.
+fn is_wanted(
+    names: &[Name],
+    numbers: &BTreeMap<String, Revision>,
+    own: Option<Revision>,
+    key: &str,
+) -> bool {
+    let is_later = |known: &Revision| own.is_some_and(|own| *known > own);
+    may_conflict(names, key) && !numbers.get(key).is_some_and(is_later)
 }
 
 /// Returns whether the ticket of a key may conflict with one for these names.

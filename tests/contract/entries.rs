@@ -7,7 +7,11 @@ use std::thread;
 
 use putex::core::event::Written;
 use putex::core::record::Revision;
-use putex::store::{Bucket, Content, Entry, Expected, Hint, StoreError, StoreErrorKind};
+use putex::core::time::Instant;
+use putex::store::{
+    Bucket, Content, Entry, Expected, Hint, Listing, Selection, StoreError, StoreErrorKind,
+    StoreResult,
+};
 use putex::sys::{Waker, now};
 
 use super::{Make, QUIET, assert_moved, soon};
@@ -22,6 +26,8 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_retirement_over_another_revision_changes_nothing(make);
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
+    a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make);
+    a_listing_beside_a_write_has_all_that_was_stored_before(make);
     match checks_other_keys {
         true => a_condition_on_another_key_decides(make),
         false => a_condition_on_other_keys_is_refused(make),
@@ -49,6 +55,12 @@ fn plain(text: &str) -> Content {
 fn get(store: &mut dyn Bucket, key: &str) -> Option<Entry> {
     let entry = store.get(key, soon());
     entry.expect("the leader answers")
+}
+
+/// Lists all keys below a prefix.
+pub(crate) fn list(store: &mut dyn Bucket, prefix: &str, by: Instant) -> StoreResult<Listing> {
+    let prefixes = [prefix.to_owned()];
+    store.list(Selection { prefixes: &prefixes, wanted: &|_| true }, by)
 }
 
 /// Writes, and expects that it is stored.
@@ -130,7 +142,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     let entry = get(&mut *store, "lock.a").expect("a tombstone");
     assert_eq!((entry.revision, &entry.content), (ended, &end));
     assert!(entry.content.is_tombstone());
-    let listing = store.list("lock", &|_| true, soon()).expect("a listing");
+    let listing = list(&mut *store, "lock", soon()).expect("a listing");
     assert_eq!(listing.entries, [entry]);
     let again = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &end, soon());
     assert_moved(&again, ended);
@@ -154,7 +166,7 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
     let hint = other.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(&hint, Hint::Changed { key, .. } if key == "lock.a.1"), "{hint:?}");
     for store in [&mut store, &mut other] {
-        let listing = store.list("lock", &|_| true, soon()).expect("a listing");
+        let listing = list(&mut **store, "lock", soon()).expect("a listing");
         assert!(listing.last >= ended, "{} < {ended}", listing.last);
         let live = listing.entries.iter().filter(|entry| !entry.content.is_tombstone());
         let live: Vec<_> = live.map(|entry| (&*entry.key, entry.revision)).collect();
@@ -184,13 +196,13 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
 
 fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
     let mut store = open(make, "listing");
-    let none = store.list("job", &|_| true, soon()).expect("a listing");
+    let none = list(&mut *store, "job", soon()).expect("a listing");
     assert_eq!(none.entries, []);
     for key in ["job", "jobs.a", "job.b.c", "other.job.a", "job.a/b", "job.B"] {
         created(&mut *store, key);
     }
     let last = created(&mut *store, "x");
-    let listing = store.list("job", &|_| true, soon()).expect("a listing");
+    let listing = list(&mut *store, "job", soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["job.B", "job.a/b", "job.b.c"]);
     assert_eq!(listing.last, last);
@@ -198,13 +210,54 @@ fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
         assert_eq!(get(&mut *store, &entry.key), Some(entry.clone()));
         let (key, expected) = (entry.key, Expected::Key(entry.revision));
         let renewed = stored(&mut *store, &key, expected, "renewed");
-        let listing = store.list("job", &|_| true, soon()).expect("a listing");
+        let listing = list(&mut *store, "job", soon()).expect("a listing");
         let again: Vec<_> = listing.entries.iter().filter(|one| one.key == key).collect();
         assert_eq!((again.len(), again[0].revision), (1, renewed), "{key}");
         assert_eq!(listing.last, renewed);
     }
-    let one = store.list("job.b", &|_| true, soon()).expect("a listing").entries;
+    let one = list(&mut *store, "job.b", soon()).expect("a listing").entries;
     assert_eq!((one.len(), &*one[0].key), (1, "job.b.c"));
+}
+
+fn a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make: Make<'_>) {
+    let mut store = open(make, "prefixes");
+    for key in ["b.1", "a.1", "a.1.2", "a.2", "c.1"] {
+        created(&mut *store, key);
+    }
+    let prefixes = ["b", "a", "a.1", "none"].map(str::to_owned);
+    let selection = Selection { prefixes: &prefixes, wanted: &|key| key != "a.2" };
+    let listing = store.list(selection, soon()).expect("a listing");
+    let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
+    assert_eq!(keys, ["a.1", "a.1.2", "b.1"]);
+}
+
+/// It need not have the written entry itself.
+fn a_listing_beside_a_write_has_all_that_was_stored_before(make: Make<'_>) {
+    let (mut store, mut other) = (open(make, "taken"), open(make, "taken"));
+    let prefixes = ["lock".to_owned()];
+    let all = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let mut before: Vec<(String, Revision)> = Vec::new();
+    for number in 0..20 {
+        let key = format!("lock.{number:02}");
+        let own = plain("own");
+        let (written, listing) = store.write_and_list(&key, Revision(0), &own, all, soon());
+        let Written::Stored(revision) = written else { panic!("{written:?}") };
+        let listing = listing.expect("a listing");
+        assert!(listing.last.0 + 1 >= revision.0, "{} < {revision}", listing.last);
+        let (owned, others): (Vec<_>, Vec<_>) =
+            listing.entries.into_iter().partition(|entry| entry.key == key);
+        let found: Vec<_> = others.into_iter().map(|it| (it.key, it.revision)).collect();
+        assert_eq!(found, before);
+        let own = Entry { key: key.clone(), revision, content: own };
+        assert!(owned.iter().all(|entry| *entry == own), "{owned:?}");
+        assert!(listing.last < revision || owned.len() == 1);
+        before.push((key, revision));
+        let key = format!("lock.{number:02}.other");
+        before.push((key.clone(), created(&mut *other, &key)));
+    }
+    let (written, _) = store.write_and_list("lock.00", Revision(0), &plain("late"), all, soon());
+    assert!(matches!(written, Written::Moved(_)), "{written:?}");
+    assert_eq!(get(&mut *store, "lock.00").map(|entry| entry.content), Some(plain("own")));
 }
 
 fn a_listing_beside_writers_lacks_no_key(make: Make<'_>) {
@@ -227,7 +280,7 @@ fn a_listing_beside_writers_lacks_no_key(make: Make<'_>) {
         let mut seen = BTreeMap::new();
         let listings = (0..LISTINGS).map(|_| {
             let before = acknowledged.load(Ordering::SeqCst);
-            (before, reader.list("k", &|_| true, soon()))
+            (before, list(&mut *reader, "k", soon()))
         });
         let listings: Vec<_> = listings.collect();
         done.store(true, Ordering::SeqCst);
@@ -310,7 +363,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let unreachable = |error: StoreError| error.kind == StoreErrorKind::Unreachable;
     let got = store.get("web", soon());
     assert!(got.is_err_and(unreachable));
-    assert!(store.list("web", &|_| true, soon()).is_err_and(unreachable));
+    assert!(list(&mut *store, "web", soon()).is_err_and(unreachable));
     assert!(store.subscribe("web").is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("web", expected, &plain("a"), soon());
@@ -327,8 +380,8 @@ fn no_call_begins_after_its_deadline(make: Make<'_>) {
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("k.a", expected, &plain("a"), now());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");
-    assert!(store.list("k", &|_| true, now()).is_err());
+    assert!(list(&mut *store, "k", now()).is_err());
     assert_eq!(get(&mut *store, "k.a"), None);
-    let listing = store.list("k", &|_| true, soon()).expect("a listing");
+    let listing = list(&mut *store, "k", soon()).expect("a listing");
     assert_eq!(listing.entries, []);
 }

@@ -2,7 +2,7 @@
 //!
 //! A store passes with [`all`]. Nothing here knows how it keeps its records.
 
-mod entries;
+pub(crate) mod entries;
 
 use std::os::fd::AsFd;
 use std::sync::Barrier;

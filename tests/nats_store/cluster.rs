@@ -15,6 +15,7 @@ use putex::store::{Bucket, Content, Expected, LockKey, StoreError, StoreErrorKin
 use putex::sys::{self, Waker};
 use rustix::process::Signal;
 
+use crate::contract::entries::list;
 use crate::server::{self, on_servers, soon};
 use crate::support::clock::observe_for;
 use crate::support::programs;
@@ -112,7 +113,7 @@ fn listings_and_conditions(cluster: &Cluster) {
             panic!("{written:?}");
         };
         for reader in &mut readers {
-            let listing = reader.list("k", &|_| true, soon()).expect("a listing");
+            let listing = list(&mut **reader, "k", soon()).expect("a listing");
             assert_eq!(listing.entries.len() as u64, number);
             assert!(listing.last >= revision, "{} < {revision}", listing.last);
         }

@@ -19,7 +19,7 @@
 //! 2. Every write names the revision that it replaces. One without an answer is repeated
 //!    unchanged until its outcome is known; the old V stands until then. If an earlier copy of it
 //!    was stored, V counts from the first copy.
-//! 3. Only a listing that reaches the ticket's own number says who is absent.
+//! 3. Only a listing that reaches the last write of the ticket says who is absent.
 //! 4. Another revision of the own key, another bucket, or a bucket that has gone back is the loss
 //!    of a granted ticket at once. A ticket that waits begins anew.
 //! 5. A ticket of others is removed when its revision was not seen to move for its lifetime, with
@@ -100,6 +100,12 @@ impl Own {
     /// Returns V.
     fn valid_until(self, timing: LockTiming) -> Instant {
         self.sent.after(timing.validity())
+    }
+
+    /// Returns whether a listing up to this revision shows all that was stored before the last
+    /// write of the ticket.
+    fn is_reached_by(self, last: Revision) -> bool {
+        last.0 + 1 >= self.revision.0
     }
 
     /// Returns when the ticket is renewed next.
@@ -217,7 +223,7 @@ impl TicketOwner {
             Phase::Young(_, mark) => Step::WriteMark(mark.clone(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Listing => Step::List(by),
+            Phase::Listing => Step::List(self.own.map(|own| own.number), by),
             Phase::Watching(key) => Step::Watch(key.clone()),
             Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
@@ -237,8 +243,13 @@ impl TicketOwner {
         let number = self.ticket.attempt + 1;
         let attempt = *self.attempt.get_or_insert(Attempt { expected, number, first_sent: now });
         self.ticket.attempt = attempt.number;
-        let known = self.own.map(|own| own.number);
-        Step::Write(attempt.expected, known, self.ticket.clone(), by)
+        let (known, ticket) = (self.own.map(|own| own.number), self.ticket.clone());
+        match self.goal {
+            Goal::Get(_) => Step::Take(attempt.expected, known, ticket, by),
+            Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
+                Step::Write(attempt.expected, known, ticket, by)
+            }
+        }
     }
 
     /// Returns the earlier of this instant and the deadline of the goal.
@@ -283,6 +294,16 @@ impl TicketOwner {
             Input::Mark(Ok(mark)) => self.marked(mark, now),
             Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
             Input::Written(written, sent) => self.written(written, sent, now),
+            Input::Taken(written, sent, listed) => {
+                self.written(written, sent, now);
+                // It may have been made before writes that were stored before this one.
+                let reaches = |last: Revision| self.own.is_some_and(|own| own.is_reached_by(last));
+                if self.phase == Phase::Listing
+                    && listed.as_ref().is_ok_and(|(_, last)| reaches(*last))
+                {
+                    self.handle(Input::Listed(listed), now);
+                }
+            }
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),

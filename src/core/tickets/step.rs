@@ -57,12 +57,15 @@ pub enum Step {
     /// Write the own ticket, of this number, in the place of this revision:
     /// [`Input::Written`]. The first write has no number.
     Write(Revision, Option<Revision>, Ticket, Instant),
+    /// Write the own ticket as above, and list as below: [`Input::Taken`].
+    Take(Revision, Option<Revision>, Ticket, Instant),
     /// End the own ticket, which stands at this revision: [`Input::Written`].
     End(Revision, Instant),
     /// Read the own ticket: [`Input::Own`].
     ReadOwn(Instant),
-    /// List the tickets of the roots of the names: [`Input::Listed`].
-    List(Instant),
+    /// List the tickets that may conflict; those known to be later than this number are not
+    /// needed: [`Input::Listed`].
+    List(Option<Revision>, Instant),
     /// Subscribe to the hints of a ticket: [`Input::Subscribed`].
     Watch(String),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].
@@ -86,6 +89,10 @@ pub struct Mark {
     pub lifetime: Duration,
 }
 
+/// The tickets that stand, and the revision of the bucket up to which the listing is complete; or
+/// why there is none.
+pub type TicketsListed = Result<(Vec<StoredTicket>, Revision), String>;
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -95,10 +102,12 @@ pub enum Input {
     Mark(Result<Mark, String>),
     /// The end of a write, and the instant at which its step was returned.
     Written(Written, Instant),
+    /// The end of a write, as above, and the listing beside it.
+    Taken(Written, Instant, TicketsListed),
     /// The own ticket was read: its revision, and the ticket if it has not ended.
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, up to this revision of the bucket.
-    Listed(Result<(Vec<StoredTicket>, Revision), String>),
+    Listed(TicketsListed),
     /// The hints of a ticket come from now on.
     Subscribed,
     /// A ticket has changed; its new revision, if that is known.

@@ -66,7 +66,7 @@ impl Rig {
             Tickets::new(Box::new(DirStore::new(self.base.clone(), BUCKET)), &names());
         let soon = sys::now().after(Duration::from_secs(5));
         tickets.open(soon).expect("it is there");
-        tickets.list(soon).expect("it is there").0.len()
+        tickets.list(None, soon).expect("it is there").0.len()
     }
 }
 

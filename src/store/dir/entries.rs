@@ -9,7 +9,7 @@ use super::folder::{Folder, SEQUENCE};
 use super::text::{self, Kind};
 use crate::core::{Instant, Revision, Written};
 use crate::store::{
-    Content, Entry, Expected, Listing, OPERATION, StoreErrorKind, StoreResult, Wanted, is_below,
+    Content, Entry, Expected, Listing, OPERATION, Selection, StoreErrorKind, StoreResult, is_below,
 };
 
 /// Longest file name of Linux file systems, in bytes; bounds the escaped key.
@@ -53,20 +53,18 @@ impl Folder {
         self.parsed(&Kind::Record.file_of(key), text::decode_record)
     }
 
-    /// Lists the keys below a prefix, under the lock: reading the folder can miss a file that
-    /// is renamed meanwhile.
+    /// Lists the selected keys, under the lock: reading the folder can miss a file that is
+    /// renamed meanwhile.
     pub(super) fn list(
         &self,
-        prefix: &str,
-        wanted: Wanted<'_>,
+        Selection { prefixes, wanted }: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
         self.verify()?;
         let files = self.key_files()?.into_iter();
-        let kept = files.filter(|(kind, key)| {
-            *kind != Kind::Announcement && is_below(key, prefix) && wanted(key)
-        });
+        let is_selected = |key: &str| prefixes.iter().any(|it| is_below(key, it)) && wanted(key);
+        let kept = files.filter(|(kind, key)| *kind != Kind::Announcement && is_selected(key));
         let keys: BTreeSet<String> = kept.map(|(_, key)| key).collect();
         let entries = keys.iter().filter_map(|key| self.entry(key).transpose());
         Ok(Listing { entries: entries.collect::<Result<_, _>>()?, last: self.last()? })

@@ -222,10 +222,11 @@ impl NatsStore {
             let id = format!("{id:032x}");
             let content = Content::new([], id.as_bytes());
             let expected = Expected::Key(current);
-            match self.publish_expected(&subject, expected, &content, None, answer_by(deadline)) {
-                Ok(Written::Stored(revision)) => return Ok((id, revision)),
-                Ok(Written::Moved(_)) => lost_races += 1,
-                Ok(Written::Denied(text) | Written::Unknown(text)) => {
+            let by = answer_by(deadline);
+            match self.publish_expected(&subject, expected, &content, None, &[], by) {
+                Ok((Written::Stored(revision), _)) => return Ok((id, revision)),
+                Ok((Written::Moved(_), _)) => lost_races += 1,
+                Ok((Written::Denied(text) | Written::Unknown(text), _)) => {
                     return Err(Kind::Unreachable.error(format!("epoch of the bucket: {text}")));
                 }
                 // A stream that is being created has no subscription yet.

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::{Kind, NatsStore, answer, answer_by};
 use crate::core::{Instant, Revision};
-use crate::nats::Outgoing;
-use crate::nats::jetstream::{self, StreamInfo};
-use crate::store::{Entry, Listing, StoreError, StoreResult, Wanted};
+use crate::nats::jetstream;
+use crate::nats::{Message, Outgoing};
+use crate::store::{Entry, Listing, Selection, StoreError, StoreResult};
 
 /// How many keys are read at once.
 const READS_AT_ONCE: usize = 128;
@@ -73,33 +73,109 @@ impl NatsStore {
         Ok(entries)
     }
 
-    /// Lists those keys of the subjects that `filter` selects that are `wanted`. STREAM.INFO
-    /// names the keys and MSG.GET returns their entries, both from the leader: a replica that is
-    /// behind lacks keys. The names must fit into one message of the client: about 15,000 keys do.
+    /// Lists the selected keys. STREAM.INFO names the keys and MSG.GET returns their entries, both
+    /// from the leader: a replica that is behind lacks keys. The names must fit into one message
+    /// of the client: about 15,000 keys do.
     pub(super) fn list_now(
         &mut self,
-        filter: &str,
-        wanted: Wanted<'_>,
+        selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
+        let requests = self.listing_requests(selection.prefixes)?;
+        let requests = requests.outgoing();
         loop {
-            let body = json!({ "subjects_filter": filter }).to_string();
-            let answer = self.api_request("STREAM.INFO", &body, deadline)?;
-            let info = jetstream::stream_info(&answer);
-            let StreamInfo { mut subjects, last_seq, has_leader, .. } =
-                info.map_err(|failure| self.api_error(filter, &failure))?;
-            if !has_leader {
-                let text = format!("{filter}: {} has no leader", self.stream);
-                return Err(Kind::Unreachable.error(text));
+            let replies = self.client.requests(&requests, answer_by(deadline));
+            let replies = replies.map_err(|error| self.request_error("listing", &error))?;
+            let listed = self.read_listed(replies, None, selection, deadline)?;
+            if let Some(listing) = listed {
+                return Ok(listing);
             }
-            let home = self.raw_subject("").len();
-            subjects.retain(|subject| subject.get(home..).is_some_and(wanted));
-            let entries = self.read_all(&subjects, deadline)?;
-            if entries.len() == subjects.len() {
-                return Ok(Listing { entries, last: Revision(last_seq) });
-            }
-            // A key was removed meanwhile, or another server was asked for its entry.
             self.pause(deadline)?;
         }
+    }
+
+    /// Completes a listing from the replies to its requests, which were sent beside the write of
+    /// this entry.
+    pub(super) fn finish_listing(
+        &mut self,
+        replies: Vec<Message>,
+        written: Entry,
+        selection: Selection<'_>,
+        deadline: Instant,
+    ) -> StoreResult<Listing> {
+        if let Some(listing) = self.read_listed(replies, Some(written), selection, deadline)? {
+            return Ok(listing);
+        }
+        self.pause(deadline)?;
+        self.list_now(selection, deadline)
+    }
+
+    /// Reads the selected ones of the keys that these replies name; `None` when a key was removed
+    /// meanwhile, or another server was asked for its entry.
+    fn read_listed(
+        &mut self,
+        replies: Vec<Message>,
+        written: Option<Entry>,
+        selection: Selection<'_>,
+        deadline: Instant,
+    ) -> StoreResult<Option<Listing>> {
+        let home = self.raw_subject("").len();
+        let (mut subjects, mut last) = (Vec::new(), Revision(u64::MAX));
+        for reply in replies {
+            let info = jetstream::stream_info(&reply.payload);
+            let info = info.map_err(|failure| self.api_error("listing", &failure))?;
+            if !info.has_leader {
+                let text = format!("listing: {} has no leader", self.stream);
+                return Err(Kind::Unreachable.error(text));
+            }
+            // Who grants by a listing of another bucket grants beside the holders of the lost one.
+            let bucket = self.open_bucket()?;
+            if info.is_made() && info.created != bucket.created {
+                let text = format!("the bucket {} was deleted and made anew", self.stream);
+                self.bucket = Err(text.clone());
+                return Err(Kind::Unreachable.error(text));
+            }
+            let is_wanted = |subject: &str| subject.get(home..).is_some_and(selection.wanted);
+            subjects.extend(info.subjects.into_iter().filter(|subject| is_wanted(subject)));
+            last = last.min(Revision(info.last_seq));
+        }
+        subjects.sort();
+        subjects.dedup();
+        // Nobody has written since: the entry is known.
+        let known = written.filter(|written| last <= written.revision);
+        let known = known.filter(|known| {
+            let at = subjects.iter().position(|subject| subject[home..] == known.key);
+            at.map(|at| subjects.remove(at)).is_some()
+        });
+        let mut entries = self.read_all(&subjects, deadline)?;
+        let is_complete = entries.len() == subjects.len();
+        entries.extend(known);
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(is_complete.then_some(Listing { entries, last }))
+    }
+
+    /// Returns the requests that list the keys below these prefixes.
+    pub(super) fn listing_requests(&self, prefixes: &[String]) -> StoreResult<ListingRequests> {
+        let body = |prefix: &String| {
+            let filter = format!("{}.>", self.subject(prefix)?);
+            Ok(json!({ "subjects_filter": filter }).to_string())
+        };
+        let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
+        let bodies: StoreResult<_> = prefixes.iter().map(body).collect();
+        Ok(ListingRequests { subject, bodies: bodies? })
+    }
+}
+
+/// Requests that list keys, one for each prefix.
+pub(super) struct ListingRequests {
+    subject: String,
+    bodies: Vec<String>,
+}
+
+impl ListingRequests {
+    pub(super) fn outgoing(&self) -> Vec<Outgoing<'_>> {
+        let subject = &*self.subject;
+        let request = |payload| Outgoing { subject, headers: &[], payload, repeats: true };
+        self.bodies.iter().map(|body| request(body.as_bytes())).collect()
     }
 }

@@ -62,7 +62,17 @@ fn find_or_create(answers: [&str; 3]) -> Result<bool, StoreError> {
 }
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
-    with_answers(answers, |store, deadline| store.list_now("$KV.locks.lock.>", &|_| true, deadline))
+    let prefixes = ["lock".to_owned()];
+    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    with_answers(answers, |store, deadline| {
+        store.bucket = Ok(opened());
+        store.list_now(selection, deadline)
+    })
+}
+
+/// The bucket of the answers of [`subjects`].
+fn opened() -> OpenBucket {
+    OpenBucket { created: "now".to_owned(), replicated: false, level: 0, retirement: None }
 }
 
 /// The answer to STREAM.INFO with these subjects.
@@ -87,12 +97,56 @@ fn a_listing_whose_key_has_no_entry_is_made_again() {
     assert_eq!((&*entry.key, entry.revision), ("lock.b", Revision(6)));
 }
 
+/// The holders of the lost bucket may still run their commands.
+#[test]
+fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
+    let anew = subjects(LEADER, "").replace("now", "later");
+    let prefixes = ["lock".to_owned()];
+    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let (listing, listed_again) = with_answers(&[&anew], |store, deadline| {
+        store.bucket = Ok(opened());
+        (store.list_now(selection, deadline), store.list(selection, deadline))
+    });
+    for listing in [listing, listed_again] {
+        let Err(StoreError { kind: Kind::Unreachable, text }) = listing else {
+            panic!("believed: {listing:?}");
+        };
+        assert_eq!(text, "the bucket KV_locks was deleted and made anew");
+    }
+}
+
+/// One round trip: the reads of the listing travel with the write.
+#[test]
+fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let (write, list) = (peer.frame(), peer.frame());
+        assert_eq!(write.words[1], "$KV.locks.lock.a.1");
+        assert_eq!(list.words[1], "$JS.API.STREAM.INFO.KV_locks");
+        peer.reply_to(&write, r#"{"stream":"KV_locks","seq":7}"#);
+        peer.reply_to(&list, &subjects(LEADER, r#""$KV.locks.lock.a.1":1"#));
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    store.client.connect(deadline).expect("the script accepts the client");
+    store.bucket = Ok(opened());
+    let prefixes = ["lock".to_owned()];
+    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let content = Content::new([], b"own");
+    let (written, listing) =
+        store.write_and_list("lock.a.1", Revision(0), &content, selection, deadline);
+    fake.finish();
+    assert_eq!(written, Written::Stored(Revision(7)));
+    let entry = Entry { key: "lock.a.1".to_owned(), revision: Revision(7), content };
+    assert_eq!(listing, Ok(Listing { entries: vec![entry], last: Revision(7) }));
+}
+
 #[test]
 fn a_listing_without_a_leader_is_none() {
     let Err(StoreError { kind: Kind::Unreachable, text }) = list(&[&subjects("{}", "")]) else {
         panic!("a listing of nobody");
     };
-    assert_eq!(text, "$KV.locks.lock.>: KV_locks has no leader");
+    assert_eq!(text, "listing: KV_locks has no leader");
 }
 
 /// The answer of a leader that was cut off from its replicas: it still shows what it had.

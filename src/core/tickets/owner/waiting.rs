@@ -21,7 +21,7 @@ impl TicketOwner {
             self.phase = Phase::ReadingMark;
             return;
         };
-        if last.0 + 1 < own.number.0 || last < self.hinted {
+        if !own.is_reached_by(last) || last < self.hinted {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         let key = self.key_element();

@@ -35,18 +35,36 @@ struct Bucket {
     last: u64,
     entries: BTreeMap<String, Entry>,
     mark: Mark,
+    /// An earlier listing.
+    listed: (Vec<StoredTicket>, Revision),
+}
+
+impl Bucket {
+    fn listing(&self) -> (Vec<StoredTicket>, Revision) {
+        let standing = self.entries.iter().filter_map(|(key, entry)| {
+            Some(StoredTicket {
+                key: key.clone(),
+                revision: Revision(entry.revision),
+                number: Revision(entry.number),
+                ticket: Ok(entry.ticket.clone()?),
+            })
+        });
+        (standing.collect(), Revision(self.last))
+    }
 }
 
 enum Event {
     /// The client looks again.
     Wake(usize, u32),
-    /// A request reaches the bucket.
-    Arrive(usize, u64, Step, String, Instant),
+    /// A request reaches a bucket, perhaps another than that which the client has opened.
+    Arrive(usize, u64, Step, String, Instant, u64),
     /// An answer, or the end of the time for one, reaches the client.
     Reply(usize, u64, Option<Input>),
     /// The command ends by itself, or is killed.
     CommandOver(usize, u32),
     Hint(usize, u64),
+    /// The client notices that its bucket is lost.
+    Gone(usize),
     Wipe,
 }
 
@@ -63,6 +81,8 @@ pub(super) struct Client {
     command: Option<Command>,
     /// The command has ended: the front does not run it again.
     done: bool,
+    /// The bucket that it has opened.
+    opened: u64,
     watched: Vec<String>,
     heard: Vec<Input>,
     ended: bool,
@@ -153,6 +173,7 @@ impl Simulation {
                 paused_until: 0,
                 command: None,
                 done: false,
+                opened: 0,
                 watched: Vec::new(),
                 heard: Vec::new(),
                 ended: false,
@@ -161,7 +182,8 @@ impl Simulation {
         });
         let clients = clients.collect();
         let mark = no_mark();
-        let bucket = Bucket { id: 1, last: 0, entries: BTreeMap::new(), mark };
+        let listed = (Vec::new(), Revision(0));
+        let bucket = Bucket { id: 1, last: 0, entries: BTreeMap::new(), mark, listed };
         Simulation {
             random,
             now: 0,
@@ -242,8 +264,9 @@ impl Simulation {
                 self.clients[client].owner.handle(Input::Subscribed, now);
                 return self.act(client);
             }
-            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(by) => *by,
-            Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
+            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
+            Step::WriteMark(_, by) | Step::End(_, by) => *by,
+            Step::Write(_, _, _, by) | Step::Take(_, _, _, by) => *by,
             Step::Remove(_, by) => *by,
         };
         let request = self.next_id();
@@ -255,7 +278,8 @@ impl Simulation {
             there = self.random.below(LIFE + LIFE / 2);
         }
         if self.is_calm() || !self.random.one_in(12) {
-            self.at(self.now + there, Event::Arrive(client, request, step, element, now));
+            let opened = self.clients[client].opened;
+            self.at(self.now + there, Event::Arrive(client, request, step, element, now, opened));
         }
     }
 
@@ -324,7 +348,13 @@ impl Simulation {
 
     /// A request reaches the bucket; returns the answer.
     fn serve(&mut self, step: Step, element: &str, sent: Instant) -> Input {
+        // A listing may be that of a moment before, with a write or after it.
+        let (is_old, is_beside) = (self.random.one_in(6), self.random.one_in(2));
+        if self.random.one_in(4) {
+            self.bucket.listed = self.bucket.listing();
+        }
         let bucket = &mut self.bucket;
+        let listed = if is_old { bucket.listed.clone() } else { bucket.listing() };
         let mut changed = None;
         let mut write = |key: &str, at: Revision, number: Option<u64>, ticket: Option<Ticket>| {
             let current = bucket.entries.get(key).map_or(0, |entry| entry.revision);
@@ -364,17 +394,14 @@ impl Simulation {
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
                 Input::Own(Ok(read.unwrap_or((Revision(0), None))))
             }
-            Step::List(_) => {
-                let standing = bucket.entries.iter().filter_map(|(key, entry)| {
-                    Some(StoredTicket {
-                        key: key.clone(),
-                        revision: Revision(entry.revision),
-                        number: Revision(entry.number),
-                        ticket: Ok(entry.ticket.clone()?),
-                    })
-                });
-                Input::Listed(Ok((standing.collect(), Revision(bucket.last))))
+            Step::Take(at, number, ticket, _) => {
+                let before = listed.clone();
+                let written = write(element, at, number.map(|number| number.0), Some(ticket));
+                let Input::Written(written, sent) = written else { unreachable!("a write") };
+                let listed = if is_beside { before } else { bucket.listing() };
+                Input::Taken(written, sent, Ok(listed))
             }
+            Step::List(..) => Input::Listed(Ok(listed)),
             Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
         };
         if let Some((key, revision)) = changed {
@@ -391,6 +418,15 @@ impl Simulation {
         answer
     }
 
+    /// A listing says of which bucket it is.
+    fn refuse_listing(&mut self, client: usize, answer: &mut Input) {
+        if let Input::Listed(listed) | Input::Taken(_, _, listed) = answer {
+            *listed = Err("another bucket".to_owned());
+            let at = self.now + self.random.below(R / 10);
+            self.at(at, Event::Gone(client));
+        }
+    }
+
     fn handle(&mut self, event: Event) {
         match event {
             Event::Wake(client, wakes) => {
@@ -398,8 +434,11 @@ impl Simulation {
                     self.act(client);
                 }
             }
-            Event::Arrive(client, request, step, element, sent) => {
-                let answer = self.serve(step, &element, sent);
+            Event::Arrive(client, request, step, element, sent, opened) => {
+                let mut answer = self.serve(step, &element, sent);
+                if opened != self.bucket.id {
+                    self.refuse_listing(client, &mut answer);
+                }
                 let mut back = self.random.below(R / 20);
                 if !self.is_calm() && self.random.one_in(8) {
                     back = self.random.below(R);
@@ -420,14 +459,19 @@ impl Simulation {
             Event::Hint(client, revision) => {
                 self.tell(client, Input::Hint(Some(Revision(revision))));
             }
+            Event::Gone(client) => self.tell(client, Input::Gone("another bucket".to_owned())),
             Event::Wipe => {
                 self.show(format_args!("wipe"));
                 self.bucket.id += 1;
                 self.bucket.last = 0;
                 self.bucket.entries.clear();
+                self.bucket.listed = (Vec::new(), Revision(0));
                 self.bucket.mark = no_mark();
+                // A connection need not end with a bucket that is removed and made anew.
                 for client in 0..self.clients.len() {
-                    self.tell(client, Input::Gone("wiped".to_owned()));
+                    if self.random.one_in(2) {
+                        self.tell(client, Input::Gone("wiped".to_owned()));
+                    }
                 }
             }
         }
@@ -459,10 +503,14 @@ impl Simulation {
             Step::WriteMark(..) | Step::Write(..) | Step::End(..) | Step::Remove(..) => {
                 Input::Written(Written::Unknown(none), now)
             }
+            Step::Take(..) => Input::Taken(Written::Unknown(none.clone()), now, Err(none)),
             Step::ReadOwn(_) => Input::Own(Err(none)),
-            Step::List(_) => Input::Listed(Err(none)),
+            Step::List(..) => Input::Listed(Err(none)),
             Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
         });
+        if let Input::Opened(Ok(info)) = &input {
+            self.clients[client].opened = info.id.epoch.parse().expect("a number");
+        }
         self.clients[client].owner.handle(input, now);
         self.listen(client);
         self.act(client);
