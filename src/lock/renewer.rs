@@ -63,7 +63,7 @@ pub(super) fn run(
     destination: Destination,
 ) {
     let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-    let log = LogQueue::start(&names.join(","), request.level, destination, false);
+    let log = LogQueue::start_without_thread(&names.join(","), request.level, destination, false);
     match Renewer::new(request, bucket) {
         Ok(mut renewer) => {
             renewer.front = Some(front);

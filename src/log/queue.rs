@@ -71,6 +71,8 @@ struct Logger {
     /// All lines are written.
     written: Waker,
     form: Mutex<Form>,
+    /// The thread, before it is spawned.
+    idle: Mutex<Option<LogThread>>,
 }
 
 /// A line, and where it goes.
@@ -121,8 +123,17 @@ impl Logger {
             flushing: AtomicBool::new(false),
             written: Waker::new()?,
             form: Mutex::new(Form { destination, subject, limit: OutputLimit::new() }),
+            idle: Mutex::new(None),
         };
         Ok((Arc::new(logger), queued))
+    }
+
+    /// Spawns the thread that writes the lines, unless it runs.
+    fn begin(&self) -> io::Result<()> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = idle else { return Ok(()) };
+        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
+        builder.spawn(move || thread.work()).map(drop)
     }
 
     fn form(&self) -> MutexGuard<'_, Form> {
@@ -146,6 +157,8 @@ impl Logger {
     fn line(&self, form: &Form, level: Level, from: Option<Command>, text: &str) {
         let kept = if from.is_some() { OWN_LINES } else { 0 };
         let line = form.line(level, from, text);
+        // Without a thread the lines fill the queue.
+        let _ = self.begin();
         if self.queue.len() + kept >= LINES_MAX || self.queue.try_send(line).is_err() {
             self.unread.fetch_add(1, Relaxed);
         }
@@ -166,13 +179,29 @@ impl LogQueue {
         destination: Destination,
         killable: bool,
     ) -> io::Result<LogQueue> {
+        let log = LogQueue::start_without_thread(subject, lowest, destination, killable)?;
+        log.logger.begin()?;
+        Ok(log)
+    }
+
+    /// Takes the process's log over as [`LogQueue::start`]; the first line spawns the thread. For
+    /// a process that has to begin fast and as a rule logs nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptor to give, or the process has a log.
+    pub fn start_without_thread(
+        subject: &str,
+        lowest: u64,
+        destination: Destination,
+        killable: bool,
+    ) -> io::Result<LogQueue> {
         let stderr = stderr::open(killable)?;
         let (logger, queued) = Logger::new(subject, destination)?;
         let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
-        let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
-        builder.spawn(move || thread.work())?;
+        *logger.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(filter(lowest));
         Ok(LogQueue { logger, alarm })
@@ -190,6 +219,10 @@ impl LogQueue {
     pub fn flush(&self) {
         let (logger, now) = (&self.logger, sys::now());
         logger.count_left_out(&mut logger.form(), now, true);
+        if logger.idle.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            // There was no line.
+            return;
+        }
         logger.written.clear();
         logger.flushing.store(true, Relaxed);
         // An empty line wakes the thread; where there is no room for it, the thread is awake.
