@@ -145,9 +145,9 @@ impl Renewer {
             }
             Step::End(at, by) => Input::Written(tickets.end(&element, at, by), now),
             Step::ReadOwn(by) => Input::Own(tickets.own(&element, by).map_err(|error| error.text)),
-            Step::Take(at, number, ticket, by) => {
-                let (written, listed) = tickets.take(&element, at, number, &ticket, by);
-                Input::Taken(written, now, listed.map_err(|error| error.text))
+            Step::WriteAndList(at, number, ticket, by) => {
+                let (written, listed) = tickets.write_and_list(&element, at, number, &ticket, by);
+                Input::WrittenAndListed(written, now, listed.map_err(|error| error.text))
             }
             Step::List(number, by) => {
                 Input::Listed(tickets.list(number, by).map_err(|error| error.text))

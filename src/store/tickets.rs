@@ -132,7 +132,7 @@ impl Tickets {
     /// # Errors
     ///
     /// Those of [`Tickets::list`], for the listing.
-    pub fn take(
+    pub fn write_and_list(
         &mut self,
         element: &str,
         at: Revision,

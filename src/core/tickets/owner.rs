@@ -245,7 +245,7 @@ impl TicketOwner {
         self.ticket.attempt = attempt.number;
         let (known, ticket) = (self.own.map(|own| own.number), self.ticket.clone());
         match self.goal {
-            Goal::Get(_) => Step::Take(attempt.expected, known, ticket, by),
+            Goal::Get(_) => Step::WriteAndList(attempt.expected, known, ticket, by),
             Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
                 Step::Write(attempt.expected, known, ticket, by)
             }
@@ -294,7 +294,7 @@ impl TicketOwner {
             Input::Mark(Ok(mark)) => self.marked(mark, now),
             Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
             Input::Written(written, sent) => self.written(written, sent, now),
-            Input::Taken(written, sent, listed) => {
+            Input::WrittenAndListed(written, sent, listed) => {
                 self.written(written, sent, now);
                 // It may have been made before writes that were stored before this one.
                 let reaches = |last: Revision| self.own.is_some_and(|own| own.is_reached_by(last));

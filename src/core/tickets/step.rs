@@ -57,8 +57,8 @@ pub enum Step {
     /// Write the own ticket, of this number, in the place of this revision:
     /// [`Input::Written`]. The first write has no number.
     Write(Revision, Option<Revision>, Ticket, Instant),
-    /// Write the own ticket as above, and list as below: [`Input::Taken`].
-    Take(Revision, Option<Revision>, Ticket, Instant),
+    /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`].
+    WriteAndList(Revision, Option<Revision>, Ticket, Instant),
     /// End the own ticket, which stands at this revision: [`Input::Written`].
     End(Revision, Instant),
     /// Read the own ticket: [`Input::Own`].
@@ -103,7 +103,7 @@ pub enum Input {
     /// The end of a write, and the instant at which its step was returned.
     Written(Written, Instant),
     /// The end of a write, as above, and the listing beside it.
-    Taken(Written, Instant, TicketsListed),
+    WrittenAndListed(Written, Instant, TicketsListed),
     /// The own ticket was read: its revision, and the ticket if it has not ended.
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, up to this revision of the bucket.

@@ -46,12 +46,14 @@ fn run_seeds(first: u64, count: u64) -> u32 {
 #[test]
 fn a_copy_that_was_stored_before_is_recognized() {
     let (mut owner, begin) = opened();
-    let Step::Take(at, None, first, _) = owner.next(begin) else { panic!("it is written") };
+    let Step::WriteAndList(at, None, first, _) = owner.next(begin) else { panic!("it is written") };
     let unknown = Written::Unknown("no answer".to_owned());
     owner.handle(Input::Written(unknown, begin), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    let Step::Take(again, None, copy, _) = owner.next(later) else { panic!("it is repeated") };
+    let Step::WriteAndList(again, None, copy, _) = owner.next(later) else {
+        panic!("it is repeated")
+    };
     assert_eq!((again, &copy), (at, &first), "it is repeated unchanged");
     owner.handle(Input::Written(Written::Moved(None), later), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
@@ -63,7 +65,7 @@ fn a_copy_that_was_stored_before_is_recognized() {
 /// at which it was written.
 fn waiting() -> (TicketOwner, Instant) {
     let (mut owner, begin) = opened();
-    let Step::Take(_, None, ticket, _) = owner.next(begin) else { panic!("it is written") };
+    let Step::WriteAndList(_, None, ticket, _) = owner.next(begin) else { panic!("it is written") };
     owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
     let mut first = StoredTicket {
         key: "lock.a.first".to_owned(),
@@ -82,7 +84,9 @@ fn waiting() -> (TicketOwner, Instant) {
     assert_eq!(owner.next(begin), Step::Watch("lock.a.first".to_owned()));
     owner.handle(Input::Subscribed, begin);
     // An end that is stored before the renewal is in the listing behind it.
-    let Step::Take(at, number, ticket, _) = owner.next(begin) else { panic!("it is renewed") };
+    let Step::WriteAndList(at, number, ticket, _) = owner.next(begin) else {
+        panic!("it is renewed")
+    };
     assert_eq!((at, number), (Revision(7), Some(Revision(7))));
     owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
     first.revision = Revision(6);
@@ -107,13 +111,15 @@ fn opened() -> (TicketOwner, Instant) {
 fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
     for (last, is_granted) in [(5, false), (6, true), (7, true)] {
         let (mut owner, begin) = opened();
-        let Step::Take(_, None, ticket, _) = owner.next(begin) else { panic!("not written") };
+        let Step::WriteAndList(_, None, ticket, _) = owner.next(begin) else {
+            panic!("not written")
+        };
         let key = format!("lock.a.{}", owner.key_element());
         let (number, ticket) = (Revision(7), Ok(ticket));
         let own = StoredTicket { key, revision: number, number, ticket };
         let standing = if last == 7 { vec![own] } else { Vec::new() };
         let listed = Ok((standing, Revision(last)));
-        owner.handle(Input::Taken(Written::Stored(number), begin, listed), begin);
+        owner.handle(Input::WrittenAndListed(Written::Stored(number), begin, listed), begin);
         let granted = matches!(owner.take_messages()[..], [ToFront::Granted { term: 7, .. }]);
         assert_eq!(granted, is_granted, "a listing up to {last}");
         assert_eq!(matches!(owner.next(begin), Step::List(..)), !is_granted, "at once");
@@ -126,7 +132,9 @@ fn a_ticket_that_waits_is_renewed_each_r() {
     let renew_at = begin.after(owner.timing.renewal());
     assert_eq!(owner.next(begin), Step::Rest(renew_at));
     owner.handle(Input::Rested, renew_at);
-    let Step::Take(at, Some(number), ..) = owner.next(renew_at) else { panic!("not renewed") };
+    let Step::WriteAndList(at, Some(number), ..) = owner.next(renew_at) else {
+        panic!("not renewed")
+    };
     assert_eq!((at, number), (Revision(8), Revision(7)));
 }
 
@@ -151,7 +159,7 @@ fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     );
     let later = renew_at.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    assert!(matches!(owner.next(later), Step::Take(..)));
+    assert!(matches!(owner.next(later), Step::WriteAndList(..)));
     owner.handle(Input::Written(Written::Stored(Revision(10)), later), later);
     assert!(matches!(owner.next(later), Step::List(..)));
     assert_eq!(owner.hinted, Revision(10));
@@ -163,7 +171,7 @@ fn a_ticket_that_was_removed_while_it_waited_is_begun_anew() {
     let key = owner.key_element();
     owner.handle(Input::Hint(None), begin);
     owner.handle(Input::Listed(Ok((Vec::new(), Revision(12)))), begin);
-    let Step::Take(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
+    let Step::WriteAndList(at, None, ..) = owner.next(begin) else { panic!("not begun anew") };
     assert_eq!(at, Revision(0));
     assert_ne!(owner.key_element(), key, "the old key has a tombstone");
 }
@@ -189,7 +197,7 @@ fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
     let (mut owner, begin) = waiting();
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
-    let Step::Take(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
+    let Step::WriteAndList(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
     owner.handle(Input::Written(Written::Moved(None), later), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     let before = Ticket { attempt: sent.attempt - 1, ..sent };
@@ -309,7 +317,7 @@ fn a_bucket_is_waited_for_unless_it_has_a_mark_of_its_own_and_of_this_lifetime()
         owner.handle(Input::Mark(Ok(mark)), begin);
         let step = owner.next(begin);
         match wait {
-            None => assert!(matches!(step, Step::Take(..)), "{epoch} {marked:?}: {step:?}"),
+            None => assert!(matches!(step, Step::WriteAndList(..)), "{epoch} {marked:?}: {step:?}"),
             Some(wait) => assert_eq!(step, Step::Rest(begin.after(wait)), "{epoch} {marked:?}"),
         }
     }

@@ -4,12 +4,15 @@
 //! commands are played. What must hold: no two commands that conflict run at the same time, a
 //! ticket is granted only when no earlier one that conflicts stands, and every client ends.
 
+mod bucket;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use self::bucket::Bucket;
 use super::super::*;
 use super::Random;
-use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
 use crate::core::tickets::{Mode, Name};
 
@@ -23,35 +26,6 @@ pub(super) const DRIFT_PPM: u64 = 10_000;
 const END: Time = 4_000 * R;
 /// Nothing goes wrong any more from here on.
 const CALM: Time = 60 * R;
-
-struct Entry {
-    revision: u64,
-    number: u64,
-    ticket: Option<Ticket>,
-}
-
-struct Bucket {
-    id: u64,
-    last: u64,
-    entries: BTreeMap<String, Entry>,
-    mark: Mark,
-    /// An earlier listing.
-    listed: (Vec<StoredTicket>, Revision),
-}
-
-impl Bucket {
-    fn listing(&self) -> (Vec<StoredTicket>, Revision) {
-        let standing = self.entries.iter().filter_map(|(key, entry)| {
-            Some(StoredTicket {
-                key: key.clone(),
-                revision: Revision(entry.revision),
-                number: Revision(entry.number),
-                ticket: Ok(entry.ticket.clone()?),
-            })
-        });
-        (standing.collect(), Revision(self.last))
-    }
-}
 
 enum Event {
     /// The client looks again.
@@ -106,10 +80,6 @@ pub(super) struct Simulation {
     requests: u64,
     pub(super) grants: u32,
     is_wiped: bool,
-}
-
-fn no_mark() -> Mark {
-    Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO }
 }
 
 /// Returns the times of a client whose R is so many times the shortest.
@@ -181,9 +151,7 @@ impl Simulation {
             }
         });
         let clients = clients.collect();
-        let mark = no_mark();
-        let listed = (Vec::new(), Revision(0));
-        let bucket = Bucket { id: 1, last: 0, entries: BTreeMap::new(), mark, listed };
+        let bucket = Bucket::new(1);
         Simulation {
             random,
             now: 0,
@@ -266,7 +234,7 @@ impl Simulation {
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::End(_, by) => *by,
-            Step::Write(_, _, _, by) | Step::Take(_, _, _, by) => *by,
+            Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, by) => *by,
             Step::Remove(_, by) => *by,
         };
         let request = self.next_id();
@@ -348,71 +316,18 @@ impl Simulation {
 
     /// A request reaches the bucket; returns the answer.
     fn serve(&mut self, step: Step, element: &str, sent: Instant) -> Input {
-        // A listing may be that of a moment before, with a write or after it.
-        let (is_old, is_beside) = (self.random.one_in(6), self.random.one_in(2));
         if self.random.one_in(4) {
-            self.bucket.listed = self.bucket.listing();
+            self.bucket.keep_listing();
         }
-        let bucket = &mut self.bucket;
-        let listed = if is_old { bucket.listed.clone() } else { bucket.listing() };
-        let mut changed = None;
-        let mut write = |key: &str, at: Revision, number: Option<u64>, ticket: Option<Ticket>| {
-            let current = bucket.entries.get(key).map_or(0, |entry| entry.revision);
-            if current != at.0 {
-                return Input::Written(Written::Moved(Some(Revision(current))), sent);
-            }
-            bucket.last += 1;
-            let (revision, number) = (bucket.last, number.unwrap_or(bucket.last));
-            bucket.entries.insert(key.to_owned(), Entry { revision, number, ticket });
-            changed = Some((key.to_owned(), revision));
-            Input::Written(Written::Stored(Revision(revision)), sent)
-        };
-        let answer = match step {
-            Step::Open(_) => Input::Opened(Ok(BucketInfo {
-                id: BucketId { epoch: bucket.id.to_string(), created: String::new() },
-                last: Revision(bucket.last),
-                age: None,
-                replicas: 1,
-                remarks: Vec::new(),
-                retires: Ok(()),
-                loss_is_noticed: false,
-            })),
-            Step::ReadMark(_) => Input::Mark(Ok(bucket.mark.clone())),
-            Step::WriteMark(mark, _) if bucket.mark.revision == mark.revision => {
-                bucket.last += 1;
-                bucket.mark = Mark { revision: Revision(bucket.last), ..mark };
-                Input::Written(Written::Stored(Revision(bucket.last)), sent)
-            }
-            Step::WriteMark(..) => Input::Written(Written::Moved(None), sent),
-            Step::Write(at, number, ticket, _) => {
-                write(element, at, number.map(|number| number.0), Some(ticket))
-            }
-            Step::End(at, _) => write(element, at, None, None),
-            Step::Remove(other, _) => write(&other.key, other.revision, None, None),
-            Step::ReadOwn(_) => {
-                let entry = bucket.entries.get(element);
-                let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
-                Input::Own(Ok(read.unwrap_or((Revision(0), None))))
-            }
-            Step::Take(at, number, ticket, _) => {
-                let before = listed.clone();
-                let written = write(element, at, number.map(|number| number.0), Some(ticket));
-                let Input::Written(written, sent) = written else { unreachable!("a write") };
-                let listed = if is_beside { before } else { bucket.listing() };
-                Input::Taken(written, sent, Ok(listed))
-            }
-            Step::List(..) => Input::Listed(Ok(listed)),
-            Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
-        };
-        if let Some((key, revision)) = changed {
-            let watchers: Vec<usize> = (0..self.clients.len())
-                .filter(|at| self.clients[*at].watched.contains(&key))
-                .collect();
-            for watcher in watchers {
-                if !self.random.one_in(5) {
-                    let delay = self.random.below(R / 10);
-                    self.at(self.now + delay, Event::Hint(watcher, revision));
-                }
+        let listed = (self.random.one_in(6), self.random.one_in(2));
+        let (answer, changed) = self.bucket.answer(step, element, sent, listed);
+        let Some((key, revision)) = changed else { return answer };
+        let watches = |at: &usize| self.clients[*at].watched.contains(&key);
+        let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
+        for watcher in watchers {
+            if !self.random.one_in(5) {
+                let delay = self.random.below(R / 10);
+                self.at(self.now + delay, Event::Hint(watcher, revision));
             }
         }
         answer
@@ -420,7 +335,7 @@ impl Simulation {
 
     /// A listing says of which bucket it is.
     fn refuse_listing(&mut self, client: usize, answer: &mut Input) {
-        if let Input::Listed(listed) | Input::Taken(_, _, listed) = answer {
+        if let Input::Listed(listed) | Input::WrittenAndListed(_, _, listed) = answer {
             *listed = Err("another bucket".to_owned());
             let at = self.now + self.random.below(R / 10);
             self.at(at, Event::Gone(client));
@@ -462,11 +377,7 @@ impl Simulation {
             Event::Gone(client) => self.tell(client, Input::Gone("another bucket".to_owned())),
             Event::Wipe => {
                 self.show(format_args!("wipe"));
-                self.bucket.id += 1;
-                self.bucket.last = 0;
-                self.bucket.entries.clear();
-                self.bucket.listed = (Vec::new(), Revision(0));
-                self.bucket.mark = no_mark();
+                self.bucket = Bucket::new(self.bucket.id + 1);
                 // A connection need not end with a bucket that is removed and made anew.
                 for client in 0..self.clients.len() {
                     if self.random.one_in(2) {
@@ -503,7 +414,9 @@ impl Simulation {
             Step::WriteMark(..) | Step::Write(..) | Step::End(..) | Step::Remove(..) => {
                 Input::Written(Written::Unknown(none), now)
             }
-            Step::Take(..) => Input::Taken(Written::Unknown(none.clone()), now, Err(none)),
+            Step::WriteAndList(..) => {
+                Input::WrittenAndListed(Written::Unknown(none.clone()), now, Err(none))
+            }
             Step::ReadOwn(_) => Input::Own(Err(none)),
             Step::List(..) => Input::Listed(Err(none)),
             Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,

@@ -1,0 +1,118 @@
+//! The bucket of the simulation.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::core::event::{BucketInfo, Written};
+use crate::core::record::{BucketId, Revision};
+use crate::core::tickets::{Input, Mark, Step, StoredTicket, Ticket};
+use crate::core::time::Instant;
+
+pub(super) struct Entry {
+    pub(super) revision: u64,
+    pub(super) number: u64,
+    pub(super) ticket: Option<Ticket>,
+}
+
+pub(super) struct Bucket {
+    pub(super) id: u64,
+    last: u64,
+    pub(super) entries: BTreeMap<String, Entry>,
+    mark: Mark,
+    /// An earlier listing.
+    listed: (Vec<StoredTicket>, Revision),
+}
+
+/// A key that was written, and its revision.
+type Changed = Option<(String, u64)>;
+
+impl Bucket {
+    pub(super) fn new(id: u64) -> Bucket {
+        let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+        let listed = (Vec::new(), Revision(0));
+        Bucket { id, last: 0, entries: BTreeMap::new(), mark, listed }
+    }
+
+    fn listing(&self) -> (Vec<StoredTicket>, Revision) {
+        let standing = self.entries.iter().filter_map(|(key, entry)| {
+            Some(StoredTicket {
+                key: key.clone(),
+                revision: Revision(entry.revision),
+                number: Revision(entry.number),
+                ticket: Ok(entry.ticket.clone()?),
+            })
+        });
+        (standing.collect(), Revision(self.last))
+    }
+
+    pub(super) fn keep_listing(&mut self) {
+        self.listed = self.listing();
+    }
+
+    fn info(&self) -> BucketInfo {
+        BucketInfo {
+            id: BucketId { epoch: self.id.to_string(), created: String::new() },
+            last: Revision(self.last),
+            age: None,
+            replicas: 1,
+            remarks: Vec::new(),
+            retires: Ok(()),
+            loss_is_noticed: false,
+        }
+    }
+
+    fn write(
+        &mut self,
+        key: &str,
+        at: Revision,
+        number: Option<Revision>,
+        ticket: Option<Ticket>,
+    ) -> (Written, Changed) {
+        let current = self.entries.get(key).map_or(0, |entry| entry.revision);
+        if current != at.0 {
+            return (Written::Moved(Some(Revision(current))), None);
+        }
+        self.last += 1;
+        let (revision, number) = (self.last, number.map_or(self.last, |number| number.0));
+        self.entries.insert(key.to_owned(), Entry { revision, number, ticket });
+        (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
+    }
+
+    /// Answers a request. A listing may be that of a moment before: an old one, or one from
+    /// before the write that it travels with.
+    pub(super) fn answer(
+        &mut self,
+        step: Step,
+        element: &str,
+        sent: Instant,
+        (is_old, is_before): (bool, bool),
+    ) -> (Input, Changed) {
+        let before = if is_old { self.listed.clone() } else { self.listing() };
+        let (written, changed) = match step {
+            Step::Open(_) => return (Input::Opened(Ok(self.info())), None),
+            Step::ReadMark(_) => return (Input::Mark(Ok(self.mark.clone())), None),
+            Step::ReadOwn(_) => {
+                let entry = self.entries.get(element);
+                let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
+                return (Input::Own(Ok(read.unwrap_or((Revision(0), None)))), None);
+            }
+            Step::List(..) => return (Input::Listed(Ok(before)), None),
+            Step::WriteAndList(at, number, ticket, _) => {
+                let (written, changed) = self.write(element, at, number, Some(ticket));
+                let listed = if is_before { before } else { self.listing() };
+                return (Input::WrittenAndListed(written, sent, Ok(listed)), changed);
+            }
+            Step::Watch(_) | Step::Rest(_) | Step::Exit => return (Input::Rested, None),
+            Step::WriteMark(mark, _) if self.mark.revision == mark.revision => {
+                self.last += 1;
+                self.mark = Mark { revision: Revision(self.last), ..mark };
+                (Written::Stored(Revision(self.last)), None)
+            }
+            Step::WriteMark(..) => (Written::Moved(None), None),
+            Step::Write(at, number, ticket, _) => self.write(element, at, number, Some(ticket)),
+            Step::End(at, _) => self.write(element, at, None, None),
+            Step::Remove(other, _) => self.write(&other.key, other.revision, None, None),
+        };
+        (Input::Written(written, sent), changed)
+    }
+}
