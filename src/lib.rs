@@ -56,7 +56,7 @@
 //! | Does the guard stop the service by itself? | `advance` | `src/core/guard/mod.rs` |
 //! | Is the service of the previous instance adopted? | `adoptable` | `src/core/pump/taking.rs` |
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
-//! | Is a ticket granted? | `blockers` | `src/core/tickets/ticket.rs` |
+//! | Is a ticket granted? | `decide` | `src/core/tickets/decision.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |

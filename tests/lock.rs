@@ -9,6 +9,8 @@ mod flock;
 mod flom;
 #[path = "lock/loss.rs"]
 mod loss;
+#[path = "lock/modes.rs"]
+mod modes;
 #[path = "lock/record.rs"]
 mod record;
 #[path = "campaign/rng.rs"]

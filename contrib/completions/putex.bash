@@ -32,9 +32,10 @@ _putex() {
         --nats | --context | --user | --inbox-prefix | --js-domain | \
             --js-api-prefix | --bucket | --key | --token | \
             --check-failures | --start-grace | --renewal | -r | \
-            --failures | -f | --confirmations | -c | --timeout | --wait | \
-            -w | --conflict-exit-code | -E | --kill-after | -k | \
-            --command | --drift | --replicas | --notify-fd)
+            --failures | -f | --confirmations | -c | --slots | -j | \
+            --quiet-for | --hard-after | --timeout | --wait | -w | \
+            --conflict-exit-code | -E | --kill-after | -k | --command | \
+            --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -57,9 +58,10 @@ _putex() {
         esac
         case $verb in
             lock)
-                options+=' --shared -s --exclusive -e -x --nb --nonblock --nonblocking
-                    -n --timeout --wait -w --conflict-exit-code -E --kill-after
-                    -k --renewal -r --failures -f --close -o --command -c' ;;
+                options+=' --shared -s --exclusive -e -x --slots -j --soft --quiet-for
+                    --hard-after --nb --nonblock --nonblocking -n --timeout
+                    --wait -w --conflict-exit-code -E --kill-after -k --renewal
+                    -r --failures -f --close -o --command -c' ;;
         esac
         case $verb in
             agent | check | finish | lock | timing)

@@ -9,9 +9,9 @@ use log::Level;
 use super::config::{self, Config};
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
-use super::value::{count, drift_ppm, duration, replicas, seconds, status};
+use super::value::{count, drift_ppm, duration, replicas, seconds, slots, status};
 use super::{Environment, Invocation, Location, resolve, usage, utf8};
-use crate::core::tickets::{self, LockTiming, Mode};
+use crate::core::tickets::{self, LockTiming, Mode, Soft};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
 use crate::store::name::valid_bucket;
@@ -170,13 +170,12 @@ fn resolve(
         false => limit.map_or(Wait::Forever, Wait::For),
     };
     let timing = timing(faults);
-    let mode = match settings.is_on(Name::Shared) {
-        true => Mode::Shared,
-        false => Mode::Exclusive,
-    };
+    let mode = mode(faults, &names);
+    let soft = soft(faults);
     let request = Request {
         names,
-        mode,
+        mode: mode?,
+        soft: soft?,
         wait,
         timing: timing?,
         busy_status: busy_status?,
@@ -192,6 +191,48 @@ fn resolve(
         allow_memory,
         request,
     })
+}
+
+/// Resolves how many may hold the lock.
+fn mode(faults: &mut Faults<'_>, names: &[tickets::Name]) -> Option<Mode> {
+    let is_shared = faults.settings.is_on(Name::Shared);
+    if faults.settings.text(Name::Slots).is_none() {
+        return Some(if is_shared { Mode::Shared } else { Mode::Exclusive });
+    }
+    let count = match faults.parse(Name::Slots, slots)? {
+        _ if is_shared => Err("cannot be with -s; a lock with slots is held by so many at once"),
+        _ if names.len() > 1 => Err("takes one name; write one, which may have a path"),
+        count => Ok(count),
+    };
+    faults.collect(Name::Slots, count.map_err(str::to_owned)).map(Mode::Slots)
+}
+
+/// Resolves whether others go first; `None` in it without an option for that.
+fn soft(faults: &mut Faults<'_>) -> Option<Option<Soft>> {
+    let settings = faults.settings;
+    let given = [Name::QuietFor, Name::HardAfter].map(|name| settings.text(name).is_some());
+    let name = match given {
+        [true, _] => Name::QuietFor,
+        [_, true] => Name::HardAfter,
+        _ if settings.is_on(Name::Soft) => Name::Soft,
+        _ => return Some(None),
+    };
+    let conflict = if settings.is_on(Name::Shared) {
+        Some("cannot be with -s; shared locks do not exclude each other")
+    } else if settings.text(Name::Slots).is_some() {
+        Some("cannot be with -j; write one of them")
+    } else if name == Name::HardAfter && !settings.is_on(Name::Soft) {
+        Some("says when --soft or --quiet-for ends; write one of them too")
+    } else {
+        None
+    };
+    if let Some(why) = conflict {
+        return faults.collect(name, Err(why.to_owned()));
+    }
+    let [quiet, hard] = given;
+    let quiet_for = if quiet { faults.parse(Name::QuietFor, seconds)? } else { Duration::ZERO };
+    let hard_after = if hard { Some(faults.parse(Name::HardAfter, seconds)?) } else { None };
+    Some(Some(Soft { quiet_for, hard_after }))
 }
 
 /// Resolves R, F, drift, and the time between the two signals.

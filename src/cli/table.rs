@@ -160,6 +160,14 @@ flags! {
             "others may hold the lock at the same time if they ask for it so";
         Exclusive: "exclusive" { short: Some('x'), others: &["-e"] }
             "nobody else may hold the lock at the same time: the default";
+        Slots: "slots" { short: Some('j'), value: "count" }
+            "so many may hold the lock at the same time, each with a slot of its own";
+        Soft: "soft" {}
+            "let others go first: ask for the lock only while nobody holds it";
+        QuietFor: "quiet-for" { value: "time" }
+            "as --soft, once nobody has held it for so long: seconds, or with ms, s, m";
+        HardAfter: "hard-after" { value: "time" }
+            "let others go first for so long at most: seconds, or with ms, s, m";
         NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
             "end at once if the lock is not free";
         Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }

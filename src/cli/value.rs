@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::core::tickets::SLOTS_MAX;
+
 /// Longest grace of health checks: one that may fail for longer protects nothing.
 const GRACE_MAX: Duration = Duration::from_secs(3600);
 
@@ -87,6 +89,11 @@ pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
 /// Parses a number of failing health checks.
 pub(super) fn check_failures(text: &str) -> Result<u32, &'static str> {
     within(text, 1..=100, "write 1 to 100")
+}
+
+/// Parses a number of slots.
+pub(super) fn slots(text: &str) -> Result<u32, &'static str> {
+    within(text, 1..=SLOTS_MAX, "write 1 to 1000")
 }
 
 /// Parses a number of replicas.

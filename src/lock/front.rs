@@ -33,6 +33,7 @@ pub(super) struct Grant {
     pub(super) valid_until: Instant,
     pub(super) term: u64,
     pub(super) epoch: String,
+    pub(super) slot: Option<u32>,
 }
 
 /// What the front waits with, for as long as it lives.
@@ -137,9 +138,10 @@ impl Front<'_> {
                     (ToFront::Waiting { ahead, why }, None) => {
                         self.show_wait(ahead, &why, &mut last_shown);
                     }
-                    (ToFront::Granted { valid_until, term, epoch }, None) => {
+                    (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
                         if self.is_credible(valid_until) {
-                            return Ok(Waited::Granted(Grant { valid_until, term, epoch }));
+                            let grant = Grant { valid_until, term, epoch, slot };
+                            return Ok(Waited::Granted(grant));
                         }
                     }
                     (ToFront::Lost(why), None) => {

@@ -1,13 +1,29 @@
 //! The locks that enclosing `putex lock` processes hold: PUTEX_HELD, as `db:12 web/x:15`. A
 //! process that waited for one of them would wait for itself.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 
+use crate::core::Revision;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
 pub(super) const HELD: &str = "PUTEX_HELD";
+
+/// Returns the names that enclosing processes hold, with the numbers of their tickets.
+pub(super) fn of_environment() -> Vec<(Name, Revision)> {
+    parse(env::var_os(HELD).as_deref())
+}
+
+fn parse(held: Option<&OsStr>) -> Vec<(Name, Revision)> {
+    let held = held.unwrap_or_default().to_string_lossy();
+    let held = held.split_whitespace().filter_map(|word| word.rsplit_once(':'));
+    // What is no name was not written by putex.
+    let held = held
+        .filter_map(|(name, term)| Some((Name::parse(name).ok()?, Revision(term.parse().ok()?))));
+    held.collect()
+}
 
 /// Checks that no name is held already, nor one above or below it.
 ///
@@ -15,10 +31,7 @@ pub(super) const HELD: &str = "PUTEX_HELD";
 ///
 /// The name that is.
 pub(super) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
-    let held = held.unwrap_or_default().to_string_lossy();
-    let held = held.split_whitespace().filter_map(|word| word.rsplit_once(':'));
-    // What is no name was not written by putex.
-    for held in held.filter_map(|(name, _)| Name::parse(name).ok()) {
+    for (held, _) in parse(held) {
         let conflicts = |name: &&Name| name.contains(&held) || held.contains(name);
         if let Some(name) = names.iter().find(conflicts) {
             let text = format!(

@@ -295,18 +295,22 @@ impl<'a> Hold<'a> {
 }
 
 /// Returns what the command is told.
-fn variables(front: &Front<'_>, grant: &Grant) -> [(&'static str, OsString); 6] {
+fn variables(front: &Front<'_>, grant: &Grant) -> [(&'static str, OsString); 7] {
     let request = front.request;
     let mode = match request.mode {
         Mode::Exclusive => "exclusive",
         Mode::Shared => "shared",
+        Mode::Slots(_) => "slots",
     };
+    let slot = grant.slot.map(|slot| slot.to_string()).unwrap_or_default();
     [
         ("PUTEX_KEY", front.names.clone().into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
         ("PUTEX_TERM", grant.term.to_string().into()),
         ("PUTEX_EPOCH", grant.epoch.clone().into()),
         ("PUTEX_MODE", mode.into()),
+        // Not that of an enclosing lock.
+        ("PUTEX_SLOT", slot.into()),
         (HELD, held::with(env::var_os(HELD).as_deref(), &request.names, grant.term)),
     ]
 }

@@ -28,7 +28,7 @@ mod terminal;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::core::tickets::{LockTiming, Mode, Name, Soft};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::store::Bucket;
@@ -49,6 +49,8 @@ pub struct Request {
     pub names: Vec<Name>,
     /// Whether others may hold them at the same time.
     pub mode: Mode,
+    /// Whether the ticket keeps out of the way of others.
+    pub soft: Option<Soft>,
     /// How long they are waited for.
     pub wait: Wait,
     /// R, F, drift, and the time between SIGTERM and SIGKILL.

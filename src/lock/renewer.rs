@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
-use super::Request;
 use super::process::is_empty;
 use super::protocol::ToRenewer;
+use super::{Request, held};
 use crate::core::tickets::{End, Input, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
@@ -88,14 +88,18 @@ impl Renewer {
         let ticket = Ticket {
             names: request.names.clone(),
             mode: request.mode,
+            slot: None,
+            held: held::of_environment(),
             lifetime: request.timing.lifetime(),
             token: request.token.clone(),
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
         };
+        let tickets = Tickets::new(bucket, &ticket);
+        let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now());
         Ok(Renewer {
-            owner: TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now()),
-            tickets: Tickets::new(bucket, &request.names),
+            owner: owner.with_soft(request.soft),
+            tickets,
             is_open: false,
             token: request.token.clone(),
             front: None,
@@ -152,7 +156,7 @@ impl Renewer {
             Step::List(number, by) => {
                 Input::Listed(tickets.list(number, by).map_err(|error| error.text))
             }
-            Step::Watch(key) => match tickets.watch(&key) {
+            Step::Watch(keys) => match keys.iter().try_for_each(|key| tickets.watch(key)) {
                 Ok(()) => Input::Subscribed,
                 Err(error) => Input::Gone(error.text),
             },

@@ -9,7 +9,9 @@
 //! | header | value |
 //! |---|---|
 //! | `Putex-Ticket` | the ticket's number; absent in the first write, whose revision it is |
-//! | `Putex-Mode` | `x` exclusive, `s` shared |
+//! | `Putex-Mode` | `x` exclusive, `s` shared, `k4` one of four slots |
+//! | `Putex-Slot` | the slot of a granted ticket |
+//! | `Putex-Held` | what the owner holds meanwhile, as `PUTEX_HELD` |
 //! | `Putex-Life` | T in milliseconds; also of the mark |
 //! | `Putex-Names` | several names, with commas between |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
@@ -27,11 +29,13 @@ use super::name::MARK_KEY;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, OPERATION, Selection, StoreResult,
 };
-use crate::core::tickets::{Mark, Mode, Name, StoredTicket, Ticket, Unreadable};
+use crate::core::tickets::{Mark, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
 
 const NUMBER: &str = "Putex-Ticket";
 const MODE: &str = "Putex-Mode";
+const SLOT: &str = "Putex-Slot";
+const HELD: &str = "Putex-Held";
 const LIFE: &str = "Putex-Life";
 const NAMES: &str = "Putex-Names";
 const INCARNATION: &str = "Putex-Incarnation";
@@ -50,29 +54,54 @@ pub struct Tickets {
     bucket: Box<dyn Bucket>,
     /// The prefixes of the keys of all tickets that may conflict.
     prefixes: Vec<String>,
-    /// The names that are asked for.
-    names: Vec<Name>,
-    /// The numbers of the tickets that were read in this bucket. A ticket keeps its number, and
-    /// the next one of its key has a greater one.
-    numbers: BTreeMap<String, Revision>,
+    relevance: Relevance,
     /// The key of the own ticket without its last element.
     prefix: String,
 }
 
+/// Which tickets have to be read.
+struct Relevance {
+    /// The names that are asked for.
+    names: Vec<Name>,
+    /// Tickets that do not conflict are read too.
+    has_all: bool,
+    /// The numbers of the tickets that were read in this bucket. A ticket keeps its number, and
+    /// the next one of its key has a greater one.
+    numbers: BTreeMap<String, Revision>,
+}
+
+impl Relevance {
+    /// Returns whether the ticket of a key has to be read by the owner of that of this number.
+    fn has(&self, own: Option<Revision>, key: &str) -> bool {
+        let is_later = |known: &Revision| own.is_some_and(|own| *known > own);
+        (self.has_all || may_conflict(&self.names, key))
+            && !self.numbers.get(key).is_some_and(is_later)
+    }
+}
+
 impl Tickets {
-    /// Returns the tickets that may conflict with one for these names.
-    pub fn new(bucket: Box<dyn Bucket>, names: &[Name]) -> Tickets {
+    /// Returns the tickets that may conflict with this one; all tickets if it is waited for while
+    /// its owner holds others: these may be waited for in turn.
+    pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket) -> Tickets {
+        let names = &ticket.names[..];
         let roots = names.iter().map(|name| &*name.elements()[0]);
         let roots: BTreeSet<&str> = roots.chain([SEVERAL]).collect();
+        let prefixes = match ticket.held.is_empty() {
+            true => roots.iter().map(|root| format!("{ROOT}.{root}")).collect(),
+            false => vec![ROOT.to_owned()],
+        };
         let elements = match names {
             [name] => name.elements().join("."),
             _ => SEVERAL.to_owned(),
         };
         Tickets {
             bucket,
-            names: names.to_vec(),
-            prefixes: roots.iter().map(|root| format!("{ROOT}.{root}")).collect(),
-            numbers: BTreeMap::new(),
+            prefixes,
+            relevance: Relevance {
+                names: names.to_vec(),
+                has_all: !ticket.held.is_empty(),
+                numbers: BTreeMap::new(),
+            },
             prefix: format!("{ROOT}.{elements}"),
         }
     }
@@ -83,7 +112,7 @@ impl Tickets {
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
-        self.numbers.clear();
+        self.relevance.numbers.clear();
         self.bucket.open(deadline)
     }
 
@@ -141,7 +170,7 @@ impl Tickets {
         deadline: Instant,
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
         let (key, content) = (self.key(element), to_content(ticket, number));
-        let wanted = |key: &str| is_wanted(&self.names, &self.numbers, number, key);
+        let wanted = |key: &str| self.relevance.has(number, key);
         let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
         let (written, listing) =
             self.bucket.write_and_list(&key, at, &content, selection, deadline);
@@ -180,7 +209,7 @@ impl Tickets {
         self.bucket.retire(key, at, &Content::new(headers, b""), deadline)
     }
 
-    /// Lists the tickets that may conflict, and the revision that the listing reaches. Tickets
+    /// Lists the tickets of [`Tickets::new`], and the revision that the listing reaches. Tickets
     /// that are known to be later than `number` are left out.
     ///
     /// # Errors
@@ -191,7 +220,7 @@ impl Tickets {
         number: Option<Revision>,
         deadline: Instant,
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        let wanted = |key: &str| is_wanted(&self.names, &self.numbers, number, key);
+        let wanted = |key: &str| self.relevance.has(number, key);
         let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
         let listing = self.bucket.list(selection, deadline)?;
         Ok(self.tickets_of(listing))
@@ -200,7 +229,7 @@ impl Tickets {
     fn tickets_of(&mut self, listing: Listing) -> (Vec<StoredTicket>, Revision) {
         let found: Vec<_> = listing.entries.into_iter().filter_map(standing).collect();
         let readable = found.iter().filter(|found| found.ticket.is_ok());
-        self.numbers.extend(readable.map(|found| (found.key.clone(), found.number)));
+        self.relevance.numbers.extend(readable.map(|found| (found.key.clone(), found.number)));
         (found, listing.last)
     }
 
@@ -219,18 +248,6 @@ impl Tickets {
     }
 }
 
-/// Returns whether the ticket of a key has to be read by the owner of a ticket for these names
-/// with this number.
-fn is_wanted(
-    names: &[Name],
-    numbers: &BTreeMap<String, Revision>,
-    own: Option<Revision>,
-    key: &str,
-) -> bool {
-    let is_later = |known: &Revision| own.is_some_and(|own| *known > own);
-    may_conflict(names, key) && !numbers.get(key).is_some_and(is_later)
-}
-
 /// Returns whether the ticket of a key may conflict with one for these names.
 fn may_conflict(names: &[Name], key: &str) -> bool {
     let elements: Vec<&str> = key.split('.').collect();
@@ -243,11 +260,12 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
 /// Converts a ticket into the content of an entry.
 fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     let mode = match ticket.mode {
-        Mode::Exclusive => "x",
-        Mode::Shared => "s",
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Shared => "s".to_owned(),
+        Mode::Slots(count) => format!("k{count}"),
     };
     let mut headers = vec![
-        (MODE, mode.to_owned()),
+        (MODE, mode),
         (LIFE, ticket.lifetime.as_millis().to_string()),
         (INCARNATION, ticket.incarnation.to_string()),
         (ATTEMPT, ticket.attempt.to_string()),
@@ -256,6 +274,11 @@ fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
         let names: Vec<_> = ticket.names.iter().map(Name::to_string).collect();
         headers.push((NAMES, names.join(",")));
     }
+    if !ticket.held.is_empty() {
+        let held: Vec<_> = ticket.held.iter().map(|(name, at)| format!("{name}:{at}")).collect();
+        headers.push((HELD, held.join(" ")));
+    }
+    headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
     Content::new(headers, ticket.token.as_bytes())
 }
@@ -288,18 +311,42 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     };
     let names = texts.iter().map(|text| Name::parse(text));
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
+    let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
+    let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
+    let held = content.header(HELD).unwrap_or_default().split_whitespace();
     Ok(Ticket {
         names: names.collect::<Result<_, _>>()?,
-        mode: match header(MODE)? {
-            "x" => Mode::Exclusive,
-            "s" => Mode::Shared,
-            _ => return Err(damaged(MODE)),
-        },
+        mode,
+        slot: slot.transpose()?,
+        held: held
+            .map(|held| held_of(held).ok_or_else(|| damaged(HELD)))
+            .collect::<Result<_, _>>()?,
         lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
         token: sanitize(&String::from_utf8_lossy(&content.payload)),
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
     })
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    match text {
+        "x" => Some(Mode::Exclusive),
+        "s" => Some(Mode::Shared),
+        _ => {
+            let count = text.strip_prefix('k')?.parse().ok()?;
+            (1..=SLOTS_MAX).contains(&count).then_some(Mode::Slots(count))
+        }
+    }
+}
+
+fn slot_of(mode: Mode, text: &str) -> Option<u32> {
+    let Mode::Slots(count) = mode else { return None };
+    text.parse().ok().filter(|slot| *slot < count)
+}
+
+fn held_of(text: &str) -> Option<(Name, Revision)> {
+    let (name, number) = text.rsplit_once(':')?;
+    Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
 }
 
 /// Returns the lifetime in an entry. No ticket may make others wait for ever.
@@ -315,7 +362,9 @@ mod tests {
     fn ticket(names: &[&str]) -> Ticket {
         Ticket {
             names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
-            mode: Mode::Shared,
+            mode: Mode::Slots(4),
+            slot: Some(3),
+            held: vec![(Name::parse("db/x").expect("a name"), Revision(12))],
             lifetime: Duration::from_secs(15),
             token: "alpha".to_owned(),
             incarnation: Incarnation(0xfeed),

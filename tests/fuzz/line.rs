@@ -12,7 +12,7 @@ use crate::cli::access::Access;
 use crate::cli::resolve::Resolved;
 use crate::cli::{self, AgentArgs, Environment, Invocation, Location, LockArgs, Lookup};
 use crate::core::Instant;
-use crate::core::tickets::Mode;
+use crate::core::tickets::{Mode, Soft};
 use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
 use crate::lock::{Request, Wait};
@@ -191,7 +191,12 @@ fn lock_written_out(args: &LockArgs) -> Vec<OsString> {
     words.push(match request.mode {
         Mode::Shared => "-s".to_owned(),
         Mode::Exclusive => "-x".to_owned(),
+        Mode::Slots(count) => format!("--slots={count}"),
     });
+    if let Some(Soft { quiet_for, hard_after }) = request.soft {
+        words.push(format!("--quiet-for={}", seconds(quiet_for)));
+        words.extend(hard_after.map(|after| format!("--hard-after={}", seconds(after))));
+    }
     words.extend(allow_memory.then(|| "--allow-memory".to_owned()));
     words.extend(level_written_out(request.level, Level::Warn));
     if let Location::Nats(access) = location {

@@ -9,14 +9,14 @@ use crate::support::clock::At;
 pub(crate) const WORKER: &str = r#"
 note() { read -r up _ </proc/uptime; echo "$1 $0 $up $2" >>"$D/record"; }
 [ "$1" != stubborn ] || trap "" TERM
-note begin "$$ $PUTEX_TERM $PUTEX_MODE $PUTEX_KEY"
+note begin "$$ $PUTEX_TERM $PUTEX_MODE$PUTEX_SLOT $PUTEX_KEY"
 while [ ! -e "$D/end-$0" ]; do sleep 0.01; note beat; done
 note end"#;
 
 /// A command that records, and ends after `$1` beats with the status `$2`.
 pub(crate) const SHORT_WORKER: &str = r#"
 note() { read -r up _ </proc/uptime; echo "$1 $0 $up $2" >>"$D/record"; }
-note begin "$$ $PUTEX_TERM $PUTEX_MODE $PUTEX_KEY"
+note begin "$$ $PUTEX_TERM $PUTEX_MODE$PUTEX_SLOT $PUTEX_KEY"
 left=$1
 while [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.01; note beat; done
 note end
@@ -28,6 +28,7 @@ pub(crate) struct Held {
     pub(crate) id: String,
     pub(crate) pid: u32,
     pub(crate) term: u64,
+    /// `exclusive`, `shared`, or `slots` with the number of the slot.
     pub(crate) mode: String,
     pub(crate) names: Vec<String>,
     /// The number of its first line and of its last one.
@@ -42,7 +43,12 @@ impl Held {
         let is_in = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
         let overlap = |a: &String| other.names.iter().any(|b| is_in(a, b) || is_in(b, a));
         let both_shared = self.mode == "shared" && other.mode == "shared";
-        !both_shared && self.names.iter().any(overlap)
+        let has_slots = |held: &Held| held.mode.starts_with("slots");
+        let other_slots = has_slots(self)
+            && has_slots(other)
+            && self.names == other.names
+            && self.mode != other.mode;
+        !both_shared && !other_slots && self.names.iter().any(overlap)
     }
 
     fn runs_beside(&self, other: &Held) -> bool {
@@ -111,4 +117,13 @@ fn a_record_shows_commands_that_ran_beside_each_other_or_out_of_order() {
     assert_eq!(show(&format!("{b}end b 1.00 \n{a}end a 1.02 \n")), 1);
     let beside = begin("c", 3, "exclusive", "xy") + &begin("d", 4, "shared", "x");
     assert_eq!(show(&format!("{b}{beside}beat d 1.00 \nbeat c 1.01 \nbeat b 1.02 \nhalf")), 0);
+    let slot = |id, slot: &str| begin(id, 5, &format!("slots{slot}"), "x");
+    assert_eq!(
+        show(&format!("{}{}beat f 1.00 \nend e 1.01 \n", slot("e", "0"), slot("f", "1"))),
+        0
+    );
+    assert_eq!(
+        show(&format!("{}{}beat f 1.00 \nend e 1.01 \n", slot("e", "1"), slot("f", "1"))),
+        2
+    );
 }

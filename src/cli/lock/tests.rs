@@ -125,6 +125,46 @@ fn of_shared_and_exclusive_the_last_one_counts() {
 
 /// flock(1) does not wait either, whatever the order.
 #[test]
+fn slots_are_a_number_of_holders_of_one_name() {
+    assert_eq!(lock("-j 4 db true").request.mode, Mode::Slots(4));
+    assert_eq!(lock("--slots=1000 -x db true").request.mode, Mode::Slots(1000));
+    for (words, says) in [
+        ("-j 0 db true", "-j: 0: write 1 to 1000"),
+        ("-j 1001 db true", "-j: 1001: write 1 to 1000"),
+        ("-j x db true", "-j: x: is not a whole number"),
+        ("-j 4 -s db true", "-j: cannot be with -s; "),
+        ("-j 4 db,web true", "-j: takes one name; "),
+    ] {
+        assert_usage(words, says);
+    }
+}
+
+#[test]
+fn others_go_first_for_ever_or_for_a_time_and_only_before_an_exclusive_lock() {
+    let soft = |quiet_for, hard_after| Some(Soft { quiet_for, hard_after });
+    let second = Duration::from_secs(1);
+    for (words, expected) in [
+        ("", None),
+        ("--soft", soft(Duration::ZERO, None)),
+        ("--soft --hard-after 1m", soft(Duration::ZERO, Some(60 * second))),
+        ("--quiet-for 1.5", soft(second * 3 / 2, None)),
+        ("--soft --quiet-for 2s --hard-after 3", soft(2 * second, Some(3 * second))),
+    ] {
+        let line = format!("{words} db true");
+        assert_eq!(lock(line.trim_start()).request.soft, expected, "{words}");
+    }
+    for (words, says) in [
+        ("--soft -s db true", "--soft: cannot be with -s; "),
+        ("--quiet-for 1 -s db true", "--quiet-for: cannot be with -s; "),
+        ("--soft -j 2 db true", "--soft: cannot be with -j; "),
+        ("--hard-after 1 db true", "--hard-after: says when --soft or --quiet-for ends; "),
+        ("--quiet-for x db true", "--quiet-for: x: is not a time; "),
+    ] {
+        assert_usage(words, says);
+    }
+}
+
+#[test]
 fn no_wait_comes_before_a_wait() {
     for words in ["-n -w 5", "-w 5 -n"] {
         assert_eq!(lock(&format!("{words} db true")).request.wait, Wait::For(Duration::ZERO));

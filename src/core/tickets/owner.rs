@@ -27,11 +27,13 @@
 //! 6. A granted ticket is ended only when its command has ended.
 
 mod results;
+mod soft;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub use self::soft::Soft;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
@@ -71,7 +73,11 @@ enum Phase {
     Writing,
     ReadingOwn,
     Listing,
-    Watching(String),
+    /// The names are probed: there is no own ticket.
+    Probing,
+    /// The own ticket, which is not granted, is ended for now.
+    Withdrawing,
+    Watching(BTreeSet<String>),
     Removing(Box<StoredTicket>),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
@@ -131,8 +137,11 @@ pub struct TicketOwner {
     last: Revision,
     /// A listing has to reach this revision to tell anything new.
     hinted: Revision,
-    /// The key whose hints come.
-    watched: Option<String>,
+    /// The keys whose hints come.
+    watched: BTreeSet<String>,
+    soft: Option<Soft>,
+    /// Since when the names were free at every probe.
+    quiet_since: Option<Instant>,
     /// The revisions of the tickets before this one, and since when they have not moved.
     unmoved: BTreeMap<String, (Revision, Instant)>,
     /// What was told last.
@@ -162,7 +171,9 @@ impl TicketOwner {
             attempt: None,
             last: Revision(0),
             hinted: Revision(0),
-            watched: None,
+            watched: BTreeSet::new(),
+            soft: None,
+            quiet_since: None,
             unmoved: BTreeMap::new(),
             last_message: None,
             messages: Vec::new(),
@@ -173,6 +184,11 @@ impl TicketOwner {
     pub fn key_element(&self) -> String {
         let (nonce, times) = self.nonce;
         format!("{nonce:032x}{times:x}")
+    }
+
+    /// Returns the ticket, as it is written next.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
     }
 
     /// Returns when the command has to be dead if nothing else happens; `None` where none may
@@ -224,7 +240,9 @@ impl TicketOwner {
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Listing => Step::List(self.own.map(|own| own.number), by),
-            Phase::Watching(key) => Step::Watch(key.clone()),
+            Phase::Probing => Step::List(None, by),
+            Phase::Withdrawing => self.next_withdrawal(by),
+            Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
             Phase::Done => Step::Exit,
@@ -250,6 +268,10 @@ impl TicketOwner {
                 Step::Write(attempt.expected, known, ticket, by)
             }
         }
+    }
+
+    fn next_withdrawal(&self, by: Instant) -> Step {
+        Step::End(self.own.map_or(Revision(0), |own| own.revision), by)
     }
 
     /// Returns the earlier of this instant and the deadline of the goal.
@@ -307,10 +329,10 @@ impl TicketOwner {
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
-            Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
+            Input::Listed(Err(why)) => self.failed(why, self.listing_phase(), now),
             Input::Subscribed => {
-                if let Phase::Watching(key) = &self.phase {
-                    self.watched = Some(key.clone());
+                if let Phase::Watching(keys) = &self.phase {
+                    self.watched.extend(keys.clone());
                     // The renewal travels behind the subscription: a change that is stored
                     // later is told, an earlier one is in the listing that follows.
                     self.phase = Phase::Writing;
@@ -359,6 +381,11 @@ impl TicketOwner {
         }
     }
 
+    /// Returns the phase in which the tickets of others are listed.
+    fn listing_phase(&self) -> Phase {
+        if self.own.is_some() { Phase::Listing } else { Phase::Probing }
+    }
+
     /// A granted ticket is lost. Nothing is done until its command has ended.
     fn lose(&mut self, why: &str, now: Instant) {
         let until = self.valid_until().unwrap_or(now);
@@ -371,9 +398,9 @@ impl TicketOwner {
     fn gone(&mut self, why: &str, now: Instant) {
         match self.goal {
             Goal::Get(_) => {
-                (self.own, self.attempt) = (None, None);
+                (self.own, self.attempt, self.ticket.slot) = (None, None, None);
                 self.nonce.1 += 1;
-                self.phase = Phase::Writing;
+                self.begin(now);
             }
             Goal::Keep => self.lose(why, now),
             Goal::Lost(_) => {}

@@ -1,5 +1,6 @@
 //! What the renewer of a ticket does next, what comes of that, and what it tells the front.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub enum ToFront {
         term: u64,
         /// The random id of the bucket.
         epoch: String,
+        /// The slot, from 0, of a lock with slots.
+        slot: Option<u32>,
     },
     /// The lock is lost: the command is to be ended now. Nothing but `Ended` follows.
     Lost(String),
@@ -66,8 +69,8 @@ pub enum Step {
     /// List the tickets that may conflict; those known to be later than this number are not
     /// needed: [`Input::Listed`].
     List(Option<Revision>, Instant),
-    /// Subscribe to the hints of a ticket: [`Input::Subscribed`].
-    Watch(String),
+    /// Subscribe to the hints of these tickets: [`Input::Subscribed`].
+    Watch(BTreeSet<String>),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].
     Remove(StoredTicket, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],

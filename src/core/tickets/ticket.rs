@@ -18,11 +18,16 @@ pub enum Mode {
     Exclusive,
     /// Any number of holders, none of them exclusive.
     Shared,
+    /// So many holders, each with a slot of its own. All ask for this number.
+    Slots(u32),
 }
 
 /// The name of a lock: a path of elements, as `db/users`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(Vec<String>);
+
+/// Most slots of a name.
+pub const SLOTS_MAX: u32 = 1000;
 
 /// Longest name.
 const NAME_BYTES_MAX: usize = 150;
@@ -75,6 +80,11 @@ pub struct Ticket {
     pub names: Vec<Name>,
     /// Whether others may hold them at the same time.
     pub mode: Mode,
+    /// The slot of a granted ticket, from 0; [`Mode::Slots`] only.
+    pub slot: Option<u32>,
+    /// The tickets that the owner holds meanwhile, by name and number: it ends them after this
+    /// one.
+    pub held: Vec<(Name, Revision)>,
     /// T: others remove the ticket when it has not moved for so long, with their drift.
     pub lifetime: Duration,
     /// Who asks, for people.
@@ -91,12 +101,18 @@ impl Ticket {
     /// A name includes all names below it. These are the intention modes of Gray, Lorie, Putzolu
     /// and Traiger, "Granularity of Locks and Degrees of Consistency in a Shared Data Base",
     /// 1976: a ticket for `a/b` has an intention on `a`, and intentions conflict with a ticket
-    /// for `a` itself only.
+    /// for `a` itself only. Tickets for slots of one name do not conflict: they are counted.
     pub fn conflicts(&self, other: &Ticket) -> bool {
         let overlap = |a: &Name, b: &Name| a.contains(b) || b.contains(a);
         let both_shared = self.mode == Mode::Shared && other.mode == Mode::Shared;
         let any = |name: &Name| other.names.iter().any(|theirs| overlap(name, theirs));
-        !both_shared && self.names.iter().any(any)
+        !both_shared && !self.shares_slots(other) && self.names.iter().any(any)
+    }
+
+    /// Returns whether both are for slots of one name.
+    pub(super) fn shares_slots(&self, other: &Ticket) -> bool {
+        let has_slots = matches!(self.mode, Mode::Slots(_));
+        has_slots && self.mode == other.mode && self.names == other.names
     }
 }
 
@@ -125,7 +141,7 @@ pub struct Unreadable {
 impl StoredTicket {
     /// Returns whether it has to end before `own`, of this number, is granted. One that cannot
     /// be read may be that of a later version: it comes first and conflicts with all.
-    fn blocks(&self, own: &Ticket, number: Revision) -> bool {
+    pub(super) fn blocks(&self, own: &Ticket, number: Revision) -> bool {
         match &self.ticket {
             Ok(ticket) => self.number < number && ticket.conflicts(own),
             Err(_) => true,
@@ -136,21 +152,12 @@ impl StoredTicket {
     pub fn describe(&self) -> String {
         match &self.ticket {
             Ok(Ticket { token, mode: Mode::Shared, .. }) => format!("{token}, shared"),
-            Ok(Ticket { token, mode: Mode::Exclusive, .. }) => token.clone(),
+            Ok(Ticket { token, mode: Mode::Exclusive | Mode::Slots(_), .. }) => token.clone(),
             Err(Unreadable { why, .. }) => {
                 format!("a ticket that cannot be read, {}: {why}", self.key)
             }
         }
     }
-}
-
-/// Returns the tickets that have to end before `own`, of this number, is granted, the latest
-/// last. None means that it is granted.
-pub fn blockers(own: &Ticket, number: Revision, standing: Vec<StoredTicket>) -> Vec<StoredTicket> {
-    let mut blockers = standing;
-    blockers.retain(|other| other.blocks(own, number));
-    blockers.sort_by_key(|other| other.number);
-    blockers
 }
 
 #[cfg(test)]
@@ -161,6 +168,8 @@ mod tests {
         Ticket {
             names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
             mode,
+            slot: None,
+            held: Vec::new(),
             lifetime: Duration::from_secs(15),
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
@@ -223,34 +232,6 @@ mod tests {
         assert!(both.conflicts(&ticket(&["web/b"], Mode::Shared)));
         assert!(both.conflicts(&ticket(&["db"], Mode::Exclusive)));
         assert!(!both.conflicts(&ticket(&["db/b", "webs"], Mode::Exclusive)));
-    }
-
-    #[test]
-    fn earlier_tickets_that_conflict_block_and_no_others() {
-        let standing = |number, names: &[&str], mode| StoredTicket {
-            key: format!("k{number}"),
-            revision: Revision(number + 100),
-            number: Revision(number),
-            ticket: Ok(ticket(names, mode)),
-        };
-        let own = ticket(&["a"], Mode::Shared);
-        let unreadable = StoredTicket {
-            ticket: Err(Unreadable { why: "?".to_owned(), lifetime: None }),
-            ..standing(30, &["z"], Mode::Shared)
-        };
-        let all = vec![
-            standing(9, &["a"], Mode::Exclusive),
-            standing(3, &["a/b"], Mode::Exclusive),
-            standing(4, &["a"], Mode::Shared),
-            standing(5, &["b"], Mode::Exclusive),
-            standing(20, &["a"], Mode::Exclusive),
-            unreadable,
-        ];
-        let numbers = |blockers: Vec<StoredTicket>| -> Vec<u64> {
-            blockers.iter().map(|blocker| blocker.number.0).collect()
-        };
-        assert_eq!(numbers(blockers(&own, Revision(10), all.clone())), [3, 9, 30]);
-        assert_eq!(numbers(blockers(&own, Revision(2), all)), [30]);
     }
 
     #[test]

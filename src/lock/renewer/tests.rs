@@ -36,6 +36,7 @@ impl Rig {
         let request = Request {
             names: names(),
             mode: Mode::Exclusive,
+            soft: None,
             wait: Wait::Forever,
             timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
             busy_status: 75,
@@ -62,8 +63,8 @@ impl Rig {
 
     /// Returns how many tickets stand.
     fn standing(&self) -> usize {
-        let mut tickets =
-            Tickets::new(Box::new(DirStore::new(self.base.clone(), BUCKET)), &names());
+        let store = Box::new(DirStore::new(self.base.clone(), BUCKET));
+        let mut tickets = Tickets::new(store, self.renewer.owner.ticket());
         let soon = sys::now().after(Duration::from_secs(5));
         tickets.open(soon).expect("it is there");
         tickets.list(None, soon).expect("it is there").0.len()

@@ -13,7 +13,8 @@ impl TicketOwner {
         }
         let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
         let has_gone_back = is_same && info.last < self.last;
-        self.watched = None;
+        self.watched.clear();
+        self.quiet_since = None;
         self.hinted = Revision(0);
         self.last = info.last;
         self.bucket = Some(info.id);
@@ -28,7 +29,7 @@ impl TicketOwner {
                 self.phase = Phase::ReadingMark;
             }
         } else if info.loss_is_noticed && self.phase == Phase::ReadingMark {
-            self.phase = Phase::Writing;
+            self.begin(now);
         }
     }
 
@@ -63,7 +64,7 @@ impl TicketOwner {
         let lifetime = self.timing.lifetime();
         let epoch = self.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default();
         if mark.epoch == epoch && mark.lifetime >= lifetime {
-            self.phase = Phase::Writing;
+            self.begin(now);
             return;
         }
         (mark.epoch, mark.lifetime) = (epoch, mark.lifetime.max(lifetime));
@@ -81,8 +82,14 @@ impl TicketOwner {
             // Whatever became of it, the mark that stands counts.
             (Phase::Young(..), _) => self.rest(now, Phase::ReadingMark),
             (Phase::Removing(_), _) => match written {
-                Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Listing,
-                Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Listing),
+                Written::Stored(_) | Written::Moved(_) => self.phase = self.listing_phase(),
+                Written::Denied(_) | Written::Unknown(_) => self.rest(now, self.listing_phase()),
+            },
+            (Phase::Withdrawing, Goal::Get(_)) => match written {
+                Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),
+                Written::Denied(why) | Written::Unknown(why) => {
+                    self.failed(why, Phase::Withdrawing, now);
+                }
             },
             (_, Goal::End(..)) => match written {
                 Written::Stored(_) | Written::Moved(_) => {
@@ -138,7 +145,8 @@ impl TicketOwner {
         let (valid_until, epoch) = (own.valid_until(self.timing), id.epoch.clone());
         self.goal = Goal::Keep;
         self.phase = Phase::Resting(own.renew_at(self.timing), Box::new(Phase::Writing));
-        self.tell(ToFront::Granted { valid_until, term: own.number.0, epoch });
+        let (term, slot) = (own.number.0, self.ticket.slot);
+        self.tell(ToFront::Granted { valid_until, term, epoch, slot });
     }
 
     /// The own key was read after a write that was refused or had no answer.

@@ -1,11 +1,13 @@
 //! Stories of one owner, and many seeds of the simulation.
 
+mod modes;
 mod simulation;
 
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::Written;
 use crate::core::record::Incarnation;
+use crate::core::tickets::{Mode, Name};
 
 /// Random numbers: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 struct Random(u64);
@@ -81,7 +83,7 @@ fn waiting() -> (TicketOwner, Instant) {
         owner.handle(Input::Listed(Ok((vec![first.clone(), own], revision))), begin);
     };
     listing(&mut owner, &first, Revision(7), &ticket);
-    assert_eq!(owner.next(begin), Step::Watch("lock.a.first".to_owned()));
+    assert_eq!(owner.next(begin), Step::Watch(["lock.a.first".to_owned()].into()));
     owner.handle(Input::Subscribed, begin);
     // An end that is stored before the renewal is in the listing behind it.
     let Step::WriteAndList(at, number, ticket, _) = owner.next(begin) else {
@@ -97,10 +99,20 @@ fn waiting() -> (TicketOwner, Instant) {
 
 /// Returns an owner in an open bucket that has written nothing, and the time.
 fn opened() -> (TicketOwner, Instant) {
-    let mut simulation = Simulation::new(1);
-    let client = simulation.clients.swap_remove(0);
-    let (begin, mut owner) = (client.local(0), client.owner);
-    owner.goal = Goal::Get(None);
+    let begin = Instant::from_boot(Duration::from_secs(1_000));
+    let second = Duration::from_secs(1);
+    let timing = LockTiming::new(second, 3, DRIFT_PPM as u32, second / 4).expect("safe");
+    let ticket = Ticket {
+        names: vec![Name::parse("a").expect("a name")],
+        mode: Mode::Exclusive,
+        slot: None,
+        held: Vec::new(),
+        lifetime: timing.lifetime(),
+        token: "alpha".to_owned(),
+        incarnation: Incarnation(1),
+        attempt: 0,
+    };
+    let mut owner = TicketOwner::new(timing, ticket, 1, None, begin);
     owner.bucket = Some(BucketId { epoch: "1".to_owned(), created: String::new() });
     owner.phase = Phase::Writing;
     (owner, begin)
@@ -291,7 +303,7 @@ fn a_ticket_is_valid_for_less_than_its_lifetime_and_removed_after_more() {
     owner.handle(Input::Listed(Ok((vec![own], Revision(9)))), begin);
     let granted = owner.take_messages().pop();
     let valid_until = begin.after(lifetime - drift);
-    let expected = ToFront::Granted { valid_until, term: 7, epoch: "1".to_owned() };
+    let expected = ToFront::Granted { valid_until, term: 7, epoch: "1".to_owned(), slot: None };
     assert_eq!(granted, Some(expected));
     let kill_at = owner.kill_times().map(|times| times.kill_at);
     assert_eq!(kill_at, Some(owner.timing.kill_times(valid_until).kill_at));

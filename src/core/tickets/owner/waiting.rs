@@ -1,22 +1,19 @@
 //! The tickets before the own one: whether it is granted, and what it waits for.
 
-use super::{LONG, Phase, TicketOwner};
-use crate::core::record::Revision;
-use crate::core::tickets::ticket::blockers;
-use crate::core::tickets::{StoredTicket, ToFront};
-use crate::core::time::Instant;
+use std::collections::BTreeSet;
 
-/// Describes who holds the lock or waits before this ticket, for people.
-fn describe(blockers: &[StoredTicket]) -> String {
-    let first = blockers.first().map(StoredTicket::describe).unwrap_or_default();
-    match blockers.len() {
-        0 | 1 => format!("held by {first}"),
-        more => format!("held by {first}; {} wait before this one", more - 1),
-    }
-}
+use super::{LONG, Phase, TicketOwner};
+use crate::core::event::StoreErrorKind;
+use crate::core::record::Revision;
+use crate::core::tickets::decision::{self, Decision, decide, describe};
+use crate::core::tickets::{End, StoredTicket, ToFront};
+use crate::core::time::Instant;
 
 impl TicketOwner {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
+        if self.phase == Phase::Probing {
+            return self.probed(standing, last, now);
+        }
         let Some(own) = self.own else {
             self.phase = Phase::ReadingMark;
             return;
@@ -29,34 +26,67 @@ impl TicketOwner {
         if last >= own.revision && !standing.iter().any(is_own) {
             return self.gone("its ticket was removed", now);
         }
-        let blockers = blockers(&self.ticket, own.number, standing);
-        self.note_unmoved(&blockers, now);
-        let Some(latest) = blockers.last() else {
-            let times = self.timing.kill_times(own.valid_until(self.timing));
-            if times.terminate_at < now.after(self.timing.renewal()) {
-                self.phase = Phase::Writing;
-            } else {
-                self.granted();
+        let others: Vec<_> = standing.into_iter().filter(|other| !is_own(other)).collect();
+        match decide(&self.ticket, own.number, &others) {
+            Decision::Granted => {
+                let times = self.timing.kill_times(own.valid_until(self.timing));
+                if times.terminate_at < now.after(self.timing.renewal()) {
+                    self.phase = Phase::Writing;
+                } else {
+                    self.granted();
+                }
             }
-            return;
-        };
-        let why = describe(&blockers);
-        if let Some(dead) = blockers.iter().find(|other| self.removal_at(other) <= now) {
-            self.phase = Phase::Removing(Box::new(dead.clone()));
-        } else if !self.gave_up(&why, now) {
-            let removals = blockers.iter().map(|other| self.removal_at(other));
-            let until = removals.fold(own.renew_at(self.timing), Instant::min);
-            self.phase = if self.watched.as_ref() == Some(&latest.key) {
-                Phase::Resting(until, Box::new(Phase::Listing))
-            } else {
-                Phase::Watching(latest.key.clone())
-            };
-            self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
+            Decision::Slot(slot) => {
+                self.ticket.slot = Some(slot);
+                self.phase = Phase::Writing;
+            }
+            Decision::OtherCount(count) => {
+                let why = format!("others use {count} slots of this name; write -j {count}");
+                self.refuse(StoreErrorKind::Unsafe, why, now);
+            }
+            Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Withdrawing,
+            Decision::Wait { blockers, watched } => {
+                if let Some(first) = decision::circle(&self.ticket, own.number, &others) {
+                    let why = format!(
+                        "it would wait for itself: {} waits for a lock that is held here",
+                        first.describe()
+                    );
+                    return self.end(End::NotHad(why), now);
+                }
+                self.wait_for(&blockers, watched, now);
+            }
         }
     }
 
+    /// The ticket waits for others, of which the watched ones are heard of.
+    fn wait_for(&mut self, blockers: &[StoredTicket], watched: BTreeSet<String>, now: Instant) {
+        let why = describe(blockers);
+        if self.removes_dead(blockers, now) || self.gave_up(&why, now) {
+            return;
+        }
+        let removals = blockers.iter().map(|other| self.removal_at(other));
+        let renew_at = self.own.map_or(now, |own| own.renew_at(self.timing));
+        let until = removals.fold(renew_at, Instant::min);
+        self.phase = if watched.is_subset(&self.watched) {
+            Phase::Resting(until, Box::new(Phase::Listing))
+        } else {
+            Phase::Watching(watched)
+        };
+        self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
+    }
+
+    /// Begins to remove a ticket that has not moved for too long, if there is one.
+    pub(super) fn removes_dead(&mut self, blockers: &[StoredTicket], now: Instant) -> bool {
+        self.note_unmoved(blockers, now);
+        let dead = blockers.iter().find(|other| self.removal_at(other) <= now);
+        if let Some(dead) = dead {
+            self.phase = Phase::Removing(Box::new(dead.clone()));
+        }
+        dead.is_some()
+    }
+
     /// Notes since when the tickets before this one have not moved.
-    pub(super) fn note_unmoved(&mut self, blockers: &[StoredTicket], now: Instant) {
+    fn note_unmoved(&mut self, blockers: &[StoredTicket], now: Instant) {
         let known = std::mem::take(&mut self.unmoved);
         self.unmoved = blockers
             .iter()
@@ -68,7 +98,7 @@ impl TicketOwner {
     }
 
     /// Returns when this ticket of another may be removed.
-    pub(super) fn removal_at(&self, other: &StoredTicket) -> Instant {
+    fn removal_at(&self, other: &StoredTicket) -> Instant {
         let lifetime = match &other.ticket {
             Ok(ticket) => ticket.lifetime,
             Err(unreadable) => unreadable.lifetime.unwrap_or(self.timing.lifetime()),

@@ -36,6 +36,7 @@ pub(super) fn file(name: &str) -> PathBuf {
 
 pub(super) fn request(command: &[&str]) -> Request {
     Request {
+        soft: None,
         names: ["db", "web/x"].map(|name| Name::parse(name).expect("a name")).to_vec(),
         mode: Mode::Exclusive,
         wait: Wait::Forever,
@@ -86,7 +87,12 @@ impl Run {
     /// Grants the lock for so long from now; returns V.
     pub(super) fn grant(&self, validity: Duration) -> Instant {
         let valid_until = sys::now().after(validity);
-        self.tell(&ToFront::Granted { valid_until, term: 42, epoch: "8c3e".to_owned() });
+        self.tell(&ToFront::Granted {
+            valid_until,
+            term: 42,
+            epoch: "8c3e".to_owned(),
+            slot: None,
+        });
         valid_until
     }
 

@@ -14,7 +14,7 @@ use super::super::*;
 use super::Random;
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
-use crate::core::tickets::{Mode, Name};
+use crate::core::tickets::{Mode, Name, Soft};
 
 /// Microseconds of true time.
 pub(super) type Time = u64;
@@ -114,16 +114,25 @@ impl Simulation {
         let count = 2 + random.below(4);
         let is_wiped = random.one_in(3);
         let names = ["a", "a/b", "a/c", "b"];
+        let (is_crowded, slots) = (random.one_in(4), 1 + random.below(3) as u32);
         let clients = (0..count).map(|number| {
-            let mut chosen = vec![names[random.below(4) as usize]];
+            let count = if is_crowded { 1 } else { 4 };
+            let mut chosen = vec![names[random.below(count) as usize]];
             if random.one_in(5) {
                 chosen = vec!["a/b", "b"];
             }
             // Only where all have one lifetime the wait after a loss of the bucket is long enough.
             let timing = timing(1 + random.below(if is_wiped { 1 } else { 2 }));
             let ticket = Ticket {
-                names: chosen.into_iter().map(|name| Name::parse(name).expect("one")).collect(),
-                mode: if random.one_in(3) { Mode::Shared } else { Mode::Exclusive },
+                names: chosen.iter().map(|name| Name::parse(name).expect("one")).collect(),
+                mode: match random.below(6) {
+                    0 | 1 => Mode::Shared,
+                    2 if chosen.len() == 1 => Mode::Slots(slots),
+                    _ if is_crowded && chosen.len() == 1 => Mode::Slots(slots),
+                    _ => Mode::Exclusive,
+                },
+                slot: None,
+                held: Vec::new(),
                 lifetime: timing.lifetime(),
                 token: format!("c{number}"),
                 incarnation: Incarnation(u128::from(number)),
@@ -133,8 +142,13 @@ impl Simulation {
             let offset = random.below(1_000 * R);
             let wait = random.one_in(4).then(|| Duration::from_micros(random.below(20 * R)));
             let nonce = u128::from(number) << 64;
+            let soft = (random.one_in(5) && ticket.mode == Mode::Exclusive).then(|| Soft {
+                quiet_for: Duration::from_micros(random.below(3 * R)),
+                hard_after: random.one_in(2).then(|| Duration::from_micros(random.below(20 * R))),
+            });
+            let owner = TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset));
             Client {
-                owner: TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset)),
+                owner: owner.with_soft(soft),
                 timing,
                 ppm,
                 offset,
@@ -228,7 +242,7 @@ impl Simulation {
                 return self.at(at, Event::Reply(client, request, Some(Input::Rested)));
             }
             Step::Watch(key) => {
-                self.clients[client].watched.push(key.clone());
+                self.clients[client].watched.extend(key.clone());
                 self.clients[client].owner.handle(Input::Subscribed, now);
                 return self.act(client);
             }
@@ -256,8 +270,9 @@ impl Simulation {
         for told in self.clients[client].owner.take_messages() {
             self.show(format_args!("{client} told {told:?}"));
             match told {
-                ToFront::Granted { valid_until, term, epoch } => {
-                    self.granted(client, valid_until, term, &epoch)
+                ToFront::Granted { valid_until, term, epoch, slot } => {
+                    assert_eq!(slot, self.clients[client].owner.ticket.slot);
+                    self.granted(client, valid_until, term, &epoch);
                 }
                 ToFront::Lost(_) => {
                     let now = self.now;
@@ -289,16 +304,26 @@ impl Simulation {
         self.grants += 1;
         // Numbers of a bucket that is lost meanwhile tell nothing of the new one.
         let is_of_this = epoch == self.bucket.id.to_string();
+        let (mut earlier, mut beside) = (0, 0);
         for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
-            let other = entry.ticket.as_ref().filter(|_| entry.number < term);
-            let conflicts = other.is_some_and(|other| other.conflicts(&names));
+            let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
+                continue;
+            };
+            let conflicts = other.conflicts(&names);
             assert!(!conflicts, "{}: granted {term} before {key} {}", self.now, entry.number);
+            earlier += u32::from(other.shares_slots(&names));
         }
-        for other in &self.clients {
-            if let Some(command) = &other.command {
-                let conflicts = command.names.conflicts(&names);
-                assert!(!conflicts, "{}: {client} beside {}", self.now, command.names.token);
+        for other in self.clients.iter().filter_map(|other| other.command.as_ref()) {
+            let conflicts = other.names.conflicts(&names);
+            assert!(!conflicts, "{}: {client} beside {}", self.now, other.names.token);
+            if other.names.shares_slots(&names) {
+                beside += 1;
+                assert_ne!(other.names.slot, names.slot, "{}: one slot twice", self.now);
             }
+        }
+        if let Mode::Slots(count) = names.mode {
+            let is_slot = names.slot.is_some_and(|slot| slot < count);
+            assert!(is_slot && earlier < count && beside < count, "{}: {names:?}", self.now);
         }
         let lasts = self.random.below(3 * LIFE);
         let command = Command { ends_at: self.now + lasts, killed_at, round: 0, names };

@@ -1,0 +1,130 @@
+//! Whether a ticket is granted, and what it waits for otherwise.
+//!
+//! A ticket is granted when no earlier one conflicts with it. A ticket for one of K slots is
+//! granted when fewer than K earlier ones for the same name stand and all of these have their
+//! slots: then it writes the lowest free slot into the bucket, and has it from then on. So no
+//! two have one slot, whatever each of them has seen of the others.
+
+use std::collections::BTreeSet;
+
+use super::ticket::{Mode, StoredTicket, Ticket};
+use crate::core::record::Revision;
+
+/// What follows from the tickets that stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The ticket is granted.
+    Granted,
+    /// This slot is to be written into the ticket, which is granted after that.
+    Slot(u32),
+    /// It waits for others.
+    Wait {
+        /// The tickets before it that have to end or to get their slots, the latest last.
+        blockers: Vec<StoredTicket>,
+        /// The keys of those whose changes have to be heard of.
+        watched: BTreeSet<String>,
+    },
+    /// Others use this number of slots.
+    OtherCount(u32),
+}
+
+/// Decides about `own`, of this number, whose slot is in the bucket if it has one.
+pub fn decide(own: &Ticket, number: Revision, standing: &[StoredTicket]) -> Decision {
+    let mut earlier: Vec<&StoredTicket> = standing.iter().collect();
+    earlier.sort_by_key(|other| other.number);
+    let wait = |blockers: &[&StoredTicket], watched: &[&StoredTicket]| Decision::Wait {
+        blockers: blockers.iter().copied().cloned().collect(),
+        watched: watched.iter().map(|other| other.key.clone()).collect(),
+    };
+    if let Some(count) = earlier.iter().find_map(|other| other_count(own, number, other)) {
+        return Decision::OtherCount(count);
+    }
+    let blocks = |other: &&&StoredTicket| other.blocks(own, number);
+    let blockers: Vec<_> = earlier.iter().filter(blocks).copied().collect();
+    if let Some(latest) = blockers.last() {
+        return wait(&blockers, &[latest]);
+    }
+    let Mode::Slots(count) = own.mode else { return Decision::Granted };
+    let shares = |other: &&&StoredTicket| {
+        other.number < number && other.ticket.as_ref().is_ok_and(|other| other.shares_slots(own))
+    };
+    let sharers: Vec<_> = earlier.iter().filter(shares).copied().collect();
+    if sharers.len() >= count as usize {
+        // Each of the holders may be the first to end. Who waits further back hears of the
+        // ticket before it: of its end, and of the slot that it gets.
+        let watched =
+            &sharers[if sharers.len() == count as usize { 0 } else { sharers.len() - 1 }..];
+        return wait(&sharers, watched);
+    }
+    let slot_of = |other: &StoredTicket| other.ticket.as_ref().ok().and_then(|other| other.slot);
+    let without: Vec<_> =
+        sharers.iter().filter(|other| slot_of(other).is_none()).copied().collect();
+    if let Some(latest) = without.last() {
+        return wait(&without, &[latest]);
+    }
+    let taken: BTreeSet<u32> = sharers.iter().filter_map(|other| slot_of(other)).collect();
+    match own.slot {
+        Some(_) => Decision::Granted,
+        None => Decision::Slot((0..).find(|slot| !taken.contains(slot)).unwrap_or_default()),
+    }
+}
+
+/// Returns the number of slots of an earlier ticket for the same name, if it is another one.
+fn other_count(own: &Ticket, number: Revision, other: &StoredTicket) -> Option<u32> {
+    let ticket = other.ticket.as_ref().ok().filter(|_| other.number < number)?;
+    match (own.mode, ticket.mode) {
+        (Mode::Slots(own_count), Mode::Slots(count))
+            if own.names == ticket.names && own_count != count =>
+        {
+            Some(count)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the ticket that `own`, of this number, waits for in a circle: the owner of that ticket,
+/// or somebody that it waits for, waits for a ticket that `own`'s owner holds. The latest ticket
+/// of a circle has closed it, and is the one to leave: only tickets before `own` are looked at.
+/// `standing` has the tickets of all names.
+pub fn circle<'a>(
+    own: &Ticket,
+    number: Revision,
+    standing: &'a [StoredTicket],
+) -> Option<&'a StoredTicket> {
+    let readable = |other: &&StoredTicket| other.number < number && other.ticket.is_ok();
+    let earlier: Vec<&StoredTicket> = standing.iter().filter(readable).collect();
+    let holds = |ticket: &Ticket, other: &StoredTicket| {
+        let names = other.ticket.as_ref().map_or(&[][..], |other| &other.names);
+        ticket.held.iter().any(|(name, held)| *held == other.number && names.contains(name))
+    };
+    let waits_for = |ticket: &Ticket, at: Revision, other: &StoredTicket| other.blocks(ticket, at);
+    for first in earlier.iter().filter(|other| waits_for(own, number, other)) {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![*first]);
+        while let Some(other) = next.pop() {
+            let Ok(ticket) = &other.ticket else { continue };
+            if holds(own, other) {
+                return Some(first);
+            }
+            if reached.insert(other.number) {
+                next.extend(earlier.iter().filter(|it| waits_for(ticket, other.number, it)));
+                let inside = |it: &&&StoredTicket| {
+                    it.ticket.as_ref().is_ok_and(|ticket| holds(ticket, other))
+                };
+                next.extend(earlier.iter().filter(inside));
+            }
+        }
+    }
+    None
+}
+
+/// Describes tickets for people: the first of them, and how many there are.
+pub fn describe(blockers: &[StoredTicket]) -> String {
+    let first = blockers.first().map(StoredTicket::describe).unwrap_or_default();
+    match blockers.len() {
+        0 | 1 => format!("held by {first}"),
+        more => format!("held by {first}; {} wait before this one", more - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

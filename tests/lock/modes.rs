@@ -1,0 +1,166 @@
+//! Slots, requests that let others go first, and circles of waits.
+
+use crate::site::{Lock, Site, on_both_stores};
+
+/// Returns the slot of a lock whose command has begun.
+fn slot_of(lock: &Lock<'_>) -> String {
+    lock.begun().mode
+}
+
+#[test]
+fn sem_two_slots_are_held_together_and_the_third_waits_for_the_first_that_is_free() {
+    on_both_stores(|site| {
+        let first = site.lock("first", &["-j", "2", "licence"]);
+        assert_eq!(slot_of(&first), "slots0");
+        let second = site.lock("second", &["-j", "2", "licence"]);
+        assert_eq!(slot_of(&second), "slots1");
+        let third = site.lock("third", &["-j", "2", "licence"]);
+        third.waits_behind(2);
+        let fourth = site.lock("fourth", &["-j", "2", "licence"]);
+        fourth.waits_behind(3);
+        // The one that began last ends first.
+        second.end();
+        assert_eq!(slot_of(&third), "slots1");
+        assert!(fourth.held().is_none());
+        first.end();
+        assert_eq!(slot_of(&fourth), "slots0");
+        third.end();
+        fourth.end();
+    });
+}
+
+#[test]
+fn sem_a_slot_of_a_killed_holder_is_had_again() {
+    on_both_stores(|site| {
+        let first = site.lock("first", &["-j", "2", "licence"]);
+        first.begun();
+        let second = site.lock("second", &["-j", "2", "licence"]);
+        second.begun();
+        let third = site.lock("third", &["-j", "2", "licence"]);
+        third.waits_behind(2);
+        first.signal_front(rustix::process::Signal::KILL);
+        assert_eq!(slot_of(&third), "slots0");
+        third.end();
+        second.end();
+    });
+}
+
+#[test]
+fn sem_another_number_of_slots_is_refused_while_somebody_has_one() {
+    on_both_stores(|site| {
+        let first = site.lock("first", &["-j", "2", "licence"]);
+        first.begun();
+        let other = site.run(&["-j", "3", "licence", "true"]);
+        assert_eq!(other.status, Some(78), "{}", other.said);
+        assert!(other.said.contains("others use 2 slots of this name; write -j 2"));
+        let exclusive = site.run(&["-n", "licence", "true"]);
+        assert_eq!(exclusive.status, Some(75), "{}", exclusive.said);
+        first.end();
+        let alone = site.run(&["-j", "3", "licence", "true"]);
+        assert_eq!(alone.status, Some(0), "{}", alone.said);
+    });
+}
+
+#[test]
+fn a_lock_inside_slots_has_no_slot() {
+    on_both_stores(|site| {
+        let inner = "$P lock $STORE other sh -c 'echo \"[$PUTEX_SLOT]\"'";
+        let script = format!("echo $PUTEX_SLOT; {inner}");
+        let store = site.store().join(" ");
+        let mut command = site.putex(&["-j", "4", "licence", "sh", "-c", &script]);
+        let run = site.sandbox.run(command.env("STORE", store));
+        assert_eq!((run.status, &*run.shown), (Some(0), "0\n[]\n"), "{}", run.said);
+    });
+}
+
+/// Waits until readers come and go, of whom there is one at any time.
+fn readers_come_and_go(site: &Site, count: usize, has_begun: &dyn Fn() -> bool) {
+    let mut before = site.lock("reader0", &["-s", "db"]);
+    before.begun();
+    for number in 1..count {
+        let next = site.lock(&format!("reader{number}"), &["-s", "db"]);
+        next.begun();
+        assert!(!has_begun(), "the writer has begun beside a reader");
+        before.end();
+        before = next;
+    }
+    before.end();
+}
+
+/// The three read/write modes of snaplock: soft.
+#[test]
+fn snaplock_a_soft_writer_delays_no_reader_and_runs_when_there_is_none() {
+    on_both_stores(|site| {
+        let reader = site.lock("reader", &["-s", "db"]);
+        reader.begun();
+        let writer = site.lock("writer", &["--soft", "db"]);
+        writer.says(": waiting: held by ");
+        readers_come_and_go(site, 4, &|| site.has_begun("writer"));
+        assert!(writer.held().is_none());
+        reader.end();
+        writer.begun();
+        writer.end();
+    });
+}
+
+/// Timed soft.
+#[test]
+fn snaplock_a_writer_with_a_quiet_time_runs_after_it() {
+    on_both_stores(|site| {
+        let reader = site.lock("reader", &["-s", "db"]);
+        reader.begun();
+        let writer = site.lock("writer", &["--quiet-for", "1.5", "db"]);
+        writer.says(": waiting: held by ");
+        let ended = reader.begun();
+        reader.end();
+        let last = site.held().into_iter().find(|held| held.id == ended.id).expect("it ran");
+        let begun = writer.begun();
+        let quiet = begun.begun_at.saturating_sub(last.last_at);
+        assert!(quiet.as_millis() >= 1_480, "it began {quiet:?} after the reader's end");
+        writer.end();
+    });
+}
+
+/// Hard, and after its time timed soft: nobody overtakes the writer, and nobody starves.
+#[test]
+fn snaplock_a_writer_turns_readers_away_after_its_time() {
+    on_both_stores(|site| {
+        let reader = site.lock("reader", &["-s", "db"]);
+        reader.begun();
+        let writer = site.lock("writer", &["--soft", "--hard-after", "1", "db"]);
+        writer.waits_behind(1);
+        let late = site.lock("late", &["-s", "db"]);
+        late.waits_behind(1);
+        reader.end();
+        writer.begun();
+        assert!(late.held().is_none());
+        writer.end();
+        late.begun();
+        late.end();
+    });
+}
+
+/// One holds `a` and asks for `b`, the other holds `b` and asks for `a`.
+#[test]
+fn of_two_commands_that_wait_for_each_other_the_later_one_ends_with_75() {
+    on_both_stores(|site| {
+        let store = site.store().join(" ");
+        let nested = |outer: &str, inner: &str| {
+            let script = format!(
+                "touch $D/has-{outer}; while [ ! -e $D/has-{inner} ]; do sleep 0.01; done; \
+                 exec $P lock -v $STORE {inner} true"
+            );
+            let mut command = site.putex(&[outer, "sh", "-c", &script]);
+            command.env("STORE", &store).stderr(std::process::Stdio::piped());
+            command.spawn().expect("the command can be run")
+        };
+        let both = [nested("a", "b"), nested("b", "a")]
+            .map(|child| child.wait_with_output().expect("it ends"));
+        let mut codes = both.each_ref().map(|output| output.status.code());
+        codes.sort();
+        let said = both.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+        assert_eq!(codes, [Some(0), Some(75)], "{said:?}");
+        let says = |said: &String| said.contains("not had: it would wait for itself: ");
+        assert_eq!(said.iter().filter(|said| says(said)).count(), 1, "{said:?}");
+    });
+}
