@@ -258,7 +258,7 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
 }
 
 /// Converts a ticket into the content of an entry.
-fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
+pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     let mode = match ticket.mode {
         Mode::Exclusive => "x".to_owned(),
         Mode::Shared => "s".to_owned(),
@@ -284,7 +284,7 @@ fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
 }
 
 /// Converts an entry into a ticket; `None` if it has ended.
-fn standing(entry: Entry) -> Option<StoredTicket> {
+pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
     let Entry { key, revision, content } = entry;
     if content.is_tombstone() {
         return None;

@@ -13,6 +13,7 @@
 //! | `frames` | what is to be published, as text | `wire.rs` |
 //! | `info`, `answers` | JSON of a server | `server.rs` |
 //! | `record` | a header block and a value | `record.rs` |
+//! | `ticket` | a header block and a token | `ticket.rs` |
 //! | `holder` | the same, met by an agent | `holder.rs` |
 //! | `folder`, `bucket` | files of the directory store | `files.rs` |
 //! | `note` | the file in which a guard finds the notes of the previous one | `files.rs` |
@@ -30,6 +31,7 @@ mod line;
 mod messages;
 mod record;
 mod server;
+mod ticket;
 mod wire;
 
 #[cfg(test)]
@@ -42,6 +44,7 @@ pub use line::{cli, servers};
 pub use messages::messages;
 pub use record::record;
 pub use server::{answers, info};
+pub use ticket::ticket;
 pub use wire::{decoder, frames};
 
 /// Fails when a text that is shown to people would be more than one line, or would

@@ -27,7 +27,7 @@ const fn target(
     Target { name, run, whole, damaged }
 }
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     target("answers", super::answers, 24, 200),
     target("bucket", super::bucket, 7, 10),
     target("cli", super::cli, 12, 3000),
@@ -41,6 +41,7 @@ const TARGETS: [Target; 13] = [
     target("note", super::note, 6, 4000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
+    target("ticket", super::ticket, 8, 1000),
 ];
 
 fn here(folder: &str) -> PathBuf {
@@ -207,6 +208,11 @@ fn record() {
 #[test]
 fn servers() {
     short_run("servers");
+}
+
+#[test]
+fn ticket() {
+    short_run("ticket");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod simulation;
 
 use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
-use crate::core::event::Written;
+use crate::core::event::{BucketInfo, Written};
 use crate::core::record::Incarnation;
 use crate::core::tickets::{Mode, Name};
 
@@ -216,6 +216,58 @@ fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
     owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
     assert!(owner.attempt.is_some(), "it is not decided");
     assert_eq!(owner.own.map(|own| own.sent), Some(begin), "V does not move");
+}
+
+/// It was restored from a backup: the tickets since then are gone.
+#[test]
+fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
+    let (mut owner, begin) = waiting();
+    owner.goal = Goal::Keep;
+    let id = owner.bucket.clone().expect("it was opened");
+    for (last, is_lost) in [(8, false), (7, true)] {
+        owner.handle(Input::Gone("the server ended".to_owned()), begin);
+        assert!(matches!(owner.next(begin), Step::Open(_)));
+        let info = BucketInfo {
+            id: id.clone(),
+            last: Revision(last),
+            age: None,
+            replicas: 1,
+            remarks: Vec::new(),
+            retires: Ok(()),
+            loss_is_noticed: false,
+        };
+        owner.handle(Input::Opened(Ok(info)), begin);
+        let said = owner.take_messages();
+        let lost = said.iter().any(|said| matches!(said, ToFront::Lost(_)));
+        assert_eq!(lost, is_lost, "at {last}: {said:?}");
+    }
+}
+
+/// Its key was removed, and somebody has written another ticket there.
+#[test]
+fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
+    let (mut owner, begin) = waiting();
+    let later = begin.after(owner.timing.renewal());
+    owner.handle(Input::Rested, later);
+    let Step::WriteAndList(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
+    owner.handle(Input::Written(Written::Moved(None), later), later);
+    let others = Ticket { incarnation: Incarnation(9), ..sent };
+    owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
+    assert_eq!(owner.own, None);
+    assert!(matches!(owner.next(later), Step::WriteAndList(Revision(0), None, ..)));
+}
+
+/// Otherwise its ticket could stand, and hold up the others until it runs out.
+#[test]
+fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {
+    let (mut owner, begin) = opened();
+    let Step::WriteAndList(.., sent, _) = owner.next(begin) else { panic!("not written") };
+    let unknown = Written::Unknown("no answer".to_owned());
+    owner.handle(Input::WrittenAndListed(unknown, begin, Err("no answer".to_owned())), begin);
+    owner.handle(Input::Done, begin);
+    assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
+    owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
+    assert!(matches!(owner.next(begin), Step::End(Revision(7), _)));
 }
 
 #[test]

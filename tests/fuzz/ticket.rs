@@ -1,0 +1,82 @@
+//! Tickets of `putex lock`, as NATS hands them out.
+
+use std::time::Duration;
+
+use super::{assert_one_line, printable};
+use crate::core::record::{Incarnation, Revision};
+use crate::core::tickets::{Decision, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, decide};
+use crate::core::timing::{COUNT_MAX, R_MAX};
+use crate::nats::Headers;
+use crate::nats::encode;
+use crate::store::nats::{answer, sendable};
+use crate::store::tickets::{standing, to_content};
+use crate::store::{Content, Entry};
+
+const NUMBER: Revision = Revision(7);
+
+/// A header block with the token behind it, under the keys of a ticket for one name, for several,
+/// and under none of these: what is taken for a ticket can be written and is then read the same.
+/// What is not blocks every ticket, and says why in a line.
+pub fn ticket(data: &[u8]) -> bool {
+    let end = data.windows(4).position(|four| four == b"\r\n\r\n");
+    let (block, payload) = data.split_at(end.map_or(data.len(), |at| at + 4));
+    let content = answer::content(&Headers::parse(block), payload);
+    let mut is_ticket = false;
+    for key in ["lock.a.0f", "lock.a.b.0f", "lock._.0f", "lock.0f", "lock.a b.0f"] {
+        let Some(found) = stands(key, content.clone()) else { continue };
+        assert!(found.number <= NUMBER && found.revision == NUMBER);
+        // The bytes of a token are shown as they are but for control characters.
+        assert_one_line(&found.describe());
+        match &found.ticket {
+            Ok(ticket) => {
+                is_ticket = true;
+                survives(key, &found, ticket);
+            }
+            Err(unreadable) => {
+                assert!(unreadable.lifetime.is_none_or(|lifetime| lifetime <= R_MAX * COUNT_MAX));
+                blocks_all(&found);
+            }
+        }
+    }
+    is_ticket
+}
+
+fn stands(key: &str, content: Content) -> Option<StoredTicket> {
+    standing(Entry { key: key.to_owned(), revision: NUMBER, content })
+}
+
+fn survives(key: &str, found: &StoredTicket, ticket: &Ticket) {
+    assert!(!ticket.names.is_empty() && ticket.lifetime <= R_MAX * COUNT_MAX);
+    if let Mode::Slots(count) = ticket.mode {
+        assert!((1..=SLOTS_MAX).contains(&count));
+        assert!(ticket.slot.is_none_or(|slot| slot < count));
+    } else {
+        assert_eq!(ticket.slot, None);
+    }
+    let content = to_content(ticket, Some(found.number));
+    let written = encode::publish("$KV.locks.x", None, &sendable(&content), &content.payload);
+    written.expect("a ticket can always be written");
+    let again = stands(key, content).expect("it stands");
+    // A ticket under `lock._` may have one name only, if somebody else has written it.
+    if ticket.names.len() > 1 || !key.starts_with("lock._") {
+        assert_eq!(&again, found);
+    }
+}
+
+/// A ticket of a later version may be for any name.
+fn blocks_all(found: &StoredTicket) {
+    let own = Ticket {
+        names: vec![Name::parse("elsewhere").expect("a name")],
+        mode: Mode::Shared,
+        slot: None,
+        held: Vec::new(),
+        lifetime: Duration::from_secs(15),
+        token: printable("alpha"),
+        incarnation: Incarnation(1),
+        attempt: 1,
+    };
+    for number in [1, 100] {
+        let decision = decide(&own, Revision(number), std::slice::from_ref(found));
+        assert!(matches!(decision, Decision::Wait { .. }), "{decision:?}");
+    }
+}
