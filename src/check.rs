@@ -16,7 +16,7 @@ use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
 use crate::store::dir::DirStore;
-use crate::store::{Bucket as _, StoreError, StoreErrorKind, describe_holder};
+use crate::store::{Bucket as _, FirstKey, StoreError, StoreErrorKind, describe_holder};
 use crate::sys;
 
 /// Longest time for requests to all servers, or for the lock of a bucket in a directory.
@@ -141,6 +141,6 @@ fn inspect_dir(agent: &AgentArgs, base: PathBuf) -> Result<String, StoreError> {
         return Ok(format!("bucket {bucket}: does not exist yet"));
     }
     let deadline = sys::now().after(STORE_MAX);
-    store.open(deadline)?;
-    Ok(describe_holder(key, store.get(key, deadline)?))
+    let (_, entry) = store.open(FirstKey::Read(key), deadline)?;
+    Ok(describe_holder(key, entry))
 }

@@ -23,7 +23,7 @@ use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{Bucket as _, Content, Expected, LockKey, StoreError, StoreErrorKind};
+use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey, StoreError, StoreErrorKind};
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
 use support::folder::Folder;
@@ -76,7 +76,7 @@ fn denied(written: Written) -> String {
 fn the_files_of_a_retired_key_are_removed() {
     let base = Base::new();
     let mut store = base.bucket("b");
-    store.open(soon()).expect("the store opens");
+    store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
     let content = Content { headers: Vec::new(), payload: Vec::new() };
     let mut written = Written::Stored(Revision(0));
     for _ in 0..2 {

@@ -20,7 +20,7 @@ use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, Content, Expected, LockKey};
+use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey};
 use putex::sys::{self, Waker};
 
 use server::{old_config, on_servers, soon};
@@ -76,7 +76,7 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
         let mut admin = server.admin();
         admin.stream("CREATE", "locks", &old_config("locks").to_string());
         let mut store = server.bucket("locks");
-        let opened = store.open(soon()).expect("the store opens");
+        let (opened, _) = store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
         assert_eq!(opened.retires, Ok(()));
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         for key in ["lock.a", "lock.b"] {

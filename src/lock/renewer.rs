@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 use super::process::is_empty;
 use super::protocol::ToRenewer;
 use super::{Request, held};
-use crate::core::tickets::{End, Input, Step, Ticket, TicketOwner, ToFront};
+use crate::core::tickets::{End, Input, Mark, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
@@ -40,6 +40,8 @@ struct Renewer {
     tickets: Tickets,
     /// The bucket was opened, and not lost since.
     is_open: bool,
+    /// The mark, which was read when the bucket was opened just now.
+    mark: Option<Mark>,
     token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
@@ -101,6 +103,7 @@ impl Renewer {
             owner: owner.with_soft(request.soft),
             tickets,
             is_open: false,
+            mark: None,
             token: request.token.clone(),
             front: None,
             is_abandoned: false,
@@ -135,14 +138,20 @@ impl Renewer {
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
         let element = self.owner.key_element();
-        let tickets = &mut self.tickets;
+        let (tickets, mark) = (&mut self.tickets, self.mark.take());
         match step {
             Step::Open(by) => {
                 let opened = tickets.open(by);
                 self.is_open = opened.is_ok();
-                Input::Opened(opened)
+                Input::Opened(opened.map(|(bucket, mark)| {
+                    self.mark = Some(mark);
+                    bucket
+                }))
             }
-            Step::ReadMark(by) => Input::Mark(tickets.mark(by).map_err(|error| error.text)),
+            Step::ReadMark(by) => {
+                let mark = mark.map_or_else(|| tickets.mark(by), Ok);
+                Input::Mark(mark.map_err(|error| error.text))
+            }
             Step::WriteMark(mark, by) => Input::Written(tickets.write_mark(&mark, by), now),
             Step::Write(at, number, ticket, by) => {
                 Input::Written(tickets.write(&element, at, number, &ticket, by), now)

@@ -270,6 +270,12 @@ pub fn check_replicas(replicas: u32, version: &str) -> Result<(), String> {
     ))
 }
 
+/// Returns whether a version is a release from `since` on, or a pre-release of a later one.
+pub(super) fn is_since(version: &str, since: [u64; 3]) -> bool {
+    let parsed = parse_version(version);
+    parsed.is_some_and(|(numbers, released)| numbers > since || numbers == since && released)
+}
+
 /// Returns major, minor, patch, and whether it is a release.
 fn parse_version(version: &str) -> Option<([u64; 3], bool)> {
     let version = version.strip_prefix('v').unwrap_or(version).split('+').next()?;

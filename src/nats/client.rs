@@ -85,6 +85,18 @@ pub struct Outgoing<'a> {
     pub repeats: bool,
 }
 
+/// What is sent with the login, in one segment: a client that waited for PONG would need another
+/// round trip. Only a server that can be sent them then gets them, see
+/// [`ServerInfo::reads_any_stream`]. What was sent so is not sent again by
+/// [`Client::subscribe`], nor by the first [`Client::requests`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Early {
+    /// The subjects to subscribe to, before the requests.
+    pub subscriptions: Vec<String>,
+    /// The subjects and payloads of requests that may be repeated.
+    pub requests: Vec<(String, String)>,
+}
+
 /// Most attempts at a time.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -136,7 +148,16 @@ impl Client {
     ///
     /// See [`StoreError`].
     pub fn connect(&mut self, deadline: Instant) -> Result<(), StoreError> {
-        let (mut kind, mut tried) = (Kind::Unreachable, Vec::new());
+        self.connect_with(&Early::default(), deadline)
+    }
+
+    /// As [`Client::connect`]. A new connection sends `early` with its login.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreError`].
+    pub fn connect_with(&mut self, early: &Early, deadline: Instant) -> Result<(), StoreError> {
+        let (mut kind, mut tried, began) = (Kind::Unreachable, Vec::new(), sys::now());
         let over = deadline.after(THREAD_END_MAX);
         while self.link.is_none()
             && let Some(next) = self.candidates.next(sys::now())
@@ -156,7 +177,7 @@ impl Client {
             };
             let outcome = if is_due && free_at <= now && now < deadline {
                 tried.push(next.id);
-                self.attempt(&next, deadline)
+                self.attempt(&next, early, deadline)
             } else {
                 let begin_at = next.not_before.max(free_at);
                 let is_in_time = now < deadline && begin_at < deadline;
@@ -164,7 +185,11 @@ impl Client {
             };
             kind = kind.max(outcome.err().unwrap_or(kind));
         }
-        if self.link.is_some() {
+        if let Some(link) = &mut self.link {
+            if link.opened_at < began {
+                // It was sent in an earlier call, and its answers may be old.
+                link.sent_early.requests.clear();
+            }
             return Ok(());
         }
         if !tried.is_empty() {
@@ -177,9 +202,9 @@ impl Client {
     }
 
     /// Tries a candidate: begins to connect to its address, or looks its name up.
-    fn attempt(&mut self, next: &Candidate, deadline: Instant) -> Result<(), Kind> {
+    fn attempt(&mut self, next: &Candidate, early: &Early, deadline: Instant) -> Result<(), Kind> {
         let began = match next.address {
-            Some(address) => self.begin(next, address, deadline),
+            Some(address) => self.begin(next, address, early, deadline),
             None => self.look_up(next, deadline),
         };
         began.map_err(|text| {
@@ -195,13 +220,19 @@ impl Client {
         Ok(())
     }
 
-    fn begin(&mut self, next: &Candidate, to: IpAddr, deadline: Instant) -> Result<(), String> {
+    fn begin(
+        &mut self,
+        next: &Candidate,
+        to: IpAddr,
+        early: &Early,
+        deadline: Instant,
+    ) -> Result<(), String> {
         let (id, began, options) = (next.id, sys::now(), Arc::clone(&self.options));
         let by = began.after(next.within()).min(deadline);
         let has_password = options.login_of(&next.server).has_password();
         let beside_at = began.after(self.candidates.beside_after(next, has_password));
-        let next = next.clone();
-        let make = move || Link::make(&next, to, &options, by);
+        let (next, early) = (next.clone(), early.clone());
+        let make = move || Link::make(&next, to, &options, &early, by);
         // Where the service has used up all threads, nothing is tried beside.
         let task = Task::start("connect", make.clone()).or_else(|_| Task::ended(make()));
         let task = task.map_err(|error| io_error_text(&error))?;
@@ -262,8 +293,10 @@ impl Client {
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
     pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
         let link = self.link()?;
-        link.last_sid += 1;
-        let frame = encode::sub(subject, link.last_sid).map_err(RequestError::NotSent)?;
+        if link.sent_early.subscriptions.iter().any(|known| known == subject) {
+            return Ok(());
+        }
+        let frame = link.subscription(subject).map_err(RequestError::NotSent)?;
         self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
     }
 

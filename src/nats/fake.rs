@@ -13,6 +13,9 @@ use super::url::Server;
 pub(super) const INFO: &str =
     r#"{"server_name":"fake","version":"2.15.1","headers":true,"max_payload":65536}"#;
 
+/// How long a script waits for the client.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// One connection, as a script uses it.
 pub(crate) struct Peer {
     stream: TcpStream,
@@ -25,7 +28,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) words: Vec<String>,
-    pub(super) body: String,
+    pub(crate) body: String,
 }
 
 impl Frame {
@@ -50,8 +53,7 @@ impl FakeServer {
         let thread = thread::spawn(move || {
             for script in scripts {
                 let (stream, _) = listener.accept().expect("a connection");
-                let patience = Some(Duration::from_secs(10));
-                stream.set_read_timeout(patience).expect("an option");
+                stream.set_read_timeout(Some(PATIENCE)).expect("an option");
                 stream.set_nodelay(true).expect("an option");
                 script(&mut Peer { stream, received: Vec::new(), inbox: String::new() });
             }
@@ -83,7 +85,7 @@ impl FakeServer {
 }
 
 impl Peer {
-    pub(super) fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).expect("the client reads");
     }
 
@@ -115,7 +117,7 @@ impl Peer {
     }
 
     /// Takes CONNECT, SUB and PING, and returns the first.
-    pub(super) fn take_handshake(&mut self) -> String {
+    pub(crate) fn take_handshake(&mut self) -> String {
         let connect = self.frame().words.join(" ");
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         let inbox = self.frame();
@@ -158,8 +160,17 @@ impl Peer {
         self.send(&format!("MSG {reply} {inbox}  {size}\r\n{payload}\r\n"));
     }
 
+    /// Returns whether the client sends nothing before it hears more.
+    pub(crate) fn is_waited_for(&mut self) -> bool {
+        let (patience, short) = (Some(PATIENCE), Some(Duration::from_millis(50)));
+        self.stream.set_read_timeout(short).expect("an option");
+        let is_silent = self.received.is_empty() && !self.receive();
+        self.stream.set_read_timeout(patience).expect("an option");
+        is_silent
+    }
+
     /// Waits until the client has closed the connection and returns what else it sent.
-    pub(super) fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         while self.receive() {}
         String::from_utf8_lossy(&self.received).into_owned()
     }

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use super::client::{Early, Outgoing};
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
-use super::encode;
+use super::encode::{self, EncodeError};
 use super::info::ServerInfo;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
@@ -60,6 +61,30 @@ pub(super) enum Received {
     Elapsed,
 }
 
+/// What was sent with the login.
+#[derive(Debug, Default)]
+pub(super) struct SentEarly {
+    pub(super) subscriptions: Vec<String>,
+    pub(super) requests: Vec<EarlyRequest>,
+}
+
+/// A request that was sent with the login.
+#[derive(Debug)]
+pub(super) struct EarlyRequest {
+    subject: String,
+    payload: String,
+    /// The subject of its reply.
+    pub(super) reply: String,
+}
+
+impl EarlyRequest {
+    /// Returns whether it is the same request.
+    pub(super) fn is(&self, other: &Outgoing<'_>) -> bool {
+        let is_plain = other.repeats && other.headers.is_empty();
+        is_plain && other.subject == self.subject && other.payload == self.payload.as_bytes()
+    }
+}
+
 /// An open connection.
 pub(super) struct Link {
     stream: Stream,
@@ -81,7 +106,8 @@ pub(super) struct Link {
     /// private to this connection.
     inbox: String,
     /// The number of the last subscription.
-    pub(super) last_sid: u64,
+    last_sid: u64,
+    pub(super) sent_early: SentEarly,
     /// Number of requests, each of which has a reply subject of its own.
     requests: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
@@ -96,6 +122,12 @@ impl Link {
     pub(super) fn next_reply(&mut self) -> String {
         self.requests += 1;
         format!("{}{}", self.inbox, self.requests)
+    }
+
+    /// Returns the frame of a new subscription.
+    pub(super) fn subscription(&mut self, subject: &str) -> Result<String, EncodeError> {
+        self.last_sid += 1;
+        encode::sub(subject, self.last_sid)
     }
 
     /// Sends a whole frame. The reason of a failure is the last `-ERR` of the server, if there

@@ -62,7 +62,7 @@ pub(crate) mod fake;
 use crate::core::{StoreError, StoreErrorKind};
 
 pub use auth::{Credentials, Login, Secret};
-pub use client::{Client, ClientEvent, Outgoing, RequestError};
+pub use client::{Client, ClientEvent, Early, Outgoing, RequestError};
 pub use connect_options::ConnectOptions;
 pub use decode::Message;
 pub use headers::Headers;

@@ -48,7 +48,7 @@ use rustix::io::Errno;
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, Selection, StoreError,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
     StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
@@ -188,7 +188,11 @@ fn subscribe(path: &Path) -> io::Result<OwnedFd> {
 }
 
 impl Bucket for DirStore {
-    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+    fn open(
+        &mut self,
+        first: FirstKey<'_>,
+        deadline: Instant,
+    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
         self.open = None;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         let (folder, mut info) = Folder::open(&self.base, &self.bucket, deadline)?;
@@ -201,9 +205,14 @@ impl Bucket for DirStore {
             info.remarks.push(format!("no hints of changes in {path}: inotify: {error}"));
         }
         folder.verify()?;
-        let (subscribed, changed) = (Vec::new(), BTreeSet::new());
-        self.open = Some(OpenFolder { folder, alarm, queue: queue.ok(), subscribed, changed });
-        Ok(info)
+        let entry = folder.entry(first.key())?;
+        let subscribed = match first {
+            FirstKey::Subscribe(key) => vec![key.to_owned()],
+            FirstKey::Read(_) => Vec::new(),
+        };
+        let (queue, changed) = (queue.ok(), BTreeSet::new());
+        self.open = Some(OpenFolder { folder, alarm, queue, subscribed, changed });
+        Ok((info, entry))
     }
 
     fn get(&mut self, key: &str, _deadline: Instant) -> StoreResult<Option<Entry>> {

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::lease::{from_headers, to_headers};
-use super::{Bucket, Content, Entry, Expected, Hint, StoreResult};
+use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
 use crate::core::{
     Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Written, sanitize,
 };
@@ -41,10 +41,7 @@ impl LockKey {
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<Opened> {
-        let mut bucket = self.bucket.open(deadline)?;
-        self.bucket.subscribe(&self.key)?;
-        // Read after subscribing, so that no change in between is missed.
-        let entry = self.bucket.get(&self.key, deadline)?;
+        let (mut bucket, entry) = self.bucket.open(FirstKey::Subscribe(&self.key), deadline)?;
         let key_state = to_key_state(entry);
         self.known = key_state.revision;
         bucket.last = bucket.last.max(key_state.revision);

@@ -175,15 +175,37 @@ pub enum Hint {
     Gone(String),
 }
 
+/// The key that is read when a bucket is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstKey<'a> {
+    /// It is subscribed to before, so that no change after the read is missed.
+    Subscribe(&'a str),
+    /// It is read only.
+    Read(&'a str),
+}
+
+impl FirstKey<'_> {
+    /// Returns the key.
+    pub fn key(&self) -> &str {
+        let (FirstKey::Subscribe(key) | FirstKey::Read(key)) = self;
+        key
+    }
+}
+
 /// A bucket of keys. Each write gives its entry a higher revision than all before.
 pub trait Bucket: Send {
-    /// Connects where needed, creates the bucket when it does not exist, and checks it.
-    /// Subscriptions of an earlier connection are gone.
+    /// Connects where needed, creates the bucket when it does not exist, checks it, and reads a
+    /// key as [`Bucket::get`] does: together that takes fewer round trips. Subscriptions of an
+    /// earlier connection are gone.
     ///
     /// # Errors
     ///
     /// See [`StoreError`]; the store is closed then.
-    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo>;
+    fn open(
+        &mut self,
+        first: FirstKey<'_>,
+        deadline: Instant,
+    ) -> StoreResult<(BucketInfo, Option<Entry>)>;
 
     /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
     /// none. Until a leader learns of its replacement, its entry may be older than the last

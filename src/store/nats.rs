@@ -6,7 +6,7 @@
 //! | subject | use |
 //! |---|---|
 //! | `$KV.<bucket>.<key>` | the entry of a key, written by compare-and-set only |
-//! | `$KV.<bucket>.putex.epoch` | a random id, written once into every bucket |
+//! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `putex.twin.<bucket>.<key>` | announcements of agents to each other |
 //!
@@ -35,7 +35,7 @@ use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, Selection, StoreError,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
     StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
@@ -120,6 +120,11 @@ impl NatsStore {
 
     fn raw_subject(&self, key: &str) -> String {
         format!("$KV.{}.{key}", self.settings.bucket)
+    }
+
+    /// Returns the subjects of the hints and announcements of a key.
+    fn hint_subjects(&self, key: &str) -> [String; 2] {
+        ["hint", "twin"].map(|kind| format!("putex.{kind}.{}.{key}", self.settings.bucket))
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
@@ -334,12 +339,16 @@ fn answer_by(deadline: Instant) -> Instant {
 }
 
 impl Bucket for NatsStore {
-    fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+    fn open(
+        &mut self,
+        first: FirstKey<'_>,
+        deadline: Instant,
+    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
         let (was_connected, began) = (self.client.is_connected(), sys::now());
-        let mut opened = self.open_now(deadline);
+        let mut opened = self.open_now(first, deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
             // The connection had failed since its last use: a new one may work.
-            opened = self.open_now(deadline);
+            opened = self.open_now(first, deadline);
         }
         self.unanswered_write = None;
         if opened.is_err() {
@@ -417,8 +426,7 @@ impl Bucket for NatsStore {
             return Ok(());
         }
         name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
-        for kind in ["hint", "twin"] {
-            let subject = format!("putex.{kind}.{}.{key}", self.settings.bucket);
+        for subject in self.hint_subjects(key) {
             let subscribed = self.client.subscribe(&subject);
             subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
         }

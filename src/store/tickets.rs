@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, OPERATION, Selection, StoreResult,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, OPERATION, Selection,
+    StoreResult,
 };
 use crate::core::tickets::{Mark, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
@@ -106,14 +107,15 @@ impl Tickets {
         }
     }
 
-    /// Opens the bucket.
+    /// Opens the bucket and reads the mark.
     ///
     /// # Errors
     ///
     /// See [`StoreError`](super::StoreError).
-    pub fn open(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+    pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         self.relevance.numbers.clear();
-        self.bucket.open(deadline)
+        let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
+        Ok((bucket, to_mark(entry)))
     }
 
     /// Reads the mark.
@@ -122,13 +124,7 @@ impl Tickets {
     ///
     /// When there was no answer by the deadline.
     pub fn mark(&mut self, deadline: Instant) -> StoreResult<Mark> {
-        let entry = self.bucket.get(MARK_KEY, deadline)?;
-        let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-        Ok(entry.map_or(none, |Entry { revision, content, .. }| Mark {
-            revision,
-            epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
-            lifetime: lifetime(&content).unwrap_or_default(),
-        }))
+        Ok(to_mark(self.bucket.get(MARK_KEY, deadline)?))
     }
 
     /// Writes a mark in the place of its revision.
@@ -255,6 +251,16 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
     // One for several names says them in its entry.
     let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
     names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
+}
+
+/// Converts the entry of the mark.
+fn to_mark(entry: Option<Entry>) -> Mark {
+    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+    entry.map_or(none, |Entry { revision, content, .. }| Mark {
+        revision,
+        epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
+        lifetime: lifetime(&content).unwrap_or_default(),
+    })
 }
 
 /// Converts a ticket into the content of an entry.

@@ -9,12 +9,12 @@ use putex::core::event::Written;
 use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
-    Bucket, Content, Entry, Expected, Hint, Listing, Selection, StoreError, StoreErrorKind,
-    StoreResult,
+    Bucket, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
+    StoreErrorKind, StoreResult,
 };
 use putex::sys::{Waker, now};
 
-use super::{Make, QUIET, assert_moved, soon};
+use super::{Make, PATIENCE, QUIET, assert_moved, soon};
 
 /// Runs every story, each in buckets of its own. `checks_other_keys` says whether the
 /// servers check a condition on other keys.
@@ -32,6 +32,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
         true => a_condition_on_another_key_decides(make),
         false => a_condition_on_other_keys_is_refused(make),
     }
+    an_opening_reads_its_key_and_subscribes_to_it_before(make);
     a_subscription_is_for_its_key(make);
     a_store_that_is_not_open_does_nothing(make);
     no_call_begins_after_its_deadline(make);
@@ -39,7 +40,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
 
 fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
     let mut store = make(bucket);
-    store.open(soon()).expect("the store opens");
+    store.open(FirstKey::Read("web"), soon()).expect("the store opens");
     store
 }
 
@@ -329,6 +330,28 @@ fn a_condition_on_other_keys_is_refused(make: Make<'_>) {
     assert_eq!(get(&mut *store, "lock.a"), None);
 }
 
+fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let mut writer = open(make, "first");
+    let mut stands_at = Revision(0);
+    for (first, hints) in [(FirstKey::Subscribe("lock.a"), true), (FirstKey::Read("lock.a"), false)]
+    {
+        let mut store = make("first");
+        // The second time on the same connection.
+        for _ in 0..2 {
+            let (bucket, entry) = store.open(first, soon()).expect("the store opens");
+            let revision = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+            assert_eq!(revision, stands_at);
+            assert!(bucket.last >= revision);
+            assert_eq!(entry, get(&mut *store, "lock.a"));
+            stands_at = stored(&mut *writer, "lock.a", Expected::Key(stands_at), "next");
+            let patience = if hints { PATIENCE } else { QUIET };
+            let hint = store.wait(waker.as_fd(), Some(now().after(patience)));
+            assert_eq!(matches!(hint, Hint::Changed { .. }), hints, "{first:?}: {hint:?}");
+        }
+    }
+}
+
 fn a_subscription_is_for_its_key(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let (mut a, mut b) = (open(make, "subscribed"), open(make, "subscribed"));
@@ -371,7 +394,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
-    store.open(soon()).expect("the store opens");
+    store.open(FirstKey::Read("web"), soon()).expect("the store opens");
     assert_eq!(get(&mut *store, "web"), None);
 }
 

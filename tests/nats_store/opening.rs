@@ -6,11 +6,14 @@ use std::thread;
 
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Record, Revision};
+use putex::nats::{Client, ConnectOptions, Login};
 use putex::store::nats::NatsStore;
 use putex::store::{LockKey, StoreError, StoreErrorKind as Kind};
 use serde_json::{Value, json};
 
 use crate::server::{self, old_config, on_servers, soon};
+use crate::support::clock::PATIENCE;
+use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::{open, plain, watch, write};
 
@@ -51,6 +54,25 @@ fn a_new_bucket_is_made_as_asked() {
         let (_, second) = open(&server, "locks");
         assert_eq!(second.bucket.id, first.bucket.id);
         assert_eq!(second.bucket.remarks.len(), 1, "{:?}", second.bucket.remarks);
+    });
+}
+
+/// What is read again costs a round trip.
+#[test]
+fn the_reads_of_an_opening_are_made_once() {
+    on_servers(|binary| {
+        let server = Server::start(binary, "");
+        open(&server, "locks");
+        let proxy = Proxy::start(server.port());
+        let url = format!("127.0.0.1:{}", proxy.port());
+        let servers = putex::nats::url::Server::parse_list(&url).expect("a URL");
+        let options = ConnectOptions::new(Login::None, "test".to_owned(), PATIENCE);
+        let bucket = NatsStore::new(Client::new(servers, options), server::settings("locks"));
+        let mut store = LockKey::new(Box::new(bucket), "web");
+        for times in 1..4 {
+            store.open(soon()).expect("opened");
+            assert_eq!(proxy.counts().reads, 3 * times);
+        }
     });
 }
 

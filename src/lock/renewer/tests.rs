@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 
 use super::*;
+use crate::core::Written;
 use crate::core::tickets::{LockTiming, Mode, Name};
 use crate::lock::Wait;
 use crate::store::dir::DirStore;
@@ -94,6 +95,29 @@ fn the_ticket_stands_when_no_descriptor_is_left_for_the_command() {
     rig.tell(&ToRenewer::Started(1 << 21), None);
     while rig.renewer.turn() {}
     assert_eq!(rig.standing(), 1);
+}
+
+/// It saves a round trip. After another step it may be out of date.
+#[test]
+fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
+    let mut rig = Rig::granted("mark", LONG);
+    let by = sys::now().after(LONG);
+    let mut other =
+        Tickets::new(Box::new(DirStore::new(rig.base.clone(), BUCKET)), rig.renewer.owner.ticket());
+    for is_next in [true, false] {
+        let (_, mut mark) = other.open(by).expect("it is there");
+        let opened = rig.renewer.perform(Step::Open(by), sys::now());
+        assert!(matches!(opened, Input::Opened(Ok(_))), "{opened:?}");
+        if !is_next {
+            rig.renewer.perform(Step::Watch(["lock.db.a".to_owned()].into()), sys::now());
+        }
+        mark.epoch = format!("changed {is_next}");
+        let written = other.write_mark(&mark, by);
+        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+        let read = rig.renewer.perform(Step::ReadMark(by), sys::now());
+        let Input::Mark(Ok(read)) = read else { panic!("{read:?}") };
+        assert_eq!(read.epoch == mark.epoch, !is_next, "{read:?}");
+    }
 }
 
 #[test]

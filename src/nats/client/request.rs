@@ -14,6 +14,8 @@ struct Pending<'a> {
     sent: &'a Outgoing<'a>,
     /// The subject of its reply.
     reply: String,
+    /// Whether it was sent with the login.
+    is_sent: bool,
     frame: Vec<u8>,
     answer: Option<Message>,
 }
@@ -43,16 +45,22 @@ impl Client {
         by: Instant,
     ) -> Result<Vec<Message>, RequestError> {
         let began = sys::now();
+        // Only now is their answer new.
+        let mut sent_early = std::mem::take(&mut self.link()?.sent_early.requests);
         let mut pending = Vec::with_capacity(sent.len());
         for sent in sent {
-            let reply = self.link()?.next_reply();
+            let early = sent_early.iter().position(|early| early.is(sent));
+            let early = early.map(|index| sent_early.swap_remove(index).reply);
+            let is_sent = early.is_some();
+            let reply = early.map_or_else(|| Ok(self.link()?.next_reply()), Ok)?;
             let frame = self.frame(sent, Some(&reply))?;
-            pending.push(Pending { sent, reply, frame, answer: None });
+            pending.push(Pending { sent, reply, is_sent, frame, answer: None });
         }
         if began >= by {
             return Err(RequestError::NotSent("no time is left".to_owned()));
         }
-        let frames: Vec<_> = pending.iter().map(|pending| &*pending.frame).collect();
+        let unsent = pending.iter().filter(|pending| !pending.is_sent);
+        let frames: Vec<_> = unsent.map(|pending| &*pending.frame).collect();
         self.send(&frames.concat(), by)?;
         let repeat_after = self.options.repeat_after();
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);

@@ -264,6 +264,45 @@ fn a_silent_server_is_asked_and_then_left() {
     fake.finish();
 }
 
+/// What the login has brought is of use for the call that connected, and for its first requests.
+#[test]
+fn answers_to_what_was_sent_with_the_login_do_not_grow_old() {
+    let early = Early {
+        subscriptions: vec!["hint.>".to_owned()],
+        requests: vec![("read".to_owned(), "it".to_owned())],
+    };
+    for is_connected_to_again in [false, true] {
+        let fake = FakeServer::once(move |peer| {
+            let info = INFO.replace('}', ",\"jetstream\":true}");
+            peer.send(&format!("INFO {info}\r\n"));
+            peer.take_handshake();
+            assert_eq!(peer.frame().words, ["SUB", "hint.>", "2"]);
+            let request = peer.frame();
+            peer.send("PONG\r\n");
+            peer.reply_to(&request, "early");
+            if is_connected_to_again {
+                peer.answer("late");
+            }
+            peer.answer("last");
+            assert_eq!(peer.rest(), "");
+        });
+        let mut client = client_of(vec![fake.server()], INTERVAL);
+        client.connect_with(&early, in_ms(5000)).expect("let in");
+        if is_connected_to_again {
+            client.connect_with(&early, in_ms(5000)).expect("connected");
+        }
+        client.subscribe("hint.>").expect("it is subscribed to");
+        let (subject, payload) = ("read", &b"it"[..]);
+        let read = Outgoing { subject, payload, repeats: true, ..Outgoing::default() };
+        for expected in [if is_connected_to_again { "late" } else { "early" }, "last"] {
+            let reply = client.request(&read, in_ms(5000)).expect("a reply");
+            assert_eq!(reply.payload, expected.as_bytes());
+        }
+        drop(client);
+        fake.finish();
+    }
+}
+
 /// The first copy was sent before the servers had a leader.
 #[test]
 fn a_query_is_repeated_until_its_answer() {

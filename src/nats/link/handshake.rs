@@ -16,6 +16,7 @@ impl Link {
         next: &Candidate,
         address: IpAddr,
         options: &ConnectOptions,
+        early: &Early,
         by: Instant,
     ) -> Result<Link, (Failure, StoreError)> {
         let info_by = sys::now().after(next.info_within()).min(by);
@@ -31,7 +32,7 @@ impl Link {
             let failure = if is_local { Failure::Unreached } else { Failure::Refused };
             (late(by, Failure::Slow, failure), error)
         };
-        link.log_in(options, &credentials, by).map_err(refused)?;
+        link.log_in(options, &credentials, early, by).map_err(refused)?;
         Ok(link)
     }
 
@@ -63,6 +64,7 @@ impl Link {
             pinged_at: None,
             inbox: format!("{}.{random:032x}.", options.inbox),
             last_sid: INBOX_SID,
+            sent_early: SentEarly::default(),
             requests: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -75,12 +77,14 @@ impl Link {
         Ok(link)
     }
 
-    /// Performs the handshake after INFO and subscribes to an inbox. Only the PONG after
-    /// CONNECT proves success.
+    /// Performs the handshake after INFO, subscribes to an inbox and sends `early` behind.
+    /// Only the PONG after CONNECT proves success: a server that refuses the login reads no
+    /// further.
     fn log_in(
         &mut self,
         options: &ConnectOptions,
         credentials: &Credentials,
+        early: &Early,
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let ConnectOptions { tls, name, .. } = options;
@@ -96,7 +100,8 @@ impl Link {
         let nonce = self.info.nonce.as_deref();
         let connect = encode::connect(name, self.stream.tls.is_some(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
-        let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
+        let early = self.early_frames(early).map_err(|text| Kind::Unreachable.error(text))?;
+        let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING, &early].concat();
         if let Err(SendError { reason, .. }) = self.write(&frame, deadline) {
             return Err(match self.final_error() {
                 Some(text) => refusal(&text, credentials),
@@ -106,6 +111,26 @@ impl Link {
         self.receive_pong(credentials, deadline)?;
         self.opened_at = sys::now();
         Ok(())
+    }
+
+    /// Returns the frames of what is sent behind PING, so that its answers and refusals come
+    /// behind PONG.
+    fn early_frames(&mut self, early: &Early) -> Result<Vec<u8>, EncodeError> {
+        let mut frames = Vec::new();
+        if !self.info.reads_any_stream() {
+            return Ok(frames);
+        }
+        for subject in &early.subscriptions {
+            frames.extend(self.subscription(subject)?.into_bytes());
+            self.sent_early.subscriptions.push(subject.clone());
+        }
+        for (subject, payload) in &early.requests {
+            let (subject, payload, reply) = (subject.clone(), payload.clone(), self.next_reply());
+            let (frame, _) = encode::publish(&subject, Some(&reply), &[], payload.as_bytes())?;
+            frames.extend(frame);
+            self.sent_early.requests.push(EarlyRequest { subject, payload, reply });
+        }
+        Ok(frames)
     }
 
     /// Waits for INFO and checks that the server supports headers.

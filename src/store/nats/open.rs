@@ -1,14 +1,17 @@
-//! Opening: connect, find the bucket or create it, check it, read its epoch.
+//! Opening: connect, find the bucket or create it, check it, read its epoch and a key.
 
+use std::iter;
 use std::time::Duration;
 
+use super::read::last_of;
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
-use crate::core::{BucketId, Instant, Revision, Written};
+use crate::core::{BucketId, Instant, Revision, Written, sanitize};
 use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
-use crate::nats::{RequestError, ServerInfo};
+use crate::nats::{Early, Message, Outgoing, RequestError, ServerInfo};
 use crate::store::{
-    BucketInfo, Content, Expected, StoreError, StoreErrorKind as Kind, StoreResult, name,
+    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKey, StoreError,
+    StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys::{self, Alarm};
 
@@ -16,25 +19,55 @@ use crate::sys::{self, Alarm};
 /// client keeps deleting the key.
 const EPOCH_ATTEMPTS_MAX: u32 = 3;
 
-/// Longest time for all requests after the connection: four of them, or six that create the
-/// bucket.
+/// Longest time for all requests after the connection: one round trip as a rule, and seven that
+/// create the bucket.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Pause before a bucket that is being created, or that changed during a listing, is read
 /// again. A server creates a bucket within a few milliseconds.
 const CREATION_POLL: Duration = Duration::from_millis(5);
 
+/// The header of the epoch with the time when the bucket was created, as STREAM.INFO shows it;
+/// compared for equality only.
+const CREATED: &str = "Putex-Created";
+
+/// The epoch of a bucket with its revision, and the entry of a key.
+struct EpochAndKey {
+    epoch: (String, Revision),
+    entry: Option<Entry>,
+}
+
 impl NatsStore {
-    /// Connects, finds or creates the bucket, checks it and reads its epoch. The caller closes
-    /// the store after an error.
-    pub(super) fn open_now(&mut self, deadline: Instant) -> StoreResult<BucketInfo> {
+    /// Connects, finds or creates the bucket, checks it, and reads its epoch and a key. The
+    /// caller closes the store after an error.
+    pub(super) fn open_now(
+        &mut self,
+        first: FirstKey<'_>,
+        deadline: Instant,
+    ) -> StoreResult<(BucketInfo, Option<Entry>)> {
         name::valid_bucket(&self.settings.bucket).map_err(|text| Kind::Unsafe.error(text))?;
+        let subjects = [self.raw_subject(name::EPOCH_KEY), self.subject(first.key())?];
         if !self.client.is_connected() {
             self.subscribed.clear();
         }
-        self.client.connect(deadline)?;
+        let requests = self.first_requests(&subjects);
+        let subscriptions = match first {
+            FirstKey::Subscribe(key) => self.hint_subjects(key).into(),
+            FirstKey::Read(_) => Vec::new(),
+        };
+        let early = Early { subscriptions, requests };
+        self.client.connect_with(&early, deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        let (info, created) = self.find_or_create(deadline)?;
+        if let FirstKey::Subscribe(key) = first {
+            self.subscribe(key)?;
+        }
+        let (info, created, read) = match self.read_at_once(&early.requests, &subjects, deadline)? {
+            Some((info, read)) => (info, false, read),
+            None => {
+                let (info, created) = self.find_or_create(deadline)?;
+                (info, created, None)
+            }
+        };
         let found = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let mut remarks = Vec::from_iter(self.client.server().map(describe_server));
@@ -42,8 +75,9 @@ impl NatsStore {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(found.remarks);
-        let (epoch, written) = self.epoch(deadline)?;
-        Ok(BucketInfo {
+        let read = read.map_or_else(|| self.read_both(&info, &subjects, deadline), Ok)?;
+        let EpochAndKey { epoch: (epoch, written), entry } = read;
+        let bucket = BucketInfo {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
             age: None,
@@ -51,7 +85,94 @@ impl NatsStore {
             remarks,
             retires: self.retires(found.retirement),
             loss_is_noticed: false,
-        })
+        };
+        Ok((bucket, entry))
+    }
+
+    /// Returns the requests that open a bucket: its state, and its entries of these subjects.
+    /// None for the API of another domain: the version of its servers is not known.
+    fn first_requests(&self, subjects: &[String]) -> Vec<(String, String)> {
+        let subject = |what: &str| format!("{API}.{what}.{}", self.stream);
+        let read = |of: &String| (subject("STREAM.MSG.GET"), last_of(of));
+        match &*self.settings.api {
+            API => iter::once((subject("STREAM.INFO"), String::new()))
+                .chain(subjects.iter().map(read))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes the [`NatsStore::first_requests`] at once, which may have been sent with the login.
+    /// Returns the bucket, and its epoch with the entry of the key unless they have to be read
+    /// again; `None` where STREAM.INFO has to be sent again.
+    ///
+    /// The leader of the stream answers each of the requests, in any order. What it reads beside
+    /// STREAM.INFO is as good as what it reads later:
+    ///
+    /// * Nothing is used unless STREAM.INFO shows a bucket that is made and has a leader whom a
+    ///   majority hears; the caller uses nothing before it has found the bucket safe.
+    /// * If the bucket is made anew between the answers, the epoch that was read may be of the
+    ///   one before. A holder of that would seem to have run out. So the epoch counts only if
+    ///   its entry names the creation time that STREAM.INFO shows.
+    /// * The entry of the key may still be of the bucket before, as it may be when the bucket is
+    ///   made anew before the next write: the compare-and-set of that write decides. A mark
+    ///   names its epoch.
+    /// * A leader that is being replaced may answer a read. So it may later: an entry may always
+    ///   be older than the last write.
+    fn read_at_once(
+        &mut self,
+        requests: &[(String, String)],
+        subjects: &[String],
+        deadline: Instant,
+    ) -> StoreResult<Option<(StreamInfo, Option<EpochAndKey>)>> {
+        let is_able = self.client.server().is_some_and(ServerInfo::reads_any_stream);
+        let [(info_subject, _), ..] = requests else { return Ok(None) };
+        if !is_able {
+            return Ok(None);
+        }
+        let mut outgoing = Vec::new();
+        for (subject, payload) in requests {
+            let payload = payload.as_bytes();
+            outgoing.push(Outgoing { subject, headers: &[], payload, repeats: true });
+        }
+        let replies = match self.client.requests(&outgoing, answer_by(deadline)) {
+            Ok(replies) => replies,
+            // One by one they tell which of them is refused.
+            Err(RequestError::Forbidden(_) | RequestError::NoResponders) => return Ok(None),
+            Err(error) => return Err(self.request_error(info_subject, &error)),
+        };
+        let [info, reads @ ..] = &*replies else { return Ok(None) };
+        let info = jetstream::stream_info(&info.payload);
+        let usable = info.ok().filter(|info| info.is_made() && info.has_leader);
+        let read = |(subject, reply): (&String, &Message)| {
+            let stored = jetstream::stored(&reply.payload, subject);
+            stored.map(|stored| stored.map(|stored| answer::entry(subject, &stored)))
+        };
+        let entries: Result<Vec<_>, _> = subjects.iter().zip(reads).map(read).collect();
+        Ok(usable.map(|info| {
+            let read = entries.ok().and_then(|mut entries| {
+                let (entry, epoch) = (entries.pop()?, entries.pop()??);
+                let is_same = epoch.content.header(CREATED) == Some(&*info.created);
+                let epoch = (epoch_of(&epoch).filter(|_| is_same)?, epoch.revision);
+                Some(EpochAndKey { epoch, entry })
+            });
+            (info, read)
+        }))
+    }
+
+    /// Reads the epoch of this bucket and the entry of a key; writes an epoch when there is none.
+    fn read_both(
+        &mut self,
+        info: &StreamInfo,
+        subjects: &[String; 2],
+        deadline: Instant,
+    ) -> StoreResult<EpochAndKey> {
+        let entries = self.read_all(subjects, deadline)?;
+        let is_epoch = |entry: &Entry| entry.key == name::EPOCH_KEY;
+        let (epoch, mut rest): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_epoch);
+        let known = epoch.first().and_then(|entry| Some((epoch_of(entry)?, entry.revision)));
+        let epoch = known.map_or_else(|| self.epoch(info, deadline), Ok)?;
+        Ok(EpochAndKey { epoch, entry: rest.pop() })
     }
 
     /// Accepts a bucket that is safe for a lock.
@@ -206,21 +327,20 @@ impl NatsStore {
     }
 
     /// Reads the epoch of the bucket, and writes one when there is none.
-    fn epoch(&mut self, deadline: Instant) -> StoreResult<(String, Revision)> {
+    fn epoch(&mut self, info: &StreamInfo, deadline: Instant) -> StoreResult<(String, Revision)> {
         let subject = self.raw_subject(name::EPOCH_KEY);
         let mut lost_races = 0;
         while lost_races < EPOCH_ATTEMPTS_MAX {
             let entry = self.read(&subject, deadline)?;
             let current = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
-            let id = entry.filter(|entry| !entry.content.is_tombstone());
-            let id = id.map(|entry| String::from_utf8_lossy(&entry.content.payload).into_owned());
-            if let Some(id) = id.filter(|id| !id.trim().is_empty()) {
+            if let Some(id) = entry.as_ref().and_then(epoch_of) {
                 return Ok((id, current));
             }
             let id = sys::random()
                 .map_err(|error| Kind::Unreachable.error(format!("random numbers: {error}")))?;
             let id = format!("{id:032x}");
-            let content = Content::new([], id.as_bytes());
+            let created = (CREATED, sanitize(&info.created));
+            let content = Content::new([created], id.as_bytes());
             let expected = Expected::Key(current);
             let by = answer_by(deadline);
             match self.publish_expected(&subject, expected, &content, None, &[], by) {
@@ -237,6 +357,12 @@ impl NatsStore {
         Err(Kind::Unreachable
             .error(format!("{subject}: written and removed by others all the time")))
     }
+}
+
+/// Returns the epoch that an entry holds; `None` if it was deleted or is blank.
+fn epoch_of(entry: &Entry) -> Option<String> {
+    let id = String::from_utf8_lossy(&entry.content.payload).into_owned();
+    (!entry.content.is_tombstone() && !id.trim().is_empty()).then_some(id)
 }
 
 pub(super) fn describe_server(server: &ServerInfo) -> String {

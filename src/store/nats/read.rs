@@ -16,6 +16,11 @@ const READS_AT_ONCE: usize = 128;
 /// How long after a write without an answer a read does not count as an answer of the leader.
 const DOUBT_MAX: Duration = Duration::from_secs(2);
 
+/// Returns the body of the request to read a subject.
+pub(super) fn last_of(subject: &str) -> String {
+    json!({ "last_by_subj": subject }).to_string()
+}
+
 impl NatsStore {
     /// Returns the result of a read that began at `began`. A failed read may mean that the
     /// bucket was deleted, or that the server is cut off: both are checked.
@@ -51,8 +56,7 @@ impl NatsStore {
         let target = format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream);
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
-            let body = |subject: &String| json!({ "last_by_subj": subject }).to_string();
-            let bodies: Vec<String> = subjects.iter().map(body).collect();
+            let bodies: Vec<String> = subjects.iter().map(|subject| last_of(subject)).collect();
             let requests: Vec<_> = bodies
                 .iter()
                 .map(|body| Outgoing {

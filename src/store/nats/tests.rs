@@ -3,6 +3,8 @@ use crate::core::Revision;
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
 
+mod early;
+
 #[test]
 fn the_header_of_a_compare_and_set_is_never_empty_and_spelt_as_the_server_spells_it() {
     const SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -247,6 +249,7 @@ fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_
         peer.accept_client_as(&format!(
             r#"{{{name},"version":"2.9.25","headers":true,"max_payload":65536}}"#
         ));
+        early::frames(peer, early::SUBSCRIPTIONS);
         let (config, replica) = (bucket::create("locks", 3, "2.10.0"), r#"{"active":1}"#);
         peer.answer(&format!(
             r#"{{"config":{config},"created":"2026-11-22T07:00:00Z","state":{{"last_seq":0}},
@@ -254,7 +257,7 @@ fn a_server_of_the_cluster_that_is_not_its_leader_is_left_if_the_version_is_not_
         ));
     });
     let mut store = store_of(vec![fake.server()]);
-    let opened = store.open(sys::now().after(PATIENCE));
+    let opened = store.open(FirstKey::Subscribe("web"), sys::now().after(PATIENCE));
     fake.finish();
     let Err(StoreError { kind: Kind::Unreachable, text }) = opened else { panic!("{opened:?}") };
     assert!(text.contains("its leader n2 is older than nats-server 2.10"), "{text}");
