@@ -11,7 +11,7 @@ use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
-use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, LockArgs};
+use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, Location, LockArgs};
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
 use putex::guard;
@@ -116,6 +116,9 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
 
 /// Runs a command while a lock is held; returns the exit status.
 fn run_lock(args: LockArgs, destination: Destination) -> Result<u8, Refusal> {
+    if let Location::Dir(base) = &args.location {
+        return lock::run_local(&args.request, base, &args.bucket, destination);
+    }
     let store = connect::lock_store(&args, &variable)?;
     lock::run(args.request, store, destination)
 }

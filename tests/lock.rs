@@ -1,6 +1,10 @@
 //! `putex lock`, as its users see it: the real program on a directory and on nats-server, with
 //! commands that record when they run.
 
+#[path = "lock/directory.rs"]
+mod directory;
+#[path = "lock/disk.rs"]
+mod disk;
 #[path = "lock/etcd.rs"]
 mod etcd;
 #[path = "lock/flock.rs"]

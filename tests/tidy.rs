@@ -122,7 +122,7 @@ fn nothing_is_unsafe_but_a_few_calls() {
     assert!(manifest.contains("unsafe_code = \"deny\""), "Cargo.toml");
     // A few calls that no library has stand in one place.
     let mut shipped = sources("src");
-    shipped.retain(|file| file.path != "src/sys/raw.rs");
+    shipped.retain(|file| !file.path.starts_with("src/sys/raw"));
     forbid(&shipped, &["unsafe ", "unsafe{", "unsafe_code"]);
 }
 

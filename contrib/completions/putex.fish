@@ -97,7 +97,7 @@ complete -c putex -n '__putex_runs lock' -s E -l conflict-exit-code -x -d 'exit 
 complete -c putex -n '__putex_runs lock' -s k -l kill-after -x -d 'from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m'
 complete -c putex -n '__putex_runs lock' -s r -l renewal -x -d 'R, from one renewal to the next: milliseconds, or with ms, s, m'
 complete -c putex -n '__putex_runs lock' -s f -l failures -x -d 'F, renewals that must be missed before others get the lock'
-complete -c putex -n '__putex_runs lock' -s o -l close -d 'no effect: the command inherits no lock anyway'
+complete -c putex -n '__putex_runs lock' -s o -l close -d 'the command does not inherit the lock of a directory, nor does what it starts'
 complete -c putex -n '__putex_runs lock' -s c -l command -x -d 'behind the name: the command, as a line for $SHELL or /bin/sh'
 complete -c putex -n '__putex_runs agent check finish lock timing' -l drift -x -d 'how far the rate of a host\'s clock may be off'
 complete -c putex -n '__putex_runs check' -l connect -d 'ask the servers too; nothing is written or made there'

@@ -153,7 +153,7 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
     Ok(LockKey::new(store, &args.guard.commands.key))
 }
 
-/// Returns the store for `putex lock`, not yet opened.
+/// Returns the store for `putex lock` in NATS, not yet opened.
 ///
 /// # Errors
 ///

@@ -180,6 +180,7 @@ fn resolve(
         timing: timing?,
         busy_status: busy_status?,
         token: token?,
+        closes: settings.is_on(Name::Close),
         command,
         level: resolve::level(settings, Level::Warn),
     };

@@ -180,7 +180,8 @@ flags! {
             "R, from one renewal to the next: milliseconds, or with ms, s, m";
         LockFailures: "failures" { short: Some('f'), value: "count", default: "3" }
             "F, renewals that must be missed before others get the lock";
-        Close: "close" { short: Some('o') } "no effect: the command inherits no lock anyway";
+        Close: "close" { short: Some('o') }
+            "the command does not inherit the lock of a directory, nor does what it starts";
         CommandString: "command" { short: Some('c'), value: "string" }
             "behind the name: the command, as a line for $SHELL or /bin/sh";
     }

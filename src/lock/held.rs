@@ -1,11 +1,13 @@
-//! The locks that enclosing `putex lock` processes hold: PUTEX_HELD, as `db:12 web/x:15`. A
-//! process that waited for one of them would wait for itself.
+//! What a command is told of its lock, and of the locks that enclosing `putex lock` processes
+//! hold: PUTEX_HELD, as `db:12 web/x:15`. A process that waited for one of them would wait for
+//! itself.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 
+use super::Request;
 use crate::core::Revision;
-use crate::core::tickets::Name;
+use crate::core::tickets::{Mode, Name};
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
@@ -43,8 +45,33 @@ pub(super) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal>
     Ok(())
 }
 
+/// Returns the variables of a command under a lock with this term and slot, in the bucket of this
+/// id. `names` are those of the request, for people.
+pub(super) fn variables(
+    request: &Request,
+    names: &str,
+    (term, slot): (u64, Option<u32>),
+    epoch: &str,
+) -> [(&'static str, OsString); 7] {
+    let mode = match request.mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Slots(_) => "slots",
+    };
+    [
+        ("PUTEX_KEY", names.into()),
+        ("PUTEX_TOKEN", request.token.clone().into()),
+        ("PUTEX_TERM", term.to_string().into()),
+        ("PUTEX_EPOCH", epoch.into()),
+        ("PUTEX_MODE", mode.into()),
+        // Not that of an enclosing lock.
+        ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
+        (HELD, with(env::var_os(HELD).as_deref(), &request.names, term)),
+    ]
+}
+
 /// Returns the variable with these names added.
-pub(super) fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
+fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
     let mut value = held.unwrap_or_default().to_owned();
     for name in names {
         if !value.is_empty() {

@@ -1,46 +1,35 @@
 //! The front while the lock is held: the command runs, is sent signals, stops and goes on with
 //! its terminal, and is ended in time when the lock is not renewed.
 
-use std::env;
-use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
-use libc::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+use libc::{SIGCONT, SIGKILL, SIGTERM};
 
 use super::front::{Front, Grant, RENEWER_ENDED};
-use super::held::{self, HELD};
-use super::process::{Process, descendants};
+use super::held;
+use super::job::{Inspection, Job};
+use super::process::{Process, Start, descendants};
 use super::protocol::{ToFront, ToRenewer};
-use super::signals::is_deadly;
 use super::terminal::Terminal;
-use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT, Mode};
+use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, LockExit, Refusal};
-use crate::sys::{self, raw};
-
-/// How often it is inspected whether the group is empty: first, and at last.
-const INSPECT_MIN: Duration = Duration::from_millis(20);
-const INSPECT_MAX: Duration = Duration::from_secs(1);
+use crate::sys;
 
 /// A lock that is held, and the command under it.
 pub(super) struct Hold<'a> {
     front: Front<'a>,
-    process: Process,
+    job: Job,
+    start: Start,
     end: CommandEnd,
     /// V, as last renewed.
     valid_until: Instant,
-    terminal: Option<Terminal>,
-    /// The command is to have the terminal when this process's group has it.
-    wants_terminal: bool,
     /// Why the lock is lost, or will be.
     why: String,
     /// The command has been stopped, with this process, and goes on when the lock is known to
     /// be held: many renewals may not have found room meanwhile. At the latest then.
     resumed_by: Option<Instant>,
-    /// When the group is inspected, after the end of its leader.
-    inspect_at: Option<Instant>,
-    inspect_pause: Duration,
+    inspection: Inspection,
 }
 
 impl<'a> Hold<'a> {
@@ -49,10 +38,12 @@ impl<'a> Hold<'a> {
         let own = rustix::process::getpid();
         // What outlives its parent in the command's group becomes a child of this process.
         let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
-        let variables = variables(&front, &grant);
-        let spawned = adopts.and_then(|()| Process::spawn(&front.request.command, &variables));
-        let process = match spawned {
-            Ok(process) => process,
+        let variables =
+            held::variables(front.request, &front.names, (grant.term, grant.slot), &grant.epoch);
+        let command = &front.request.command;
+        let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables));
+        let (process, start) = match spawned {
+            Ok(spawned) => spawned,
             Err(error) => {
                 front.send(ToRenewer::Done, None);
                 // The refusal matters more.
@@ -65,30 +56,28 @@ impl<'a> Hold<'a> {
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
         let mut hold = Hold {
             front,
-            process,
+            job: Job::new(process, terminal, wants_terminal),
+            start,
             end: CommandEnd::new(times),
             valid_until: grant.valid_until,
-            terminal,
-            wants_terminal,
             why: "not renewed in time".to_owned(),
             resumed_by: None,
-            inspect_at: None,
-            inspect_pause: INSPECT_MIN,
+            inspection: Inspection::default(),
         };
-        hold.give_terminal();
+        hold.job.give_terminal();
         hold.release();
         Ok(hold)
     }
 
     /// Lets the command begin, if the renewer can kill it and there is time.
     fn release(&mut self) {
-        let started = ToRenewer::Started(self.process.group.as_raw_pid());
-        if !self.front.send(started, Some(self.process.pidfd.as_fd())) {
+        let started = ToRenewer::Started(self.job.process.group.as_raw_pid());
+        if !self.front.send(started, Some(self.start.pidfd.as_fd())) {
             self.lose(RENEWER_ENDED.to_owned());
         }
         self.end_in_time();
         if !self.end.has_begun() {
-            self.process.release();
+            self.start.release();
         }
     }
 
@@ -96,9 +85,9 @@ impl<'a> Hold<'a> {
     pub(super) fn run(mut self) -> Result<u8, Refusal> {
         loop {
             let deadline = self.resumed_by.unwrap_or(self.end.next_at());
-            let deadline = self.inspect_at.map_or(deadline, |at| at.min(deadline));
-            if let Err(error) = self.front.poll(self.process.failure_fd(), Some(deadline)) {
-                self.process.send(SIGKILL);
+            let deadline = self.inspection.at().map_or(deadline, |at| at.min(deadline));
+            if let Err(error) = self.front.poll(self.start.failure_fd(), Some(deadline)) {
+                self.job.process.send(SIGKILL);
                 return Err(Refusal::system("cannot wait for the command: ")(error));
             }
             self.receive();
@@ -106,13 +95,13 @@ impl<'a> Hold<'a> {
             while let Some(signal) = self.front.signals.next() {
                 self.pass_on(signal);
             }
-            self.process.reap();
-            if let Some(error) = self.process.take_failure() {
+            self.job.process.reap();
+            if let Some(error) = self.start.take_failure() {
                 let program = self.front.request.command[0].display();
                 let refusal = Refusal::new(Exit::System, format!("{program}: {error}"));
                 self.front.destination.refuse(&refusal);
             }
-            if let Some(signal) = self.process.take_stop() {
+            if let Some(signal) = self.job.process.take_stop() {
                 self.stop(signal);
             }
             if self.has_ended() {
@@ -120,8 +109,8 @@ impl<'a> Hold<'a> {
             }
             self.inspect();
             if self.end.is_overdue(sys::now()) {
-                self.take_terminal_back();
-                let (group, wait) = (self.process.group, Ms(KILL_WAIT));
+                self.job.take_terminal_back();
+                let (group, wait) = (self.job.process.group, Ms(KILL_WAIT));
                 let text = format!("the command has not ended {wait} after SIGKILL: MAY STILL RUN");
                 self.front.say(&format!("{text}: process group {group}"));
                 return Ok(Exit::NotStopped as u8);
@@ -175,53 +164,28 @@ impl<'a> Hold<'a> {
         let Some(signal) = self.end.take_due(sys::now()) else { return };
         match signal {
             EndSignal::Terminate => {
-                self.process.send_to_all(SIGTERM, self.front.renewer_process);
-                self.process.send_to_all(SIGCONT, self.front.renewer_process);
+                self.job.process.send_to_all(SIGTERM, self.front.renewer_process);
+                self.job.process.send_to_all(SIGCONT, self.front.renewer_process);
             }
-            EndSignal::Kill => self.process.send_to_all(SIGKILL, self.front.renewer_process),
+            EndSignal::Kill => self.job.process.send_to_all(SIGKILL, self.front.renewer_process),
         }
         if !had_begun {
             self.front.say_loss(&self.why);
         }
     }
 
-    /// Passes a signal on to the command.
+    /// Passes a signal on to the command. It does not go on before the lock is known to be held.
     fn pass_on(&mut self, signal: i32) {
-        match signal {
-            // Not before the lock is known to be held.
-            SIGCONT if self.resumed_by.is_some() => {}
-            SIGCONT => {
-                self.give_terminal();
-                self.process.send(SIGCONT);
-            }
-            SIGTSTP | SIGWINCH => self.process.send(signal),
-            SIGCHLD | SIGTTOU => {}
-            _ if is_deadly(signal) => self.process.send(signal),
-            _ => {}
+        if signal != SIGCONT || self.resumed_by.is_none() {
+            self.job.pass_on(signal);
         }
     }
 
-    /// The leader was stopped: this process stops too, so that the shell sees it. Where no shell
-    /// does, nobody would let it go on.
+    /// The leader was stopped.
     fn stop(&mut self, signal: i32) {
-        let Some(terminal) = &self.terminal else { return };
-        let reads = matches!(signal, SIGTTIN | SIGTTOU);
         if self.end.has_begun() {
-            self.process.send(SIGCONT);
-        } else if reads && terminal.is_own() {
-            // It wants the terminal, and can have it.
-            self.wants_terminal = true;
-            self.give_terminal();
-            self.process.send(SIGCONT);
-        } else if reads || signal == SIGTSTP || terminal.is_of(self.process.group) {
-            self.take_terminal_back();
-            if signal == SIGSTOP {
-                // It cannot be blocked, nor its action changed.
-                let own = rustix::process::getpid();
-                let _ = rustix::process::kill_process(own, rustix::process::Signal::STOP);
-            } else {
-                raw::act_by_default(signal);
-            }
+            self.job.process.send(SIGCONT);
+        } else if self.job.stop(signal) {
             let wait = self.front.request.timing.renewal() * 2;
             self.resumed_by = Some(sys::now().after(wait));
             self.receive();
@@ -239,78 +203,39 @@ impl<'a> Hold<'a> {
             self.end_in_time();
         }
         if is_held {
-            self.give_terminal();
-            self.process.send(SIGCONT);
-        }
-    }
-
-    fn give_terminal(&self) {
-        if let Some(terminal) = &self.terminal
-            && self.wants_terminal
-        {
-            terminal.give(self.process.group);
-        }
-    }
-
-    fn take_terminal_back(&self) {
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.process.group);
+            self.job.give_terminal();
+            self.job.process.send(SIGCONT);
         }
     }
 
     /// Sets when the group is inspected next. What joined it after SIGKILL is killed too.
     fn inspect(&mut self) {
-        let now = sys::now();
-        let has_led = self.process.status.is_some();
-        if !(has_led || self.end.is_killed()) || self.inspect_at.is_some_and(|at| now < at) {
+        let has_led = self.job.process.status.is_some();
+        if !(has_led || self.end.is_killed()) || !self.inspection.is_due(sys::now()) {
             return;
         }
-        if self.inspect_at.is_none() && has_led && self.front.is_verbose() {
-            let (names, group) = (&self.front.names, self.process.group);
-            let text = format!("{names}: the command has ended, others in its process group");
-            self.front.destination.tell(&format!("{text} {group} have not: the lock is kept"));
+        if self.inspection.is_first() && has_led && self.front.is_verbose() {
+            self.front.destination.tell(&self.job.say_left(&self.front.names));
         }
         if self.end.is_killed() {
-            self.process.send_to_all(SIGKILL, self.front.renewer_process);
+            self.job.process.send_to_all(SIGKILL, self.front.renewer_process);
         }
-        self.inspect_at = Some(now.after(self.inspect_pause));
-        self.inspect_pause = (self.inspect_pause * 2).min(INSPECT_MAX);
+        self.inspection.repeat(sys::now());
     }
 
     /// Returns whether the command and its group have ended. After a loss nothing may be left
     /// that the command has started: timeout(1), for one, makes a group of its own.
     fn has_ended(&mut self) -> bool {
-        self.process.has_ended()
+        self.job.process.has_ended()
             && (!self.end.has_begun() || descendants(self.front.renewer_process).is_empty())
     }
 
     /// The command and its group have ended: the lock is released.
     fn finish(mut self) -> Result<u8, Refusal> {
-        self.take_terminal_back();
+        self.job.take_terminal_back();
         self.front.send(ToRenewer::Done, None);
         self.front.wait_for_end().map_err(Refusal::system("cannot wait for the release: "))?;
-        let status = self.process.status.unwrap_or(LockExit::Lost as u8);
+        let status = self.job.process.status.unwrap_or(LockExit::Lost as u8);
         Ok(if self.end.has_begun() { LockExit::Lost as u8 } else { status })
     }
-}
-
-/// Returns what the command is told.
-fn variables(front: &Front<'_>, grant: &Grant) -> [(&'static str, OsString); 7] {
-    let request = front.request;
-    let mode = match request.mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slots(_) => "slots",
-    };
-    let slot = grant.slot.map(|slot| slot.to_string()).unwrap_or_default();
-    [
-        ("PUTEX_KEY", front.names.clone().into()),
-        ("PUTEX_TOKEN", request.token.clone().into()),
-        ("PUTEX_TERM", grant.term.to_string().into()),
-        ("PUTEX_EPOCH", grant.epoch.clone().into()),
-        ("PUTEX_MODE", mode.into()),
-        // Not that of an enclosing lock.
-        ("PUTEX_SLOT", slot.into()),
-        (HELD, held::with(env::var_os(HELD).as_deref(), &request.names, grant.term)),
-    ]
 }

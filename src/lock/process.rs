@@ -1,4 +1,4 @@
-//! The command as a process group: how it is spawned, released, sent signals and reaped.
+//! The command as a process group: how it is spawned, sent signals and reaped.
 
 use std::env;
 use std::ffi::{CString, NulError, OsStr, OsString};
@@ -19,14 +19,23 @@ const BY_SIGNAL: u8 = 128;
 pub(super) struct Process {
     /// The process group; its number is also the leader's.
     pub(super) group: Pid,
-    /// Becomes readable when the leader has ended.
-    pub(super) pidfd: OwnedFd,
     /// How the leader has ended.
     pub(super) status: Option<u8>,
-    release: Option<PipeWriter>,
-    failure: Option<PipeReader>,
     /// The signal by which the leader was stopped last.
     stopped_by: Option<i32>,
+}
+
+/// A command that was spawned and has not begun before it is released.
+pub(super) struct Start {
+    /// Becomes readable when the leader has ended.
+    pub(super) pidfd: OwnedFd,
+    release: Option<PipeWriter>,
+    failure: Option<PipeReader>,
+}
+
+/// Returns the words of a command, as system calls take them.
+fn words_of(words: &[OsString]) -> Result<Vec<CString>, NulError> {
+    words.iter().map(|word| CString::new(word.as_bytes())).collect()
 }
 
 /// Returns an inherited environment with these variables in the place of inherited ones.
@@ -86,36 +95,7 @@ pub(super) fn is_empty(group: Pid) -> bool {
     }
 }
 
-impl Process {
-    /// Spawns the command, which does not begin before it is released.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no process or descriptor to give, or a text has a zero in it.
-    pub(super) fn spawn(words: &[OsString], own: &[(&str, OsString)]) -> io::Result<Process> {
-        let arguments = words.iter().map(|word| CString::new(word.as_bytes()));
-        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        let environment = environment(own)?;
-        let (released, release) = io::pipe()?;
-        let (failure, failed) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&failure, true)?;
-        let group = raw::spawn_held(&raw::Held {
-            arguments: &arguments,
-            environment: &environment,
-            release: released.as_fd(),
-            releaser: release.as_fd(),
-            failure: failed.as_fd(),
-        })?;
-        Ok(Process {
-            group,
-            pidfd: sys::open_spawned(group)?,
-            status: None,
-            release: Some(release),
-            failure: Some(failure),
-            stopped_by: None,
-        })
-    }
-
+impl Start {
     /// Lets the command begin.
     pub(super) fn release(&mut self) {
         if let Some(mut release) = self.release.take() {
@@ -140,6 +120,59 @@ impl Process {
                 is_whole.then(|| io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
             }
         }
+    }
+}
+
+impl Process {
+    fn new(group: Pid) -> Process {
+        Process { group, status: None, stopped_by: None }
+    }
+
+    /// Spawns the command, which does not begin before it is released.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no process or descriptor to give, or a text has a zero in it.
+    pub(super) fn spawn_held(
+        words: &[OsString],
+        own: &[(&str, OsString)],
+    ) -> io::Result<(Process, Start)> {
+        let (arguments, environment) = (words_of(words)?, environment(own)?);
+        let (released, release) = io::pipe()?;
+        let (failure, failed) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&failure, true)?;
+        let group = raw::spawn_held(&raw::Held {
+            arguments: &arguments,
+            environment: &environment,
+            release: released.as_fd(),
+            releaser: release.as_fd(),
+            failure: failed.as_fd(),
+        })?;
+        let pidfd = sys::open_spawned(group)?;
+        let start = Start { pidfd, release: Some(release), failure: Some(failure) };
+        Ok((Process::new(group), start))
+    }
+
+    /// Spawns the command, with the descriptor that it inherits and the terminal that it is
+    /// given. Returns also why it could not be executed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::spawn_held`].
+    pub(super) fn spawn(
+        words: &[OsString],
+        own: &[(&str, OsString)],
+        inherited: Option<BorrowedFd<'_>>,
+        terminal: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(Process, Option<io::Error>)> {
+        let (arguments, environment) = (words_of(words)?, environment(own)?);
+        let (group, failure) = raw::spawn(&raw::Spawn {
+            arguments: &arguments,
+            environment: &environment,
+            inherited,
+            terminal,
+        })?;
+        Ok((Process::new(group), failure))
     }
 
     /// Sends a signal to the group.

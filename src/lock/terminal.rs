@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -10,6 +11,12 @@ use rustix::process::Pid;
 pub(super) struct Terminal {
     file: File,
     own: Pid,
+}
+
+impl AsFd for Terminal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl Terminal {

@@ -8,6 +8,7 @@
 //! | `KEY.first` | revision of the key's first record | after that record |
 //! | `KEY.twin` | headers, blank line, payload of the last announcement | by [`Bucket::announce`] |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
+//! | `locks` | tickets of `putex lock` | by [`LockFile`](super::lock_file::LockFile) |
 //!
 //! In `KEY` all characters but letters, digits and `-_=.` are escaped with `%`. Every file
 //! begins with `putex 1` and ends with a checksum, so that damage is detected; a damaged
@@ -31,7 +32,7 @@
 
 mod entries;
 mod folder;
-mod permissions;
+pub(super) mod permissions;
 pub(crate) mod text;
 
 use std::collections::BTreeSet;

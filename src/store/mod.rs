@@ -7,7 +7,8 @@
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
 //! | [`lease`] | the headers of a record |
-//! | [`tickets`] | the tickets of `putex lock`, stored as entries |
+//! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
+//! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
 //! | [`name`] | the names that buckets and keys may have |
 //!
 //! # Invariants
@@ -19,6 +20,7 @@
 
 pub mod dir;
 pub mod lease;
+pub mod lock_file;
 pub mod lock_key;
 pub mod name;
 pub mod nats;

@@ -350,7 +350,8 @@ fn slot_of(mode: Mode, text: &str) -> Option<u32> {
     text.parse().ok().filter(|slot| *slot < count)
 }
 
-fn held_of(text: &str) -> Option<(Name, Revision)> {
+/// Reads a name and the number of a ticket, as in `PUTEX_HELD`.
+pub(super) fn held_of(text: &str) -> Option<(Name, Revision)> {
     let (name, number) = text.rsplit_once(':')?;
     Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
 }

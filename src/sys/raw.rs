@@ -2,6 +2,9 @@
 
 #![expect(unsafe_code, reason = "rustix does not offer it")]
 
+mod byte_lock;
+mod spawn;
+
 use std::convert::Infallible;
 use std::ffi::{CString, OsString, c_char, c_short};
 use std::io;
@@ -15,6 +18,8 @@ use std::time::Duration;
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
+pub use self::byte_lock::{ByteLock, find_lock, lock_byte};
+pub use self::spawn::{Spawn, spawn};
 use crate::exit::LockExit;
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.
@@ -186,6 +191,22 @@ pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
             descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
         }
     }
+}
+
+/// Blocks all signals in this thread, and in all that it starts until they are unblocked.
+///
+/// # Errors
+///
+/// When the system does not take it.
+pub fn block_signals() -> io::Result<()> {
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: sigfillset(3) fills the set, which pthread_sigmask(3) reads; where the old mask
+    // goes may be null.
+    let error = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut())
+    };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
 /// Blocks no signal in this thread any more, nor in what it starts later.

@@ -14,6 +14,7 @@ use crate::core::record::{KeyState, KeyValue, Lease, Record, Revision};
 use crate::guard::note::{self as notes, Note};
 use crate::store::dir::DirStore;
 use crate::store::dir::text::{self, Kind};
+use crate::store::lock_file::format::{self as lock_file, BLOCK_BYTES, HEADER_BYTES, Header};
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::{Content, Entry, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
@@ -262,4 +263,50 @@ fn noted_again(data: &[u8]) {
     assert_eq!(before.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/putex")));
     second.service(false).expect("there is room");
     assert!(!begin().1.up);
+}
+
+/// The file with the tickets of `putex lock`: a header or a record that is read can be written
+/// and is read the same; numbers only grow; no room is given that a standing ticket has.
+pub fn locks(data: &[u8]) -> bool {
+    let mut known = false;
+    if let Ok(Some(header)) = Header::decode(data) {
+        assert_eq!(Header::decode(&header.encode()), Ok(Some(header.clone())));
+        let mut later = header.clone();
+        later.enter_boot("another");
+        if let Some((number, is_reserved_anew)) = later.take_number(header.next) {
+            assert!(number > header.next && later.next > number && later.reserved > number);
+            assert!(is_reserved_anew || number < header.reserved);
+        }
+        known = true;
+    }
+    let behind_header = data.get(HEADER_BYTES..).unwrap_or_default();
+    known |= records_are_kept(behind_header);
+    // The same with checksums that are right.
+    let mut repaired = behind_header.to_vec();
+    for block in repaired.chunks_mut(BLOCK_BYTES) {
+        let size = |at: usize| block.get(at..at + 2).map_or(0, |it| it[0].into());
+        let end: usize = 36 + size(30) + size(32) + size(34);
+        if let Some(body) = block.get(8..end) {
+            let sum = text::checksum(body).to_le_bytes();
+            block[..8].copy_from_slice(&sum);
+        }
+    }
+    records_are_kept(&repaired) || known
+}
+
+/// Returns whether there are records.
+fn records_are_kept(behind_header: &[u8]) -> bool {
+    let wanted = 1 + Noise::of(behind_header).below(3);
+    let (found, room) = lock_file::records(behind_header, |record| record.number % 3 != 0, wanted);
+    let mut end = 0;
+    for (block, record) in &found {
+        let encoded = record.encode();
+        let blocks = encoded.len() / BLOCK_BYTES;
+        let is_apart = *block >= room + wanted || block + blocks <= room;
+        assert!(*block >= end && is_apart, "{block} {room}");
+        end = block + blocks;
+        assert_eq!(lock_file::Record::decode(&encoded), Some((record.clone(), blocks)));
+    }
+    assert!(room * BLOCK_BYTES <= behind_header.len() + BLOCK_BYTES);
+    !found.is_empty()
 }

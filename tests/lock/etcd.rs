@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::site::{on_both_stores, on_both_stores_quickly};
+use crate::site::{on_both_stores, on_server_quickly};
 use crate::support::clock::now;
 use crate::support::process::signal;
 
@@ -50,7 +50,7 @@ fn etcd_the_output_and_the_status_are_those_of_the_command() {
 
 #[test]
 fn etcd_a_waiter_whose_ticket_runs_out_promotes_nobody_past_the_holder() {
-    on_both_stores_quickly(|site| {
+    on_server_quickly(|site| {
         let holder = site.lock("holder", &["x"]);
         holder.begun();
         let dead = site.lock("dead", &["x"]);

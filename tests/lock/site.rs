@@ -55,6 +55,22 @@ pub(crate) fn on_both_stores_quickly(story: impl Fn(&Site)) {
     }
 }
 
+/// Tells a story about a directory.
+pub(crate) fn in_directory(story: impl Fn(&Site)) {
+    if let Some(site) = Site::in_directory(&[]) {
+        story(&site);
+        site.assert_end();
+    }
+}
+
+/// Tells a story about nats-server, with the default times of these tests.
+pub(crate) fn on_server(story: impl Fn(&Site)) {
+    if let Some(site) = Site::on_server(&CALM) {
+        story(&site);
+        site.assert_end();
+    }
+}
+
 /// Tells a story about nats-server, with short times.
 pub(crate) fn on_server_quickly(story: impl Fn(&Site)) {
     if let Some(site) = Site::on_server(&QUICK) {
@@ -64,6 +80,16 @@ pub(crate) fn on_server_quickly(story: impl Fn(&Site)) {
 }
 
 impl Site {
+    /// Returns whether the lock is in a directory.
+    pub(crate) fn is_local(&self) -> bool {
+        self.server.is_none()
+    }
+
+    /// Returns the file of the locks in a directory.
+    pub(crate) fn lock_file(&self) -> std::path::PathBuf {
+        self.sandbox.join("store/putex/locks")
+    }
+
     pub(crate) fn in_directory(timing: &[&'static str]) -> Option<Site> {
         Some(Site { sandbox: Sandbox::new("lock"), server: None, timing: timing.to_vec() })
     }
@@ -168,7 +194,7 @@ impl Site {
             let names = files.map(|file| file.expect("a file").file_name());
             let mut names: Vec<_> = names.collect();
             names.sort();
-            assert_eq!(names, ["epoch", "sequence"]);
+            assert_eq!(names, ["locks"]);
         }
         assert!(!self.sandbox.join("run/putex").exists(), "no file for processes of a host");
     }

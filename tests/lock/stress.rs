@@ -11,7 +11,7 @@ use crate::record::{SHORT_WORKER, faults};
 use crate::rng::Rng;
 use crate::site::{QUICK, Site};
 use crate::support::clock::{PATIENCE, now, observe_for, wait_until};
-use crate::support::process::{signal, wait_exit};
+use crate::support::process::{parent_of, signal, wait_exit};
 
 const CLIENTS: u64 = 12;
 const LASTS: Duration = Duration::from_secs(8);
@@ -21,13 +21,16 @@ const NAMES: [&str; 6] = ["a", "a/b", "a/c", "a/b/d", "e", "a/c,e"];
 const DISTURBED: f64 = 0.3;
 
 /// Of these, shares of the fronts that are killed; of the others that are stopped for a while; and
-/// of the others, of the renewers.
+/// of the others, of the renewers, or in a directory of the commands, that are killed.
 const FRONTS_KILLED: f64 = 0.6;
 const FRONTS_STOPPED: f64 = 0.4;
-const RENEWERS_KILLED: f64 = 0.5;
+const OTHERS_KILLED: f64 = 0.5;
 
 /// The share of them that are disturbed not before the command runs.
 const WHILE_IT_RUNS: f64 = 0.5;
+
+/// In place of a number of seconds: no limit.
+const FOR_EVER: &str = "for ever";
 
 /// Longer than T.
 const STOPPED_FOR: Duration = Duration::from_millis(1300);
@@ -54,20 +57,24 @@ fn client(site: &Site, number: u64, seed: u64) -> Ends {
         if now() >= until {
             break;
         }
-        let (name, mode) = (rng.pick(&NAMES), rng.pick(&["-s", "-x"]));
-        let wait = rng.pick(&["0", "0.2", "30", "30", "30"]);
+        let (name, mode) = (rng.pick(&NAMES), rng.pick(&["-s", "-x", "-j2"]));
+        // Several names have no slots.
+        let has_slots = site.is_local() && !name.contains(',');
+        let mode = if mode == "-j2" && !has_slots { "-x" } else { mode };
+        let wait = rng.pick(&["0", "0.2", "30", "30", FOR_EVER]);
         let (beats, status) = (rng.below(12).to_string(), rng.below(3).to_string());
         let id = format!("{number}-{round}");
-        let words = [mode, "-w", wait, "-q", "-q", name, "sh", "-c", SHORT_WORKER, &id];
-        let words = [&words[..], &[&beats, &status]].concat();
+        let limit = if wait == FOR_EVER { &[][..] } else { &["-w", wait] };
+        let words = [mode, "-q", "-q", name, "sh", "-c", SHORT_WORKER, &id];
+        let words = [limit, &words, &[&beats, &status]].concat();
         let mut front = site.putex(&words).stderr(Stdio::null()).spawn().expect("it can be run");
         let is_killed = rng.chance(DISTURBED) && disturb(site, &mut rng, &id, &mut front);
         match end(&mut front) {
             Some(137) if is_killed => ends.killed += 1,
             Some(code) if code.to_string() == status => ends.well += 1,
-            // A renewer that is stopped may have the lock of the directory.
+            // A front that is stopped may hold the door of the file.
             Some(69) => ends.without += 1,
-            Some(75) if wait != "30" => ends.without += 1,
+            Some(75) if wait.starts_with('0') => ends.without += 1,
             Some(71 | 100) => ends.lost += 1,
             odd => ends.odd.push(format!("{id} {name} {mode} -w {wait}: {odd:?}")),
         }
@@ -75,8 +82,8 @@ fn client(site: &Site, number: u64, seed: u64) -> Ends {
     ends
 }
 
-/// Kills or stops one of the two processes after a while, or none; returns whether that is the
-/// front, which is killed.
+/// Kills or stops one of the two processes after a while, or none; returns whether that makes the
+/// status of the front that of a killed process.
 fn disturb(site: &Site, rng: &mut Rng, id: &str, front: &mut Child) -> bool {
     let mut after = rng.between(Duration::ZERO, Duration::from_millis(200));
     if rng.chance(WHILE_IT_RUNS) {
@@ -95,16 +102,20 @@ fn disturb(site: &Site, rng: &mut Rng, id: &str, front: &mut Child) -> bool {
     if rng.chance(FRONTS_STOPPED) {
         observe_for(after);
         stop_for(front.id(), after);
-    } else if rng.chance(RENEWERS_KILLED) {
-        observe_for(after);
-        if let Some(renewer) = site.find_renewer(front.id()) {
-            signal(renewer, Signal::KILL);
-        }
     } else {
+        let is_killed = rng.chance(OTHERS_KILLED);
         observe_for(after);
-        if let Some(renewer) = site.find_renewer(front.id()) {
-            stop_for(renewer, STOPPED_FOR);
+        let other = match site.is_local() {
+            true => site.held().into_iter().find(|held| held.id == id).map(|held| held.pid),
+            false => site.find_renewer(front.id()),
+        };
+        match other.filter(|pid| parent_of(*pid) == Some(front.id())) {
+            Some(pid) if is_killed => signal(pid, Signal::KILL),
+            Some(pid) => stop_for(pid, STOPPED_FOR),
+            None => {}
         }
+        // A command that was killed looks like a front that was.
+        return is_killed && site.is_local();
     }
     false
 }
@@ -139,7 +150,7 @@ fn play(site: &Site) {
     let odd: Vec<_> = ends.iter().flat_map(|ends| &ends.odd).collect();
     assert_eq!(odd, [""; 0]);
     assert!(well > 20 && killed > 2, "nothing was proved");
-    // The ticket of a renewer that was killed is removed by the next who waits for its name.
+    // On a server, the ticket of a renewer that was killed is removed by the next who waits.
     let all = site.putex(&["-w", "30", "a,e", "true"]).status().expect("it can be run");
     assert!(all.success(), "{all}");
     site.assert_end();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::site::{Site, leads_session, on_both_stores, on_server_quickly};
+use crate::site::{Site, leads_session, on_both_stores, on_server, on_server_quickly};
 use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::log::Log;
 use crate::support::process::{lives, wait_exit};
@@ -35,7 +35,7 @@ fn a_command_is_told_of_its_lock_and_the_term_grows_from_holder_to_holder() {
         ] {
             let found = variables(site, words);
             let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
-            let all = ["EPOCH", "HELD", "KEY", "MODE", "TERM", "TOKEN"];
+            let all = ["EPOCH", "HELD", "KEY", "MODE", "SLOT", "TERM", "TOKEN"];
             assert_eq!(names, all.map(|name| format!("PUTEX_{name}")));
             let value = |name: &str| {
                 let found = found.iter().find(|(found, _)| found.ends_with(name));
@@ -75,7 +75,7 @@ fn a_lock_inside_the_same_lock_is_refused_and_one_inside_another_is_had() {
 
 #[test]
 fn the_renewer_is_in_a_session_of_its_own_and_holds_neither_input_nor_output() {
-    on_both_stores(|site| {
+    on_server(|site| {
         let lock = site.lock("holder", &["x"]);
         lock.begun();
         let renewer = lock.renewer();

@@ -42,6 +42,7 @@ impl Rig {
             timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
             busy_status: 75,
             token: "alpha".to_owned(),
+            closes: false,
             command: vec!["true".into()],
             level: 0,
         };

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::permissions::create_private;
+use super::permissions::open_private;
 use super::text::{self, Kind};
 use crate::core::{BucketId, Instant};
 use crate::store::{BucketInfo, StoreError, StoreErrorKind, StoreResult, name};
@@ -73,7 +73,7 @@ impl Folder {
         // The name of a bucket has neither a slash nor a dot.
         name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
         let path = base.join(bucket);
-        let dir = create_private(base, &path)?;
+        let dir = open_private(base, &path)?;
         let mut folder = Folder { dir, path, epoch: Vec::new(), lost: OnceCell::new() };
         let mut remarks = Vec::new();
         let held = folder.lock(deadline)?;

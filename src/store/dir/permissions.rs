@@ -24,36 +24,41 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
 /// # Errors
 ///
 /// [`StoreErrorKind::Unsafe`] if other users could write to one of them.
-pub(super) fn create_private(base: &Path, path: &Path) -> StoreResult<File> {
+pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
-    let made = builder.recursive(true).create(base);
-    made.map_err(|error| refused("create", base, &error))?;
+    let metadata = match fs::metadata(base) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = builder.recursive(true).create(base).and_then(|()| fs::metadata(base));
+            made.map_err(|error| refused("create", base, &error))?
+        }
+        found => found.map_err(|error| refused("check", base, &error))?,
+    };
     // Other users must not be able to replace the folders in the base.
-    let metadata = fs::metadata(base).map_err(|error| refused("check", base, &error))?;
     let safe = sys::check_entries_safe(base, &metadata);
     safe.map_err(|text| StoreErrorKind::Unsafe.error(text))?;
-    match builder.recursive(false).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(refused("create", path, &error))
-        }
-        Ok(()) | Err(_) => open_private(path),
-    }
-}
-
-/// Opens an existing folder, which must belong to this user and be writable by no other.
-fn open_private(path: &Path) -> StoreResult<File> {
     let shown = path.display();
     let refuse = |what: String| Err(StoreErrorKind::Unsafe.error(format!("{shown} {what}")));
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
-    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let dir = match (opened, fs::symlink_metadata(path)) {
-        (Ok(dir), _) => dir,
-        (Err(_), Ok(at)) if at.is_symlink() => {
+    let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let opened = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match builder.recursive(false).create(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(refused("create", path, &error));
+                }
+                Ok(()) | Err(_) => open(),
+            }
+        }
+        opened => opened,
+    };
+    let dir = match opened.map_err(|error| (error, fs::symlink_metadata(path))) {
+        Ok(dir) => dir,
+        Err((_, Ok(at))) if at.is_symlink() => {
             return refuse("is a symbolic link, not a folder".to_owned());
         }
-        (Err(_), Ok(at)) if !at.is_dir() => return refuse("is not a folder".to_owned()),
-        (Err(error), _) => return Err(refused("open", path, &error)),
+        Err((_, Ok(at))) if !at.is_dir() => return refuse("is not a folder".to_owned()),
+        Err((error, _)) => return Err(refused("open", path, &error)),
     };
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     sys::check_own(path, &at, 0o022).map_err(|text| StoreErrorKind::Unsafe.error(text))?;

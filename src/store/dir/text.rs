@@ -82,13 +82,17 @@ pub(crate) fn unframe(content: &[u8]) -> Result<&[u8], &'static str> {
     text.strip_prefix(FORMAT.as_bytes()).ok_or("is not of the format putex 1")
 }
 
-/// Returns the last line of a file, with the line break before it. The checksum is FNV-1a,
-/// 64 bits. It detects damage, not forgery: a forger could replace the whole file.
+/// Returns the last line of a file, with the line break before it.
 fn trailer(text: &[u8]) -> Vec<u8> {
-    let sum = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+    format!("{END}{:016x}\n", checksum(text)).into_bytes()
+}
+
+/// Returns a checksum: FNV-1a, 64 bits. It detects damage, not forgery: a forger could replace
+/// the whole file.
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{END}{sum:016x}\n").into_bytes()
+    })
 }
 
 /// Returns the body of a record's file.

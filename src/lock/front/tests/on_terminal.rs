@@ -6,8 +6,12 @@ use std::os::fd::AsRawFd;
 use rustix::process::{Pid, WaitOptions};
 use rustix::pty::OpenptFlags;
 
-use super::rig::front;
+use super::rig::{front, request};
 use super::*;
+use crate::lock::run_local;
+
+/// Plays a front; gets the renewer.
+type Plays = fn(OwnedFd, &[&str]) -> u8;
 
 /// What the shell reports.
 const STOPPED: u8 = b's';
@@ -24,6 +28,10 @@ struct Terminal {
 
 impl Terminal {
     fn begin(command: &[&str], piped: bool) -> Terminal {
+        Terminal::with(front, command, piped)
+    }
+
+    fn with(plays: Plays, command: &[&str], piped: bool) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = rustix::pty::openpt(flags).expect("a terminal");
         rustix::pty::grantpt(&keyboard).expect("a terminal");
@@ -35,7 +43,8 @@ impl Terminal {
         // They are kept by the shell although it closes all descriptors above.
         let numbers = [report.as_raw_fd(), wish.as_raw_fd()];
         let run = Run::fork_keeping(&numbers, |renewer| {
-            shell(renewer, command, &name, piped, report, wish)
+            let front = || plays(renewer, command);
+            shell(front, &name, piped, report, wish)
         });
         Terminal { run, keyboard: keyboard.into(), reports, foreground }
     }
@@ -73,6 +82,11 @@ impl Terminal {
         }
     }
 
+    /// Returns the group that has the terminal.
+    fn owner(&self) -> Pid {
+        rustix::termios::tcgetpgrp(&self.keyboard).expect("a group")
+    }
+
     fn put_in_foreground(&mut self) {
         self.foreground.write_all(b"f").expect("a shell");
     }
@@ -80,8 +94,7 @@ impl Terminal {
 
 /// The shell: runs the front as a job in the foreground; returns its status.
 fn shell(
-    renewer: OwnedFd,
-    command: &[&str],
+    front: impl FnOnce() -> u8,
     terminal: &str,
     piped: bool,
     mut report: PipeWriter,
@@ -104,9 +117,9 @@ fn shell(
             rustix::stdio::dup2_stdout(&writer).expect("a descriptor");
         }
         drop((report, wish));
-        return front(renewer, command);
+        return front();
     };
-    drop(renewer);
+    drop(front);
     let _ = rustix::process::setpgid(Some(job), Some(job));
     rustix::termios::tcsetpgrp(&terminal, job).expect("a terminal");
     loop {
@@ -209,4 +222,45 @@ fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
     terminal.put_in_foreground();
     terminal.press(b"7\n");
     assert_eq!(terminal.run.expect_done(), 7);
+}
+
+/// A front without a renewer, whose lock is in a directory.
+fn local(_: OwnedFd, command: &[&str]) -> u8 {
+    let base = file("directory");
+    let status = run_local(&request(command), &base, "b", Destination::Pipe);
+    fs::remove_dir_all(base).expect("it is there");
+    status.unwrap_or_else(|refusal| Destination::Pipe.refuse(&refusal) as u8)
+}
+
+#[test]
+fn with_a_lock_in_a_directory_the_command_has_the_terminal_and_stops_and_goes_on_with_it() {
+    for (keys, status) in [(&b"5\n"[..], 5), (b"\x03", 130)] {
+        let mut terminal = Terminal::with(local, &READS, false);
+        terminal.wait_for("ready");
+        let group = terminal.owner();
+        for _ in 0..2 {
+            terminal.press(b"\x1a");
+            assert_eq!(terminal.wait_for_stop(), SIGTSTP);
+            assert_eq!(state_of(group), "T");
+            terminal.put_in_foreground();
+            terminal.wait_until_it_is_of(group);
+        }
+        terminal.press(keys);
+        assert_eq!(terminal.run.status(), status);
+    }
+}
+
+#[test]
+fn with_a_lock_in_a_directory_a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
+    let reads = ["sh", "-c", "echo ready >/dev/tty; read status; exit $status"];
+    let mut terminal = Terminal::with(local, &reads, true);
+    terminal.wait_for("ready");
+    let until = sys::now().after(Duration::from_secs(10));
+    let program = |group: Pid| fs::read_to_string(format!("/proc/{group}/comm"));
+    while program(terminal.owner()).is_ok_and(|name| name != "sh\n") {
+        assert!(sys::now() < until, "the command has no terminal");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    terminal.press(b"7\n");
+    assert_eq!(terminal.run.status(), 7);
 }

@@ -43,6 +43,7 @@ pub(super) fn request(command: &[&str]) -> Request {
         timing: LockTiming::new(R, 20, 10_000, KILL_AFTER).expect("times"),
         busy_status: 75,
         token: "alpha".to_owned(),
+        closes: false,
         command: command.iter().map(OsString::from).collect(),
         level: Level::Info as u64,
     }

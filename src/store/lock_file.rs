@@ -1,0 +1,495 @@
+//! The tickets of `putex lock` for the processes of one host: a file with their records, and a
+//! locked byte for each.
+//!
+//! A ticket stands as long as its byte is locked: the one at its number, behind the end of every
+//! file. The lock is of the open file description (`F_OFD_SETLK` of fcntl(2)), so the command
+//! that inherits the descriptor has it too, and it ends with the last of them, however they end.
+//! The locked bytes say which tickets stand, and the records say what they are for: a record
+//! whose byte is free is room for another.
+//!
+//! Who takes a ticket holds the door, which is the byte before the first ticket's. A waiter needs
+//! no door: it waits for a lock of the byte of the last ticket before its own. Numbers are not
+//! used again, so no byte becomes that of another ticket meanwhile. Waiters lock bytes as
+//! readers, which nobody takes for a ticket.
+//!
+//! A timed ticket has no process. It stands until an instant of this boot, which its record says;
+//! `timed` has the operations.
+//!
+//! # Invariants
+//!
+//! * The header is written before the record, and a record into the room of an ended ticket, so
+//!   a process that is killed at any instant leaves a gap in the numbers at worst. A write within
+//!   256 bytes is done as a whole: the kernel looks for a fatal signal between pages.
+//! * A byte that is locked and has no whole record is a ticket that conflicts with all.
+//! * A damaged header is an error that names the file, and is never overwritten.
+
+pub(crate) mod format;
+mod timed;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use self::format::{BLOCK_BYTES, HEADER_BYTES, Header, Record};
+use super::dir::permissions;
+use super::{StoreError, StoreErrorKind, StoreResult, name};
+use crate::core::tickets::{self, Decision, StoredTicket, Ticket, Unreadable};
+use crate::core::{Incarnation, Instant, Revision};
+use crate::sys;
+use crate::sys::raw::{self, ByteLock};
+
+/// The name of the file.
+const NAME: &str = "locks";
+
+/// The door: the byte before those of the tickets.
+const DOOR: u64 = 1 << 62;
+
+/// The size of a new file: the first tickets need no more room on the disk.
+const NEW_BYTES: usize = 4096;
+
+/// The largest file: one that is larger is not of this program.
+const BYTES_MAX: usize = 4 << 20;
+
+/// How often the door is tried before it is waited for: others hold it for some microseconds.
+const TRIES: u32 = 100;
+
+/// The file with the tickets of a bucket.
+#[derive(Debug)]
+pub struct LockFile {
+    file: File,
+    path: PathBuf,
+    /// The device and the inode of the file.
+    identity: (u64, u64),
+    boot: String,
+}
+
+/// What stands in the file.
+struct Loaded {
+    header: Header,
+    /// No header was written yet.
+    is_new: bool,
+    bytes: Vec<u8>,
+    /// The numbers of the tickets that others have locked.
+    locked: Vec<u64>,
+    /// The present, if there may be timed tickets.
+    now: Option<Instant>,
+}
+
+/// A ticket that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Its number; `None` if none was written.
+    pub number: Option<u64>,
+    /// The random id of the file.
+    pub epoch: String,
+    /// Whether it is granted, and what it waits for otherwise.
+    pub decision: Decision,
+    /// The slot of a granted ticket with slots. It stands in the file.
+    pub slot: Option<u32>,
+    /// The tickets before it.
+    pub standing: Vec<StoredTicket>,
+    /// When some of them end by themselves.
+    pub timed: BTreeMap<Revision, Instant>,
+    /// Where its record stands.
+    at: usize,
+}
+
+impl AsFd for LockFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl LockFile {
+    /// Opens the file of a bucket; makes it, and the folders above, if they do not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Unsafe`] if other users or hosts could change it.
+    pub fn open(base: &Path, bucket: &str) -> StoreResult<LockFile> {
+        name::valid_bucket(bucket).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
+        let folder = base.join(bucket);
+        let dir = permissions::open_private(base, &folder)?;
+        let path = folder.join(NAME);
+        let shown = path.display();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = match rustix::fs::openat(&dir, NAME, flags | OFlags::CLOEXEC, mode) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err(refused(&path, "is a symbolic link")),
+            Err(Errno::ISDIR) => return Err(refused(&path, "is no file")),
+            Err(error) => {
+                let text = format!("cannot open {shown}: {}", io::Error::from(error));
+                return Err(StoreErrorKind::Unreachable.error(text));
+            }
+        };
+        let mut file = LockFile { file, path, identity: (0, 0), boot: sys::boot_id() };
+        let metadata = file.file.metadata().map_err(|error| file.failed("check", &error))?;
+        file.identity = (metadata.dev(), metadata.ino());
+        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        if !metadata.is_file() {
+            return Err(file.refused("is no file"));
+        }
+        if owner != sys::user_id() {
+            return Err(file.refused(&format!("belongs to user {owner}")));
+        }
+        if mode & 0o022 != 0 {
+            return Err(file.refused(&format!("is writable by others (mode {mode:04o})")));
+        }
+        Ok(file)
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> StoreError {
+        let text = format!("cannot {what} {}: {error}", self.path.display());
+        StoreErrorKind::Unreachable.error(text)
+    }
+
+    fn refused(&self, why: &str) -> StoreError {
+        refused(&self.path, why)
+    }
+
+    /// Returns the error of a system call that locks bytes.
+    fn no_lock(&self, error: &io::Error) -> StoreError {
+        let has_none = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS];
+        if error.raw_os_error().is_some_and(|number| has_none.contains(&number)) {
+            let why = "is on a file system without locks of open files; use another directory";
+            return self.refused(why);
+        }
+        self.failed("lock", error)
+    }
+
+    fn lock(&self, how: ByteLock, at: u64, wait: bool) -> StoreResult<bool> {
+        match raw::lock_byte(self.as_fd(), how, at, wait) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // What other systems return for a byte that is locked.
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(false),
+            Err(error) => Err(self.no_lock(&error)),
+        }
+    }
+
+    /// Enters by the door, unless somebody stays in it.
+    ///
+    /// # Errors
+    ///
+    /// When the file system has no such locks.
+    pub fn try_to_enter(&self) -> StoreResult<bool> {
+        for _ in 0..TRIES {
+            if self.lock(ByteLock::Exclusive, DOOR, false)? {
+                return Ok(true);
+            }
+            std::thread::yield_now();
+        }
+        Ok(false)
+    }
+
+    /// Waits until it has entered by the door.
+    ///
+    /// # Errors
+    ///
+    /// When the file system has no such locks.
+    pub fn enter(&self) -> StoreResult<()> {
+        self.lock(ByteLock::Exclusive, DOOR, true).map(drop)
+    }
+
+    /// Leaves by the door.
+    ///
+    /// # Errors
+    ///
+    /// When the file system has no such locks.
+    pub fn leave(&self) -> StoreResult<()> {
+        self.lock(ByteLock::Unlocked, DOOR, false).map(drop)
+    }
+
+    /// Waits until the ticket of this number has ended. It ends with its processes.
+    ///
+    /// # Errors
+    ///
+    /// When the file system has no such locks.
+    pub fn wait_for_end_of(&self, number: Revision) -> StoreResult<()> {
+        self.lock(ByteLock::Shared, DOOR + number.0, true)?;
+        self.lock(ByteLock::Unlocked, DOOR + number.0, false).map(drop)
+    }
+
+    /// Returns whether the path still names this file: a ticket in another one is unknown to
+    /// those who come.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be inspected.
+    pub fn is_current(&self) -> StoreResult<bool> {
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == self.identity),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.failed("check", &error)),
+        }
+    }
+
+    /// Returns the numbers of the tickets that others have locked.
+    fn locked(&self) -> StoreResult<Vec<u64>> {
+        let mut found = Vec::new();
+        // Numbers from the first to before the last; without a last, all above.
+        let mut parts = vec![(1, None)];
+        while let Some((from, to)) = parts.pop() {
+            let bytes = to.map_or(0, |to| to - from);
+            if to == Some(from) {
+                continue;
+            }
+            match raw::find_lock(self.as_fd(), DOOR + from, bytes) {
+                Ok(None) => {}
+                Ok(Some((byte, 1))) if byte > DOOR => {
+                    let number = byte - DOOR;
+                    found.push(number);
+                    parts.extend([(from, Some(number)), (number + 1, to)]);
+                }
+                Ok(Some(_)) => return Err(self.refused("is locked by another program")),
+                Err(error) => return Err(self.no_lock(&error)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the file: its beginning, or all of it.
+    fn read(&self, all: bool) -> StoreResult<Vec<u8>> {
+        let mut bytes = vec![0; if all { BYTES_MAX + 1 } else { NEW_BYTES }];
+        let mut length = 0;
+        while length < bytes.len() {
+            match self.file.read_at(&mut bytes[length..], length as u64) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed("read", &error)),
+            }
+        }
+        if length > BYTES_MAX {
+            return Err(self.refused("is larger than any file of ours"));
+        }
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    fn write(&self, bytes: &[u8], at: usize) -> StoreResult<()> {
+        let written = self.file.write_all_at(bytes, at as u64);
+        written.map_err(|error| self.failed("write", &error))
+    }
+
+    /// Reads what stands in the file. The caller holds the door.
+    fn load(&self) -> StoreResult<Loaded> {
+        let mut bytes = self.read(false)?;
+        let locked = self.locked()?;
+        let decoded = Header::decode(&bytes).map_err(|what| self.refused(what))?;
+        let is_new = decoded.is_none();
+        if is_new && !locked.is_empty() {
+            return Err(self.refused("was emptied while locks are held"));
+        }
+        let mut header = match decoded {
+            Some(header) => header,
+            None => Header::new(Incarnation(sys::random().map_err(|error| {
+                StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
+            })?)),
+        };
+        header.enter_boot(&self.boot);
+        let now = (header.timed_until > Instant::from_boot(Duration::ZERO)).then(sys::now);
+        let has_timed = now.is_some_and(|now| now < header.timed_until);
+        if bytes.len() == NEW_BYTES && (has_timed || !locked.is_empty()) {
+            bytes = self.read(true)?;
+        }
+        Ok(Loaded { header, is_new, bytes, locked, now })
+    }
+
+    /// Adds a ticket, and leaves by the door through which the caller has entered. `only_if_free`
+    /// adds none that has to wait. The ticket ends with the last descriptor of this file.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Unsafe`] if the file is damaged; [`StoreErrorKind::Unreachable`] if it
+    /// could not be read or written: then no ticket is there, and the file is to be dropped.
+    pub fn add(&self, ticket: &Ticket, only_if_free: bool) -> StoreResult<Added> {
+        self.put(self.load()?, ticket, None, only_if_free)
+    }
+
+    /// Decides about a ticket without adding it, and leaves by the door.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockFile::add`].
+    pub fn inspect(&self, ticket: &Ticket) -> StoreResult<Added> {
+        let loaded = self.load()?;
+        let (added, _) = self.decide(&loaded, ticket, loaded.header.next);
+        self.leave()?;
+        Ok(Added { number: None, ..added })
+    }
+
+    /// Puts a new ticket into the file.
+    fn put(
+        &self,
+        loaded: Loaded,
+        ticket: &Ticket,
+        until: Option<Instant>,
+        only_if_free: bool,
+    ) -> StoreResult<Added> {
+        let floor = loaded.locked.iter().copied().max().unwrap_or(0);
+        let mut header = loaded.header.clone();
+        let (number, is_reservation) = header
+            .take_number(floor)
+            .ok_or_else(|| self.refused("has no number left; remove it when nobody uses it"))?;
+        let (mut added, mut record) = self.decide(&loaded, ticket, number);
+        record.until = until;
+        let encoded = record.encode();
+        let is_refused = match added.decision {
+            Decision::OtherCount(_) => true,
+            Decision::Wait { .. } => only_if_free,
+            Decision::Granted | Decision::Slot(_) => false,
+        };
+        if is_refused {
+            self.leave()?;
+            return Ok(Added { number: None, ..added });
+        }
+        let (_, room) = loaded.records(encoded.len() / BLOCK_BYTES);
+        added.at = HEADER_BYTES + room * BLOCK_BYTES;
+        if added.at + encoded.len() > BYTES_MAX {
+            let text = format!("{} has no room for more tickets", self.path.display());
+            return Err(StoreErrorKind::Unreachable.error(text));
+        }
+        if loaded.is_new {
+            self.begin()?;
+        }
+        if let Some(until) = until {
+            header.timed_until = header.timed_until.max(until);
+        } else if !self.lock(ByteLock::Exclusive, DOOR + number, false)? {
+            return Err(self.refused("is locked by another program"));
+        }
+        let written = self.write_ticket(&header, is_reservation, &encoded, added.at);
+        if let Err(error) = written {
+            self.lock(ByteLock::Unlocked, DOOR + number, false)?;
+            return Err(error);
+        }
+        self.leave()?;
+        Ok(added)
+    }
+
+    /// Decides about a ticket of this number, by the tickets that stand; returns its record too.
+    fn decide(&self, loaded: &Loaded, ticket: &Ticket, number: u64) -> (Added, Record) {
+        let (found, _) = loaded.records(0);
+        let found = found.into_iter().map(|(_, record)| record);
+        let found: Vec<_> = found.filter(|record| record.number != number).collect();
+        let is_known = |number: &&u64| found.iter().any(|record| record.number == **number);
+        let unknown = loaded.locked.iter().filter(|number| !is_known(number)).map(|number| {
+            let (why, lifetime) = ("its record is damaged".to_owned(), None);
+            self.stored(*number, Err(Unreadable { why, lifetime }))
+        });
+        let mut standing: Vec<_> = unknown.collect();
+        let ends = |record: &Record| Some((Revision(record.number), record.until?));
+        let timed = found.iter().filter_map(ends).collect();
+        standing.extend(found.into_iter().map(|it| self.stored(it.number, Ok(it.ticket))));
+        let decision = tickets::decide(ticket, Revision(number), &standing);
+        let slot = match decision {
+            Decision::Slot(slot) => Some(slot),
+            Decision::Granted | Decision::Wait { .. } | Decision::OtherCount(_) => ticket.slot,
+        };
+        let record = Record { number, until: None, ticket: Ticket { slot, ..ticket.clone() } };
+        let (number, epoch) = (Some(number), loaded.header.epoch.to_string());
+        (Added { number, epoch, decision, slot, standing, timed, at: 0 }, record)
+    }
+
+    /// Decides anew about a ticket that waits, and leaves by the door through which the caller has
+    /// entered. A slot that it gets stands in the file then.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockFile::add`].
+    pub fn decide_again(&self, ticket: &Ticket, added: Added) -> StoreResult<Added> {
+        let Some(number) = added.number else { return Ok(added) };
+        let (again, record) = self.decide(&self.load()?, ticket, number);
+        if let Decision::Slot(_) = again.decision {
+            self.write(&record.encode(), added.at)?;
+        }
+        self.leave()?;
+        Ok(Added { at: added.at, ..again })
+    }
+
+    /// As [`LockFile::decide_again`], without the door: for a ticket that waits for the end of
+    /// others only, which all end with their processes.
+    ///
+    /// # Errors
+    ///
+    /// When the file system has no such locks.
+    pub fn decide_without(&self, ticket: &Ticket, added: Added) -> StoreResult<Added> {
+        let (Decision::Wait { blockers, .. }, Some(number)) = (&added.decision, added.number)
+        else {
+            return Ok(added);
+        };
+        let mut standing = Vec::new();
+        for blocker in blockers {
+            let found = raw::find_lock(self.as_fd(), DOOR + blocker.number.0, 1);
+            if found.map_err(|error| self.no_lock(&error))?.is_some() {
+                standing.push(blocker.clone());
+            }
+        }
+        let decision = tickets::decide(ticket, Revision(number), &standing);
+        Ok(Added { decision, standing, ..added })
+    }
+
+    /// Makes room in a new file for the header and the first tickets.
+    fn begin(&self) -> StoreResult<()> {
+        self.write(&[0; NEW_BYTES], 0).inspect_err(|_| {
+            // What is left of it does no harm, and is room on a full disk.
+            let _ = self.file.set_len(0);
+        })
+    }
+
+    /// Writes the header, and then the record.
+    fn write_ticket(
+        &self,
+        header: &Header,
+        is_reservation: bool,
+        record: &[u8],
+        at: usize,
+    ) -> StoreResult<()> {
+        let header = header.encode();
+        if is_reservation || at != HEADER_BYTES {
+            self.write(&header, 0)?;
+        }
+        if is_reservation {
+            self.file.sync_data().map_err(|error| self.failed("sync", &error))?;
+        }
+        if at == HEADER_BYTES {
+            self.write(&[&header, record].concat(), 0)
+        } else {
+            self.write(record, at)
+        }
+    }
+
+    fn stored(&self, number: u64, ticket: Result<Ticket, Unreadable>) -> StoredTicket {
+        let key = format!("number {number} in {}", self.path.display());
+        let number = Revision(number);
+        StoredTicket { key, revision: number, number, ticket }
+    }
+}
+
+impl Loaded {
+    /// Returns the records of the tickets that stand, with their blocks, and the first block of so
+    /// many that are free.
+    fn records(&self, wanted: usize) -> (Vec<(usize, Record)>, usize) {
+        let stands = |record: &Record| match (record.until, self.now) {
+            (None, _) => self.locked.contains(&record.number),
+            (Some(until), Some(now)) => record.number >= self.header.first && now < until,
+            (Some(_), None) => false,
+        };
+        format::records(self.bytes.get(HEADER_BYTES..).unwrap_or_default(), stands, wanted)
+    }
+}
+
+fn refused(path: &Path, why: &str) -> StoreError {
+    StoreErrorKind::Unsafe.error(format!("{} {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

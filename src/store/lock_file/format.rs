@@ -1,0 +1,407 @@
+//! The bytes of the file of tickets: a header, and records in blocks of one size. Pure.
+//!
+//! | header | bytes | record | bytes |
+//! |---|---|---|---|
+//! | `putex locks 1` | 0 | checksum of the rest of the record | 0 |
+//! | random id of the file | 16 | number of the ticket, never 0 | 8 |
+//! | next number | 32 | end of a timed ticket, or 0 | 16 |
+//! | numbers below this one may have been given | 40 | mode: `x`, `s`, `k` | 24 |
+//! | end of the last timed ticket | 48 | number of slots with `k`, or 0 | 26 |
+//! | id of the boot that wrote this | 56 | slot and 1 of a granted ticket, or 0 | 28 |
+//! | first number of that boot | 120 | number of bytes of the names | 30 |
+//! | checksum of the bytes before | 248 | number of bytes of the token | 32 |
+//! | | | number of bytes of what is held | 34 |
+//! | | | names with commas between; token; held, as `PUTEX_HELD` | 36 |
+//!
+//! Numbers are little-endian. Ends are nanoseconds since the host was booted. A record begins at
+//! the start of a block, and takes as many blocks as it needs.
+
+use std::time::Duration;
+
+use crate::core::sanitize;
+use crate::core::tickets::{Mode, Name, SLOTS_MAX, Ticket};
+use crate::core::{Incarnation, Instant, Revision};
+use crate::store::dir::text::checksum;
+use crate::store::tickets::held_of;
+
+/// The size of the header.
+pub(crate) const HEADER_BYTES: usize = 256;
+
+/// The size of a block: a record of one short name fits into one.
+pub(crate) const BLOCK_BYTES: usize = 256;
+
+/// Where the checksum of the header stands.
+const HEADER_SUM_AT: usize = 248;
+
+/// Where the id of the boot stands, and its greatest length.
+const BOOT_AT: usize = 56;
+const BOOT_BYTES_MAX: usize = 64;
+
+/// Where the first number of the boot stands.
+const FIRST_AT: usize = 120;
+
+/// Behind the end of a timed ticket: what is written when it is taken again.
+pub(crate) const UNTIL_END: usize = 24;
+
+/// Where the names of a record stand.
+const NAMES_AT: usize = 36;
+
+/// Longest text of what is held. More is left out: a circle of waits through it is not found.
+const HELD_BYTES_MAX: usize = 4096;
+
+/// The first bytes of the file.
+const FORMAT: &[u8; 16] = b"putex locks 1\n\0\0";
+
+/// Numbers are reserved in so large steps: a step is on the disk before one of its numbers is
+/// given, so that numbers grow also after a power failure.
+const RESERVED: u64 = 65_536;
+
+/// No number is larger: its byte could not be locked.
+pub(crate) const NUMBER_MAX: u64 = 1 << 61;
+
+/// The header of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The random id of the file.
+    pub(crate) epoch: Incarnation,
+    /// The number of the next ticket.
+    pub(crate) next: u64,
+    /// Numbers below this one may have been given. It is on the disk.
+    pub(crate) reserved: u64,
+    /// No timed ticket stands at this instant or later.
+    pub(crate) timed_until: Instant,
+    /// The boot that has written this.
+    pub(crate) boot: String,
+    /// The first number of that boot. Timed tickets with a lower one are of another clock.
+    pub(crate) first: u64,
+}
+
+/// The part of a number.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn instant(nanos: u64) -> Instant {
+    Instant::from_boot(Duration::from_nanos(nanos))
+}
+
+/// Returns an instant as a number. No host runs for 500 years.
+fn nanos(instant: Instant) -> [u8; 8] {
+    u64::try_from(instant.since_boot().as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
+}
+
+impl Header {
+    /// Returns the header of a new file.
+    pub(crate) fn new(epoch: Incarnation) -> Header {
+        let timed_until = instant(0);
+        Header { epoch, next: 1, reserved: 1, timed_until, boot: String::new(), first: 1 }
+    }
+
+    /// Returns the bytes.
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let boot = &self.boot.as_bytes()[..self.boot.len().min(BOOT_BYTES_MAX)];
+        for (at, part) in [
+            (0, &FORMAT[..]),
+            (16, &self.epoch.0.to_le_bytes()),
+            (32, &self.next.to_le_bytes()),
+            (40, &self.reserved.to_le_bytes()),
+            (48, &nanos(self.timed_until)),
+            (BOOT_AT, boot),
+            (FIRST_AT, &self.first.to_le_bytes()),
+        ] {
+            bytes[at..at + part.len()].copy_from_slice(part);
+        }
+        let sum = checksum(&bytes[..HEADER_SUM_AT]).to_le_bytes();
+        bytes[HEADER_SUM_AT..].copy_from_slice(&sum);
+        bytes
+    }
+
+    /// Reads a header; `None` if none was written yet.
+    ///
+    /// # Errors
+    ///
+    /// The damage, as the end of a sentence about the file.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Header>, &'static str> {
+        // A file whose size is on the disk and whose bytes are not reads as zeros.
+        if bytes.iter().take(HEADER_BYTES).all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or("is cut off")?;
+        if bytes[..FORMAT.len()] != FORMAT[..] {
+            return Err("is not of the format putex locks 1");
+        }
+        if bytes[HEADER_SUM_AT..] != checksum(&bytes[..HEADER_SUM_AT]).to_le_bytes() {
+            return Err("does not match its checksum");
+        }
+        let number_at = |at| number(bytes, at).map_or(0, u64::from_le_bytes);
+        let boot = &bytes[BOOT_AT..BOOT_AT + BOOT_BYTES_MAX];
+        let end = boot.iter().position(|byte| *byte == 0).unwrap_or(boot.len());
+        Ok(Some(Header {
+            epoch: Incarnation(number(bytes, 16).map_or(0, u128::from_le_bytes)),
+            next: number_at(32),
+            reserved: number_at(40),
+            timed_until: instant(number_at(48)),
+            boot: String::from_utf8_lossy(&boot[..end]).into_owned(),
+            first: number_at(FIRST_AT),
+        }))
+    }
+
+    /// Forgets what ended with an earlier boot. Numbers that were given then and are not on the
+    /// disk are left out.
+    pub(crate) fn enter_boot(&mut self, boot: &str) {
+        if self.boot != boot || boot.is_empty() {
+            self.next = self.next.max(self.reserved);
+            self.reserved = self.next;
+            self.first = self.next;
+            self.timed_until = instant(0);
+            boot.clone_into(&mut self.boot);
+        }
+    }
+
+    /// Returns a number above `floor` and all that were given; `None` when there is none left.
+    /// With it, whether the header has to be on the disk before the number is used.
+    pub(crate) fn take_number(&mut self, floor: u64) -> Option<(u64, bool)> {
+        let given = self.next.max(floor.checked_add(1)?);
+        if given > NUMBER_MAX - 2 * RESERVED {
+            return None;
+        }
+        self.next = given + 1;
+        let is_reserved = given < self.reserved;
+        if !is_reserved {
+            self.reserved = given + RESERVED;
+        }
+        Some((given, !is_reserved))
+    }
+}
+
+/// A ticket as it stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Its number.
+    pub(crate) number: u64,
+    /// When it ends by itself; `None` if it ends with the processes that have locked its byte.
+    pub(crate) until: Option<Instant>,
+    /// The ticket, without what only a ticket in NATS has.
+    pub(crate) ticket: Ticket,
+}
+
+/// Returns how many blocks so many bytes take.
+fn blocks(bytes: usize) -> usize {
+    bytes.div_ceil(BLOCK_BYTES)
+}
+
+/// Returns what is held as a text.
+fn held_text(held: &[(Name, Revision)]) -> String {
+    let mut text = String::new();
+    for (name, number) in held {
+        let word = format!("{name}:{number}");
+        if text.len() + word.len() < HELD_BYTES_MAX {
+            text.push_str(if text.is_empty() { "" } else { " " });
+            text.push_str(&word);
+        }
+    }
+    text
+}
+
+fn mode_of(kind: u8, count: u32, slot: u32) -> Option<(Mode, Option<u32>)> {
+    let slot = slot.checked_sub(1);
+    match (kind, count, slot) {
+        (b'x', 0, None) => Some((Mode::Exclusive, None)),
+        (b's', 0, None) => Some((Mode::Shared, None)),
+        (b'k', 1..=SLOTS_MAX, _) if slot.is_none_or(|slot| slot < count) => {
+            Some((Mode::Slots(count), slot))
+        }
+        _ => None,
+    }
+}
+
+impl Record {
+    /// Returns the bytes, up to the end of a block.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Ticket { names, mode, slot, held, token, .. } = &self.ticket;
+        let names: Vec<_> = names.iter().map(Name::to_string).collect();
+        let (names, held) = (names.join(","), held_text(held));
+        let (kind, count) = match *mode {
+            Mode::Exclusive => (b'x', 0),
+            Mode::Shared => (b's', 0),
+            Mode::Slots(count) => (b'k', count),
+        };
+        let number = |number: u32| u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes();
+        let size = |text: &str| u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let mut bytes = vec![0; 8];
+        bytes.extend(self.number.to_le_bytes());
+        bytes.extend(self.until.map_or([0; 8], nanos));
+        bytes.extend([kind, 0]);
+        bytes.extend(number(count));
+        bytes.extend(number(slot.map_or(0, |slot| slot + 1)));
+        for text in [&names, token, &held] {
+            bytes.extend(size(text));
+        }
+        for text in [&names, token, &held] {
+            bytes.extend(text.as_bytes());
+        }
+        let sum = checksum(&bytes[8..]).to_le_bytes();
+        bytes[..8].copy_from_slice(&sum);
+        bytes.resize(blocks(bytes.len()) * BLOCK_BYTES, 0);
+        bytes
+    }
+
+    /// Reads the record that begins here, and returns how many blocks it takes; `None` for one
+    /// that is not whole.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Record, usize)> {
+        let short = |at| number(bytes, at).map(u16::from_le_bytes);
+        let token_at = NAMES_AT + usize::from(short(30)?);
+        let held_at = token_at + usize::from(short(32)?);
+        let end = held_at + usize::from(short(34)?);
+        let sum = u64::from_le_bytes(number(bytes, 0)?);
+        if checksum(bytes.get(8..end)?) != sum {
+            return None;
+        }
+        let text = |from, to| str::from_utf8(&bytes[from..to]).ok();
+        let ends_at = u64::from_le_bytes(number(bytes, 16)?);
+        let names = text(NAMES_AT, token_at)?.split(',').map(Name::parse);
+        let held = text(held_at, end)?.split_whitespace().map(held_of);
+        let (mode, slot) = mode_of(*bytes.get(24)?, short(26)?.into(), short(28)?.into())?;
+        let ticket = Ticket {
+            names: names.collect::<Result<_, _>>().ok()?,
+            mode,
+            slot,
+            held: held.collect::<Option<_>>()?,
+            lifetime: Duration::ZERO,
+            token: sanitize(text(token_at, held_at)?),
+            incarnation: Incarnation(0),
+            attempt: 0,
+        };
+        let until = (ends_at != 0).then(|| instant(ends_at));
+        let record = Record { number: u64::from_le_bytes(number(bytes, 8)?), until, ticket };
+        (1..=NUMBER_MAX).contains(&record.number).then_some((record, blocks(end)))
+    }
+}
+
+/// Returns the records behind the header with the blocks in which they begin, and the first block
+/// of so many that none of them takes. What does not `stand` takes no block.
+pub(crate) fn records(
+    behind_header: &[u8],
+    stands: impl Fn(&Record) -> bool,
+    wanted: usize,
+) -> (Vec<(usize, Record)>, usize) {
+    let (mut found, mut free, mut block) = (Vec::new(), 0, 0);
+    let mut room = None;
+    while let Some(bytes) = behind_header.get(block * BLOCK_BYTES..).filter(|it| !it.is_empty()) {
+        match Record::decode(bytes).filter(|(record, _)| stands(record)) {
+            Some((record, blocks)) => {
+                found.push((block, record));
+                block += blocks;
+                free = block;
+            }
+            None => block += 1,
+        }
+        if block - free >= wanted {
+            room.get_or_insert(free);
+        }
+    }
+    (found, room.unwrap_or(free))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u64, names: &[&str]) -> Record {
+        let ticket = Ticket {
+            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            mode: Mode::Shared,
+            slot: None,
+            held: Vec::new(),
+            lifetime: Duration::ZERO,
+            token: "alpha".to_owned(),
+            incarnation: Incarnation(0),
+            attempt: 0,
+        };
+        Record { number, until: None, ticket }
+    }
+
+    fn long(number: u64) -> Record {
+        let names: Vec<_> = (0..32).map(|at| format!("{at:0>150}")).collect();
+        record(number, &names.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_and_a_changed_byte_is_found() {
+        let mut header = Header::new(Incarnation(0xfeed));
+        header.enter_boot("8c3e");
+        header.timed_until = instant(7);
+        assert_eq!(header.take_number(0), Some((1, true)));
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes), Ok(Some(header)));
+        assert_eq!(Header::decode(&[0; HEADER_BYTES]), Ok(None));
+        assert_eq!(Header::decode(b""), Ok(None));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes;
+            damaged[at] ^= 1;
+            assert!(Header::decode(&damaged).is_err(), "byte {at}");
+            assert!(at == 0 || Header::decode(&bytes[..at]).is_err(), "cut off at {at}");
+        }
+    }
+
+    #[test]
+    fn numbers_grow_also_when_the_last_writes_did_not_reach_the_disk() {
+        let mut header = Header::new(Incarnation(1));
+        header.enter_boot("one");
+        assert_eq!(header.take_number(0), Some((1, true)));
+        let on_disk = header.encode();
+        assert_eq!(header.take_number(0), Some((2, false)));
+        assert_eq!(header.take_number(9), Some((10, false)));
+        let mut header = Header::decode(&on_disk).expect("whole").expect("written");
+        header.enter_boot("two");
+        let (number, must_be_on_disk) = header.take_number(0).expect("a number");
+        assert!(number > 10 && must_be_on_disk, "{number}");
+        assert_eq!(header.first, number);
+        // A host that does not tell its boot may have been booted at any time.
+        header.enter_boot("");
+        assert!(header.take_number(0).expect("a number").1);
+        assert_eq!(header.take_number(NUMBER_MAX), None);
+        assert_eq!(header.take_number(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_a_half_written_one_is_none() {
+        let timed = Record { until: Some(instant(5)), ..record(9, &["db/users", "web"]) };
+        let mut slots = record(3, &["db"]);
+        (slots.ticket.mode, slots.ticket.slot) = (Mode::Slots(1000), Some(999));
+        let held = |name: &str| (Name::parse(name).expect(name), Revision(u64::MAX));
+        slots.ticket.held = vec![held("a/b"), held("c")];
+        for (record, blocks) in [(record(7, &["a"]), 1), (timed, 1), (long(8), 20), (slots, 1)] {
+            let bytes = record.encode();
+            assert_eq!(bytes.len(), blocks * BLOCK_BYTES);
+            assert_eq!(Record::decode(&bytes), Some((record, blocks)));
+            let used = bytes.iter().rposition(|byte| *byte != 0).expect("a record") + 1;
+            for at in 0..used {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1;
+                assert_eq!(Record::decode(&damaged), None, "byte {at}");
+                damaged.truncate(at);
+                assert_eq!(Record::decode(&damaged), None, "cut off at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn records_that_have_ended_leave_room_and_others_keep_theirs() {
+        let all = [record(1, &["a"]), long(2), record(3, &["b"]), record(4, &["c"])];
+        let bytes: Vec<u8> = all.iter().flat_map(Record::encode).collect();
+        let found = |standing: &[u64], wanted| {
+            let stands = |record: &Record| standing.contains(&record.number);
+            let (found, room) = records(&bytes, stands, wanted);
+            let found: Vec<_> = found.iter().map(|(block, it)| (*block, it.number)).collect();
+            (found, room)
+        };
+        assert_eq!(found(&[], 1), (vec![], 0));
+        assert_eq!(found(&[1, 2, 3, 4], 1), (vec![(0, 1), (1, 2), (21, 3), (22, 4)], 23));
+        assert_eq!(found(&[2, 4], 1), (vec![(1, 2), (22, 4)], 0));
+        assert_eq!(found(&[2, 4], 2), (vec![(1, 2), (22, 4)], 23));
+        assert_eq!(found(&[1, 4], 21), (vec![(0, 1), (22, 4)], 1));
+        assert_eq!(found(&[1], 30), (vec![(0, 1)], 1));
+    }
+}

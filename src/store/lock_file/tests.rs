@@ -1,0 +1,225 @@
+//! The file, used by several open descriptions in one process, as by several processes.
+
+use std::env;
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::core::tickets::{Mode, Name};
+
+/// A folder that is removed at the end.
+struct Base(PathBuf);
+
+impl Base {
+    fn new() -> Base {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Base(env::temp_dir().join(format!("putex-lock-file-{}-{number}", std::process::id())))
+    }
+
+    /// Opens the file, and enters.
+    fn open(&self) -> LockFile {
+        let file = LockFile::open(&self.0, "b").expect("a file");
+        assert_eq!(file.try_to_enter(), Ok(true));
+        file
+    }
+
+    fn add(&self, names: &[&str]) -> (LockFile, Added) {
+        let file = self.open();
+        let taken = file.add(&ticket(names, "alpha"), false).expect("a ticket");
+        (file, taken)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("b").join(NAME)
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ticket(names: &[&str], token: &str) -> Ticket {
+    Ticket {
+        names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+        mode: Mode::Exclusive,
+        slot: None,
+        held: Vec::new(),
+        lifetime: Duration::ZERO,
+        token: token.to_owned(),
+        incarnation: Incarnation(0),
+        attempt: 0,
+    }
+}
+
+/// Returns the numbers of the tickets that one waits for.
+fn numbers(taken: &Added) -> Vec<u64> {
+    match &taken.decision {
+        Decision::Wait { blockers, .. } => blockers.iter().map(|it| it.number.0).collect(),
+        Decision::Granted | Decision::Slot(_) | Decision::OtherCount(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn tickets_stand_as_long_as_their_files_are_open_and_later_ones_wait_for_them() {
+    let base = Base::new();
+    let (first, one) = base.add(&["a/b"]);
+    let (_second, two) = base.add(&["c"]);
+    let (third, three) = base.add(&["a"]);
+    assert_eq!([&one, &two, &three].map(|taken| taken.number), [Some(1), Some(2), Some(3)]);
+    assert_eq!((numbers(&one), numbers(&two), numbers(&three)), (vec![], vec![], vec![1]));
+    let refused = base.open().add(&ticket(&["a/x"], "beta"), true).expect("an answer");
+    assert_eq!((refused.number, numbers(&refused)), (None, vec![3]));
+    let own = ticket(&["a"], "alpha");
+    let again = || third.decide_without(&own, three.clone()).expect("an answer");
+    assert_eq!(numbers(&again()), [1]);
+    // A descriptor that a command has inherited.
+    let inherited = first.file.try_clone().expect("a descriptor");
+    drop(first);
+    assert_eq!(numbers(&again()), [1]);
+    drop(inherited);
+    assert_eq!(third.wait_for_end_of(Revision(1)), Ok(()));
+    assert_eq!(again().decision, Decision::Granted);
+    let (_fourth, four) = base.add(&["c/d"]);
+    assert_eq!((four.number, numbers(&four)), (Some(4), vec![2]));
+    assert_eq!(four.epoch, one.epoch);
+}
+
+/// While a waiter has locked the byte of a ticket that has ended, that is no ticket.
+#[test]
+fn a_waiter_that_has_been_woken_is_not_taken_for_the_ticket_that_has_ended() {
+    let base = Base::new();
+    let (first, _) = base.add(&["a"]);
+    let (waiter, _) = base.add(&["a"]);
+    drop(first);
+    assert_eq!(waiter.lock(ByteLock::Shared, DOOR + 1, false), Ok(true));
+    let (_third, three) = base.add(&["a"]);
+    assert_eq!(numbers(&three), [2]);
+}
+
+/// The header, and each byte of the record, as a killed writer may have left them.
+#[test]
+fn a_writer_that_was_killed_at_any_byte_leaves_a_gap_in_the_numbers_at_most() {
+    let base = Base::new();
+    let (_holder, _) = base.add(&["a"]);
+    let before = fs::read(base.path()).expect("a file");
+    let (second, _) = base.add(&["b"]);
+    drop(second);
+    let after = fs::read(base.path()).expect("a file");
+    let changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+    assert!(changed > 20, "{changed}");
+    for at in (HEADER_BYTES..2 * HEADER_BYTES + BLOCK_BYTES).step_by(3) {
+        fs::write(base.path(), [&after[..at], &before[at..]].concat()).expect("it is there");
+        let (_next, taken) = base.add(&["a/b"]);
+        assert_eq!((numbers(&taken), taken.number), (vec![1], Some(3)), "up to {at}");
+    }
+    fs::write(base.path(), &before).expect("it is there");
+    let (_next, taken) = base.add(&["a/b"]);
+    assert_eq!((numbers(&taken), taken.number), (vec![1], Some(2)));
+}
+
+#[test]
+fn numbers_grow_after_a_boot_and_timed_tickets_of_the_last_one_have_ended() {
+    let base = Base::new();
+    let other = base.open().add_timed(&ticket(&["z"], "alpha"), HOUR, false).expect("a ticket");
+    assert_eq!(other.number, Some(1));
+    let timed = base.open().add_timed(&ticket(&["a"], "alpha"), HOUR, false).expect("a ticket");
+    let mut bytes = fs::read(base.path()).expect("a file");
+    let mut header = Header::decode(&bytes).expect("whole").expect("written");
+    header.boot = "another".to_owned();
+    bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+    fs::write(base.path(), &bytes).expect("it is there");
+    // It raises the end of the last timed ticket of this boot.
+    let other = base.open().add_timed(&ticket(&["b"], "beta"), 2 * HOUR, false).expect("one");
+    let (_file, taken) = base.add(&["a"]);
+    assert_eq!(numbers(&taken), [0; 0]);
+    assert!(timed.number < other.number && other.number < taken.number, "{timed:?} {taken:?}");
+    assert!(other.number > Some(60_000), "{other:?}");
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_timed_ticket_keeps_its_number_when_it_is_taken_again_and_ends_when_it_is_ended() {
+    let base = Base::new();
+    let own = ticket(&["a"], "alpha");
+    let first = base.open().add_timed(&own, HOUR, true).expect("a ticket");
+    assert_eq!(first.number, Some(1));
+    let (waiter, waits) = base.add(&["a/b"]);
+    let below = ticket(&["a/b"], "alpha");
+    let end = |added: &Added| added.timed[&Revision(1)];
+    let again = base.open().add_timed(&own, 2 * HOUR, true).expect("a ticket");
+    assert_eq!((again.number, numbers(&again)), (Some(1), vec![]));
+    assert_eq!(waiter.try_to_enter(), Ok(true));
+    let later = waiter.decide_again(&below, waits.clone()).expect("an answer");
+    assert!(end(&later) > end(&waits).after(HOUR / 2), "{later:?} {waits:?}");
+    // Another one is behind the waiter.
+    let other = base.open().add_timed(&ticket(&["a"], "beta"), HOUR, false).expect("a ticket");
+    assert_eq!((other.number, numbers(&other)), (Some(3), vec![1, 2]));
+    assert_eq!(base.open().end_timed(&own.names, "gamma"), Ok(None));
+    assert_eq!(base.open().end_timed(&own.names, "alpha"), Ok(Some(1)));
+    assert_eq!(base.open().end_timed(&own.names, "alpha"), Ok(None));
+    assert_eq!(waiter.try_to_enter(), Ok(true));
+    let granted = waiter.decide_again(&below, later).expect("an answer");
+    assert_eq!(granted.decision, Decision::Granted);
+    drop(waiter);
+    let again = base.open().add_timed(&own, HOUR, true).expect("an answer");
+    assert_eq!((again.number, numbers(&again)), (None, vec![3]));
+}
+
+/// A slot is got at once, or when it is free, and then stands in the file for others to see.
+#[test]
+fn slots_are_got_in_the_order_of_tickets_and_stand_in_the_file() {
+    let base = Base::new();
+    let own = |names| Ticket { mode: Mode::Slots(2), ..ticket(names, "alpha") };
+    let add = || {
+        let file = base.open();
+        let added = file.add(&own(&["a"]), false).expect("a ticket");
+        (file, added)
+    };
+    let (first, one) = add();
+    let (second, two) = add();
+    assert_eq!((one.slot, two.slot), (Some(0), Some(1)));
+    let (third, three) = add();
+    let (fourth, four) = add();
+    assert_eq!((three.slot, numbers(&three), numbers(&four)), (None, vec![1, 2], vec![1, 2, 3]));
+    let again = |file: &LockFile, added| {
+        assert_eq!(file.try_to_enter(), Ok(true));
+        file.decide_again(&own(&["a"]), added).expect("an answer")
+    };
+    let four = again(&fourth, four);
+    assert_eq!(four.slot, None);
+    drop(first);
+    // The one before it has not got its slot yet.
+    let four = again(&fourth, four);
+    assert_eq!((four.slot, numbers(&four)), (None, vec![2, 3]));
+    assert_eq!(again(&third, three).slot, Some(0));
+    drop(second);
+    assert_eq!(again(&fourth, four).slot, Some(1));
+    let timed = Ticket { mode: Mode::Slots(2), ..ticket(&["a"], "beta") };
+    let waits = base.open().add_timed(&timed, HOUR, false).expect("a ticket");
+    assert_eq!((waits.number, waits.slot), (Some(5), None));
+    drop(third);
+    let had = base.open().add_timed(&timed, HOUR, false).expect("a ticket");
+    assert_eq!((had.number, had.slot), (Some(5), Some(0)));
+    drop(fourth);
+    // Others see its slot.
+    assert_eq!(add().1.slot, Some(1));
+    let other = Ticket { mode: Mode::Slots(3), ..ticket(&["a"], "gamma") };
+    let refused = base.open().add(&other, false).expect("an answer");
+    assert_eq!((refused.number, refused.decision), (None, Decision::OtherCount(2)));
+}
+
+#[test]
+fn a_timed_ticket_ends_by_itself() {
+    let base = Base::new();
+    let own = ticket(&["a"], "alpha");
+    base.open().add_timed(&own, Duration::from_millis(200), true).expect("a ticket");
+    let began = sys::now();
+    while base.open().add(&own, true).expect("an answer").number.is_none() {
+        assert!(sys::now() < began.after(HOUR / 60), "it does not end");
+    }
+    assert!(sys::now() >= began.after(Duration::from_millis(150)), "it ended early");
+}

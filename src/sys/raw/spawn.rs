@@ -1,0 +1,108 @@
+//! A command, started without a copy of the memory of this process.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+use crate::exit::LockExit;
+
+/// A program that is spawned at once.
+pub struct Spawn<'a> {
+    /// Its words, the program first.
+    pub arguments: &'a [CString],
+    /// Its variables.
+    pub environment: &'a [CString],
+    /// A descriptor that it inherits, besides those that this process leaves to all.
+    pub inherited: Option<BorrowedFd<'a>>,
+    /// The terminal, which its process group is given before it begins.
+    pub terminal: Option<BorrowedFd<'a>>,
+}
+
+/// What the copy of this process reads before it is the program, and where it writes why it
+/// could not become that.
+struct Copied {
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    parent: libc::pid_t,
+    inherited: c_int,
+    terminal: c_int,
+    failure: c_int,
+}
+
+/// The stack of the copy: execvpe(3) puts a path there, and for a script all arguments.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Starts a program as [`spawn_held`](super::spawn_held) does, but at once, and waits until it is
+/// executed: no memory is copied, as by vfork(2). Returns the process, and why the program could
+/// not be executed; then the process ends with 126 or 127. The caller has blocked the signals that
+/// it takes.
+///
+/// # Errors
+///
+/// When the system has no process or memory to give.
+pub fn spawn(spawn: &Spawn<'_>) -> io::Result<(Pid, Option<io::Error>)> {
+    let pointer = |text: &CString| text.as_ptr();
+    let end = [ptr::null::<c_char>()];
+    let arguments: Vec<_> = spawn.arguments.iter().map(pointer).chain(end).collect();
+    let environment: Vec<_> = spawn.environment.iter().map(pointer).chain(end).collect();
+    let number = |file: &BorrowedFd<'_>| file.as_raw_fd();
+    let mut copied = Copied {
+        arguments: arguments.as_ptr(),
+        environment: environment.as_ptr(),
+        parent: rustix::process::getpid().as_raw_pid(),
+        inherited: spawn.inherited.as_ref().map_or(-1, number),
+        terminal: spawn.terminal.as_ref().map_or(-1, number),
+        failure: 0,
+    };
+    // Not touched before it is used.
+    let words = (STACK_BYTES + 2 * size_of_val(&arguments[..])) / size_of::<u128>();
+    let mut stack = Vec::<u128>::with_capacity(words);
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let argument = (&raw mut copied).cast();
+    // SAFETY: this thread waits until the copy is another program or has ended, so what the copy
+    // reads and writes, and its stack, live as long as it uses them. The end of the stack is
+    // aligned to 16 bytes.
+    let process = unsafe { libc::clone(become_program, top.cast(), flags, argument) };
+    let process = if process == -1 { None } else { Pid::from_raw(process) };
+    let process = process.ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the copy has written it, behind the back of the compiler.
+    let failure = unsafe { (&raw const copied.failure).read_volatile() };
+    Ok((process, (failure != 0).then(|| io::Error::from_raw_os_error(failure))))
+}
+
+/// What the copy of this process does. Its memory is that of this process.
+extern "C" fn become_program(copied: *mut c_void) -> c_int {
+    let copied: *mut Copied = copied.cast();
+    // SAFETY: only calls that a signal handler may make too, and none that writes to the memory
+    // of the library but for the error number, which the waiting thread does not need.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != (*copied).parent {
+            libc::_exit(125);
+        }
+        if (*copied).terminal != -1 {
+            // SIGTTOU is blocked. A terminal that is gone is none.
+            libc::tcsetpgrp((*copied).terminal, libc::getpid());
+        }
+        if (*copied).inherited != -1 {
+            libc::fcntl((*copied).inherited, libc::F_SETFD, 0);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut none = MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+        let arguments = (*copied).arguments;
+        libc::execvpe(*arguments, arguments, (*copied).environment);
+        let number = *libc::__errno_location();
+        (&raw mut (*copied).failure).write_volatile(number);
+        let is_missing = number == libc::ENOENT;
+        let exit = if is_missing { LockExit::NotFound } else { LockExit::NotExecutable };
+        libc::_exit(exit as i32)
+    }
+}

@@ -1,0 +1,410 @@
+//! Locks in a directory: they end with the processes that have them, however those end, and with
+//! nothing else; and what becomes of them when somebody meddles with the file.
+
+use std::fs::{self, File, Permissions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use putex::core::record::Incarnation;
+use putex::core::tickets::{Decision, Mode, Name, Ticket};
+use putex::store::lock_file::LockFile;
+use putex::sys::raw::{ByteLock, lock_byte};
+use rustix::process::Signal;
+
+use crate::site::{Lock, Site, in_directory};
+use crate::support::clock::{now, until, until_true};
+use crate::support::process::{lives, parent_of, signal};
+
+/// How long the next one may take.
+const SOON: Duration = Duration::from_secs(2);
+
+/// The byte of the door of the file.
+const DOOR: u64 = 1 << 62;
+
+/// A holder, and one who waits for it.
+fn pair(site: &Site) -> (Lock<'_>, Lock<'_>) {
+    let holder = site.lock("holder", &["x"]);
+    holder.begun();
+    let next = site.lock("next", &["x"]);
+    next.waits_behind(1);
+    (holder, next)
+}
+
+#[test]
+fn a_lock_takes_one_process_and_the_command_has_the_only_descriptor_that_it_inherits() {
+    in_directory(|site| {
+        let lock = site.lock("holder", &["x"]);
+        let command = lock.begun().pid;
+        assert_eq!(parent_of(command), Some(lock.front()));
+        let children: Vec<_> = site.sandbox.processes_of("putex");
+        assert_eq!(children, [lock.front()]);
+        assert_eq!(fs::read_dir(format!("/proc/{}/task", lock.front())).expect("it").count(), 1);
+        let opened = |options: &[&str]| {
+            let run = site.run(&[options, &["y", "sh", "-c", "ls -l /proc/$$/fd"]].concat());
+            run.shown
+                .lines()
+                .filter(|line| line.contains(" -> /") && !line.ends_with("/null"))
+                .count()
+        };
+        assert_eq!((opened(&[]), opened(&["-o"])), (1, 0));
+        lock.end();
+    });
+}
+
+#[test]
+fn when_the_command_is_killed_or_both_are_at_once_the_next_one_begins_at_once() {
+    in_directory(|site| {
+        for both in [false, true] {
+            let (mut holder, next) = pair(site);
+            let command = holder.held().expect("it has begun").pid;
+            let killed = now();
+            if both {
+                holder.signal_front(Signal::KILL);
+            }
+            signal(command, Signal::KILL);
+            assert_eq!(holder.status(), if both { -9 } else { 137 });
+            let begun = next.begun();
+            assert!(!lives(command) && begun.begun_at < killed + SOON, "{begun:?} {killed:?}");
+            next.end();
+            fs::remove_file(site.sandbox.join("record")).expect("a record");
+            fs::remove_file(site.sandbox.join("end-next")).expect("a file");
+        }
+        File::create(site.sandbox.join("record")).expect("a file");
+    });
+}
+
+#[test]
+fn a_waiter_that_is_killed_is_gone_at_once() {
+    in_directory(|site| {
+        let (holder, second) = pair(site);
+        let third = site.lock("third", &["x"]);
+        third.waits_behind(2);
+        second.signal_front(Signal::KILL);
+        third.waits_behind(1);
+        assert!(third.held().is_none());
+        holder.end();
+        third.begun();
+        third.end();
+    });
+}
+
+#[test]
+fn a_holder_that_is_stopped_goes_on_holding_and_a_waiter_that_is_stopped_keeps_its_place() {
+    in_directory(|site| {
+        let (mut holder, second) = pair(site);
+        let command = holder.held().expect("it has begun").pid;
+        holder.signal_front(Signal::STOP);
+        signal(command, Signal::STOP);
+        assert_eq!(site.run(&["-w", "0.5", "x", "true"]).status, Some(75));
+        second.signal_front(Signal::STOP);
+        let third = site.lock("third", &["x"]);
+        third.waits_behind(2);
+        signal(command, Signal::KILL);
+        holder.signal_front(Signal::CONT);
+        assert_eq!(holder.status(), 137);
+        let late = site.run(&["-w", "0.5", "x", "true"]);
+        assert_eq!(late.status, Some(75), "{}", late.said);
+        assert!(third.held().is_none());
+        second.signal_front(Signal::CONT);
+        second.begun();
+        second.end();
+        third.begun();
+        third.end();
+    });
+}
+
+/// A command that leaves a process behind, in its group or not, until a file is there.
+fn leaving(runs: &str) -> String {
+    let left = "while [ ! -e $D/let-go ]; do sleep 0.01; done; rm $D/let-go";
+    format!("{runs} sh -c 'echo $$ >$D/left; {left}' >/dev/null 2>&1 &")
+}
+
+#[test]
+fn what_a_command_leaves_behind_keeps_the_lock_unless_it_was_closed() {
+    in_directory(|site| {
+        let left = || -> u32 {
+            let text = until("a number", || {
+                fs::read_to_string(site.sandbox.join("left"))
+                    .ok()
+                    .filter(|text| text.ends_with('\n'))
+            });
+            fs::remove_file(site.sandbox.join("left")).expect("it is there");
+            text.trim().parse().expect("a number")
+        };
+        let daemon = leaving("setsid");
+        assert_eq!(site.run(&["x", "sh", "-c", &daemon]).status, Some(0));
+        let pid = left();
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        assert!(lives(pid));
+        File::create(site.sandbox.join("let-go")).expect("a file");
+        next.begun();
+        next.end();
+        assert_eq!(site.run(&["-o", "x", "sh", "-c", &daemon]).status, Some(0));
+        let pid = left();
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
+        assert!(lives(pid));
+        File::create(site.sandbox.join("let-go")).expect("a file");
+        until_true("its end", || !lives(pid));
+    });
+}
+
+#[test]
+fn when_the_front_is_killed_what_the_command_has_left_in_its_group_keeps_the_lock() {
+    in_directory(|site| {
+        let script = leaving("");
+        let mut front = site.putex(&["x", "sh", "-c", &script]).spawn().expect("it runs");
+        until_true("what is left", || site.sandbox.join("left").exists());
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        signal(front.id(), Signal::KILL);
+        front.wait().expect("it is waited for");
+        assert_eq!(site.run(&["-w", "0.5", "x", "true"]).status, Some(75));
+        assert!(next.held().is_none());
+        File::create(site.sandbox.join("let-go")).expect("a file");
+        next.begun();
+        next.end();
+    });
+}
+
+#[test]
+fn a_thread_that_still_waits_takes_no_signal_of_a_front_whose_command_runs() {
+    in_directory(|site| {
+        let slots = |id| site.lock(id, &["-w", "600", "-j", "2", "x"]);
+        let (first, second) = (slots("first"), slots("second"));
+        first.begun();
+        second.begun();
+        let mut third = slots("third");
+        third.waits_behind(2);
+        second.end();
+        third.begun();
+        // One waits for the end of the first holder.
+        let threads = fs::read_dir(format!("/proc/{}/task", third.front())).expect("it runs");
+        assert!(threads.count() > 1, "no thread is left");
+        third.signal_front(Signal::TERM);
+        assert_eq!(third.status(), 128 + Signal::TERM.as_raw());
+        first.end();
+    });
+}
+
+/// The file has room for 15 tickets at first.
+#[test]
+fn more_waiters_than_the_file_has_room_for_are_served_in_their_order() {
+    in_directory(|site| {
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let ids: Vec<_> = (0..20).map(|number| format!("waiter{number}")).collect();
+        let waiters = (1..).zip(&ids).map(|(place, id)| {
+            let waiter = site.lock(id, &["x"]);
+            waiter.waits_behind(place);
+            waiter
+        });
+        let waiters: Vec<_> = waiters.collect();
+        let grown = fs::metadata(site.lock_file()).expect("a file").len();
+        assert!(grown > 4096, "{grown}");
+        waiters.iter().for_each(Lock::let_go);
+        holder.end();
+        waiters.into_iter().for_each(Lock::end);
+        assert_eq!(site.order()[1..], ids);
+        site.run(&["x", "true"]);
+        assert_eq!(fs::metadata(site.lock_file()).expect("a file").len(), grown);
+    });
+}
+
+/// Changes a byte of a file.
+fn damage(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).expect("a file");
+    bytes[at] ^= 1;
+    fs::write(path, bytes).expect("it can be written");
+}
+
+/// Expects that nothing is granted and the line says why.
+fn assert_refused(site: &Site, part: &str) {
+    let run = site.run(&["-n", "y", "touch", "ran"]);
+    assert_eq!(run.status, Some(78), "{}", run.said);
+    assert!(run.said.contains(part) && run.said.lines().count() == 1, "{part}: {}", run.said);
+}
+
+#[test]
+fn a_damaged_or_emptied_file_grants_nothing_beside_a_holder() {
+    in_directory(|site| {
+        let (holder, next) = pair(site);
+        let path = site.lock_file();
+        damage(&path, 33);
+        let damaged = fs::read(&path).expect("a file");
+        assert_refused(site, "store/putex/locks does not match its checksum");
+        assert_eq!(fs::read(&path).expect("a file"), damaged);
+        damage(&path, 33);
+        // The record of the holder.
+        damage(&path, 256 + 30);
+        let other = site.run(&["-n", "y", "true"]);
+        assert_eq!(other.status, Some(75), "{}", other.said);
+        assert!(other.said.contains("its record is damaged"), "{}", other.said);
+        let file = File::options().write(true).open(&path).expect("a file");
+        file.set_len(0).expect("it can be written");
+        assert_refused(site, "was emptied while locks are held");
+        holder.end();
+        next.begun();
+        next.end();
+        file.set_len(100).expect("it can be written");
+        assert_eq!(site.run(&["-n", "y", "true"]).status, Some(0));
+        file.set_len(100).expect("it can be written");
+        assert_refused(site, "is cut off");
+        fs::write(&path, "something else").expect("it can be written");
+        assert_refused(site, "is ");
+    });
+}
+
+#[test]
+fn who_waits_in_a_file_that_was_removed_waits_anew_in_the_next_one() {
+    in_directory(|site| {
+        let (holder, waiter) = pair(site);
+        fs::remove_file(site.lock_file()).expect("a file");
+        let other = site.lock("other", &["-s", "y"]);
+        other.begun();
+        let new = site.lock("new", &["x/y"]);
+        // Whoever removes the file takes the locks away.
+        new.begun();
+        holder.end();
+        waiter.says("1 ahead");
+        until_true("it waits for the new one", || waiter.said().matches("1 ahead").count() == 2);
+        new.end();
+        waiter.begun();
+        waiter.end();
+        other.end();
+        // They have run beside each other.
+        File::create(site.sandbox.join("record")).expect("a file");
+    });
+}
+
+#[test]
+fn what_is_no_file_of_this_user_alone_is_refused() {
+    in_directory(|site| {
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+        let path = site.lock_file();
+        let away = site.sandbox.join("away");
+        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("a file");
+        assert_refused(site, "is writable by others (mode 0620)");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file");
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(7), None).expect("root may");
+            assert_refused(site, "belongs to user 7");
+            chown(&path, Some(0), None).expect("root may");
+        }
+        fs::rename(&path, &away).expect("it is there");
+        symlink(&away, &path).expect("a link");
+        assert_refused(site, "is a symbolic link");
+        fs::remove_file(&path).expect("a link");
+        fs::create_dir(&path).expect("a folder");
+        assert_refused(site, "is no file");
+        fs::remove_dir(&path).expect("a folder");
+        fs::set_permissions(path.parent().expect("a folder"), Permissions::from_mode(0o770))
+            .expect("a folder");
+        assert_refused(site, "is open to others (mode 0770)");
+        fs::set_permissions(path.parent().expect("a folder"), Permissions::from_mode(0o700))
+            .expect("a folder");
+        fs::rename(&away, &path).expect("it is there");
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+    });
+}
+
+/// Returns whether a process waits for a lock of a byte of the file, as the kernel tells it.
+fn is_waited_for(site: &Site) -> bool {
+    let inode = fs::metadata(site.lock_file()).expect("a file").ino();
+    let locks = fs::read_to_string("/proc/locks").expect("the kernel tells of locks");
+    locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
+}
+
+/// A process stopped at the door, which the test plays.
+#[test]
+fn a_process_that_is_stopped_at_the_door_holds_nobody_beyond_its_limit_or_a_signal() {
+    in_directory(|site| {
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+        let open = || File::options().read(true).write(true).open(site.lock_file());
+        let file = open().expect("a file");
+        lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
+        let began = now();
+        let run = site.run(&["-n", "x", "true"]);
+        assert_eq!(run.status, Some(69), "{}", run.said);
+        assert!(run.said.contains("it is stopped") && now() < began + 2 * SOON, "{}", run.said);
+        let mut ended = site.lock("ended", &["x"]);
+        until_true("a waiter", || is_waited_for(site));
+        ended.signal_front(Signal::TERM);
+        assert_eq!(ended.status(), -Signal::TERM.as_raw());
+        until_true("its end", || !is_waited_for(site));
+        let waiter = site.lock("waiter", &["-w", "600", "x"]);
+        until_true("a waiter", || is_waited_for(site));
+        drop(file);
+        waiter.begun();
+        waiter.end();
+        let file = open().expect("a file");
+        for byte in [DOOR + 5, DOOR + 6] {
+            lock_byte(file.as_fd(), ByteLock::Exclusive, byte, false).expect("two bytes");
+        }
+        assert_refused(site, "is locked by another program");
+    });
+}
+
+#[test]
+fn who_waits_at_the_door_of_a_file_that_is_removed_enters_the_next_one() {
+    in_directory(|site| {
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+        let file = File::options().read(true).write(true).open(site.lock_file()).expect("a file");
+        lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
+        let late = site.lock("late", &["x"]);
+        until_true("a waiter", || is_waited_for(site));
+        fs::remove_file(site.lock_file()).expect("it is there");
+        drop(file);
+        late.begun();
+        let other = site.run(&["-n", "x", "true"]);
+        assert_eq!(other.status, Some(75), "{}", other.said);
+        late.end();
+    });
+}
+
+/// A ticket that no process has, as `putex grab` takes it.
+#[test]
+fn who_waits_for_a_timed_ticket_goes_on_when_it_ends_or_has_run_out() {
+    in_directory(|site| {
+        let ticket = Ticket {
+            names: vec![Name::parse("x").expect("a name")],
+            mode: Mode::Exclusive,
+            slot: None,
+            held: Vec::new(),
+            lifetime: Duration::ZERO,
+            token: "somebody".to_owned(),
+            incarnation: Incarnation(0),
+            attempt: 0,
+        };
+        let enter = || {
+            let file = LockFile::open(&site.sandbox.join("store"), "putex").expect("a file");
+            assert_eq!(file.try_to_enter(), Ok(true));
+            file
+        };
+        let take = |lasts| enter().add_timed(&ticket, lasts, false).expect("a ticket");
+        let (short, long) = (Duration::from_secs(2), Duration::from_secs(3600));
+        take(long);
+        let late = site.run(&["-w", "0.3", "x", "true"]);
+        assert_eq!(late.status, Some(75), "{}", late.said);
+        assert!(late.said.contains("held by somebody"), "{}", late.said);
+        let ended = site.lock("ended", &["x"]);
+        ended.waits_behind(1);
+        let began = now();
+        enter().end_timed(&ticket.names, "somebody").expect("an end");
+        assert!(ended.begun().begun_at < began + SOON);
+        ended.end();
+        take(short);
+        let waiter = site.lock("waiter", &["x/y"]);
+        waiter.waits_behind(1);
+        // Added again, it stands for longer.
+        let again = now();
+        assert_eq!(take(short).decision, Decision::Granted);
+        let begun = waiter.begun();
+        // The clock of the record has hundredths of a second.
+        let least = short - Duration::from_millis(20);
+        assert!(begun.begun_at > again + least && begun.begun_at < again + short + SOON);
+        waiter.end();
+    });
+}

@@ -1,0 +1,126 @@
+//! Locks in a directory on a disk that is full, or fails.
+
+use std::fs;
+use std::process::Command;
+
+use crate::site::{Lock, Site, in_directory};
+use crate::support::programs;
+
+/// Runs a `putex lock` with these words by a program with these.
+fn run_by(site: &Site, program: &[&str], words: &[&str]) -> (Option<i32>, String) {
+    let putex = site.putex(words);
+    let mut command = site.sandbox.command(program[0]);
+    let words = putex.get_args().skip_while(|word| *word != "lock");
+    command.args(&program[1..]).arg(programs::putex()).args(words).env("D", site.sandbox.text());
+    let run = site.sandbox.run(&mut command);
+    (run.status, run.said)
+}
+
+/// Returns whether a program is there; says so if not.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("-V").output().is_ok();
+    if !found {
+        println!("skipped: no {program}");
+    }
+    found
+}
+
+#[test]
+fn without_room_for_the_file_no_lock_is_had_and_with_it_the_next_one_is() {
+    if !has("prlimit") {
+        return;
+    }
+    in_directory(|site| {
+        let (status, said) = run_by(site, &["prlimit", "--fsize=2048"], &["x", "true"]);
+        assert_eq!(status, Some(69), "{said}");
+        assert!(said.contains("cannot write") && said.contains("File too large"), "{said}");
+        assert_eq!(fs::metadata(site.lock_file()).expect("a file").len(), 0);
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
+        // What has room goes on.
+        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-n", "x", "true"]);
+        assert_eq!(status, Some(0), "{said}");
+    });
+}
+
+#[test]
+fn without_room_for_one_more_ticket_that_one_is_not_had_and_the_others_are_not_disturbed() {
+    if !has("prlimit") {
+        return;
+    }
+    in_directory(|site| {
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let ids: Vec<_> = (1..15).map(|number| format!("waiter{number}")).collect();
+        let waiters = (1..).zip(&ids).map(|(place, id)| {
+            let waiter = site.lock(id, &["x"]);
+            waiter.waits_behind(place);
+            waiter
+        });
+        let waiters: Vec<_> = waiters.collect();
+        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-s", "y", "true"]);
+        assert_eq!(status, Some(69), "{said}");
+        waiters.iter().for_each(Lock::let_go);
+        holder.end();
+        waiters.into_iter().for_each(Lock::end);
+        let (status, said) = run_by(site, &["prlimit", "--fsize=4096"], &["-s", "y", "true"]);
+        assert_eq!(status, Some(0), "{said}");
+    });
+}
+
+#[test]
+fn on_a_full_disk_no_lock_is_had_and_with_room_again_it_is() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    in_directory(|site| {
+        let script = r#"
+            mount -t tmpfs -o size=64k,mode=0700 putex-test "$D/disk" || exit 99
+            cat /dev/zero >"$D/disk/filler" 2>/dev/null
+            "$P" lock --dir "$D/disk" x true; [ $? -eq 69 ] || exit 98
+            rm "$D/disk/filler"
+            "$P" lock --dir "$D/disk" x sh -c 'cat /dev/zero >"$D/disk/filler" 2>/dev/null
+                "$P" lock --dir "$D/disk" y true'"#;
+        site.sandbox.subfolder("disk");
+        let mut command = site.sandbox.command("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+        command.env("D", site.sandbox.text()).env("P", programs::putex());
+        let run = site.sandbox.run(&mut command);
+        if run.status == Some(99) {
+            return println!("skipped: no tmpfs may be mounted: {}", run.said);
+        }
+        assert_eq!(run.status, Some(0), "{}", run.said);
+        assert!(run.said.contains("No space left on device"), "{}", run.said);
+        site.run(&["x", "true"]);
+    });
+}
+
+#[test]
+fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_nothing() {
+    if !has("strace") {
+        return;
+    }
+    in_directory(|site| {
+        let inject = |call: &str| format!("inject={call}");
+        let strace = |call: &str| -> (Option<i32>, String) {
+            let (log, file) = (site.sandbox.join("strace"), site.lock_file());
+            let [log, file] = [&log, &file].map(|path| path.to_str().expect("text"));
+            let strace = ["strace", "-o", log, "-P", file, "-e", &inject(call)];
+            run_by(site, &strace, &["x", "touch", "ran"])
+        };
+        if strace("none:error=EIO").1.contains("ptrace") || strace("fcntl:error=EINVAL").0.is_none()
+        {
+            return println!("skipped: strace may not trace");
+        }
+        let (status, said) = strace("fcntl:error=EOPNOTSUPP");
+        assert_eq!(status, Some(78), "{said}");
+        assert!(said.contains("without locks of open files"), "{said}");
+        for fault in ["fdatasync:error=EIO", "pwrite64:error=EIO", "pread64:error=EIO"] {
+            fs::remove_file(site.lock_file()).expect("a file");
+            let (status, said) = strace(fault);
+            assert_eq!(status, Some(69), "{fault}: {said}");
+        }
+        fs::remove_file(site.lock_file()).expect("a file");
+        assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
+    });
+}
