@@ -16,6 +16,7 @@
 //! | [`guard`] | the process that owns the service: start, stop, last resort, deadline |
 //! | [`agent`] | the process that owns the lock: threads around the pump |
 //! | [`lock`] | `putex lock`: a command that runs while a lock is held |
+//! | [`grab`] | `putex grab` and `putex release`: locks without a process |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -58,6 +59,7 @@
 //! | Does a second agent with the same identity end? | `wait_for_agent_lock` | `src/agent/mod.rs` |
 //! | Is a ticket granted? | `decide` | `src/core/tickets/decision.rs` |
 //! | Does a ticket in a directory stand? | `locked` | `src/store/lock_file.rs` |
+//! | Is a script told that it has a lock? | `decide` | `src/core/tickets/grab/deciding.rs` |
 //! | When is the command under a ticket killed? | `kill_times` | `src/core/tickets/times.rs` |
 //! | Is the write into NATS conditional? | `expected_headers` | `src/store/nats.rs` |
 //! | Which server is tried next, and how long? | `next` | `src/nats/pool.rs` |
@@ -70,6 +72,7 @@ pub mod cli;
 pub mod command;
 pub mod core;
 pub mod exit;
+pub mod grab;
 pub mod guard;
 pub mod lock;
 pub mod log;

@@ -11,9 +11,12 @@ use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
-use putex::cli::{self, AgentArgs, CheckArgs, Environment, Invocation, Location, LockArgs};
+use putex::cli::{
+    self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, Location, LockArgs,
+};
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
+use putex::grab;
 use putex::guard;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
@@ -34,7 +37,11 @@ fn main() -> ExitCode {
             stderr.or_syslog(args.guard.syslog)
         }
         Ok(
-            Invocation::Check(_) | Invocation::Guard | Invocation::Lock(_) | Invocation::Print(_),
+            Invocation::Check(_)
+            | Invocation::Grab(_)
+            | Invocation::Guard
+            | Invocation::Lock(_)
+            | Invocation::Print(_),
         )
         | Err(_) => stderr,
     };
@@ -49,7 +56,8 @@ fn main() -> ExitCode {
             }
             finish(&args, destination).map(status)
         }
-        Invocation::Lock(args) => run_lock(*args, destination),
+        Invocation::Lock(args) => run_lock(&args, destination),
+        Invocation::Grab(args) => run_grab(&args, destination),
         Invocation::Guard => guard::run(stderr).map(status),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -115,12 +123,22 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
 }
 
 /// Runs a command while a lock is held; returns the exit status.
-fn run_lock(args: LockArgs, destination: Destination) -> Result<u8, Refusal> {
+fn run_lock(args: &LockArgs, destination: Destination) -> Result<u8, Refusal> {
     if let Location::Dir(base) = &args.location {
         return lock::run_local(&args.request, base, &args.bucket, destination);
     }
-    let store = connect::lock_store(&args, &variable)?;
-    lock::run(args.request, store, destination)
+    lock::run(&args.request, connect::lock_store(args, &variable), destination)
+}
+
+/// Gets a lock for a script, or releases it; returns the exit status.
+fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
+    let (text, status) = match &args.location {
+        Location::Dir(base) => grab::run_local(&args.request, base, &args.bucket, destination)?,
+        Location::Nats(_) => {
+            grab::run(&args.request, connect::grab_store(args, &variable)?, destination)?
+        }
+    };
+    print(&text).map(|_| status)
 }
 
 /// Sees that an agent which has ended left no service behind.

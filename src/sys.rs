@@ -66,6 +66,18 @@ pub fn boot_id() -> String {
     text.trim().to_owned()
 }
 
+/// Returns a name of the clock that [`now`] reads: that of this boot, in this time namespace.
+/// Blank when it has none.
+pub fn clock_id() -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    let boot = boot_id();
+    match fs::metadata("/proc/self/ns/time") {
+        Ok(namespace) if !boot.is_empty() => format!("{boot}.{}", namespace.ino()),
+        // A kernel without time namespaces has one clock.
+        Ok(_) | Err(_) => boot,
+    }
+}
+
 /// Locks a file, trying it at once and then now and then; says whether that came about
 /// in time. `how` does not block.
 ///

@@ -47,7 +47,7 @@ fn value_of(flag: &Flag) -> Value {
         "dir" => Value::Folder,
         "command" => Value::Command,
         "url[,url]" | "name" | "subject" | "key" | "token" | "time" | "count" | "percent"
-        | "number" | "seconds" | "status" | "string" => Value::Text,
+        | "number" | "seconds" | "status" | "string" | "who" | "id" => Value::Text,
         other => panic!("{}: what is to be offered for {other}?", flag.shown()),
     }
 }
@@ -146,6 +146,8 @@ fn commands_and_topics_are_offered() {
             (&["putex", "help", "guard", ""], set([])),
             (&["putex", "timing", ""], set([])),
             (&["putex", "lock", ""], set([])),
+            (&["putex", "grab", ""], set([])),
+            (&["putex", "release", ""], set([])),
             (&["putex", "agent", ""], set([])),
             (&["putex", "--key", "k", ""], set([])),
         ] {

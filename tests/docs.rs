@@ -5,6 +5,8 @@
 
 #[path = "docs/mdoc.rs"]
 mod mdoc;
+#[path = "docs/pages.rs"]
+mod pages;
 mod support;
 
 use std::collections::BTreeSet;
@@ -15,20 +17,13 @@ use putex::cli::help::help;
 use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use mdoc::{flags_of, items, logged, names, read, root, section, spellings};
+use pages::explained_flags;
 use support::sandbox::Sandbox;
 
 const README_LINES_MAX: usize = 110;
 
 fn page() -> String {
     read("man/putex.8")
-}
-
-/// Returns the pages that explain flags, each with the flags.
-fn explained_flags() -> [(String, Vec<&'static Flag>); 2] {
-    let is_of_lock = |flag: &&Flag| flag.subcommands.contains(&Subcommand::Lock);
-    let is_of_others = |flag: &&Flag| flag.subcommands != [Subcommand::Lock];
-    let of_lock = FLAGS.iter().filter(is_of_lock).collect();
-    [(page(), FLAGS.iter().filter(is_of_others).collect()), (read("man/putex-lock.1"), of_lock)]
 }
 
 #[test]
@@ -69,7 +64,8 @@ fn the_pages_name_the_default_and_the_variable_of_every_flag() {
 #[test]
 fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    let pages = ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5", "putex-lock.1"];
+    let pages =
+        ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5", "putex-lock.1", "putex-grab.1"];
     let pages = pages.map(|page| read(&format!("man/{page}"))).concat();
     for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
@@ -149,9 +145,16 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     let (common, of_lock) = program.split_once("pub enum LockExit").unwrap();
     let (common, of_lock) = (statuses(common), statuses(of_lock));
     assert!(common.len() > 5 && of_lock.len() > 3, "{common:?} {of_lock:?}");
+    let all: BTreeSet<u8> = common.union(&of_lock).copied().collect();
     // Success is that of the command.
-    let all = common.union(&of_lock).copied().filter(|status| *status != 0).collect();
-    for (page, known) in [(page(), common.clone()), (read("man/putex-lock.1"), all)] {
+    let locked = all.iter().copied().filter(|status| *status != 0).collect();
+    // No command is run.
+    let grabbed = all.iter().copied().filter(|status| ![70, 126, 127].contains(status)).collect();
+    for (page, known) in [
+        (page(), common.clone()),
+        (read("man/putex-lock.1"), locked),
+        (read("man/putex-grab.1"), grabbed),
+    ] {
         let items = items(&section(&page, "EXIT STATUS"));
         let documented: Vec<u8> = items.iter().map(|item| item.head.parse().unwrap()).collect();
         assert!(documented.is_sorted(), "{documented:?}");

@@ -7,19 +7,29 @@ mod directory;
 mod disk;
 #[path = "lock/etcd.rs"]
 mod etcd;
+#[path = "lock/examples.rs"]
+mod examples;
 #[path = "lock/flock.rs"]
 mod flock;
 #[path = "lock/flom.rs"]
 mod flom;
+#[path = "lock/grab.rs"]
+mod grab;
 #[path = "lock/loss.rs"]
 mod loss;
 #[path = "lock/modes.rs"]
 mod modes;
+#[path = "lock/once.rs"]
+mod once;
 #[path = "lock/record.rs"]
 mod record;
+#[path = "lock/report.rs"]
+mod report;
 #[path = "campaign/rng.rs"]
 #[allow(dead_code, reason = "the campaign uses the rest")]
 mod rng;
+#[path = "lock/shell.rs"]
+mod shell;
 #[path = "lock/site.rs"]
 mod site;
 #[path = "lock/stress.rs"]
@@ -27,3 +37,5 @@ mod stress;
 mod support;
 #[path = "lock/surroundings.rs"]
 mod surroundings;
+#[path = "lock/terminal.rs"]
+mod terminal;

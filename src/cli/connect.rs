@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::Access;
-use super::{AgentArgs, Location, LockArgs, Lookup, context};
+use super::{AgentArgs, GrabArgs, Location, LockArgs, Lookup, context};
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -123,6 +123,19 @@ impl StoreSettings {
         }
     }
 
+    /// Returns those of `putex grab` and `putex release`.
+    pub fn of_grab(args: &GrabArgs) -> StoreSettings {
+        let GrabArgs { bucket, replicas, allow_memory, request, .. } = args;
+        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+        StoreSettings {
+            bucket: bucket.clone(),
+            replicas: *replicas,
+            allow_memory: *allow_memory,
+            name: format!("putex grab {} {}", names.join(","), request.who),
+            renewal: request.answer_time(),
+        }
+    }
+
     /// Returns those of `putex lock`.
     pub fn of_lock(args: &LockArgs) -> StoreSettings {
         let LockArgs { bucket, replicas, allow_memory, request, .. } = args;
@@ -134,6 +147,19 @@ impl StoreSettings {
             name: format!("putex lock {} {}", names.join(","), request.token),
             renewal: request.timing.renewal(),
         }
+    }
+}
+
+/// Returns the store for `putex grab` and `putex release`, not yet opened.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = args.location.complete(var)?;
+    match location.faults().into_iter().next() {
+        Some(fault) => Err(fault.into()),
+        None => Ok(bucket(location, StoreSettings::of_grab(args))),
     }
 }
 

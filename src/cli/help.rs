@@ -11,6 +11,9 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
     match subcommand {
         Subcommand::Help => text + &topics(),
         Subcommand::Lock => text + "\nThe rest is told by putex help lock, putex-lock(1).\n",
+        Subcommand::Grab | Subcommand::Release => {
+            text + "\nThe rest is told by putex help grab, putex-grab(1).\n"
+        }
         Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
         Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,
     }
@@ -49,16 +52,26 @@ fn overview() -> String {
     let commands: String = Subcommand::ALL.into_iter().map(about).collect();
     let by_hand = Subcommand::ALL.into_iter().filter(|of| *of != Subcommand::Guard);
     let usages: Vec<_> = by_hand.map(Subcommand::usage).collect();
-    let of_lock = |flag: &&Flag| flag.subcommands == [Subcommand::Lock];
-    let (of_lock, others) = FLAGS.iter().partition(of_lock);
+    let (of_locks, others): (Vec<&Flag>, Vec<&Flag>) =
+        FLAGS.iter().partition(|flag| is_of_locks(flag));
+    let (of_lock, of_grab): (Vec<_>, Vec<_>) =
+        of_locks.into_iter().partition(|flag| flag.subcommands.contains(&Subcommand::Lock));
     format!(
         "putex keeps at most one copy of a service running over several hosts.\n\n\
          usage: {}\n\ncommands:\n{commands}\noptions:\n{}\n\
-         options of putex lock, besides those for a store:\n{}",
+         options of putex lock, besides those for a store:\n{}\n\
+         options of putex grab and putex release, besides -s -x -w -E and those for a store:\n{}",
         usages.join("\n       "),
         options(others),
-        options(of_lock)
+        options(of_lock),
+        options(of_grab)
     )
+}
+
+/// Returns whether a flag is of the commands for locks alone.
+fn is_of_locks(flag: &Flag) -> bool {
+    let of_locks = [Subcommand::Lock, Subcommand::Grab, Subcommand::Release];
+    flag.subcommands.iter().all(|of| of_locks.contains(of))
 }
 
 /// Returns the letter, the long name and the value of a flag, as help shows them.

@@ -11,7 +11,7 @@ use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{count, drift_ppm, duration, replicas, seconds, slots, status};
 use super::{Environment, Invocation, Location, resolve, usage, utf8};
-use crate::core::tickets::{self, LockTiming, Mode, Soft};
+use crate::core::tickets::{self, LockTiming, Mode, Soft, check_id};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
 use crate::store::name::valid_bucket;
@@ -43,8 +43,8 @@ const NO_COMMAND: &str = "COMMAND is missing; write putex lock NAME COMMAND [ARG
 const NO_NAME: &str = "NAME is missing; write putex lock NAME COMMAND [ARG ...]";
 
 const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its command, and putex stays \
-                                beside it; putex grab and putex release, for a lock without a \
-                                command, are not there yet";
+                                beside it; for a lock without a command write putex grab NAME \
+                                and putex release NAME";
 
 const SHELL: &str = "/bin/sh";
 
@@ -97,7 +97,7 @@ pub(super) fn invocation(
 }
 
 /// Parses the names of a lock, between commas.
-fn names(text: &str) -> Result<Vec<tickets::Name>, Refusal> {
+pub(super) fn names(text: &str) -> Result<Vec<tickets::Name>, Refusal> {
     let mut names: Vec<tickets::Name> = Vec::new();
     for word in text.split(',') {
         let name =
@@ -172,6 +172,9 @@ fn resolve(
     let timing = timing(faults);
     let mode = mode(faults, &names);
     let soft = soft(faults);
+    let hold = faults.parse(Name::Hold, seconds).unwrap_or_default();
+    let once = mode.and_then(|mode| once(faults, &names, mode));
+    let report = faults.text(Name::Report);
     let request = Request {
         names,
         mode: mode?,
@@ -181,6 +184,9 @@ fn resolve(
         busy_status: busy_status?,
         token: token?,
         closes: settings.is_on(Name::Close),
+        hold,
+        once,
+        report,
         command,
         level: resolve::level(settings, Level::Warn),
     };
@@ -234,6 +240,18 @@ fn soft(faults: &mut Faults<'_>) -> Option<Option<Soft>> {
     let quiet_for = if quiet { faults.parse(Name::QuietFor, seconds)? } else { Duration::ZERO };
     let hard_after = if hard { Some(faults.parse(Name::HardAfter, seconds)?) } else { None };
     Some(Some(Soft { quiet_for, hard_after }))
+}
+
+/// Resolves the ID of `--once`. Its record belongs to one name, and has one writer at a time.
+fn once(faults: &mut Faults<'_>, names: &[tickets::Name], mode: Mode) -> Option<String> {
+    let id = faults.text(Name::Once)?;
+    let checked = match (names, mode) {
+        ([_], Mode::Exclusive) => check_id(&id).map_err(|why| format!("{id}: {why}")),
+        ([_], Mode::Shared) => Err("needs an exclusive lock; leave -s out".to_owned()),
+        ([_], Mode::Slots(_)) => Err("needs an exclusive lock; leave -j out".to_owned()),
+        (_, _) => Err("needs a lock with one name; write a name that contains them".to_owned()),
+    };
+    faults.collect(Name::Once, checked.map(|()| id))
 }
 
 /// Resolves R, F, drift, and the time between the two signals.

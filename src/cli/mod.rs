@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock` | words to an [`Invocation`] |
+//! | `parse`, `lock`, `grab` | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -15,6 +15,7 @@ pub mod access;
 pub mod config;
 pub mod connect;
 pub mod context;
+mod grab;
 pub mod help;
 mod lock;
 mod parse;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use self::access::Access;
 use self::config::ReadConfig;
+pub use self::grab::GrabArgs;
 pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
@@ -52,6 +54,8 @@ pub enum Invocation {
     Finish(Box<AgentArgs>, Vec<Refusal>),
     /// Run a command while a lock is held.
     Lock(Box<LockArgs>),
+    /// Get a lock for a script, or release it.
+    Grab(Box<GrabArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

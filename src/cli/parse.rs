@@ -9,7 +9,7 @@ use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
-use super::{CheckArgs, Environment, Invocation, help, lock, timing, topics, usage, utf8};
+use super::{CheckArgs, Environment, Invocation, grab, help, lock, timing, topics, usage, utf8};
 use crate::exit::Refusal;
 
 /// Reads a command line.
@@ -69,6 +69,9 @@ pub fn parse(
     }
     if subcommand == Some(Subcommand::Lock) {
         return Err(lock::refuse_no_name());
+    }
+    if let Some(of @ (Subcommand::Grab | Subcommand::Release)) = subcommand {
+        return grab::invocation(of, settings, positionals, environment);
     }
     if let ([word, ..], None) = (&positionals[..], subcommand)
         && positionals.len() != ARGUMENTS.len()

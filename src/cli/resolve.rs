@@ -171,7 +171,7 @@ pub(super) fn valid_token(token: &str) -> Result<String, String> {
 }
 
 /// Returns the name of the host if it is a token of its own. Names that many hosts have are not.
-fn valid_host(host: &str) -> Result<String, String> {
+pub(super) fn valid_host(host: &str) -> Result<String, String> {
     let is_shared = ["", "(none)", "localhost", "localhost.localdomain"].contains(&host);
     let token = valid_token(host).ok().filter(|_| !is_shared);
     token.ok_or_else(|| format!("is missing, and the host name {host:?} is not this host's own"))

@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 7] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 9] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 7] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 9] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -30,6 +30,10 @@ subcommands! {
     Lock "lock" "run a command while a lock is held, which no other host can have then"
         "putex lock [options] NAME[,NAME ...] [--] COMMAND [ARG ...]\n       \
          putex lock [options] NAME[,NAME ...] -c STRING";
+    Grab "grab" "get a lock for a script, or keep it: it runs out by itself"
+        "putex grab [--for TIME] [--as WHO] [-n | -w SECONDS] [options] NAME[,NAME ...]";
+    Release "release" "give back what putex grab has got, or take it away from its holder"
+        "putex release [--as WHO] [--force --holder WHO] [options] NAME[,NAME ...]";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
         "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]";
     Help "help" "show this help, or what the manual says of a topic" "putex help [TOPIC]";

@@ -32,7 +32,17 @@ pub struct Flag {
 const AGENTS: &[Subcommand] = Subcommand::AGENTS;
 
 /// The commands that use a store.
-const STORES: &[Subcommand] =
+const STORES: &[Subcommand] = &[
+    Subcommand::Agent,
+    Subcommand::Check,
+    Subcommand::Finish,
+    Subcommand::Lock,
+    Subcommand::Grab,
+    Subcommand::Release,
+];
+
+/// The commands with a process that has a token.
+const TOKENS: &[Subcommand] =
     &[Subcommand::Agent, Subcommand::Check, Subcommand::Finish, Subcommand::Lock];
 
 /// The commands that take the options of R, F and C.
@@ -45,12 +55,23 @@ const CLOCKS: &[Subcommand] = &[
     Subcommand::Check,
     Subcommand::Finish,
     Subcommand::Lock,
+    Subcommand::Grab,
     Subcommand::Timing,
 ];
 
 const CHECK: &[Subcommand] = &[Subcommand::Check];
 
+/// The commands that ask for a lock.
+const LOCKS: &[Subcommand] = &[Subcommand::Lock, Subcommand::Grab];
+
 const LOCK: &[Subcommand] = &[Subcommand::Lock];
+
+const GRAB: &[Subcommand] = &[Subcommand::Grab];
+
+const RELEASE: &[Subcommand] = &[Subcommand::Release];
+
+/// The commands for a lock without a process.
+const GRABS: &[Subcommand] = &[Subcommand::Grab, Subcommand::Release];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -129,7 +150,7 @@ flags! {
     AGENTS {
         Key: "key" { value: "key" } "key that is the lock";
     }
-    STORES {
+    TOKENS {
         Token: "token" { value: "token", default: "the host name" }
             "who this is to the others; no two agents have one token";
     }
@@ -155,11 +176,13 @@ flags! {
         Confirmations: "confirmations" { short: Some('c'), value: "count", default: "2" }
             "C, renewals between a takeover and the start";
     }
-    LOCK {
+    LOCKS {
         Shared: "shared" { short: Some('s') }
             "others may hold the lock at the same time if they ask for it so";
         Exclusive: "exclusive" { short: Some('x'), others: &["-e"] }
             "nobody else may hold the lock at the same time: the default";
+    }
+    LOCK {
         Slots: "slots" { short: Some('j'), value: "count" }
             "so many may hold the lock at the same time, each with a slot of its own";
         Soft: "soft" {}
@@ -170,12 +193,22 @@ flags! {
             "let others go first for so long at most: seconds, or with ms, s, m";
         NoWait: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
             "end at once if the lock is not free";
+    }
+    LOCKS {
         Wait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
             "end if the lock was not had after so long: seconds, or with ms, s, m";
         BusyStatus: "conflict-exit-code" { short: Some('E'), value: "status", default: "75" }
             "exit status if the lock was not had";
+    }
+    LOCK {
         KillAfter: "kill-after" { short: Some('k'), value: "time", default: "2s" }
             "from SIGTERM to SIGKILL if the lock is lost: seconds, or with ms, s, m";
+        Hold: "hold" { value: "time" }
+            "the lock is held for so long at least, also after the command";
+        Once: "once" { value: "id" }
+            "skip the command if it has succeeded with this ID under this lock before";
+        Report: "report" { value: "file" }
+            "add a line of JSON to this file that says how it has ended";
         LockRenewal: "renewal" { short: Some('r'), value: "time", default: "5s" }
             "R, from one renewal to the next: milliseconds, or with ms, s, m";
         LockFailures: "failures" { short: Some('f'), value: "count", default: "3" }
@@ -184,6 +217,20 @@ flags! {
             "the command does not inherit the lock of a directory, nor does what it starts";
         CommandString: "command" { short: Some('c'), value: "string" }
             "behind the name: the command, as a line for $SHELL or /bin/sh";
+    }
+    GRAB {
+        NoQueue: "nonblock" { short: Some('n'), others: &["--nb", "--nonblocking"] }
+            "keep no place in the queue if the lock is not free";
+        For: "for" { value: "time", default: "60s" }
+            "the lock, or the place, runs out after so long: seconds, or with ms, s, m";
+    }
+    GRABS {
+        As: "as" { value: "who", default: "the token of putex.conf, or the host name" }
+            "who asks: whoever asks by the same name is the same requester";
+    }
+    RELEASE {
+        Force: "force" {} "take the lock away from another holder, whom --holder names";
+        Holder: "holder" { value: "who" } "with --force: the holder that is to lose the lock";
     }
     CLOCKS {
         Drift: "drift" { value: "percent", default: "1%" }

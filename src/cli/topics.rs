@@ -35,6 +35,9 @@ pub const TUTORIAL: Page = page!("putex-tutorial.7");
 /// putex-lock(1).
 pub const LOCK: Page = page!("putex-lock.1");
 
+/// putex-grab(1).
+pub const GRAB: Page = page!("putex-grab.1");
+
 /// putex.conf(5).
 pub const CONFIG: Page = page!("putex.conf.5");
 
@@ -81,6 +84,8 @@ pub const TOPICS: &[Topic] = &[
     topic("agent", AGENT, "", "putex(8): all of the agent"),
     topic("tutorial", TUTORIAL, "", "putex-tutorial(7): three hosts and a database, step by step"),
     topic("lock", LOCK, "", "putex-lock(1): run a command while a lock is held"),
+    topic("grab", GRAB, "", "putex-grab(1): locks for scripts, that run out by themselves"),
+    topic("release", GRAB, "   Release", "how such a lock is given back, or taken away"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

@@ -79,8 +79,6 @@ pub struct BucketInfo {
     pub remarks: Vec<String>,
     /// Why entries that have ended would stay in the bucket for ever, if so.
     pub retires: Result<(), String>,
-    /// Whether all who use the bucket notice at once when it is lost.
-    pub loss_is_noticed: bool,
 }
 
 /// An opened bucket with the key of the agent.

@@ -3,19 +3,19 @@
 
 use std::env;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libc::SIGTSTP;
-use log::Level;
 use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rustix::process::Pid;
 
+use super::account::{Account, Ending, Outcome};
 use super::held::{self, HELD};
 use super::hold::Hold;
 use super::protocol::{End, ToFront, ToRenewer};
+use super::report::Report;
 use super::signals::{Signals, is_deadly};
 use super::{Request, renewer};
 use crate::core::{Instant, StoreError};
@@ -39,21 +39,22 @@ pub(super) struct Grant {
 /// What the front waits with, for as long as it lives.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,
-    pub(super) destination: Destination,
-    /// The names, for people.
-    pub(super) names: String,
+    /// What is said of the lock.
+    pub(super) account: &'a mut Account,
     pub(super) signals: Signals,
     pub(super) alarm: Alarm,
     /// The renewer; `None` when it has ended.
     renewer: Option<OwnedFd>,
     /// The process of the renewer, if it is a child of this one.
     pub(super) renewer_process: Option<Pid>,
+    /// The ID has succeeded before.
+    has_succeeded: bool,
 }
 
 /// How the wait for the lock has ended.
 enum Waited {
     Granted(Grant),
-    Over(u8),
+    Over(Ending),
 }
 
 /// See [`super::run`].
@@ -61,7 +62,9 @@ pub(super) fn run(
     request: &Request,
     store: Box<dyn Bucket>,
     destination: Destination,
-) -> Result<u8, Refusal> {
+    account: &mut Account,
+    report: &mut Option<Report>,
+) -> Result<Ending, Refusal> {
     held::check(&request.names, env::var_os(HELD).as_deref())?;
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
     let signals = Signals::open().map_err(&no_process)?;
@@ -70,46 +73,47 @@ pub(super) fn run(
     let (own, renewers) = pair.map_err(|error| no_process(error.into()))?;
     let renewer_process = raw::fork().map_err(&no_process)?;
     if renewer_process.is_none() {
-        drop((own, signals));
+        drop((own, signals, report.take()));
         if become_renewer().is_ok() {
             renewer::run(renewers, request, store, destination);
         }
         std::process::exit(0);
     }
     drop((renewers, store));
-    serve(own, renewer_process, signals, request, destination)
+    serve(own, renewer_process, signals, request, account)
 }
 
-/// Leaves the session of the user, and what the command reads and writes but for stderr.
+/// Leaves the session of the user, and all files of the command but for stderr: whoever reads a
+/// pipe of the command sees its end when the command ends.
 fn become_renewer() -> io::Result<()> {
     rustix::process::setsid()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
+    raw::close_inherited();
     raw::unblock_signals()
 }
 
-/// Plays the front to a renewer; returns the exit status.
+/// Plays the front to a renewer; returns how the process is to end.
 pub(super) fn serve(
     renewer: OwnedFd,
     renewer_process: Option<Pid>,
     signals: Signals,
     request: &Request,
-    destination: Destination,
-) -> Result<u8, Refusal> {
-    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+    account: &mut Account,
+) -> Result<Ending, Refusal> {
     let mut front = Front {
         request,
-        destination,
-        names: names.join(","),
+        account,
         signals,
         alarm: Alarm::new().map_err(Refusal::system("cannot wait: "))?,
         renewer: Some(renewer),
         renewer_process,
+        has_succeeded: false,
     };
     match front.wait()? {
         Waited::Granted(grant) => Hold::begin(front, grant)?.run(),
-        Waited::Over(status) => Ok(status),
+        Waited::Over(ending) => Ok(ending),
     }
 }
 
@@ -117,47 +121,44 @@ impl Front<'_> {
     /// Waits for the lock, and for the end of the ticket after a signal.
     fn wait(&mut self) -> Result<Waited, Refusal> {
         let mut cancelled: Option<(i32, Instant)> = None;
-        let mut last_shown = String::new();
         loop {
             let until = cancelled.map(|(_, until)| until);
             self.poll(None, until).map_err(Refusal::system("cannot wait: "))?;
-            while let Some(signal) = self.signals.next() {
-                if signal == SIGTSTP {
-                    raw::act_by_default(signal);
-                } else if is_deadly(signal) {
-                    // Nobody who asks twice is made to wait.
-                    if cancelled.is_some() || !self.send(ToRenewer::Cancel, None) {
-                        return Ok(Waited::Over(die_by(signal)));
-                    }
-                    let within = self.request.timing.renewal();
-                    cancelled = Some((signal, sys::now().after(within)));
+            while let Some(signal) = self.signals.next_deadly() {
+                // Nobody who asks twice is made to wait.
+                if cancelled.is_some() || !self.send(ToRenewer::Cancel, None) {
+                    return Ok(self.interrupted(signal));
                 }
+                let within = self.request.timing.renewal();
+                cancelled = Some((signal, sys::now().after(within)));
             }
             while let Some(message) = self.next_message() {
                 match (message, cancelled) {
                     (ToFront::Waiting { ahead, why }, None) => {
-                        self.show_wait(ahead, &why, &mut last_shown);
+                        self.account.waits(usize::try_from(ahead).unwrap_or(usize::MAX), &why);
                     }
                     (ToFront::Granted { valid_until, term, epoch, slot }, None) => {
                         if self.is_credible(valid_until) {
-                            let grant = Grant { valid_until, term, epoch, slot };
-                            return Ok(Waited::Granted(grant));
+                            return self.granted(Grant { valid_until, term, epoch, slot });
                         }
                     }
+                    (ToFront::HasSucceeded, None) => self.has_succeeded = true,
+                    (ToFront::Recorded(_), None) => {}
                     (ToFront::Lost(why), None) => {
+                        self.account.outcome = Outcome::Lost;
                         self.say_loss(&why);
-                        return Ok(Waited::Over(LockExit::Lost as u8));
+                        return Ok(Waited::Over(Ending::Status(LockExit::Lost as u8)));
                     }
                     (ToFront::Ended(end), None) => return self.not_had(end),
                     (ToFront::Ended(_), Some((signal, _))) => {
-                        return Ok(Waited::Over(die_by(signal)));
+                        return Ok(self.interrupted(signal));
                     }
                     (_, Some(_)) => {}
                 }
             }
             match cancelled {
                 Some((signal, until)) if self.renewer.is_none() || sys::now() >= until => {
-                    return Ok(Waited::Over(die_by(signal)));
+                    return Ok(self.interrupted(signal));
                 }
                 None if self.renewer.is_none() => return self.not_had(End::Released),
                 Some(_) | None => {}
@@ -165,27 +166,31 @@ impl Front<'_> {
         }
     }
 
-    fn show_wait(&self, ahead: u64, why: &str, last: &mut String) {
-        let place = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
-        let text = format!("{}: waiting{place}: {why}", self.names);
-        if *last != text && (self.is_verbose() || io::stderr().is_terminal()) {
-            self.destination.tell(&text);
-        }
-        *last = text;
+    /// The wait was ended by a signal.
+    fn interrupted(&mut self, signal: i32) -> Waited {
+        Waited::Over(self.account.interrupted(signal))
+    }
+
+    /// The lock is had: the command is run, unless its ID has succeeded before.
+    fn granted(&mut self, grant: Grant) -> Result<Waited, Refusal> {
+        self.account.granted(grant.term, &grant.epoch, grant.slot);
+        let Some(id) = self.request.once.as_ref().filter(|_| self.has_succeeded) else {
+            return Ok(Waited::Granted(grant));
+        };
+        self.account.skipped(id);
+        self.release().map_err(Refusal::system("cannot wait for the release: "))?;
+        Ok(Waited::Over(Ending::Status(Exit::Success as u8)))
     }
 
     /// The ticket has ended without a lock.
-    fn not_had(&self, end: End) -> Result<Waited, Refusal> {
+    fn not_had(&mut self, end: End) -> Result<Waited, Refusal> {
         match end {
             End::Released => {
-                let text = format!("{}: {RENEWER_ENDED}", self.names);
+                let text = format!("{}: {RENEWER_ENDED}", self.account.names);
                 Err(Refusal::new(Exit::System, text))
             }
             End::NotHad(text) => {
-                if self.request.level >= Level::Warn as u64 {
-                    self.say(&format!("not had: {text}"));
-                }
-                Ok(Waited::Over(self.request.busy_status))
+                Ok(Waited::Over(self.account.not_had(&text, self.request.busy_status)))
             }
             End::Refused(kind, text) => Err(StoreError { kind, text }.into()),
         }
@@ -262,32 +267,16 @@ impl Front<'_> {
     pub(super) fn is_credible(&self, valid_until: Instant) -> bool {
         let is_credible = valid_until <= sys::now().after(self.request.timing.validity());
         if !is_credible {
-            self.destination.warn(&format!("{}: a validity that cannot be is ignored", self.names));
+            self.account.warn("a validity that cannot be is ignored");
         }
         is_credible
     }
 
-    /// Returns whether what goes well is said too.
-    pub(super) fn is_verbose(&self) -> bool {
-        self.request.level >= Level::Info as u64
-    }
-
-    /// Says what cannot go unsaid.
-    pub(super) fn say(&self, text: &str) {
-        let text = format!("{}: {text}", self.names);
-        self.destination.refuse(&Refusal::new(Exit::System, text));
-    }
-
     /// Says that the lock is lost.
-    pub(super) fn say_loss(&self, why: &str) {
-        self.say(&format!("the lock is lost: {why}"));
+    pub(super) fn say_loss(&mut self, why: &str) {
+        self.account.why = Some(why.to_owned());
+        self.account.say(&format!("the lock is lost: {why}"));
     }
-}
-
-/// Ends this process as a signal does; the status is for a signal that does not.
-fn die_by(signal: i32) -> u8 {
-    raw::act_by_default(signal);
-    u8::try_from(signal).unwrap_or_default().saturating_add(128)
 }
 
 #[cfg(test)]

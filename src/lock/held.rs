@@ -11,7 +11,7 @@ use crate::core::tickets::{Mode, Name};
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
-pub(super) const HELD: &str = "PUTEX_HELD";
+pub(crate) const HELD: &str = "PUTEX_HELD";
 
 /// Returns the names that enclosing processes hold, with the numbers of their tickets.
 pub(super) fn of_environment() -> Vec<(Name, Revision)> {
@@ -32,7 +32,7 @@ fn parse(held: Option<&OsStr>) -> Vec<(Name, Revision)> {
 /// # Errors
 ///
 /// The name that is.
-pub(super) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
+pub(crate) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
     for (held, _) in parse(held) {
         let conflicts = |name: &&Name| name.contains(&held) || held.contains(name);
         if let Some(name) = names.iter().find(conflicts) {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use libc::{SIGCONT, SIGKILL, SIGTERM};
 
+use super::account::{Ending, Outcome};
 use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
 use super::job::{Inspection, Job};
@@ -30,6 +31,8 @@ pub(super) struct Hold<'a> {
     /// be held: many renewals may not have found room meanwhile. At the latest then.
     resumed_by: Option<Instant>,
     inspection: Inspection,
+    /// The command could not be executed.
+    has_not_started: bool,
 }
 
 impl<'a> Hold<'a> {
@@ -38,16 +41,20 @@ impl<'a> Hold<'a> {
         let own = rustix::process::getpid();
         // What outlives its parent in the command's group becomes a child of this process.
         let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
-        let variables =
-            held::variables(front.request, &front.names, (grant.term, grant.slot), &grant.epoch);
+        let variables = held::variables(
+            front.request,
+            &front.account.names,
+            (grant.term, grant.slot),
+            &grant.epoch,
+        );
         let command = &front.request.command;
         let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables));
         let (process, start) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {
-                front.send(ToRenewer::Done, None);
+                front.account.outcome = Outcome::NotStarted;
                 // The refusal matters more.
-                let _ = front.wait_for_end();
+                let _ = front.release();
                 return Err(Refusal::system("cannot start the command: ")(error));
             }
         };
@@ -63,6 +70,7 @@ impl<'a> Hold<'a> {
             why: "not renewed in time".to_owned(),
             resumed_by: None,
             inspection: Inspection::default(),
+            has_not_started: false,
         };
         hold.job.give_terminal();
         hold.release();
@@ -81,8 +89,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Runs until the command and its group have ended; returns the exit status.
-    pub(super) fn run(mut self) -> Result<u8, Refusal> {
+    /// Runs until the command and its group have ended; returns how the process is to end.
+    pub(super) fn run(mut self) -> Result<Ending, Refusal> {
         loop {
             let deadline = self.resumed_by.unwrap_or(self.end.next_at());
             let deadline = self.inspection.at().map_or(deadline, |at| at.min(deadline));
@@ -97,9 +105,8 @@ impl<'a> Hold<'a> {
             }
             self.job.process.reap();
             if let Some(error) = self.start.take_failure() {
-                let program = self.front.request.command[0].display();
-                let refusal = Refusal::new(Exit::System, format!("{program}: {error}"));
-                self.front.destination.refuse(&refusal);
+                self.front.account.not_executed(self.front.request, &error);
+                self.has_not_started = true;
             }
             if let Some(signal) = self.job.process.take_stop() {
                 self.stop(signal);
@@ -110,10 +117,11 @@ impl<'a> Hold<'a> {
             self.inspect();
             if self.end.is_overdue(sys::now()) {
                 self.job.take_terminal_back();
+                self.front.account.outcome = Outcome::MayRun;
                 let (group, wait) = (self.job.process.group, Ms(KILL_WAIT));
                 let text = format!("the command has not ended {wait} after SIGKILL: MAY STILL RUN");
-                self.front.say(&format!("{text}: process group {group}"));
-                return Ok(Exit::NotStopped as u8);
+                self.front.account.say(&format!("{text}: process group {group}"));
+                return Ok(Ending::Status(Exit::NotStopped as u8));
             }
         }
     }
@@ -123,7 +131,7 @@ impl<'a> Hold<'a> {
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
             match message {
-                ToFront::Waiting { .. } => {}
+                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
                 ToFront::Granted { valid_until, .. } => {
                     if self.front.is_credible(valid_until) {
                         self.valid_until = self.valid_until.max(valid_until);
@@ -137,9 +145,8 @@ impl<'a> Hold<'a> {
         if had_renewer && !self.front.has_renewer() && !self.end.has_begun() {
             RENEWER_ENDED.clone_into(&mut self.why);
             let left = Ms(self.end.next_at().since(sys::now()));
-            let names = &self.front.names;
-            let text = format!("{names}: {RENEWER_ENDED}: the command can run for {left} more");
-            self.front.destination.warn(&text);
+            let text = format!("{RENEWER_ENDED}: the command can run for {left} more");
+            self.front.account.warn(&text);
         }
         self.resume();
     }
@@ -214,8 +221,8 @@ impl<'a> Hold<'a> {
         if !(has_led || self.end.is_killed()) || !self.inspection.is_due(sys::now()) {
             return;
         }
-        if self.inspection.is_first() && has_led && self.front.is_verbose() {
-            self.front.destination.tell(&self.job.say_left(&self.front.names));
+        if self.inspection.is_first() && has_led {
+            self.front.account.group_is_left(self.job.process.group);
         }
         if self.end.is_killed() {
             self.job.process.send_to_all(SIGKILL, self.front.renewer_process);
@@ -230,12 +237,25 @@ impl<'a> Hold<'a> {
             && (!self.end.has_begun() || descendants(self.front.renewer_process).is_empty())
     }
 
-    /// The command and its group have ended: the lock is released.
-    fn finish(mut self) -> Result<u8, Refusal> {
+    /// The command and its group have ended: the lock is released, or held on. One whose
+    /// command was not executed is free for others at once.
+    fn finish(mut self) -> Result<Ending, Refusal> {
         self.job.take_terminal_back();
-        self.front.send(ToRenewer::Done, None);
-        self.front.wait_for_end().map_err(Refusal::system("cannot wait for the release: "))?;
+        let is_lost = self.end.has_begun();
         let status = self.job.process.status.unwrap_or(LockExit::Lost as u8);
-        Ok(if self.end.has_begun() { LockExit::Lost as u8 } else { status })
+        let account = &mut self.front.account;
+        let has_run = self.start.has_begun() && !self.has_not_started;
+        account.command_status = Some(status).filter(|_| has_run);
+        account.outcome = match (is_lost, self.has_not_started) {
+            (true, _) => Outcome::Lost,
+            (false, true) => Outcome::NotStarted,
+            (false, false) => Outcome::Ran,
+        };
+        let ended = match account.outcome == Outcome::Ran {
+            true => self.front.stay(status == 0, self.valid_until),
+            false => self.front.release(),
+        };
+        ended.map_err(Refusal::system("cannot wait for the release: "))?;
+        Ok(Ending::Status(if is_lost { LockExit::Lost as u8 } else { status }))
     }
 }

@@ -82,13 +82,6 @@ impl Job {
             terminal.take_back(self.process.group);
         }
     }
-
-    /// Returns what is said when the leader has ended and its group has not.
-    pub(super) fn say_left(&self, names: &str) -> String {
-        let group = self.process.group;
-        let text = format!("{names}: the command has ended, others in its process group");
-        format!("{text} {group} have not: the lock is kept")
-    }
 }
 
 /// When a group is inspected, after the end of its leader.

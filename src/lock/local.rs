@@ -1,57 +1,41 @@
 //! The lock of one host: one process, which waits for the lock, runs the command and waits for
 //! its end. The command inherits the open file whose lock is the ticket.
 //!
-//! The system call that waits for the end of another ticket has no deadline: where there is one,
-//! a thread calls it. A signal ends a process that waits, and its ticket; nothing has to be done.
+//! A signal ends a process that waits, and its ticket; nothing has to be done but to write the
+//! report: with `--report`, the signals are taken.
+//!
+//! `hold` is the process while the lock is held.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod hold;
+
 use std::env;
-use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use log::Level;
-use rustix::event::PollFd;
-
+use super::account::{Account, Ending};
 use super::held::{self, HELD};
-use super::job::{Inspection, Job};
-use super::process::Process;
+use super::listener::{self, Listener, NotWaited};
 use super::signals::Signals;
-use super::terminal::Terminal;
 use super::{Request, Wait};
 use crate::core::tickets::decision::{circle, describe};
-use crate::core::tickets::{Decision, Mode, Ticket};
+use crate::core::tickets::{Decision, Mode, Seen, Ticket};
 use crate::core::{Incarnation, Instant, Revision, StoreError, StoreErrorKind};
-use crate::exit::{Exit, LockExit, Refusal};
-use crate::log::Destination;
-use crate::store::StoreResult;
+use crate::exit::Refusal;
 use crate::store::lock_file::{Added, LockFile};
-use crate::sys::{self, Alarm, PollFlags, Waker, raw};
-
-/// How long a process without patience waits for others that take a ticket at the same moment.
-const ENTERED_WITHIN: Duration = Duration::from_secs(2);
-
-/// How often a ticket is inspected whose end nobody tells of.
-const INSPECT: Duration = Duration::from_millis(250);
-
-/// Buffer for what the kernel tells of a file: many events.
-const EVENT_BYTES: usize = 4096;
-
-/// Memory for the stack of the thread, which calls the system.
-const STACK_BYTES: usize = 64 * 1024;
+use crate::sys::{self, raw};
 
 /// The process that was started by the user.
 struct Local<'a> {
     request: &'a Request,
-    destination: Destination,
-    /// The names, for people.
-    names: String,
-    began: Instant,
+    /// The directory, and the bucket in it.
+    store: (&'a Path, &'a str),
+    /// What is said of the lock.
+    account: &'a mut Account,
     /// When the lock is not waited for any longer.
     limit: Option<Instant>,
+    /// The signals. Without a report they are taken after the wait.
+    signals: Option<Signals>,
 }
 
 /// A ticket that was granted.
@@ -62,27 +46,25 @@ struct Granted {
     epoch: String,
 }
 
-/// What a process listens to that waits: threads that wait for the ends of tickets, and changes of
-/// the file.
-struct Listener {
-    file: Arc<LockFile>,
-    /// Woken at the end of one of the tickets.
-    waker: Arc<Waker>,
-    /// The tickets for which there is a thread.
-    heard: BTreeSet<Revision>,
-    changes: Option<OwnedFd>,
-    /// Changes matter.
-    inspects: bool,
-}
-
 /// Why the wait for a ticket has not ended with it.
 enum NotGranted {
-    /// The process ends with this status.
-    Over(u8),
+    /// The lock was not had in time.
+    Over(Ending),
+    /// A signal has ended the wait.
+    Interrupted(i32),
     /// The file was removed or replaced: the ticket in it is worth nothing.
     Replaced,
     /// The lock cannot be had.
     Refused(Refusal),
+}
+
+impl From<NotWaited> for NotGranted {
+    fn from(not_waited: NotWaited) -> NotGranted {
+        match not_waited {
+            NotWaited::Interrupted(signal) => NotGranted::Interrupted(signal),
+            NotWaited::Refused(refusal) => NotGranted::Refused(refusal),
+        }
+    }
 }
 
 impl From<StoreError> for NotGranted {
@@ -94,37 +76,37 @@ impl From<StoreError> for NotGranted {
 /// See [`super::run_local`].
 pub(super) fn run(
     request: &Request,
-    (base, bucket): (&Path, &str),
-    destination: Destination,
-) -> Result<u8, Refusal> {
+    store: (&Path, &str),
+    account: &mut Account,
+) -> Result<Ending, Refusal> {
     held::check(&request.names, env::var_os(HELD).as_deref())?;
+    let no_signals = Refusal::system("cannot take signals: ");
     // While it waits, a signal ends or stops this process by itself, and its ticket with it.
-    raw::unblock_signals().map_err(Refusal::system("cannot take signals: "))?;
-    let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
-    let began = sys::now();
-    let local = Local {
-        request,
-        destination,
-        names: names.join(","),
-        began,
-        limit: match request.wait {
-            Wait::Forever => None,
-            Wait::For(time) => Some(began.after(time)),
-        },
+    raw::unblock_signals().map_err(&no_signals)?;
+    // With a report there is something to write before.
+    let signals = request.report.as_ref().map(|_| Signals::open()).transpose();
+    let signals = signals.map_err(&no_signals)?;
+    let limit = match request.wait {
+        Wait::Forever => None,
+        Wait::For(time) => Some(account.began.after(time)),
     };
+    let mut local = Local { request, store, account, limit, signals };
     loop {
-        match local.get(base, bucket) {
-            Ok(granted) => return local.run(&granted),
-            Err(NotGranted::Over(status)) => return Ok(status),
+        match local.get().and_then(|granted| Ok((granted, local.read_record()?))) {
+            Ok((granted, record)) => return local.run(granted, record),
+            Err(NotGranted::Over(ending)) => return Ok(ending),
+            Err(NotGranted::Interrupted(signal)) => return Ok(local.account.interrupted(signal)),
             Err(NotGranted::Refused(refusal)) => return Err(refusal),
-            Err(NotGranted::Replaced) => {}
+            // What it waits for in the new file is said again.
+            Err(NotGranted::Replaced) => local.account.last_shown.clear(),
         }
     }
 }
 
 impl Local<'_> {
     /// Adds a ticket and waits until it is granted.
-    fn get(&self, base: &Path, bucket: &str) -> Result<Granted, NotGranted> {
+    fn get(&mut self) -> Result<Granted, NotGranted> {
+        let (base, bucket) = self.store;
         let file = Arc::new(LockFile::open(base, bucket)?);
         let ticket = Ticket {
             names: self.request.names.clone(),
@@ -135,9 +117,9 @@ impl Local<'_> {
             token: self.request.token.clone(),
             incarnation: Incarnation(0),
             attempt: 0,
+            seen: Seen::default(),
         };
-        let mut last_shown = String::new();
-        let added = match self.get_softly(&file, &ticket, &mut last_shown)? {
+        let added = match self.get_softly(&file, &ticket)? {
             Some(added) => added,
             None => {
                 self.enter(&file)?;
@@ -146,7 +128,7 @@ impl Local<'_> {
         };
         let waits = matches!(added.decision, Decision::Wait { .. });
         let added = match waits {
-            true => self.wait_for_turn(&file, &ticket, added, &mut last_shown)?,
+            true => self.wait_for_turn(&file, &ticket, added)?,
             false => added,
         };
         if let Decision::OtherCount(count) = added.decision {
@@ -163,13 +145,12 @@ impl Local<'_> {
     /// Waits, without a ticket, until the names are free, and were for long enough. `None` if the
     /// request queues as any other.
     fn get_softly(
-        &self,
+        &mut self,
         file: &Arc<LockFile>,
         ticket: &Ticket,
-        last_shown: &mut String,
     ) -> Result<Option<Added>, NotGranted> {
         let Some(soft) = self.request.soft else { return Ok(None) };
-        let hard_at = soft.hard_after.map(|after| self.began.after(after));
+        let hard_at = soft.hard_after.map(|after| self.account.began.after(after));
         let mut listener = Listener::new(file, true)?;
         let mut quiet_since = None;
         loop {
@@ -202,41 +183,29 @@ impl Local<'_> {
             if self.limit.is_some_and(|limit| now >= limit) {
                 return Err(self.not_had(&why));
             }
-            self.show_wait("", &why, last_shown);
-            listener.wait([self.limit, hard_at, wake_at].into_iter().flatten().min())?;
+            self.account.waits(0, &why);
+            listener.wait(
+                self.signals.as_ref(),
+                [self.limit, hard_at, wake_at].into_iter().flatten().min(),
+            )?;
         }
     }
 
     /// Enters by the door of the file that the path names. Others stay in it for some microseconds,
     /// or, stopped, for ever.
     fn enter(&self, file: &Arc<LockFile>) -> Result<(), NotGranted> {
-        if !file.try_to_enter()? {
-            self.wait_for_door(file)?;
+        match listener::enter(file, self.signals.as_ref(), self.limit, &self.account.names)? {
+            true => Ok(()),
+            false => Err(NotGranted::Replaced),
         }
-        if file.is_current()? { Ok(()) } else { Err(NotGranted::Replaced) }
-    }
-
-    fn wait_for_door(&self, file: &Arc<LockFile>) -> Result<(), NotGranted> {
-        let Some(limit) = self.limit else { return Ok(file.enter()?) };
-        let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-        run_in_thread(file, &waker, LockFile::enter)?;
-        let until = limit.max(sys::now().after(ENTERED_WITHIN));
-        wait_for([waker.as_fd()], Some(until))?;
-        // Who has it enters again.
-        if file.try_to_enter()? {
-            return Ok(());
-        }
-        let text = "another process does not go on with the lock file: it is stopped, or the disk";
-        Err(StoreErrorKind::Unreachable.error(format!("{}: {text}", self.names)).into())
     }
 
     /// Waits until a ticket is granted, or cannot be.
     fn wait_for_turn(
-        &self,
+        &mut self,
         file: &Arc<LockFile>,
         ticket: &Ticket,
         mut added: Added,
-        last_shown: &mut String,
     ) -> Result<Added, NotGranted> {
         let own = added.number.map(Revision);
         if let Some(first) = own.and_then(|own| circle(ticket, own, &added.standing)) {
@@ -252,19 +221,21 @@ impl Local<'_> {
             if is_over || added.number.is_none() {
                 return Err(self.not_had(&why));
             }
-            self.show_wait(&format!(", {} ahead", blockers.len()), &why, last_shown);
+            self.account.waits(blockers.len(), &why);
             let watched = blockers.iter().filter(|it| watched.contains(&it.key));
             let watched: Vec<_> = watched.map(|it| it.number).collect();
             // A slot is got, and a timed ticket ends, by a write into the file.
             let hears_changes = matches!(ticket.mode, Mode::Slots(_)) || !added.timed.is_empty();
-            match (&watched[..], self.limit, &mut listener) {
-                ([latest], None, _) if !hears_changes => file.wait_for_end_of(*latest)?,
-                (_, _, Some(listener)) => {
+            let is_simple = !hears_changes && self.limit.is_none() && self.signals.is_none();
+            match (&watched[..], &mut listener) {
+                ([latest], _) if is_simple => file.wait_for_end_of(*latest)?,
+                (_, Some(listener)) => {
                     let ends_at = listener.watch_for(&watched, &added.timed)?;
-                    listener.wait(ends_at.into_iter().chain(self.limit).min())?;
+                    let until = ends_at.into_iter().chain(self.limit).min();
+                    listener.wait(self.signals.as_ref(), until)?;
                 }
                 // From here on no change is missed.
-                (_, _, none) => *none = Some(Listener::new(file, hears_changes)?),
+                (_, none) => *none = Some(Listener::new(file, hears_changes)?),
             }
             added = if hears_changes {
                 self.enter(file)?;
@@ -276,158 +247,8 @@ impl Local<'_> {
         Ok(added)
     }
 
-    fn show_wait(&self, position: &str, why: &str, last: &mut String) {
-        let text = format!("{}: waiting{position}: {why}", self.names);
-        if *last != text && (self.is_verbose() || io::stderr().is_terminal()) {
-            self.destination.tell(&text);
-        }
-        *last = text;
+    /// The lock was not had in time.
+    fn not_had(&mut self, why: &str) -> NotGranted {
+        NotGranted::Over(self.account.not_had(why, self.request.busy_status))
     }
-
-    /// Says that the lock was not had.
-    fn not_had(&self, why: &str) -> NotGranted {
-        if self.request.level >= Level::Warn as u64 {
-            let text = format!("{}: not had: {why}", self.names);
-            self.destination.refuse(&Refusal::new(Exit::System, text));
-        }
-        NotGranted::Over(self.request.busy_status)
-    }
-
-    /// Returns whether what goes well is said too.
-    fn is_verbose(&self) -> bool {
-        self.request.level >= Level::Info as u64
-    }
-
-    /// Runs the command; returns the exit status.
-    fn run(&self, granted: &Granted) -> Result<u8, Refusal> {
-        let Request { command, closes, .. } = self.request;
-        let Granted { file, term, slot, epoch } = granted;
-        let signals = Signals::open().map_err(Refusal::system("cannot take signals: "))?;
-        let variables = held::variables(self.request, &self.names, (*term, *slot), epoch);
-        let inherited = (!closes).then(|| file.as_fd());
-        let terminal = Terminal::open();
-        let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
-        let given = terminal.as_ref().filter(|_| wants_terminal).map(AsFd::as_fd);
-        let spawned = Process::spawn(command, &variables, inherited, given);
-        let (process, failure) = spawned.map_err(Refusal::system("cannot start the command: "))?;
-        if let Some(error) = failure {
-            let text = format!("{}: {error}", command[0].display());
-            self.destination.refuse(&Refusal::new(Exit::System, text));
-        }
-        let mut job = Job::new(process, terminal, wants_terminal);
-        let mut inspection = Inspection::default();
-        loop {
-            if let Err(error) = wait_for_signal(&signals, inspection.at()) {
-                job.process.send(libc::SIGKILL);
-                return Err(Refusal::system("cannot wait for the command: ")(error));
-            }
-            while let Some(signal) = signals.next() {
-                job.pass_on(signal);
-            }
-            job.process.reap();
-            if let Some(signal) = job.process.take_stop() {
-                job.stop(signal);
-            }
-            if job.process.has_ended() {
-                job.take_terminal_back();
-                return Ok(job.process.status.unwrap_or(LockExit::Lost as u8));
-            }
-            if job.process.status.is_some() && inspection.is_due(sys::now()) {
-                if inspection.is_first() && self.is_verbose() {
-                    self.destination.tell(&job.say_left(&self.names));
-                }
-                inspection.repeat(sys::now());
-            }
-        }
-    }
-}
-
-impl Listener {
-    fn new(file: &Arc<LockFile>, hears_changes: bool) -> Result<Listener, NotGranted> {
-        Ok(Listener {
-            file: Arc::clone(file),
-            waker: Arc::new(Waker::new().map_err(cannot_wait)?),
-            heard: BTreeSet::new(),
-            changes: if hears_changes { file.changes() } else { None },
-            inspects: hears_changes,
-        })
-    }
-
-    /// Listens to the ends of these tickets from now on. Returns when the first of them ends by
-    /// itself.
-    fn watch_for(
-        &mut self,
-        numbers: &[Revision],
-        timed: &BTreeMap<Revision, Instant>,
-    ) -> Result<Option<Instant>, NotGranted> {
-        for number in numbers.iter().copied() {
-            if !timed.contains_key(&number) && self.heard.insert(number) {
-                run_in_thread(&self.file, &self.waker, move |file| file.wait_for_end_of(number))?;
-            }
-        }
-        Ok(numbers.iter().filter_map(|number| timed.get(number).copied()).min())
-    }
-
-    /// Waits for an end, a change, or this instant.
-    fn wait(&self, until: Option<Instant>) -> Result<(), NotGranted> {
-        let woken = self.waker.as_fd();
-        match &self.changes {
-            Some(changes) => {
-                let [_, is_changed] = wait_for([woken, changes.as_fd()], until)?;
-                if is_changed {
-                    // One read empties it, or the next wait ends at once.
-                    let _ = rustix::io::read(changes, &mut [0; EVENT_BYTES]);
-                }
-            }
-            // Nothing tells of changes: the file is inspected now and then.
-            None if self.inspects => {
-                let soon = sys::now().after(INSPECT);
-                wait_for([woken], Some(until.map_or(soon, |until| until.min(soon))))?;
-            }
-            None => drop(wait_for([woken], until)?),
-        }
-        self.waker.clear();
-        Ok(())
-    }
-}
-
-/// Has a thread do something with the file, and wakes the caller then.
-fn run_in_thread(
-    file: &Arc<LockFile>,
-    waker: &Arc<Waker>,
-    work: impl FnOnce(&LockFile) -> StoreResult<()> + Send + 'static,
-) -> Result<(), NotGranted> {
-    let (file, waker) = (Arc::clone(file), Arc::clone(waker));
-    let run = move || {
-        // Whoever is woken sees what came of it.
-        let _ = work(&file);
-        drop(file);
-        waker.wake();
-    };
-    // It may live on while the command runs, and would get signals in the place of this thread.
-    raw::block_signals().map_err(cannot_wait)?;
-    let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
-    raw::unblock_signals().map_err(cannot_wait)?;
-    thread.map(drop).map_err(cannot_wait)
-}
-
-/// Waits until one of these is readable, or until this instant.
-fn wait_for<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    until: Option<Instant>,
-) -> Result<[bool; N], NotGranted> {
-    let fds = fds.map(|fd| (fd, PollFlags::IN));
-    Alarm::new().and_then(|alarm| alarm.wait(fds, until)).map_err(cannot_wait)
-}
-
-/// Waits for a signal, or until this instant.
-fn wait_for_signal(signals: &Signals, until: Option<Instant>) -> io::Result<()> {
-    match until {
-        None => sys::poll(&mut [PollFd::new(signals, PollFlags::IN)]),
-        Some(_) => Alarm::new()?.wait([(signals.as_fd(), PollFlags::IN)], until).map(drop),
-    }
-}
-
-fn cannot_wait(error: io::Error) -> NotGranted {
-    NotGranted::Refused(Refusal::system("cannot wait: ")(error))
 }

@@ -18,28 +18,41 @@
 //! | `job` | the command as a job on a terminal |
 //! | `front` | the front: how it waits for the lock |
 //! | `hold` | the front while the lock is held |
-//! | `renewer` | the ticket in the store |
+//! | `stay` | the front after its command: `--hold`, and the record of `--once` |
+//! | `account` | what becomes of the lock: said on stderr, and kept for the report |
+//! | `report` | `--report` |
+//! | `renewer` | the ticket in the store, and how long it is kept |
 //! | `local` | the lock of one host |
+//! | `listener` | how a process waits in the file of locks |
 
+mod account;
 mod front;
 mod held;
 mod hold;
 mod job;
+pub(crate) mod listener;
 mod local;
 mod process;
 mod protocol;
 mod renewer;
+mod report;
 mod signals;
+mod stay;
 mod terminal;
+
+pub(crate) use self::held::{HELD, check as check_held};
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use self::account::{Account, Ending};
+use self::report::Report;
 use crate::core::tickets::{LockTiming, Mode, Name, Soft};
 use crate::exit::Refusal;
 use crate::log::Destination;
 use crate::store::Bucket;
+use crate::sys::{self, raw};
 
 /// How long a lock is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,23 +82,41 @@ pub struct Request {
     pub token: String,
     /// Whether the command does not inherit the lock of a directory.
     pub closes: bool,
+    /// How long the lock is held at least, also after its command.
+    pub hold: Duration,
+    /// An ID that is not run again when it has succeeded. The lock has one name then, and is
+    /// exclusive.
+    pub once: Option<String>,
+    /// The file for a line on the end.
+    pub report: Option<String>,
     /// Words of the command, at least one.
     pub command: Vec<OsString>,
     /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
     pub level: u64,
 }
 
-/// Gets the lock, runs the command, releases the lock; returns the exit status.
+impl Request {
+    /// Returns the names, for people and for commands.
+    fn key(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(ToString::to_string).collect();
+        names.join(",")
+    }
+}
+
+/// Gets the lock, runs the command, releases the lock; returns the exit status. Reports the end,
+/// also that of a lock without a store.
 ///
 /// # Errors
 ///
 /// Why the command was not run, or the lock not had.
 pub fn run(
-    request: Request,
-    store: Box<dyn Bucket>,
+    request: &Request,
+    store: Result<Box<dyn Bucket>, Refusal>,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    front::run(&request, store, destination)
+    reported(request, destination, |account, report| {
+        front::run(request, store?, destination, account, report)
+    })
 }
 
 /// Does so with a lock of this host, in a bucket of a directory.
@@ -99,5 +130,36 @@ pub fn run_local(
     bucket: &str,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    local::run(request, (base, bucket), destination)
+    reported(request, destination, |account, _| local::run(request, (base, bucket), account))
+}
+
+/// Opens the report, runs this, and reports what came of it.
+fn reported(
+    request: &Request,
+    destination: Destination,
+    run: impl FnOnce(&mut Account, &mut Option<Report>) -> Result<Ending, Refusal>,
+) -> Result<u8, Refusal> {
+    let mut report = request.report.as_deref().map(Report::open).transpose()?;
+    let mut account = Account::new(request, destination, sys::now());
+    let ended = run(&mut account, &mut report);
+    if let Err(refusal) = &ended {
+        account.why = Some(refusal.text.clone());
+    }
+    if let Some(report) = report {
+        let ending = match &ended {
+            Ok(ending) => *ending,
+            Err(refusal) => Ending::Status(refusal.exit as u8),
+        };
+        report.write(request, &account, ending, destination);
+    }
+    ended.map(conclude)
+}
+
+/// Returns the exit status. Where the process ends by a signal, that happens here.
+fn conclude(ending: Ending) -> u8 {
+    if let Ending::Signal(signal) = ending {
+        raw::act_by_default(signal);
+        // It was ignored.
+    }
+    ending.status()
 }

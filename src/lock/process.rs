@@ -104,6 +104,11 @@ impl Start {
         }
     }
 
+    /// Returns whether it was let begin.
+    pub(super) fn has_begun(&self) -> bool {
+        self.release.is_none()
+    }
+
     /// Returns what becomes readable when the command was executed, or could not be.
     pub(super) fn failure_fd(&self) -> Option<BorrowedFd<'_>> {
         self.failure.as_ref().map(AsFd::as_fd)

@@ -11,7 +11,13 @@ pub(super) enum ToRenewer {
     /// The command runs: its process group, which is the number of its leader. Comes with the
     /// leader's pidfd. The renewer kills it when the front is dead or paused.
     Started(i32),
-    /// The command and its group have ended: the lock is to be released.
+    /// The command and its group have ended. The renewer releases the lock when it was held for
+    /// so long as is wanted, and the success is recorded.
+    Ended {
+        /// The command has succeeded.
+        succeeded: bool,
+    },
+    /// No command runs, nor will one: the lock is to be released at once.
     Done,
     /// The lock is not wanted any more; no command runs.
     Cancel,

@@ -1,6 +1,9 @@
 //! The renewer: the process that has the ticket in the store. One thread. Every request ends
 //! before the command has to be killed.
 
+mod after;
+
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -12,7 +15,7 @@ use rustix::process::{Pid, Signal};
 use super::process::is_empty;
 use super::protocol::ToRenewer;
 use super::{Request, held};
-use crate::core::tickets::{End, Input, Mark, Step, Ticket, TicketOwner, ToFront};
+use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
@@ -40,8 +43,6 @@ struct Renewer {
     tickets: Tickets,
     /// The bucket was opened, and not lost since.
     is_open: bool,
-    /// The mark, which was read when the bucket was opened just now.
-    mark: Option<Mark>,
     token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
@@ -52,6 +53,22 @@ struct Renewer {
     granted_at: Option<Instant>,
     /// The time within which a front that is not stopped runs its command.
     begins_within: Duration,
+    /// The name of an ID that is run once.
+    name: Name,
+    /// That ID, before the grant.
+    once_id: Option<String>,
+    /// That ID, after the grant.
+    once: Option<Once>,
+    /// The grant, which the front is told when it is known whether the ID has succeeded.
+    kept_back: Option<ToFront>,
+    /// T, less the drift.
+    validity: Duration,
+    /// How long the lock is held at least.
+    hold: Duration,
+    /// The command has ended, and the lock is held on.
+    has_ended: bool,
+    /// The ticket is to end.
+    is_ending: bool,
     /// Never readable: what is waited for in the place of the front when that is dead.
     nothing: Waker,
     alarm: Alarm,
@@ -69,7 +86,18 @@ pub(super) fn run(
     match Renewer::new(request, bucket) {
         Ok(mut renewer) => {
             renewer.front = Some(front);
-            while renewer.turn() {}
+            let mut has_stderr = true;
+            loop {
+                renewer.hear_front();
+                // Whoever reads stderr sees its end when the front ends.
+                if has_stderr && renewer.is_ending {
+                    has_stderr = false;
+                    leave_stderr(&log);
+                }
+                if !renewer.turn() {
+                    break;
+                }
+            }
         }
         Err(error) => {
             let why = format!("cannot keep the lock: {error}");
@@ -79,6 +107,17 @@ pub(super) fn run(
         }
     }
     drop(log);
+}
+
+/// Leaves stderr, after all lines were written.
+fn leave_stderr(log: &io::Result<LogQueue>) {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        // What is not left is left at the end of this process.
+        let _ = rustix::stdio::dup2_stderr(&null);
+        if let Ok(log) = log {
+            log.leave_stderr(null);
+        }
+    }
 }
 
 impl Renewer {
@@ -96,6 +135,7 @@ impl Renewer {
             token: request.token.clone(),
             incarnation: Incarnation(sys::random()?),
             attempt: 0,
+            seen: Seen::default(),
         };
         let tickets = Tickets::new(bucket, &ticket);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now());
@@ -103,13 +143,20 @@ impl Renewer {
             owner: owner.with_soft(request.soft),
             tickets,
             is_open: false,
-            mark: None,
             token: request.token.clone(),
             front: None,
             is_abandoned: false,
             command: None,
             granted_at: None,
             begins_within: request.timing.renewal(),
+            name: request.names[0].clone(),
+            once_id: request.once.clone(),
+            once: None,
+            kept_back: None,
+            validity: request.timing.validity(),
+            hold: request.hold,
+            has_ended: false,
+            is_ending: false,
             nothing: Waker::new()?,
             alarm: Alarm::new()?,
         })
@@ -124,12 +171,15 @@ impl Renewer {
         let now = sys::now();
         self.kill_in_time(now);
         self.notice_stopped_front(now);
+        self.release_in_time(now);
         let step = self.owner.next(now);
         self.tell_front();
         if step == Step::Exit {
             return false;
         }
-        let input = self.perform(step, now);
+        let has_requested =
+            if let Step::Rest(until) = step { self.request_record(now, until) } else { false };
+        let input = if has_requested { Input::Rested } else { self.perform(step, now) };
         self.owner.handle(input, sys::now());
         self.tell_front();
         true
@@ -137,44 +187,18 @@ impl Renewer {
 
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
+        if let Step::Remove(other, _) = &step {
+            log::warn!("{} has not renewed its lock in time: it is removed", other.describe());
+        }
         let element = self.owner.key_element();
-        let (tickets, mark) = (&mut self.tickets, self.mark.take());
-        match step {
-            Step::Open(by) => {
-                let opened = tickets.open(by);
-                self.is_open = opened.is_ok();
-                Input::Opened(opened.map(|(bucket, mark)| {
-                    self.mark = Some(mark);
-                    bucket
-                }))
-            }
-            Step::ReadMark(by) => {
-                let mark = mark.map_or_else(|| tickets.mark(by), Ok);
-                Input::Mark(mark.map_err(|error| error.text))
-            }
-            Step::WriteMark(mark, by) => Input::Written(tickets.write_mark(&mark, by), now),
-            Step::Write(at, number, ticket, by) => {
-                Input::Written(tickets.write(&element, at, number, &ticket, by), now)
-            }
-            Step::End(at, by) => Input::Written(tickets.end(&element, at, by), now),
-            Step::ReadOwn(by) => Input::Own(tickets.own(&element, by).map_err(|error| error.text)),
-            Step::WriteAndList(at, number, ticket, by) => {
-                let (written, listed) = tickets.write_and_list(&element, at, number, &ticket, by);
-                Input::WrittenAndListed(written, now, listed.map_err(|error| error.text))
-            }
-            Step::List(number, by) => {
-                Input::Listed(tickets.list(number, by).map_err(|error| error.text))
-            }
-            Step::Watch(keys) => match keys.iter().try_for_each(|key| tickets.watch(key)) {
-                Ok(()) => Input::Subscribed,
-                Err(error) => Input::Gone(error.text),
-            },
-            Step::Remove(other, by) => {
-                log::warn!("{} has not renewed its lock in time: it is removed", other.describe());
-                Input::Written(tickets.remove(&other, &self.token, by), now)
-            }
-            Step::Rest(until) => self.rest(until, now),
-            Step::Exit => Input::Rested,
+        let input = self.tickets.perform(&step, &element, &self.token, now);
+        if let Some(Input::Opened(opened)) = &input {
+            self.is_open = opened.is_ok();
+        }
+        match (input, step) {
+            (Some(input), _) => input,
+            (None, Step::Rest(until)) => self.rest(until, now),
+            (None, _) => Input::Rested,
         }
     }
 
@@ -186,6 +210,7 @@ impl Renewer {
         let until = kill_at.map_or(until, |at| at.min(until));
         let begins_by = self.begins_by().filter(|at| *at > now);
         let until = begins_by.map_or(until, |at| at.min(until));
+        let until = self.after_at().map_or(until, |at| at.min(until));
         let front = self.front.as_ref().map_or(self.nothing.as_fd(), AsFd::as_fd);
         if !self.is_open {
             // A wait that fails is a short wait.
@@ -204,15 +229,21 @@ impl Renewer {
 
     fn tell_front(&mut self) {
         for message in self.owner.take_messages() {
-            if let ToFront::Granted { .. } = message {
-                self.granted_at.get_or_insert(sys::now());
+            if let Some(message) = self.note(message) {
+                self.tell(&message);
             }
-            let Some(front) = &self.front else { return };
-            // Everything in a message has a form in JSON.
-            let packet = serde_json::to_vec(&message).unwrap_or_default();
-            while let Err(Errno::NOBUFS | Errno::NOMEM) = send(front.as_fd(), &packet, None) {
-                let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
-            }
+        }
+    }
+
+    fn tell(&mut self, message: &ToFront) {
+        if let ToFront::Granted { .. } = message {
+            self.granted_at.get_or_insert(sys::now());
+        }
+        let Some(front) = &self.front else { return };
+        // Everything in a message has a form in JSON.
+        let packet = serde_json::to_vec(message).unwrap_or_default();
+        while let Err(Errno::NOBUFS | Errno::NOMEM) = send(front.as_fd(), &packet, None) {
+            let _ = self.alarm.wait([], Some(sys::now().after(SEND_PAUSE)));
         }
     }
 
@@ -230,9 +261,12 @@ impl Renewer {
                 (Ok(ToRenewer::Started(group)), Some(leader)) => {
                     self.command = Pid::from_raw(group).map(|group| Command { group, leader });
                 }
+                (Ok(ToRenewer::Ended { succeeded }), _) => {
+                    self.command_has_ended(succeeded, sys::now());
+                }
                 (Ok(ToRenewer::Done | ToRenewer::Cancel), _) => {
                     self.command = None;
-                    self.owner.handle(Input::Done, sys::now());
+                    self.finish(sys::now());
                 }
                 // There was no room for the descriptor. The front lives, and its command too.
                 (Ok(ToRenewer::Started(_)), None) => {
@@ -262,12 +296,13 @@ impl Renewer {
                 let _ = self.alarm.wait([], soon);
             }
         }
-        self.owner.handle(Input::Done, sys::now());
+        self.finish(sys::now());
     }
 
     /// Returns when a front that has the lock and has run no command counts as stopped.
     fn begins_by(&self) -> Option<Instant> {
-        let granted_at = self.granted_at.filter(|_| self.command.is_none());
+        let has_none = self.command.is_none() && !self.has_ended;
+        let granted_at = self.granted_at.filter(|_| has_none);
         granted_at.map(|at| at.after(self.begins_within))
     }
 

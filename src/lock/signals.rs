@@ -17,7 +17,7 @@ const DEADLY: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 const OTHERS: [i32; 5] = [SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD, SIGTTOU];
 
 /// The signals that the front takes.
-pub(super) struct Signals(OwnedFd);
+pub(crate) struct Signals(OwnedFd);
 
 impl Signals {
     /// Takes the signals over. One that is ignored stays ignored, also by the command, as under
@@ -35,6 +35,18 @@ impl Signals {
     /// Reads the next signal, if there is one.
     pub(super) fn next(&self) -> Option<i32> {
         sys::next_signal(&self.0)
+    }
+
+    /// Reads until the next signal that ends a process which waits, if there is one. Stops this
+    /// process at a SIGTSTP.
+    pub(super) fn next_deadly(&self) -> Option<i32> {
+        loop {
+            match self.next()? {
+                SIGTSTP => raw::act_by_default(SIGTSTP),
+                signal if is_deadly(signal) => return Some(signal),
+                _ => {}
+            }
+        }
     }
 }
 

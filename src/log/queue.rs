@@ -1,6 +1,7 @@
 //! The log of a process: a queue of lines, and the thread that writes them. Nobody waits for
 //! the queue: a reader that stops reading costs lines, which are counted, and nothing else.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -73,6 +74,8 @@ struct Logger {
     form: Mutex<Form>,
     /// The thread, before it is spawned.
     idle: Mutex<Option<LogThread>>,
+    /// What is written to next in the place of stderr.
+    next_file: Mutex<Option<File>>,
 }
 
 /// A line, and where it goes.
@@ -124,16 +127,32 @@ impl Logger {
             written: Waker::new()?,
             form: Mutex::new(Form { destination, subject, limit: OutputLimit::new() }),
             idle: Mutex::new(None),
+            next_file: Mutex::new(None),
         };
         Ok((Arc::new(logger), queued))
     }
 
     /// Spawns the thread that writes the lines, unless it runs.
     fn begin(&self) -> io::Result<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.idle().take();
         let Some(thread) = idle else { return Ok(()) };
         let builder = thread::Builder::new().name("putex-log".to_owned()).stack_size(STACK_BYTES);
         builder.spawn(move || thread.work()).map(drop)
+    }
+
+    /// Has the thread do what is due when the queue is empty.
+    fn wake(&self) {
+        self.flushing.store(true, Relaxed);
+        // An empty line wakes the thread; where there is no room for it, the thread is awake.
+        let _ = self.queue.try_send((Destination::Pipe, Vec::new()));
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<LogThread>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_file(&self) -> MutexGuard<'_, Option<File>> {
+        self.next_file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn form(&self) -> MutexGuard<'_, Form> {
@@ -201,7 +220,7 @@ impl LogQueue {
         let alarm = Alarm::new()?;
         let syslog = SyslogSocket::default();
         let thread = LogThread { logger: Arc::clone(&logger), queued, syslog, stderr };
-        *logger.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *logger.idle() = Some(thread);
         ::log::set_boxed_logger(Box::new(Arc::clone(&logger))).map_err(io::Error::other)?;
         ::log::set_max_level(filter(lowest));
         Ok(LogQueue { logger, alarm })
@@ -215,18 +234,28 @@ impl LogQueue {
         ::log::set_max_level(filter(lowest));
     }
 
+    /// Has the lines until now written, and later ones into this file in the place of stderr.
+    /// Does not wait for that.
+    pub fn leave_stderr(&self, file: File) {
+        match &mut *self.logger.idle() {
+            Some(thread) => thread.stderr.file = file,
+            None => {
+                *self.logger.next_file() = Some(file);
+                self.logger.wake();
+            }
+        }
+    }
+
     /// Waits until all lines are written, for half a second at the longest.
     pub fn flush(&self) {
         let (logger, now) = (&self.logger, sys::now());
         logger.count_left_out(&mut logger.form(), now, true);
-        if logger.idle.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if logger.idle().is_some() {
             // There was no line.
             return;
         }
         logger.written.clear();
-        logger.flushing.store(true, Relaxed);
-        // An empty line wakes the thread; where there is no room for it, the thread is awake.
-        let _ = logger.queue.try_send((Destination::Pipe, Vec::new()));
+        logger.wake();
         let fds = [(logger.written.as_fd(), PollFlags::IN)];
         // A wait that fails is a short wait.
         let _ = self.alarm.wait(fds, Some(now.after(FLUSH_WITHIN)));
@@ -274,6 +303,8 @@ impl LogThread {
                 }
             }
             if flushed {
+                let next = self.logger.next_file().take();
+                self.stderr.file = next.unwrap_or(self.stderr.file);
                 self.logger.written.wake();
             }
         }

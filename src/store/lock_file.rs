@@ -13,7 +13,7 @@
 //! readers, which nobody takes for a ticket.
 //!
 //! A timed ticket has no process. It stands until an instant of this boot, which its record says;
-//! `timed` has the operations.
+//! `timed` has the operations, and the rule by which it is taken again when it has run out.
 //!
 //! # Invariants
 //!
@@ -23,6 +23,7 @@
 //! * A byte that is locked and has no whole record is a ticket that conflicts with all.
 //! * A damaged header is an error that names the file, and is never overwritten.
 
+mod deciding;
 pub(crate) mod format;
 mod timed;
 
@@ -38,9 +39,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use self::format::{BLOCK_BYTES, HEADER_BYTES, Header, Record};
+pub use self::timed::Ended;
 use super::dir::permissions;
 use super::{StoreError, StoreErrorKind, StoreResult, name};
-use crate::core::tickets::{self, Decision, StoredTicket, Ticket, Unreadable};
+use crate::core::tickets::{Decision, StoredTicket, Ticket};
 use crate::core::{Incarnation, Instant, Revision};
 use crate::sys;
 use crate::sys::raw::{self, ByteLock};
@@ -97,6 +99,10 @@ pub struct Added {
     pub standing: Vec<StoredTicket>,
     /// When some of them end by themselves.
     pub timed: BTreeMap<Revision, Instant>,
+    /// When it ends by itself; of a timed ticket.
+    pub until: Option<Instant>,
+    /// The timed tickets that had run out, and were removed for it.
+    pub removed: Vec<StoredTicket>,
     /// Where its record stands.
     at: usize,
 }
@@ -297,8 +303,8 @@ impl LockFile {
         };
         header.enter_boot(&self.boot);
         let now = (header.timed_until > Instant::from_boot(Duration::ZERO)).then(sys::now);
-        let has_timed = now.is_some_and(|now| now < header.timed_until);
-        if bytes.len() == NEW_BYTES && (has_timed || !locked.is_empty()) {
+        // One that has run out may be taken again, unless it is seen and removed here.
+        if bytes.len() == NEW_BYTES && (now.is_some() || !locked.is_empty()) {
             bytes = self.read(true)?;
         }
         Ok(Loaded { header, is_new, bytes, locked, now })
@@ -340,8 +346,9 @@ impl LockFile {
         let (number, is_reservation) = header
             .take_number(floor)
             .ok_or_else(|| self.refused("has no number left; remove it when nobody uses it"))?;
+        let removed = self.remove_run_out(&loaded, ticket, number)?;
         let (mut added, mut record) = self.decide(&loaded, ticket, number);
-        record.until = until;
+        (record.until, added.until, added.removed) = (until, until, removed);
         let encoded = record.encode();
         let is_refused = match added.decision {
             Decision::OtherCount(_) => true,
@@ -375,68 +382,6 @@ impl LockFile {
         Ok(added)
     }
 
-    /// Decides about a ticket of this number, by the tickets that stand; returns its record too.
-    fn decide(&self, loaded: &Loaded, ticket: &Ticket, number: u64) -> (Added, Record) {
-        let (found, _) = loaded.records(0);
-        let found = found.into_iter().map(|(_, record)| record);
-        let found: Vec<_> = found.filter(|record| record.number != number).collect();
-        let is_known = |number: &&u64| found.iter().any(|record| record.number == **number);
-        let unknown = loaded.locked.iter().filter(|number| !is_known(number)).map(|number| {
-            let (why, lifetime) = ("its record is damaged".to_owned(), None);
-            self.stored(*number, Err(Unreadable { why, lifetime }))
-        });
-        let mut standing: Vec<_> = unknown.collect();
-        let ends = |record: &Record| Some((Revision(record.number), record.until?));
-        let timed = found.iter().filter_map(ends).collect();
-        standing.extend(found.into_iter().map(|it| self.stored(it.number, Ok(it.ticket))));
-        let decision = tickets::decide(ticket, Revision(number), &standing);
-        let slot = match decision {
-            Decision::Slot(slot) => Some(slot),
-            Decision::Granted | Decision::Wait { .. } | Decision::OtherCount(_) => ticket.slot,
-        };
-        let record = Record { number, until: None, ticket: Ticket { slot, ..ticket.clone() } };
-        let (number, epoch) = (Some(number), loaded.header.epoch.to_string());
-        (Added { number, epoch, decision, slot, standing, timed, at: 0 }, record)
-    }
-
-    /// Decides anew about a ticket that waits, and leaves by the door through which the caller has
-    /// entered. A slot that it gets stands in the file then.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockFile::add`].
-    pub fn decide_again(&self, ticket: &Ticket, added: Added) -> StoreResult<Added> {
-        let Some(number) = added.number else { return Ok(added) };
-        let (again, record) = self.decide(&self.load()?, ticket, number);
-        if let Decision::Slot(_) = again.decision {
-            self.write(&record.encode(), added.at)?;
-        }
-        self.leave()?;
-        Ok(Added { at: added.at, ..again })
-    }
-
-    /// As [`LockFile::decide_again`], without the door: for a ticket that waits for the end of
-    /// others only, which all end with their processes.
-    ///
-    /// # Errors
-    ///
-    /// When the file system has no such locks.
-    pub fn decide_without(&self, ticket: &Ticket, added: Added) -> StoreResult<Added> {
-        let (Decision::Wait { blockers, .. }, Some(number)) = (&added.decision, added.number)
-        else {
-            return Ok(added);
-        };
-        let mut standing = Vec::new();
-        for blocker in blockers {
-            let found = raw::find_lock(self.as_fd(), DOOR + blocker.number.0, 1);
-            if found.map_err(|error| self.no_lock(&error))?.is_some() {
-                standing.push(blocker.clone());
-            }
-        }
-        let decision = tickets::decide(ticket, Revision(number), &standing);
-        Ok(Added { decision, standing, ..added })
-    }
-
     /// Makes room in a new file for the header and the first tickets.
     fn begin(&self) -> StoreResult<()> {
         self.write(&[0; NEW_BYTES], 0).inspect_err(|_| {
@@ -465,12 +410,6 @@ impl LockFile {
         } else {
             self.write(record, at)
         }
-    }
-
-    fn stored(&self, number: u64, ticket: Result<Ticket, Unreadable>) -> StoredTicket {
-        let key = format!("number {number} in {}", self.path.display());
-        let number = Revision(number);
-        StoredTicket { key, revision: number, number, ticket }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`lease`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
+//! | [`once`] | the IDs that have succeeded under a lock |
 //! | [`name`] | the names that buckets and keys may have |
 //!
 //! # Invariants
@@ -24,6 +25,7 @@ pub mod lock_file;
 pub mod lock_key;
 pub mod name;
 pub mod nats;
+pub mod once;
 pub mod tickets;
 
 use std::os::fd::BorrowedFd;

@@ -15,6 +15,7 @@
 //! | `Putex-Life` | T in milliseconds; also of the mark |
 //! | `Putex-Names` | several names, with commas between |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
+//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` only |
 //! | `Putex-Epoch` | the random id of the bucket; of the mark only |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
@@ -28,9 +29,11 @@ use std::time::Duration;
 use super::name::MARK_KEY;
 use super::{
     Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, OPERATION, Selection,
-    StoreResult,
+    StoreError, StoreResult,
 };
-use crate::core::tickets::{Mark, Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+use crate::core::tickets::{
+    Input, Mark, Mode, Name, SLOTS_MAX, Seen, Step, StoredTicket, Ticket, Unreadable,
+};
 use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
 
 const NUMBER: &str = "Putex-Ticket";
@@ -42,6 +45,7 @@ const NAMES: &str = "Putex-Names";
 const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
+const SEEN: &str = "Putex-Seen";
 const EPOCH: &str = "Putex-Epoch";
 
 /// The first element of the keys of all tickets.
@@ -58,6 +62,8 @@ pub struct Tickets {
     relevance: Relevance,
     /// The key of the own ticket without its last element.
     prefix: String,
+    /// The mark, which was read when the bucket was opened just now.
+    mark: Option<Mark>,
 }
 
 /// Which tickets have to be read.
@@ -104,14 +110,20 @@ impl Tickets {
                 numbers: BTreeMap::new(),
             },
             prefix: format!("{ROOT}.{elements}"),
+            mark: None,
         }
+    }
+
+    /// Returns the bucket, for its other entries.
+    pub fn bucket(&mut self) -> &mut dyn Bucket {
+        &mut *self.bucket
     }
 
     /// Opens the bucket and reads the mark.
     ///
     /// # Errors
     ///
-    /// See [`StoreError`](super::StoreError).
+    /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         self.relevance.numbers.clear();
         let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
@@ -137,6 +149,45 @@ impl Tickets {
     /// Returns the key of the own ticket with this last element.
     fn key(&self, element: &str) -> String {
         format!("{}.{element}", self.prefix)
+    }
+
+    /// Performs a request for the ticket with this last element, which began at `now`, on
+    /// behalf of `who`; returns `None` if the step is no request to the store.
+    pub fn perform(
+        &mut self,
+        step: &Step,
+        element: &str,
+        who: &str,
+        now: Instant,
+    ) -> Option<Input> {
+        let text = |error: StoreError| error.text;
+        let mark = self.mark.take();
+        Some(match step {
+            Step::Open(by) => Input::Opened(self.open(*by).map(|(bucket, mark)| {
+                self.mark = Some(mark);
+                bucket
+            })),
+            Step::ReadMark(by) => {
+                Input::Mark(mark.map_or_else(|| self.mark(*by), Ok).map_err(text))
+            }
+            Step::WriteMark(mark, by) => Input::Written(self.write_mark(mark, *by), now),
+            Step::Write(at, number, ticket, by) => {
+                Input::Written(self.write(element, *at, *number, ticket, *by), now)
+            }
+            Step::WriteAndList(at, number, ticket, by) => {
+                let (written, listed) = self.write_and_list(element, *at, *number, ticket, *by);
+                Input::WrittenAndListed(written, now, listed.map_err(text))
+            }
+            Step::End(at, by) => Input::Written(self.end(element, *at, *by), now),
+            Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
+            Step::List(number, by) => Input::Listed(self.list(*number, *by).map_err(text)),
+            Step::Watch(keys) => match keys.iter().try_for_each(|key| self.watch(key)) {
+                Ok(()) => Input::Subscribed,
+                Err(error) => Input::Gone(error.text),
+            },
+            Step::Remove(other, by) => Input::Written(self.remove(other, who, *by), now),
+            Step::Rest(_) | Step::Exit => return None,
+        })
     }
 
     /// Writes the own ticket, of this number, in the place of this revision.
@@ -286,6 +337,9 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
     }
     headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
     headers.extend(number.map(|number| (NUMBER, number.to_string())));
+    if !ticket.seen.is_empty() {
+        headers.push((SEEN, ticket.seen.to_text()));
+    }
     Content::new(headers, ticket.token.as_bytes())
 }
 
@@ -331,6 +385,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         token: sanitize(&String::from_utf8_lossy(&content.payload)),
         incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
         attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
+        seen: content.header(SEEN).map(Seen::from_text).unwrap_or_default(),
     })
 }
 
@@ -376,6 +431,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(0xfeed),
             attempt: 7,
+            seen: Seen::from_text("boot 3:9"),
         }
     }
 
@@ -417,7 +473,9 @@ mod tests {
     #[test]
     fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
         let whole = to_content(&ticket(&["a"]), Some(Revision(5)));
-        for at in 0..whole.headers.len() {
+        // What the owner had seen before costs time only.
+        let is_needed = |at: &usize| whole.headers[*at].0 != SEEN;
+        for at in (0..whole.headers.len()).filter(is_needed) {
             let mut damaged = whole.clone();
             damaged.headers[at].1 = "-x".to_owned();
             let found = standing(entry("lock.a.0f", 9, damaged)).expect("it blocks");

@@ -7,12 +7,14 @@ mod spawn;
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsString, c_char, c_short};
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::thread;
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
@@ -62,6 +64,22 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: it is open, and nothing in this process owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes what this process was started with, but for stdin, stdout and stderr. What it has opened
+/// itself is closed at exec, and so is told from that.
+pub fn close_inherited() {
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
+        // SAFETY: fcntl(2) with F_GETFD touches no memory, and fails on what is not open. Nothing
+        // in this process owns a descriptor that it was started with.
+        unsafe {
+            if libc::fcntl(number, libc::F_GETFD) == 0 {
+                libc::close(number);
+            }
+        }
+    }
 }
 
 /// Lets this process and what it starts hear of the end of their children, whatever
@@ -193,22 +211,6 @@ pub fn take_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Blocks all signals in this thread, and in all that it starts until they are unblocked.
-///
-/// # Errors
-///
-/// When the system does not take it.
-pub fn block_signals() -> io::Result<()> {
-    let mut all = MaybeUninit::uninit();
-    // SAFETY: sigfillset(3) fills the set, which pthread_sigmask(3) reads; where the old mask
-    // goes may be null.
-    let error = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut())
-    };
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
-}
-
 /// Blocks no signal in this thread any more, nor in what it starts later.
 ///
 /// # Errors
@@ -223,6 +225,28 @@ pub fn unblock_signals() -> io::Result<()> {
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
     };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Spawns a thread that gets no signal of this process, whatever this thread blocks: what the
+/// kernel gives to another thread never reaches the descriptor of [`take_signals`].
+///
+/// # Errors
+///
+/// When the system has no thread to give.
+pub fn spawn_without_signals(
+    builder: thread::Builder,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sigfillset(3) fills the set, which pthread_sigmask(3) reads; that fills the other.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let spawned = builder.spawn(work);
+    // SAFETY: the set was filled above; where the old mask goes may be null.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    spawned.map(drop)
 }
 
 /// Copies this process; `None` in the copy. Called before there are threads: the copy has none

@@ -91,6 +91,7 @@ pub(crate) fn script() -> String {
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
          lock) flags+=(':name: ' '(-)*::command:_normal') ;;\n        \
+         grab|release) flags+=(':name: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          fi\n\

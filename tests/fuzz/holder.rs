@@ -133,15 +133,8 @@ impl World {
         let epoch = self.value.clone();
         let id = BucketId { epoch, created: self.value.clone() };
         let (last, age) = (self.key_state.revision, Some(Duration::MAX));
-        let bucket = BucketInfo {
-            id,
-            last,
-            age,
-            replicas: 1,
-            remarks: Vec::new(),
-            retires: Ok(()),
-            loss_is_noticed: false,
-        };
+        let bucket =
+            BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
         Opened { bucket, key_state: self.key_state.clone() }
     }
 

@@ -10,11 +10,12 @@ use log::Level;
 use super::assert_one_line;
 use crate::cli::access::Access;
 use crate::cli::resolve::Resolved;
-use crate::cli::{self, AgentArgs, Environment, Invocation, Location, LockArgs, Lookup};
+use crate::cli::{self, AgentArgs, Environment, GrabArgs, Invocation, Location, LockArgs, Lookup};
 use crate::core::Instant;
-use crate::core::tickets::{Mode, Soft};
+use crate::core::tickets::{self, Mode, Soft};
 use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
+use crate::grab::Task;
 use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
 use crate::store::name::{valid_bucket, valid_key};
@@ -52,6 +53,10 @@ pub fn cli(data: &[u8]) -> bool {
         Ok(Invocation::Check(args)) => return checked(&args.resolved),
         Ok(Invocation::Lock(args)) => {
             check_lock(&args);
+            return true;
+        }
+        Ok(Invocation::Grab(args)) => {
+            check_grab(&args);
             return true;
         }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
@@ -152,17 +157,42 @@ fn check_lock(args: &LockArgs) {
     let Request { names, token, command, timing, .. } = &args.request;
     assert_eq!(valid_bucket(&args.bucket), Ok(()));
     assert_one_line(token);
-    assert!((1..=5).contains(&args.replicas) && !command.is_empty() && !names.is_empty());
-    for (at, name) in names.iter().enumerate() {
-        let others = names.iter().enumerate().filter(|(other, _)| *other != at);
-        assert!(others.clone().all(|(_, other)| !name.contains(other)), "{names:?}");
-    }
+    assert!((1..=5).contains(&args.replicas) && !command.is_empty());
+    check_names(names);
     assert!(timing.validity() > timing.renewal() * 2);
     let again = match cli::parse(lock_written_out(args), &environment(&|_| None, "beta")) {
         Ok(Invocation::Lock(args)) => format!("{args:?}"),
         other => panic!("{args:?} written out is {other:?}"),
     };
     assert_eq!(again, format!("{args:?}"));
+}
+
+/// There are names, and none of them contains another.
+fn check_names(names: &[tickets::Name]) {
+    assert!(!names.is_empty());
+    for (at, name) in names.iter().enumerate() {
+        let others = names.iter().enumerate().filter(|(other, _)| *other != at);
+        assert!(others.clone().all(|(_, other)| !name.contains(other)), "{names:?}");
+    }
+}
+
+/// A lock for a script, which runs out in a time that others can read.
+fn check_grab(args: &GrabArgs) {
+    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert!((1..=5).contains(&args.replicas));
+    check_names(&args.request.names);
+    assert_one_line(&args.request.who);
+    assert!(!args.request.who.trim().is_empty());
+    match &args.request.task {
+        Task::Grab { timing, limits, .. } => {
+            let lifetimes = tickets::grab::LIFETIME_MIN..=tickets::grab::LIFETIME_MAX;
+            assert!(lifetimes.contains(&timing.lifetime()));
+            assert!(timing.validity() > timing.renewal());
+            assert!(!limits.withdraws || limits.wait.is_zero());
+        }
+        Task::Release => {}
+        Task::Break(holder) => assert!(!holder.trim().is_empty()),
+    }
 }
 
 fn lock_written_out(args: &LockArgs) -> Vec<OsString> {

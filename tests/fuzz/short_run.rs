@@ -42,7 +42,7 @@ const TARGETS: [Target; 15] = [
     target("note", super::note, 6, 4000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),
-    target("ticket", super::ticket, 8, 1000),
+    target("ticket", super::ticket, 9, 1000),
 ];
 
 fn here(folder: &str) -> PathBuf {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use putex::core::record::Incarnation;
-use putex::core::tickets::{Decision, Mode, Name, Ticket};
+use putex::core::tickets::{Decision, Mode, Name, Seen, Ticket};
 use putex::store::lock_file::LockFile;
 use putex::sys::raw::{ByteLock, lock_byte};
 use rustix::process::Signal;
@@ -72,6 +72,33 @@ fn when_the_command_is_killed_or_both_are_at_once_the_next_one_begins_at_once() 
             fs::remove_file(site.sandbox.join("end-next")).expect("a file");
         }
         File::create(site.sandbox.join("record")).expect("a file");
+    });
+}
+
+/// The kernel gives a signal to any thread that does not block it: the end of the command would
+/// not be heard of, and a SIGTERM not passed on.
+#[test]
+fn the_threads_of_a_waiter_get_no_signal() {
+    in_directory(|site| {
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let next = site.lock("next", &["-w", "30", "x"]);
+        next.waits_behind(1);
+        let front = next.front();
+        let threads = || fs::read_dir(format!("/proc/{front}/task")).expect("it runs");
+        until_true("a thread", || threads().count() > 1);
+        for thread in threads() {
+            let thread = thread.expect("an entry");
+            if thread.file_name().to_string_lossy() != front.to_string() {
+                let status = fs::read_to_string(thread.path().join("status")).expect("it runs");
+                let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+                let blocked = u64::from_str_radix(blocked.expect("a set").trim(), 16);
+                // SIGKILL and SIGSTOP cannot be blocked, and two are those of the C library.
+                assert_eq!(blocked.expect("a number") | 0x1_8004_0100, 0xffff_ffff_ffff_ffff);
+            }
+        }
+        holder.end();
+        next.end();
     });
 }
 
@@ -377,13 +404,17 @@ fn who_waits_for_a_timed_ticket_goes_on_when_it_ends_or_has_run_out() {
             token: "somebody".to_owned(),
             incarnation: Incarnation(0),
             attempt: 0,
+            seen: Seen::default(),
         };
         let enter = || {
             let file = LockFile::open(&site.sandbox.join("store"), "putex").expect("a file");
             assert_eq!(file.try_to_enter(), Ok(true));
             file
         };
-        let take = |lasts| enter().add_timed(&ticket, lasts, false).expect("a ticket");
+        let take = |lasts| {
+            let added = enter().add_timed(&ticket, lasts, false).expect("an answer");
+            added.expect("a ticket")
+        };
         let (short, long) = (Duration::from_secs(2), Duration::from_secs(3600));
         take(long);
         let late = site.run(&["-w", "0.3", "x", "true"]);

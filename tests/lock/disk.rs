@@ -103,15 +103,16 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
     in_directory(|site| {
         let inject = |call: &str| format!("inject={call}");
         let strace = |call: &str| -> (Option<i32>, String) {
-            let (log, file) = (site.sandbox.join("strace"), site.lock_file());
-            let [log, file] = [&log, &file].map(|path| path.to_str().expect("text"));
+            let paths = [site.sandbox.join("strace"), site.lock_file(), site.sandbox.join("ran")];
+            let [log, file, ran] = paths.each_ref().map(|path| path.to_str().expect("text"));
             let strace = ["strace", "-o", log, "-P", file, "-e", &inject(call)];
-            run_by(site, &strace, &["x", "touch", "ran"])
+            run_by(site, &strace, &["x", "touch", ran])
         };
         if strace("none:error=EIO").1.contains("ptrace") || strace("fcntl:error=EINVAL").0.is_none()
         {
             return println!("skipped: strace may not trace");
         }
+        fs::remove_file(site.sandbox.join("ran")).expect("without a fault it is granted");
         let (status, said) = strace("fcntl:error=EOPNOTSUPP");
         assert_eq!(status, Some(78), "{said}");
         assert!(said.contains("without locks of open files"), "{said}");
@@ -120,6 +121,7 @@ fn a_file_system_without_these_locks_is_refused_and_a_disk_that_fails_grants_not
             let (status, said) = strace(fault);
             assert_eq!(status, Some(69), "{fault}: {said}");
         }
+        assert!(!site.sandbox.join("ran").exists());
         fs::remove_file(site.lock_file()).expect("a file");
         assert_eq!(site.run(&["-n", "x", "true"]).status, Some(0));
     });

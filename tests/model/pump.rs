@@ -122,7 +122,6 @@ impl Pumps {
                     replicas: 1,
                     remarks: Vec::new(),
                     retires: Ok(()),
-                    loss_is_noticed: false,
                 };
                 Event::Opened(Opened { bucket, key_state })
             }

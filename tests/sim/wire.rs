@@ -238,15 +238,8 @@ impl World<'_> {
             }
         };
         let (id, last) = (self.store.id(), last.max(key_state.revision));
-        let bucket = BucketInfo {
-            id,
-            last,
-            age,
-            replicas: 1,
-            remarks: Vec::new(),
-            retires: Ok(()),
-            loss_is_noticed: false,
-        };
+        let bucket =
+            BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
         Opened { bucket, key_state }
     }
 

@@ -224,7 +224,6 @@ fn opened(words: &Words<'_>) -> Result<Event, String> {
         replicas: words.count("replicas", 1)?,
         remarks: Vec::new(),
         retires: Ok(()),
-        loss_is_noticed: false,
     };
     Ok(Event::Opened(Opened { bucket, key_state }))
 }

@@ -59,9 +59,8 @@ fn assert_usage(words: &str, says: &str) {
     assert_eq!(status, 64, "{words}");
 }
 
-const NOT_YET: &str = "a lock of putex lives as long as its command, and putex stays beside it; \
-                       putex grab and putex release, for a lock without a command, are not there \
-                       yet";
+const INSTEAD: &str = "a lock of putex lives as long as its command, and putex stays beside it; \
+                       for a lock without a command write putex grab NAME and putex release NAME";
 
 #[test]
 fn defaults_are_those_of_the_page() {
@@ -75,6 +74,7 @@ fn defaults_are_those_of_the_page() {
     assert_eq!((request.busy_status, request.token.as_str()), (75, "alpha"));
     assert_eq!(request.level, Level::Warn as u64);
     assert_eq!(request.command, ["true"]);
+    assert_eq!((request.hold, request.once, request.report), (Duration::ZERO, None, None));
     assert_eq!(request.names, [tickets::Name::parse("db").expect("a name")]);
 }
 
@@ -119,6 +119,23 @@ fn of_shared_and_exclusive_the_last_one_counts() {
     ] {
         assert_eq!(lock(&format!("{words} db true")).request.mode, mode, "{words}");
     }
+}
+
+#[test]
+fn an_id_that_is_run_once_belongs_to_one_exclusive_lock() {
+    let request = lock("--hold 1.5m --once 2026-11-23 --report /r db true").request;
+    assert_eq!(request.hold, Duration::from_secs(90));
+    assert_eq!(request.once.as_deref(), Some("2026-11-23"));
+    assert_eq!(request.report.as_deref(), Some("/r"));
+    assert_usage("--once x -s db true", "--once: needs an exclusive lock");
+    assert_usage("--once x -j 2 db true", "--once: needs an exclusive lock");
+    assert_usage("--once x db,web true", "--once: needs a lock with one name");
+    assert_usage("--once '' db true", "--once: is empty");
+    assert_usage("--once a\nb db true", "--once: a?b: is not one line of text");
+    let long = "x".repeat(101);
+    assert_usage(&format!("--once {long} db true"), &format!("--once: {long}: is longer than"));
+    assert_usage("--hold x db true", "--hold: x: is not a time");
+    assert_usage("--report '' db true", "--report: is empty");
 }
 
 /// flock(1) does not wait either, whatever the order.
@@ -295,10 +312,10 @@ fn an_option_behind_the_name_is_refused_with_its_place() {
 fn flock_a_descriptor_is_refused_with_the_reason() {
     for words in ["9", "-n 9", "-s 200"] {
         let number = words.split(' ').next_back().unwrap_or_default();
-        assert_usage(words, &format!("{number}: a descriptor cannot be locked: {NOT_YET}"));
+        assert_usage(words, &format!("{number}: a descriptor cannot be locked: {INSTEAD}"));
     }
     for option in ["-u", "--unlock", "-F", "--no-fork"] {
-        assert_usage(&format!("{option} db true"), &format!("{option}: {NOT_YET}"));
+        assert_usage(&format!("{option} db true"), &format!("{option}: {INSTEAD}"));
     }
     assert_eq!(refused("agent -u").0, "-u: no such option; see putex --help");
 }

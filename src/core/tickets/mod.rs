@@ -1,24 +1,38 @@
-//! The decisions of `putex lock`: who is granted a name, and when the command must be dead.
+//! The decisions of `putex lock`, `putex grab` and `putex release`: who is granted a name, and
+//! when a command must be dead.
 //!
 //! | file | part |
 //! |---|---|
 //! | `owner` | the renewer's decisions: how a ticket is written, waited for, renewed and ended |
 //! | `step` | what the renewer does next, what comes of that, and what it tells the front |
 //! | `command_end` | when a command is told to end, and when it is killed |
+//! | `grab` | the same without a process that stays: one attempt, or a wait, of `putex grab` |
+//! | `release` | how such a ticket is ended, or that of another is broken |
+//! | `seen` | what a requester has seen before, noted in its ticket |
+//! | `once` | the IDs that have succeeded under a lock |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
 //! | `times` | how long a ticket is valid, and when its command is killed |
 
 pub mod command_end;
 pub mod decision;
+pub mod grab;
+pub mod once;
 pub mod owner;
+pub mod release;
+pub mod seen;
 pub mod step;
 pub mod ticket;
 pub mod times;
 
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
+pub use self::grab::deciding::{are_same, of_requester, overlap};
+pub use self::grab::{Grabbed, Grabber, Limits};
+pub use self::once::{Ids, Once, OnceState, OnceStep, check_id};
 pub use self::owner::{Soft, TicketOwner};
+pub use self::release::{Broken, Released, Releaser, Whose};
+pub use self::seen::Seen;
 pub use self::step::{End, Input, Mark, Step, ToFront};
 pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};

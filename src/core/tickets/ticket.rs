@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::seen::Seen;
 use crate::core::record::{Incarnation, Revision};
 
 /// Whether others may hold a name at the same time.
@@ -93,6 +94,8 @@ pub struct Ticket {
     pub incarnation: Incarnation,
     /// The number of the attempt that has written this: no two attempts of an owner have one.
     pub attempt: u64,
+    /// What its requester had seen before; of `putex grab`.
+    pub seen: Seen,
 }
 
 impl Ticket {
@@ -174,6 +177,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(1),
             attempt: 1,
+            seen: Seen::default(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The renewer, with a front that the test plays and a directory.
 
+mod after;
+
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -10,7 +12,7 @@ use rustix::process::PidfdFlags;
 
 use super::*;
 use crate::core::Written;
-use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::core::tickets::{LockTiming, Mark, Mode, Name};
 use crate::lock::Wait;
 use crate::store::dir::DirStore;
 
@@ -21,6 +23,24 @@ const LONG: Duration = Duration::from_secs(10);
 
 fn names() -> Vec<Name> {
     vec![Name::parse("db").expect("a name")]
+}
+
+fn request(renewal: Duration) -> Request {
+    Request {
+        names: names(),
+        mode: Mode::Exclusive,
+        soft: None,
+        wait: Wait::Forever,
+        timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
+        busy_status: 75,
+        token: "alpha".to_owned(),
+        closes: false,
+        hold: Duration::ZERO,
+        once: None,
+        report: None,
+        command: vec!["true".into()],
+        level: 0,
+    }
 }
 
 /// A renewer that has the lock, the front's end of its socket, and the directory.
@@ -34,20 +54,20 @@ impl Rig {
     fn granted(name: &str, renewal: Duration) -> Rig {
         let base =
             std::env::temp_dir().join(format!("putex-renewer-{}-{name}", std::process::id()));
-        let request = Request {
-            names: names(),
-            mode: Mode::Exclusive,
-            soft: None,
-            wait: Wait::Forever,
-            timing: LockTiming::new(renewal, 5, 10_000, renewal / 4).expect("times"),
-            busy_status: 75,
-            token: "alpha".to_owned(),
-            closes: false,
-            command: vec!["true".into()],
-            level: 0,
-        };
-        let store = Box::new(DirStore::new(base.clone(), BUCKET));
-        let mut renewer = Renewer::new(&request, store).expect("descriptors");
+        Rig::begin(base, &request(renewal))
+    }
+
+    /// Returns a renewer that has the lock in this directory, for a request.
+    fn begin(base: PathBuf, request: &Request) -> Rig {
+        let store = || Box::new(DirStore::new(base.clone(), BUCKET));
+        let mut renewer = Renewer::new(request, store()).expect("descriptors");
+        // The bucket is no new one.
+        let mut tickets = Tickets::new(store(), renewer.owner.ticket());
+        let soon = sys::now().after(Duration::from_secs(5));
+        let (bucket, mark) = tickets.open(soon).expect("it can be made");
+        let lifetime = request.timing.lifetime();
+        let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
+        assert!(matches!(tickets.write_mark(&mark, soon), Written::Stored(_) | Written::Moved(_)));
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (front, renewers) = pair.expect("a socket");
@@ -141,7 +161,7 @@ fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
     let (mut child, command) = group("sleep 100 & exec sleep 100");
     rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
     rig.renewer.hear_front();
-    rig.front = std::fs::File::open("/dev/null").expect("it is there").into();
+    rig.front = File::open("/dev/null").expect("it is there").into();
     let reaper = std::thread::spawn(move || child.wait());
     while rig.renewer.turn() {}
     assert!(command.has_ended());

@@ -90,15 +90,7 @@ impl Folder {
         let id = folder.id()?;
         // A key that was removed with all its files looks like one that never existed.
         let age = age(&id.created).filter(|_| last.0 == 0);
-        let info = BucketInfo {
-            id,
-            last,
-            age,
-            replicas: 1,
-            remarks,
-            retires: Ok(()),
-            loss_is_noticed: true,
-        };
+        let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
         Ok((folder, info))
     }
 

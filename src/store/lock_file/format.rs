@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use crate::core::sanitize;
-use crate::core::tickets::{Mode, Name, SLOTS_MAX, Ticket};
+use crate::core::tickets::{Mode, Name, SLOTS_MAX, Seen, Ticket};
 use crate::core::{Incarnation, Instant, Revision};
 use crate::store::dir::text::checksum;
 use crate::store::tickets::held_of;
@@ -272,6 +272,7 @@ impl Record {
             token: sanitize(text(token_at, held_at)?),
             incarnation: Incarnation(0),
             attempt: 0,
+            seen: Seen::default(),
         };
         let until = (ends_at != 0).then(|| instant(ends_at));
         let record = Record { number: u64::from_le_bytes(number(bytes, 8)?), until, ticket };
@@ -318,6 +319,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(0),
             attempt: 0,
+            seen: Seen::default(),
         };
         Record { number, until: None, ticket }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::core::tickets::{Mode, Name};
+use crate::core::tickets::{Mode, Name, Seen};
 
 /// A folder that is removed at the end.
 struct Base(PathBuf);
@@ -30,6 +30,17 @@ impl Base {
         (file, taken)
     }
 
+    /// Adds a timed ticket; returns it, or the other one that it overlaps with.
+    fn add_timed(&self, ticket: &Ticket, lasts: Duration) -> Result<Added, Box<StoredTicket>> {
+        self.open().add_timed(ticket, lasts, false).expect("an answer").map_err(Box::new)
+    }
+
+    fn end_timed(&self, names: &[&str], token: &str) -> Option<u64> {
+        let names = ticket(names, token).names;
+        let ended = self.open().end_timed(&names, token).expect("an answer").ended;
+        ended.map(|ended| ended.number.0)
+    }
+
     fn path(&self) -> PathBuf {
         self.0.join("b").join(NAME)
     }
@@ -51,6 +62,7 @@ fn ticket(names: &[&str], token: &str) -> Ticket {
         token: token.to_owned(),
         incarnation: Incarnation(0),
         attempt: 0,
+        seen: Seen::default(),
     }
 }
 
@@ -123,20 +135,25 @@ fn a_writer_that_was_killed_at_any_byte_leaves_a_gap_in_the_numbers_at_most() {
 #[test]
 fn numbers_grow_after_a_boot_and_timed_tickets_of_the_last_one_have_ended() {
     let base = Base::new();
-    let other = base.open().add_timed(&ticket(&["z"], "alpha"), HOUR, false).expect("a ticket");
+    let other = base.add_timed(&ticket(&["z"], "alpha"), HOUR).expect("a ticket");
     assert_eq!(other.number, Some(1));
-    let timed = base.open().add_timed(&ticket(&["a"], "alpha"), HOUR, false).expect("a ticket");
+    let timed = base.add_timed(&ticket(&["a"], "alpha"), HOUR).expect("a ticket");
+    run_out(&base.add_timed(&ticket(&["r"], "alpha"), SHORT).expect("a ticket"));
     let mut bytes = fs::read(base.path()).expect("a file");
     let mut header = Header::decode(&bytes).expect("whole").expect("written");
     header.boot = "another".to_owned();
     bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
     fs::write(base.path(), &bytes).expect("it is there");
     // It raises the end of the last timed ticket of this boot.
-    let other = base.open().add_timed(&ticket(&["b"], "beta"), 2 * HOUR, false).expect("one");
+    let other = base.add_timed(&ticket(&["b"], "beta"), 2 * HOUR).expect("one");
     let (_file, taken) = base.add(&["a"]);
     assert_eq!(numbers(&taken), [0; 0]);
     assert!(timed.number < other.number && other.number < taken.number, "{timed:?} {taken:?}");
     assert!(other.number > Some(60_000), "{other:?}");
+    // Its own token does not take it again, or end it.
+    assert_eq!((base.end_timed(&["z"], "alpha"), base.end_timed(&["r"], "alpha")), (None, None));
+    let z = base.add_timed(&ticket(&["z"], "alpha"), HOUR).expect("a ticket");
+    assert!(z.number > taken.number, "{z:?}");
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -145,27 +162,27 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn a_timed_ticket_keeps_its_number_when_it_is_taken_again_and_ends_when_it_is_ended() {
     let base = Base::new();
     let own = ticket(&["a"], "alpha");
-    let first = base.open().add_timed(&own, HOUR, true).expect("a ticket");
+    let first = base.open().add_timed(&own, HOUR, true).expect("an answer").expect("a ticket");
     assert_eq!(first.number, Some(1));
     let (waiter, waits) = base.add(&["a/b"]);
     let below = ticket(&["a/b"], "alpha");
     let end = |added: &Added| added.timed[&Revision(1)];
-    let again = base.open().add_timed(&own, 2 * HOUR, true).expect("a ticket");
+    let again = base.open().add_timed(&own, 2 * HOUR, true).expect("an answer").expect("a ticket");
     assert_eq!((again.number, numbers(&again)), (Some(1), vec![]));
     assert_eq!(waiter.try_to_enter(), Ok(true));
     let later = waiter.decide_again(&below, waits.clone()).expect("an answer");
     assert!(end(&later) > end(&waits).after(HOUR / 2), "{later:?} {waits:?}");
     // Another one is behind the waiter.
-    let other = base.open().add_timed(&ticket(&["a"], "beta"), HOUR, false).expect("a ticket");
+    let other = base.add_timed(&ticket(&["a"], "beta"), HOUR).expect("a ticket");
     assert_eq!((other.number, numbers(&other)), (Some(3), vec![1, 2]));
-    assert_eq!(base.open().end_timed(&own.names, "gamma"), Ok(None));
-    assert_eq!(base.open().end_timed(&own.names, "alpha"), Ok(Some(1)));
-    assert_eq!(base.open().end_timed(&own.names, "alpha"), Ok(None));
+    assert_eq!(base.end_timed(&["a"], "gamma"), None);
+    assert_eq!(base.end_timed(&["a"], "alpha"), Some(1));
+    assert_eq!(base.end_timed(&["a"], "alpha"), None);
     assert_eq!(waiter.try_to_enter(), Ok(true));
     let granted = waiter.decide_again(&below, later).expect("an answer");
     assert_eq!(granted.decision, Decision::Granted);
     drop(waiter);
-    let again = base.open().add_timed(&own, HOUR, true).expect("an answer");
+    let again = base.open().add_timed(&own, HOUR, true).expect("an answer").expect("an answer");
     assert_eq!((again.number, numbers(&again)), (None, vec![3]));
 }
 
@@ -199,10 +216,10 @@ fn slots_are_got_in_the_order_of_tickets_and_stand_in_the_file() {
     drop(second);
     assert_eq!(again(&fourth, four).slot, Some(1));
     let timed = Ticket { mode: Mode::Slots(2), ..ticket(&["a"], "beta") };
-    let waits = base.open().add_timed(&timed, HOUR, false).expect("a ticket");
+    let waits = base.add_timed(&timed, HOUR).expect("a ticket");
     assert_eq!((waits.number, waits.slot), (Some(5), None));
     drop(third);
-    let had = base.open().add_timed(&timed, HOUR, false).expect("a ticket");
+    let had = base.add_timed(&timed, HOUR).expect("a ticket");
     assert_eq!((had.number, had.slot), (Some(5), Some(0)));
     drop(fourth);
     // Others see its slot.
@@ -212,12 +229,94 @@ fn slots_are_got_in_the_order_of_tickets_and_stand_in_the_file() {
     assert_eq!((refused.number, refused.decision), (None, Decision::OtherCount(2)));
 }
 
+/// Waits until a timed ticket has run out.
+fn run_out(added: &Added) {
+    let until = added.until.expect("a timed ticket");
+    while sys::now() <= until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[test]
+fn a_timed_ticket_that_has_run_out_is_taken_again_unless_somebody_came_whom_it_would_hold_up() {
+    let base = Base::new();
+    let own = ticket(&["a"], "alpha");
+    let first = base.add_timed(&own, SHORT).expect("a ticket");
+    let (_process, two) = base.add(&["c"]);
+    run_out(&first);
+    // Who inspects the file, and who asks for other names, removes nothing.
+    assert_eq!(numbers(&base.open().inspect(&own).expect("an answer")), [0; 0]);
+    assert_eq!(base.open().inspect_timed(&own), Ok(None));
+    let again = base.add_timed(&own, SHORT).expect("a ticket");
+    assert_eq!((again.number, two.number), (Some(1), Some(2)));
+    run_out(&again);
+    let (third, three) = base.add(&["a/b"]);
+    assert_eq!((numbers(&three), three.removed.len()), (vec![], 1));
+    drop(third);
+    let next = base.add_timed(&own, Duration::from_secs(1)).expect("a ticket");
+    assert_eq!(next.number, Some(4));
+    // One that waited when it ran out removes it too.
+    let (waiter, waits) = base.add(&["a"]);
+    assert_eq!(numbers(&waits), [4]);
+    run_out(&next);
+    assert_eq!(waiter.try_to_enter(), Ok(true));
+    let granted = waiter.decide_again(&ticket(&["a"], "beta"), waits).expect("an answer");
+    assert_eq!(granted.decision, Decision::Granted);
+    drop(waiter);
+    assert_eq!(base.end_timed(&["a"], "alpha"), None);
+    let other = base.add_timed(&ticket(&["a"], "gamma"), SHORT).expect("a ticket");
+    run_out(&other);
+    // A grabber that comes again removes it as well.
+    let last = base.add_timed(&own, HOUR).expect("a ticket");
+    assert_eq!((last.removed.len(), base.end_timed(&["a"], "gamma")), (1, None));
+}
+
+/// More tickets have run out than the first part of the file has room for.
+#[test]
+fn a_timed_ticket_that_has_run_out_is_removed_wherever_it_stands_in_the_file() {
+    let base = Base::new();
+    let names: Vec<_> = (0..20).map(|number| format!("n{number}")).collect();
+    let own = |name: &String| ticket(&[name], "alpha");
+    let added: Vec<_> =
+        names.iter().map(|name| base.add_timed(&own(name), SHORT).expect("a ticket")).collect();
+    added.iter().for_each(run_out);
+    drop(base.add(&["n19"]));
+    // Whoever holds a lock has the whole file read.
+    let (_holder, _) = base.add(&["other"]);
+    assert_eq!(base.end_timed(&["n19"], "alpha"), None);
+    assert_eq!(base.end_timed(&["n18"], "alpha"), Some(19));
+}
+
+#[test]
+fn a_token_has_no_two_timed_tickets_that_would_wait_for_each_other() {
+    let base = Base::new();
+    let own = |names: &[&str]| ticket(names, "alpha");
+    let two = base.add_timed(&own(&["a/b", "c"]), HOUR).expect("a ticket");
+    // A process with the same token is another requester.
+    let (_process, three) = base.add(&["a/b"]);
+    assert_eq!((three.number, numbers(&three)), (Some(2), vec![1]));
+    let shared = Ticket { mode: Mode::Shared, ..own(&["a/b", "c"]) };
+    for other in [own(&["a"]), own(&["c"]), shared] {
+        let refused = base.add_timed(&other, HOUR).expect_err("it would wait");
+        assert_eq!(refused.number.0, 1);
+    }
+    let again = base.add_timed(&own(&["c", "a/b"]), SHORT).expect("a ticket");
+    // A shorter time does not shorten it.
+    assert_eq!((again.number, again.until), (Some(1), two.until));
+    assert_eq!(base.add_timed(&own(&["d"]), HOUR).expect("a ticket").number, Some(3));
+}
+
 #[test]
 fn a_timed_ticket_ends_by_itself() {
     let base = Base::new();
     let own = ticket(&["a"], "alpha");
-    base.open().add_timed(&own, Duration::from_millis(200), true).expect("a ticket");
     let began = sys::now();
+    base.open()
+        .add_timed(&own, Duration::from_millis(200), true)
+        .expect("an answer")
+        .expect("a ticket");
     while base.open().add(&own, true).expect("an answer").number.is_none() {
         assert!(sys::now() < began.after(HOUR / 60), "it does not end");
     }

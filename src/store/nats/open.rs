@@ -84,7 +84,6 @@ impl NatsStore {
             replicas: found.replicas,
             remarks,
             retires: self.retires(found.retirement),
-            loss_is_noticed: false,
         };
         Ok((bucket, entry))
     }

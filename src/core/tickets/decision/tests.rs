@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::core::record::Incarnation;
+use crate::core::tickets::Seen;
 use crate::core::tickets::ticket::{Name, Unreadable};
 
 fn ticket(names: &[&str], mode: Mode) -> Ticket {
@@ -14,6 +15,7 @@ fn ticket(names: &[&str], mode: Mode) -> Ticket {
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 1,
+        seen: Seen::default(),
     }
 }
 

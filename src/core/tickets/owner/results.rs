@@ -28,8 +28,6 @@ impl TicketOwner {
             if matches!(self.goal, Goal::Get(_)) {
                 self.phase = Phase::ReadingMark;
             }
-        } else if info.loss_is_noticed && self.phase == Phase::ReadingMark {
-            self.begin(now);
         }
     }
 

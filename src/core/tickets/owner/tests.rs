@@ -1,5 +1,7 @@
 //! Stories of one owner, and many seeds of the simulation.
 
+mod bucket;
+mod exhaustive;
 mod modes;
 mod simulation;
 
@@ -7,7 +9,7 @@ use self::simulation::{DRIFT_PPM, Simulation};
 use super::*;
 use crate::core::event::{BucketInfo, Written};
 use crate::core::record::Incarnation;
-use crate::core::tickets::{Mode, Name};
+use crate::core::tickets::{Mode, Name, Seen};
 
 /// Random numbers: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 struct Random(u64);
@@ -111,6 +113,7 @@ fn opened() -> (TicketOwner, Instant) {
         token: "alpha".to_owned(),
         incarnation: Incarnation(1),
         attempt: 0,
+        seen: Seen::default(),
     };
     let mut owner = TicketOwner::new(timing, ticket, 1, None, begin);
     owner.bucket = Some(BucketId { epoch: "1".to_owned(), created: String::new() });
@@ -234,7 +237,6 @@ fn a_bucket_that_has_gone_back_has_lost_its_tickets() {
             replicas: 1,
             remarks: Vec::new(),
             retires: Ok(()),
-            loss_is_noticed: false,
         };
         owner.handle(Input::Opened(Ok(info)), begin);
         let said = owner.take_messages();

@@ -3,6 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::fd::AsRawFd;
 
+use libc::SIGTSTP;
 use rustix::process::{Pid, WaitOptions};
 use rustix::pty::OpenptFlags;
 

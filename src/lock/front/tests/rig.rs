@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use log::Level;
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
-use crate::lock::Wait;
+use crate::lock::{Wait, conclude};
 
 /// R of the tests.
 pub(super) const R: Duration = Duration::from_millis(400);
@@ -44,6 +45,9 @@ pub(super) fn request(command: &[&str]) -> Request {
         busy_status: 75,
         token: "alpha".to_owned(),
         closes: false,
+        hold: Duration::ZERO,
+        once: None,
+        report: None,
         command: command.iter().map(OsString::from).collect(),
         level: Level::Info as u64,
     }
@@ -62,6 +66,13 @@ impl Run {
     /// Runs a front for a command.
     pub(super) fn begin(command: &[&str]) -> Run {
         Run::fork_keeping(&[], |renewer| front(renewer, command))
+    }
+
+    /// Runs a front for a command whose success is recorded, and whose lock is held for so long.
+    pub(super) fn begin_once(command: &[&str], hold: Duration) -> Run {
+        let once = Some("monday".to_owned());
+        let request = Request { hold, once, ..request(command) };
+        Run::fork_keeping(&[], |renewer| front_of(renewer, &request))
     }
 
     /// Runs what is given in a process of its own, with the front's end of the socket.
@@ -176,10 +187,16 @@ impl Run {
 
 /// Runs a front; returns the status that the program would have.
 pub(super) fn front(renewer: OwnedFd, command: &[&str]) -> u8 {
+    front_of(renewer, &request(command))
+}
+
+/// Runs a front for a request; returns the status that the program would have.
+pub(super) fn front_of(renewer: OwnedFd, request: &Request) -> u8 {
     let destination = Destination::Pipe;
     let signals = Signals::open().expect("a descriptor");
-    match serve(renewer, None, signals, &request(command), destination) {
-        Ok(status) => status,
+    let mut account = Account::new(request, destination, sys::now());
+    match serve(renewer, None, signals, request, &mut account) {
+        Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
     }
 }

@@ -4,17 +4,15 @@
 //! commands are played. What must hold: no two commands that conflict run at the same time, a
 //! ticket is granted only when no earlier one that conflicts stands, and every client ends.
 
-mod bucket;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use self::bucket::Bucket;
 use super::super::*;
 use super::Random;
+use super::bucket::Bucket;
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
-use crate::core::tickets::{Mode, Name, Soft};
+use crate::core::tickets::{Mode, Name, Seen, Soft};
 
 /// Microseconds of true time.
 pub(super) type Time = u64;
@@ -137,6 +135,7 @@ impl Simulation {
                 token: format!("c{number}"),
                 incarnation: Incarnation(u128::from(number)),
                 attempt: 0,
+                seen: Seen::default(),
             };
             let ppm = random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64;
             let offset = random.below(1_000 * R);
@@ -284,7 +283,8 @@ impl Simulation {
                     self.command_times(client);
                 }
                 ToFront::Ended(end) => self.clients[client].outcome = Some(end),
-                ToFront::Waiting { .. } => {}
+                // The last two are not of the owner.
+                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The bucket of the simulation.
+//! The bucket of the simulation and of the search.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,21 @@ use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::{Input, Mark, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) number: u64,
     pub(super) ticket: Option<Ticket>,
 }
 
+#[derive(Clone)]
 pub(super) struct Bucket {
     pub(super) id: u64,
-    last: u64,
+    pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
-    mark: Mark,
+    pub(super) mark: Mark,
     /// An earlier listing.
-    listed: (Vec<StoredTicket>, Revision),
+    pub(super) listed: (Vec<StoredTicket>, Revision),
 }
 
 /// A key that was written, and its revision.
@@ -33,7 +35,7 @@ impl Bucket {
         Bucket { id, last: 0, entries: BTreeMap::new(), mark, listed }
     }
 
-    fn listing(&self) -> (Vec<StoredTicket>, Revision) {
+    pub(super) fn listing(&self) -> (Vec<StoredTicket>, Revision) {
         let standing = self.entries.iter().filter_map(|(key, entry)| {
             Some(StoredTicket {
                 key: key.clone(),
@@ -57,7 +59,6 @@ impl Bucket {
             replicas: 1,
             remarks: Vec::new(),
             retires: Ok(()),
-            loss_is_noticed: false,
         }
     }
 

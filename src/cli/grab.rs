@@ -1,0 +1,136 @@
+//! The command lines of `putex grab` and `putex release`.
+
+use std::time::Duration;
+
+use log::Level;
+
+use super::config::{self, Config};
+use super::settings::{Faults, Settings};
+use super::table::{Name, Subcommand};
+use super::value::{drift_ppm, replicas, seconds, status};
+use super::{Environment, Invocation, Location, lock, resolve, usage};
+use crate::core::tickets::{self, Limits, LockTiming, Mode, grab};
+use crate::exit::{Exit, Refusal};
+use crate::grab::{Request, Task};
+use crate::store::name::valid_bucket;
+
+/// The arguments of `putex grab` or `putex release`, each of them valid.
+#[derive(Debug)]
+pub struct GrabArgs {
+    /// Where the lock is kept.
+    pub location: Location,
+    /// The bucket.
+    pub bucket: String,
+    /// The number of replicas of a bucket that putex creates.
+    pub replicas: u32,
+    /// Whether a bucket in memory is accepted.
+    pub allow_memory: bool,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// Returns the invocation with these options and words.
+pub(super) fn invocation(
+    of: Subcommand,
+    mut settings: Settings,
+    words: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    let name = match &words[..] {
+        [name] => name,
+        [] => return Err(usage(format!("NAME is missing; write putex {} NAME", of.name()))),
+        [_, more, ..] => {
+            let why = "unexpected argument; write a comma between two names";
+            return Err(usage(format!("{more}: {why}")));
+        }
+    };
+    let names = lock::names(name)?;
+    settings.add_environment(environment.var)?;
+    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
+    settings.add(of_file);
+    let mut faults = Faults { settings: &settings, found: faults };
+    // The settings that seem to be missing are in a file that could not be read.
+    let args = match faults.found.is_empty() {
+        true => resolve(of, &mut faults, names, environment),
+        false => None,
+    };
+    match args {
+        Some(args) if faults.found.is_empty() => Ok(Invocation::Grab(Box::new(args))),
+        // Without arguments there is a fault.
+        Some(_) | None => Err(faults.found.swap_remove(0)),
+    }
+}
+
+/// Resolves the settings; `None` if there is a fault.
+fn resolve(
+    of: Subcommand,
+    faults: &mut Faults<'_>,
+    names: Vec<tickets::Name>,
+    environment: &Environment<'_>,
+) -> Option<GrabArgs> {
+    let settings = faults.settings;
+    let location = resolve::location(faults, environment.var);
+    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
+    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
+    let who = settings.text(Name::As).or(settings.text(Name::Token));
+    let who = who.map_or_else(|| resolve::valid_host(environment.host), resolve::valid_token);
+    let who = faults.collect(Name::As, who);
+    let replicas = faults.parse(Name::Replicas, replicas);
+    let task = match of == Subcommand::Release {
+        true => release(faults),
+        false => grab(faults),
+    };
+    let level = resolve::level(settings, Level::Warn);
+    let allow_memory = settings.is_on(Name::AllowMemory);
+    Some(GrabArgs {
+        location: location?,
+        bucket: bucket?,
+        replicas: replicas?,
+        allow_memory,
+        request: Request { names, who: who?, task: task?, level },
+    })
+}
+
+fn grab(faults: &mut Faults<'_>) -> Option<Task> {
+    let settings = faults.settings;
+    let busy_status = faults.parse(Name::BusyStatus, status);
+    let wait = faults.parse(Name::Wait, seconds);
+    let timing = timing(faults);
+    let withdraws = settings.is_on(Name::NoQueue);
+    let wait = wait.filter(|_| !withdraws).unwrap_or(Duration::ZERO);
+    let mode = match settings.is_on(Name::Shared) {
+        true => Mode::Shared,
+        false => Mode::Exclusive,
+    };
+    let limits = Limits { wait, withdraws };
+    Some(Task::Grab { mode, timing: timing?, limits, busy_status: busy_status? })
+}
+
+/// Resolves T and the drift.
+fn timing(faults: &mut Faults<'_>) -> Option<LockTiming> {
+    let lifetime = faults.parse(Name::For, seconds);
+    let drift = faults.parse(Name::Drift, drift_ppm);
+    match grab::timing(lifetime?, drift?) {
+        Ok(timing) => Some(timing),
+        Err(refused) => resolve::attribute(faults, Subcommand::Grab, Name::For, &refused.0),
+    }
+}
+
+fn release(faults: &mut Faults<'_>) -> Option<Task> {
+    let is_forced = faults.settings.is_on(Name::Force);
+    match (is_forced, faults.settings.get(Name::Holder)) {
+        (false, None) => Some(Task::Release),
+        (true, Some(_)) => faults.text(Name::Holder).map(Task::Break),
+        (true, None) => {
+            let why = "write --holder WHO too, the holder that is to lose it";
+            faults.refuse(Name::Force, Exit::Usage, why)
+        }
+        (false, Some(_)) => {
+            let why = "needs --force, which takes the lock away from its holder";
+            faults.refuse(Name::Holder, Exit::Usage, why)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

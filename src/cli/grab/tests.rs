@@ -1,0 +1,150 @@
+//! The command lines of `putex grab` and `putex release`.
+
+use std::ffi::OsString;
+
+use super::super::tests::environment;
+use super::*;
+use crate::cli::parse;
+use crate::core::DRIFT_PPM_DEFAULT;
+use crate::nats::file::TrustedFile;
+
+fn parse_at(line: &str, host: &str, file: Option<&str>) -> Result<Invocation, Refusal> {
+    let read: config::ReadConfig<'_> = &|_| {
+        Ok(file.map(|text| TrustedFile { bytes: text.as_bytes().to_vec(), others_read: true }))
+    };
+    let words = line.split(' ').map(|word| OsString::from(word.replace("''", "")));
+    parse(words, &Environment { read, ..environment(&|_| None, host) })
+}
+
+/// Returns what a command in a directory asks for: its name and the words behind the store.
+fn request(command: &str, words: &str) -> Request {
+    let line = format!("{command} --dir /d {words}");
+    match parse_at(&line, "alpha", None) {
+        Ok(Invocation::Grab(args)) => args.request,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refused(line: &str) -> (String, u8) {
+    match parse_at(line, "alpha", None) {
+        Err(refusal) => (refusal.text, refusal.exit as u8),
+        Ok(invocation) => panic!("{line}: {invocation:?}"),
+    }
+}
+
+fn for_time(lifetime: Duration) -> LockTiming {
+    grab::timing(lifetime, DRIFT_PPM_DEFAULT).expect("a time")
+}
+
+#[test]
+fn defaults_are_those_of_the_page() {
+    let Request { names, who, task, level } = request("grab", "db");
+    assert_eq!((names.len(), names[0].to_string().as_str(), who.as_str()), (1, "db", "alpha"));
+    assert_eq!(level, Level::Warn as u64);
+    let limits = Limits { wait: Duration::ZERO, withdraws: false };
+    let timing = for_time(Duration::from_secs(60));
+    assert_eq!(task, Task::Grab { mode: Mode::Exclusive, timing, limits, busy_status: 75 });
+    assert_eq!(request("release", "db").task, Task::Release);
+}
+
+#[test]
+fn options_mean_the_same_in_any_order_and_before_or_behind_the_name() {
+    let due = Task::Grab {
+        mode: Mode::Shared,
+        timing: for_time(Duration::from_millis(1500)),
+        limits: Limits { wait: Duration::from_secs(7), withdraws: false },
+        busy_status: 5,
+    };
+    for words in [
+        "-s -w 7 -E 5 --for 1.5 --as me a,b/c",
+        "a,b/c --as=me --shared --wait 7s -E5 --for=1500ms",
+        "-x --timeout 7000ms a,b/c -s --conflict-exit-code 5 --for 1.5s --as me",
+    ] {
+        let request = request("grab", words);
+        let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
+        assert_eq!((names.join(","), request.who.as_str()), ("a,b/c".to_owned(), "me"));
+        assert_eq!(request.task, due, "{words}");
+    }
+    for words in ["-n db", "db --nb", "-w 9 --nonblock db", "--nonblocking db"] {
+        let Task::Grab { limits, .. } = request("grab", words).task else { panic!("{words}") };
+        assert_eq!(limits, Limits { wait: Duration::ZERO, withdraws: true }, "{words}");
+    }
+}
+
+#[test]
+fn who_is_the_option_then_the_token_of_the_file_then_the_host_if_that_is_its_own() {
+    let who = |line: &str, host: &str, file: &str| match parse_at(line, host, Some(file)) {
+        Ok(Invocation::Grab(args)) => args.request.who,
+        other => panic!("{line}: {other:?}"),
+    };
+    let file = "dir = /d\ntoken = filed\n";
+    for command in ["grab", "release"] {
+        assert_eq!(who(&format!("{command} --as me x"), "alpha", file), "me");
+        assert_eq!(who(&format!("{command} x"), "alpha", file), "filed");
+        assert_eq!(who(&format!("{command} x"), "alpha", "dir = /d\n"), "alpha");
+        // Many hosts are called so: all of them would be one requester.
+        let refusal = parse_at(&format!("{command} --dir /d x"), "localhost", None);
+        let refusal = refusal.expect_err("it is no name");
+        let due = "--as: is missing, and the host name \"localhost\" is not this host's own";
+        assert_eq!((refusal.text.as_str(), refusal.exit), (due, Exit::Usage));
+    }
+}
+
+#[test]
+fn a_time_that_others_could_not_read_is_refused_with_its_bound() {
+    for (time, says) in [
+        ("999ms", "--for: 999 ms is shorter than the minimum of 1 s"),
+        ("0", "--for: 0 ms is shorter than the minimum of 1 s"),
+        ("101m", "--for: 6060 s is longer than the maximum of 6000 s"),
+    ] {
+        assert_eq!(refused(&format!("grab --dir /d --for {time} x")), (says.to_owned(), 78));
+    }
+    for time in ["1s", "59.001", "4m", "241s", "100m"] {
+        let Task::Grab { timing, .. } = request("grab", &format!("--for {time} x")).task else {
+            panic!("{time}")
+        };
+        let asked_for = seconds(time).expect("a time");
+        assert_eq!(timing.lifetime(), asked_for, "exactly {time}");
+        assert_eq!(timing.validity(), asked_for * 99 / 100, "{time}");
+    }
+}
+
+#[test]
+fn a_lock_is_taken_away_only_from_a_holder_that_is_named() {
+    let Task::Break(holder) = request("release", "--force --holder h1 db").task else {
+        panic!("not broken")
+    };
+    assert_eq!(holder, "h1");
+    for (words, says) in [
+        ("--force db", "--force: write --holder WHO too, the holder that is to lose it"),
+        ("--holder h1 db", "--holder: needs --force, which takes the lock away from its holder"),
+        ("--force --holder '' db", "--holder: "),
+    ] {
+        let (text, status) = refused(&format!("release --dir /d {words}"));
+        assert!(text.starts_with(says), "{words}: {text}");
+        assert_eq!(status, 64, "{words}");
+    }
+}
+
+#[test]
+fn lines_that_name_nothing_or_too_much_are_refused_with_what_to_write() {
+    for (line, says) in [
+        ("grab --dir /d", "NAME is missing; write putex grab NAME"),
+        ("release --dir /d", "NAME is missing; write putex release NAME"),
+        ("grab --dir /d a b", "b: unexpected argument; write a comma between two names"),
+        ("grab --dir /d a,a/b", "NAME: a contains a/b; write a alone"),
+        ("grab --dir /d a.b", "NAME: a.b: write letters"),
+        ("grab --dir /d -k 5 a", "-k: not an option of putex grab"),
+        ("grab --dir /d --force a", "--force: not an option of putex grab"),
+        ("grab --dir /d --token t a", "--token: not an option of putex grab"),
+        ("release --dir /d --for 5 a", "--for: not an option of putex release"),
+        ("grab --dir /d -w x a", "-w: x: is not a time"),
+    ] {
+        let (text, status) = refused(line);
+        assert!(text.starts_with(says) && !text.contains('\n'), "{line}: {text}");
+        assert_eq!(status, 64, "{line}");
+    }
+    let (text, status) = refused("grab a");
+    assert!(text.starts_with("--nats: is missing"), "{text}");
+    assert_eq!(status, 78);
+}

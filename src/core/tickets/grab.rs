@@ -1,0 +1,491 @@
+//! The decisions of `putex grab`: one attempt to have a ticket granted, or a wait for that. No
+//! process stays: a ticket that is not written again in its lifetime is removed by others.
+//!
+//! ```text
+//!  Closed --> ReadingMark --> Listing --> Writing, Listing --> Done
+//!    ^ the ticket has gone      ^            | unknown   | blockers
+//!    |                          |            v           v
+//!    +--------------------------+------ ReadingOwn    Watching, Removing, Resting
+//! ```
+//!
+//! The key of the ticket follows from the requester and the names, so the next process finds it,
+//! writes it again in the place of its revision, and it keeps its number. The rules are those of
+//! [`owner`](super::owner), with these differences:
+//!
+//! 1. In a bucket without the mark the ticket is written too, and not granted: it notes since
+//!    when the bucket is there. So does a ticket that waits: since when the ones before it have
+//!    not moved. See [`Seen`].
+//! 2. A ticket that was found and written again is granted by the listing that follows, as a new
+//!    one is. Nobody else was granted the names meanwhile: who removes a ticket names the
+//!    revision that it replaces, and the write would not have found its own.
+//! 3. A ticket that has gone is begun anew, with another number, after the bucket was opened
+//!    again: it may be another bucket.
+//! 4. The lifetime of a ticket never becomes shorter: the requester may not hear of this write,
+//!    and relies on what the one before has said.
+//! 5. Another process of the same requester is the same requester. What it writes is taken over.
+
+pub mod deciding;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::seen::Seen;
+use super::step::{Input, Mark, Step};
+use super::ticket::{StoredTicket, Ticket};
+use super::times::LockTiming;
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::record::{BucketId, Revision};
+use crate::core::time::{Instant, Ms};
+use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
+
+/// Bounds of the lifetime of a ticket: one for longer could not be read by others.
+pub const LIFETIME_MIN: Duration = Duration::from_secs(1);
+/// See [`LIFETIME_MIN`].
+pub const LIFETIME_MAX: Duration = Duration::from_secs(R_MAX.as_secs() * COUNT_MAX as u64);
+
+/// A request has an answer within this time, or is made again. A ticket that waits is written
+/// again as often.
+pub const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// So much of the epoch stands in a key. There is room for three more.
+const EPOCH_LETTERS: usize = 8;
+
+/// Returns the times of a ticket of this lifetime.
+///
+/// # Errors
+///
+/// The bound that it breaks.
+pub fn timing(lifetime: Duration, drift_ppm: u32) -> Result<LockTiming, Refused> {
+    let shown = Ms(lifetime);
+    if lifetime < LIFETIME_MIN {
+        let least = Ms(LIFETIME_MIN);
+        return Err(Refused(format!("--for: {shown} is shorter than the minimum of {least}")));
+    }
+    if lifetime > LIFETIME_MAX {
+        let most = Ms(LIFETIME_MAX);
+        return Err(Refused(format!("--for: {shown} is longer than the maximum of {most}")));
+    }
+    // Both divide a millisecond, so T is the lifetime exactly.
+    let parts = if lifetime <= R_MAX * 4 { 4 } else { COUNT_MAX };
+    LockTiming::new(lifetime / parts, parts, drift_ppm, Duration::ZERO)
+}
+
+/// How it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grabbed {
+    /// The names are had.
+    Granted {
+        /// The ticket's number.
+        term: u64,
+        /// V: until then nobody else is granted them.
+        valid_until: Instant,
+    },
+    /// Others come first. The ticket stands, and keeps its place.
+    Queued {
+        /// The ticket's number.
+        term: u64,
+        /// How many tickets come first. A bucket that is too young counts as one.
+        ahead: u64,
+        /// Until then nobody removes the ticket.
+        valid_until: Instant,
+        /// Who they are, for people.
+        why: String,
+    },
+    /// Others come first, and the ticket was withdrawn.
+    Withdrawn(String),
+    /// The requester has a ticket for some of the names already, with other names or in another
+    /// mode: it would wait for itself.
+    Overlaps(String),
+    /// The store does not serve it.
+    Refused(StoreErrorKind, String),
+}
+
+/// How long the names are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// So long.
+    pub wait: Duration,
+    /// The ticket is withdrawn if it is not granted; but never one that may have been granted
+    /// to a process before.
+    pub withdraws: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    ReadingMark,
+    WritingMark,
+    Listing,
+    Writing,
+    ReadingOwn,
+    Watching(BTreeSet<String>),
+    Removing(Box<StoredTicket>),
+    Withdrawing,
+    /// Nothing is done until this instant; then that phase begins.
+    Resting(Instant, Box<Phase>),
+    Done(Grabbed),
+}
+
+/// A write whose outcome is not known.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    expected: Revision,
+    first_sent: Instant,
+}
+
+/// The ticket in the bucket.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    number: Revision,
+    revision: Revision,
+    /// The moment before the last stored write of this process was sent; `None` before there is
+    /// one.
+    sent: Option<Instant>,
+}
+
+impl Own {
+    /// Returns whether a listing up to this revision lacks none of the earlier tickets.
+    fn is_reached_by(self, last: Revision) -> bool {
+        last.0 + 1 >= self.number.0
+    }
+}
+
+/// One process that asks for names.
+#[derive(Clone, Debug)]
+pub struct Grabber {
+    timing: LockTiming,
+    ticket: Ticket,
+    /// The last element of the key of the ticket, the same in all buckets.
+    element: String,
+    withdraws: bool,
+    /// When it stops to wait for others, and when it stops to try a store that fails.
+    limit: Instant,
+    store_limit: Instant,
+    phase: Phase,
+    bucket: Option<BucketId>,
+    /// The mark to be written; `None` if the one that stands will do.
+    missing_mark: Option<Mark>,
+    own: Option<Own>,
+    /// The own ticket was there before this process: another one may have been granted it.
+    was_found: bool,
+    /// Where the key stands without a ticket.
+    free_at: Revision,
+    attempt: Option<Attempt>,
+    last: Revision,
+    hinted: Revision,
+    /// The keys whose hints come.
+    watched: BTreeSet<String>,
+    seen: Seen,
+    /// How it ends when what was seen is noted.
+    leaving: Option<Grabbed>,
+    why_waiting: String,
+}
+
+impl Grabber {
+    /// Returns one for this ticket, whose key has a last element that begins so. The attempt
+    /// of the ticket is a number that no other process has.
+    pub fn new(
+        timing: LockTiming,
+        ticket: Ticket,
+        element: String,
+        limits: Limits,
+        now: Instant,
+    ) -> Grabber {
+        let limit = now.after(limits.wait);
+        let step = timing.renewal().min(STEP_MAX);
+        Grabber {
+            timing,
+            element,
+            withdraws: limits.withdraws,
+            limit,
+            store_limit: limit.max(now.after(step)),
+            phase: Phase::Closed,
+            bucket: None,
+            missing_mark: None,
+            own: None,
+            was_found: false,
+            free_at: Revision(0),
+            attempt: None,
+            last: Revision(0),
+            hinted: Revision(0),
+            watched: BTreeSet::new(),
+            seen: ticket.seen.clone(),
+            ticket,
+            leaving: None,
+            why_waiting: String::new(),
+        }
+    }
+
+    /// Returns how it has ended; `None` before that.
+    pub fn ended(&self) -> Option<&Grabbed> {
+        if let Phase::Done(grabbed) = &self.phase { Some(grabbed) } else { None }
+    }
+
+    /// Returns what is waited for, for people; blank at first.
+    pub fn why_waiting(&self) -> &str {
+        &self.why_waiting
+    }
+
+    /// Returns the last element of the key of the ticket.
+    pub fn key_element(&self) -> String {
+        element_in(&self.element, self.bucket.as_ref())
+    }
+
+    /// Returns how long a request may take, and how often a ticket that waits is written.
+    fn step(&self) -> Duration {
+        self.timing.renewal().min(STEP_MAX)
+    }
+
+    /// Returns what is to be done now. The step begins at this instant.
+    pub fn next(&mut self, now: Instant) -> Step {
+        let by = now.after(self.step()).min(self.store_limit).max(now.after(self.step() / 4));
+        match &self.phase {
+            Phase::Closed => Step::Open(by),
+            Phase::ReadingMark => Step::ReadMark(by),
+            Phase::WritingMark => match self.missing_mark.clone() {
+                Some(mark) => Step::WriteMark(mark, by),
+                None => Step::ReadMark(by),
+            },
+            Phase::Listing => Step::List(self.own.map(|own| own.number), by),
+            Phase::Writing => self.next_write(now, by),
+            Phase::ReadingOwn => Step::ReadOwn(by),
+            Phase::Watching(keys) => Step::Watch(keys.clone()),
+            Phase::Removing(other) => Step::Remove((**other).clone(), by),
+            Phase::Withdrawing => Step::End(self.own.map_or(Revision(0), |own| own.revision), by),
+            Phase::Resting(until, _) => Step::Rest(*until),
+            Phase::Done(_) => Step::Exit,
+        }
+    }
+
+    /// Returns the next write of the ticket. One without an answer is repeated unchanged.
+    fn next_write(&mut self, now: Instant, by: Instant) -> Step {
+        let attempt = match self.attempt {
+            Some(attempt) => attempt,
+            None => {
+                self.ticket.attempt = self.ticket.attempt.wrapping_add(1);
+                if self.own.is_none() {
+                    self.ticket.lifetime = self.timing.lifetime();
+                    self.was_found = false;
+                }
+                self.ticket.seen = self.seen.clone();
+                let expected = self.own.map_or(self.free_at, |own| own.revision);
+                Attempt { expected, first_sent: now }
+            }
+        };
+        self.attempt = Some(attempt);
+        let number = self.own.map(|own| own.number);
+        match self.leaving {
+            Some(_) => Step::Write(attempt.expected, number, self.ticket.clone(), by),
+            None => Step::WriteAndList(attempt.expected, number, self.ticket.clone(), by),
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, input: Input, now: Instant) {
+        match input {
+            Input::Opened(Ok(info)) => self.opened(info),
+            Input::Opened(Err(error)) => match error.kind {
+                StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
+                    self.end(Grabbed::Refused(error.kind, error.text));
+                }
+                StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
+                    self.failed(error.text, Phase::Closed, now);
+                }
+            },
+            Input::Mark(Ok(mark)) => self.marked(mark),
+            Input::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
+            Input::Written(written, sent) => self.written(written, sent, now),
+            Input::WrittenAndListed(written, sent, listed) => {
+                self.written(written, sent, now);
+                // It may have been made before writes that were stored before this one.
+                let reaches = |last| self.own.is_some_and(|own| own.is_reached_by(last));
+                if self.phase == Phase::Listing
+                    && let Ok((standing, last)) = listed
+                    && reaches(last)
+                {
+                    self.listed(standing, last, now);
+                }
+            }
+            Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
+            Input::Own(Err(why)) => self.failed(why, Phase::ReadingOwn, now),
+            Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
+            Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
+            Input::Subscribed => {
+                if let Phase::Watching(keys) = &self.phase {
+                    self.watched.extend(keys.iter().cloned());
+                    // As in `owner`: the write travels behind the subscription.
+                    self.phase = Phase::Writing;
+                }
+            }
+            Input::Hint(revision) => {
+                self.hinted = self.hinted.max(revision.unwrap_or(self.hinted));
+                if let Phase::Resting(_, then) = &self.phase
+                    && **then == Phase::Listing
+                {
+                    self.phase = Phase::Listing;
+                }
+            }
+            Input::Rested => self.rested(now),
+            Input::Gone(_) => {
+                if self.ended().is_none() {
+                    self.phase = Phase::Closed;
+                }
+            }
+            // No command runs under a ticket of this kind.
+            Input::Unused | Input::Done => {}
+        }
+    }
+
+    fn end(&mut self, grabbed: Grabbed) {
+        self.phase = Phase::Done(grabbed);
+    }
+
+    /// A request had no result: it is made again after a pause, until the store is given up.
+    fn failed(&mut self, why: String, then: Phase, now: Instant) {
+        if let Some(grabbed) = self.leaving.take() {
+            // Nothing but the note is missing.
+            self.end(grabbed);
+        } else if now >= self.store_limit {
+            self.end(Grabbed::Refused(StoreErrorKind::Unreachable, why));
+        } else {
+            self.why_waiting = why;
+            let pause = (self.step() / 16).max(Duration::from_millis(10));
+            let until = now.after(pause).min(self.store_limit);
+            self.phase = Phase::Resting(until, Box::new(then));
+        }
+    }
+
+    fn opened(&mut self, info: BucketInfo) {
+        if let Err(why) = info.retires {
+            return self.end(Grabbed::Refused(StoreErrorKind::Unsafe, why));
+        }
+        let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
+        if !is_same || info.last < self.last {
+            (self.own, self.attempt, self.leaving) = (None, None, None);
+            self.free_at = Revision(0);
+            self.seen = Seen::nothing(self.seen.clock());
+        }
+        self.watched.clear();
+        self.hinted = Revision(0);
+        self.last = info.last;
+        self.bucket = Some(info.id);
+        self.missing_mark = None;
+        self.phase = Phase::ReadingMark;
+    }
+
+    /// Returns the phase that follows when it is known whether the bucket is to be believed.
+    fn after_mark(&self) -> Phase {
+        if self.attempt.is_some() { Phase::Writing } else { Phase::Listing }
+    }
+
+    fn marked(&mut self, mut mark: Mark) {
+        let lifetime = self.timing.lifetime();
+        let epoch = self.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default();
+        let is_enough = mark.epoch == epoch && mark.lifetime >= lifetime;
+        (mark.epoch, mark.lifetime) = (epoch, mark.lifetime.max(lifetime));
+        self.missing_mark = (!is_enough).then_some(mark);
+        self.phase = self.after_mark();
+    }
+
+    fn written(&mut self, written: Written, sent: Instant, now: Instant) {
+        match (self.phase.clone(), written) {
+            // Whatever became of it, the mark that stands counts.
+            (Phase::WritingMark, Written::Stored(_) | Written::Moved(_)) => {
+                self.phase = Phase::ReadingMark;
+            }
+            (Phase::WritingMark, Written::Denied(why) | Written::Unknown(why)) => {
+                self.failed(why, Phase::ReadingMark, now);
+            }
+            (Phase::Removing(_), Written::Stored(_) | Written::Moved(_)) => {
+                self.phase = Phase::Listing;
+            }
+            (Phase::Removing(_), Written::Denied(why) | Written::Unknown(why)) => {
+                self.failed(why, Phase::Listing, now);
+            }
+            // Another process has written it since, or it has ended before.
+            (Phase::Withdrawing, Written::Stored(_) | Written::Moved(_)) => {
+                let why = self.why_waiting.clone();
+                self.end(Grabbed::Withdrawn(why));
+            }
+            (Phase::Withdrawing, Written::Denied(why) | Written::Unknown(why)) => {
+                self.failed(why, Phase::Withdrawing, now);
+            }
+            (_, Written::Stored(revision)) => self.stored(revision, sent),
+            (_, Written::Moved(_)) => {
+                self.leaving = None;
+                self.phase = Phase::ReadingOwn;
+            }
+            (_, Written::Denied(why)) => {
+                if self.attempt.is_some_and(|attempt| attempt.first_sent == sent) {
+                    // No copy of it was sent before.
+                    self.attempt = None;
+                }
+                self.failed(why, Phase::Writing, now);
+            }
+            (_, Written::Unknown(why)) => self.failed(why, Phase::Writing, now),
+        }
+    }
+
+    /// A write of the ticket that was sent at this instant stands.
+    fn stored(&mut self, revision: Revision, sent: Instant) {
+        let number = self.own.map_or(revision, |own| own.number);
+        self.attempt = None;
+        self.own = Some(Own { number, revision, sent: Some(sent) });
+        self.last = self.last.max(revision);
+        // A hint of a later revision than this was false.
+        self.hinted = self.hinted.min(revision);
+        self.phase = match self.leaving.take() {
+            Some(Grabbed::Queued { term, ahead, why, .. }) => {
+                let valid_until = sent.after(self.timing.validity());
+                Phase::Done(Grabbed::Queued { term, ahead, valid_until, why })
+            }
+            Some(_) | None => Phase::Listing,
+        };
+    }
+
+    /// The key was read after a write that was refused or had no answer.
+    fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
+        let Some(attempt) = self.attempt else {
+            self.phase = Phase::Listing;
+            return;
+        };
+        let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
+        if own.as_ref().is_some_and(|own| own.attempt == self.ticket.attempt) {
+            return self.stored(revision, attempt.first_sent);
+        }
+        if revision == attempt.expected {
+            // The answer may be older than the write, which may come yet.
+            return self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
+        }
+        self.attempt = None;
+        let had_one = self.own.take().is_some();
+        if own.is_none() {
+            self.free_at = revision;
+        }
+        self.phase = if own.is_none() && had_one { Phase::Closed } else { Phase::Listing };
+    }
+
+    /// A wait is over.
+    fn rested(&mut self, now: Instant) {
+        let Phase::Resting(until, then) = &self.phase else { return };
+        if now < *until {
+            return;
+        }
+        let sent = self.own.and_then(|own| own.sent);
+        let is_due = sent.is_some_and(|sent| now >= sent.after(self.step()));
+        let renews = is_due && **then == Phase::Listing;
+        self.phase = if renews { Phase::Writing } else { (**then).clone() };
+    }
+}
+
+/// Returns the last element of the key of a ticket in a bucket. A write that is under way while a
+/// bucket is lost and made anew must not find the same key at the same revision there: it
+/// would carry the number of a ticket of the lost one.
+pub(super) fn element_in(element: &str, bucket: Option<&BucketId>) -> String {
+    let epoch = bucket.map_or("", |id| id.epoch.as_str());
+    let letters = epoch.chars().filter(char::is_ascii_alphanumeric);
+    letters.take(EPOCH_LETTERS).fold(element.to_owned(), |key, letter| key + &letter.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,481 @@
+//! Scripts that grab, grab again, are killed and release, beside owners as of `putex lock`, on a
+//! bucket that delays, loses and repeats, under a virtual clock.
+//!
+//! What must hold: no two that conflict have the lock at the same time; a script that is told
+//! the same term again had the lock all the time; and in the end everybody gets it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::*;
+use super::Random;
+use super::bucket::Bucket;
+use crate::core::record::Incarnation;
+use crate::core::tickets::{
+    Input, Mode, Name, Released, Releaser, Step, TicketOwner, ToFront, Whose,
+};
+
+/// Microseconds of true time.
+type Time = u64;
+
+const SECOND: Time = 1_000_000;
+const LIFE: Time = 4 * SECOND;
+const DRIFT_PPM: u64 = 10_000;
+/// Nothing goes wrong any more from here on.
+const CALM: Time = 80 * SECOND;
+/// By then everybody has had the lock.
+const END: Time = 1_500 * SECOND;
+
+enum Event {
+    Wake(usize, u64),
+    Arrive(usize, u64, Step, String, Instant),
+    Reply(usize, u64, Input),
+    Wipe,
+}
+
+enum Process {
+    Grab(Box<Grabber>),
+    Release(Box<Releaser>),
+    Lock(Box<TicketOwner>),
+}
+
+/// A time in which somebody had the lock.
+#[derive(Clone, Debug)]
+struct Held {
+    requester: usize,
+    bucket: u64,
+    term: u64,
+    from: Time,
+    to: Time,
+    ticket: Ticket,
+}
+
+struct Client {
+    /// Another client may be the same requester.
+    requester: usize,
+    is_lock: bool,
+    shares_name: bool,
+    timing: LockTiming,
+    ticket: Ticket,
+    boot: u64,
+    ppm: i64,
+    offset: Time,
+    process: Option<Process>,
+    /// The number of the request, or of the rest, that is under way.
+    request: u64,
+    /// What it holds, by its number in the history.
+    holds: Option<usize>,
+    command_until: Time,
+    is_done: bool,
+}
+
+pub(super) struct Simulation {
+    random: Random,
+    now: Time,
+    queue: BTreeMap<(Time, u64), Event>,
+    bucket: Bucket,
+    clients: Vec<Client>,
+    numbers: u64,
+    history: Vec<Held>,
+    is_wiped: bool,
+}
+
+impl Client {
+    fn local(&self, at: Time) -> Instant {
+        let at = i128::from(at + self.offset);
+        let micros = at + at * i128::from(self.ppm) / 1_000_000;
+        Instant::from_boot(Duration::from_micros(micros as u64))
+    }
+
+    /// The true time at which the clock shows that instant, not before.
+    fn true_time(&self, at: Instant) -> Time {
+        let local = at.since_boot().as_micros() as i128;
+        let at = local * 1_000_000 / i128::from(1_000_000 + self.ppm) + 1;
+        (at as u64).saturating_sub(self.offset)
+    }
+
+    fn element(&self) -> String {
+        match &self.process {
+            Some(Process::Lock(owner)) => owner.key_element(),
+            Some(Process::Grab(grabber)) => grabber.key_element(),
+            Some(Process::Release(releaser)) => releaser.key_element(),
+            None => String::new(),
+        }
+    }
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64) -> Simulation {
+        let mut random = Random(seed);
+        let count = 2 + random.below(4) as usize;
+        let is_wiped = random.one_in(3);
+        let clients = (0..count).map(|id| {
+            // The second one may ask by the name of the first.
+            let shares_name = id < 2 && seed.is_multiple_of(5);
+            let is_lock = !shares_name && random.one_in(3);
+            let requester = if shares_name { 0 } else { id };
+            let names = ["a", "a/b", "a/c", "b"];
+            let name = if shares_name { "a" } else { names[random.below(4) as usize] };
+            let life = if is_wiped { LIFE } else { LIFE * (1 + random.below(2)) };
+            let timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
+            let is_shared = !shares_name && random.one_in(3);
+            let ticket = Ticket {
+                names: vec![Name::parse(name).expect("a name")],
+                mode: if is_shared { Mode::Shared } else { Mode::Exclusive },
+                slot: None,
+                held: Vec::new(),
+                lifetime: timing.lifetime(),
+                token: format!("c{requester}"),
+                incarnation: Incarnation(requester as u128),
+                attempt: 0,
+                seen: Seen::default(),
+            };
+            Client {
+                requester,
+                is_lock,
+                shares_name,
+                timing,
+                ticket,
+                boot: random.below(1 << 40),
+                ppm: random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64,
+                offset: random.below(1_000 * SECOND),
+                process: None,
+                request: 0,
+                holds: None,
+                command_until: 0,
+                is_done: false,
+            }
+        });
+        let clients: Vec<_> = clients.collect();
+        let bucket = Bucket::new(1);
+        let (queue, history) = (BTreeMap::new(), Vec::new());
+        Simulation { random, now: 0, queue, bucket, clients, numbers: 0, history, is_wiped }
+    }
+
+    /// `PUTEX_TRACE=1` shows what happens.
+    fn show(&self, what: std::fmt::Arguments<'_>) {
+        if std::env::var_os("PUTEX_TRACE").is_some() {
+            println!("{} {what}", self.now);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn at(&mut self, time: Time, event: Event) {
+        let number = self.number();
+        self.queue.insert((time.max(self.now), number), event);
+    }
+
+    fn is_calm(&self) -> bool {
+        self.now >= CALM
+    }
+
+    /// Has a client act at that time, whatever it waits for now.
+    fn act_at(&mut self, client: usize, time: Time) {
+        let number = self.number();
+        self.clients[client].request = number;
+        self.at(time, Event::Wake(client, number));
+    }
+
+    /// Starts the next process of a client, or ends what it holds.
+    fn begin(&mut self, id: usize) {
+        let (now, number) = (self.clients[id].local(self.now), self.number());
+        let (is_calm, holds) = (self.is_calm(), self.clients[id].holds.is_some());
+        // Who asks by one name gives the lock of the other one away.
+        let is_alone = !self.clients[id].shares_name;
+        let releases = holds && is_alone && (is_calm || self.random.one_in(3));
+        let wait = match self.random.below(4) {
+            0 => self.random.below(3 * LIFE),
+            _ => 0,
+        };
+        // From two hosts in turn, single attempts remove nobody.
+        let wait = if is_calm && !is_alone { 6 * LIFE } else { wait };
+        let withdraws = !is_calm && is_alone && self.random.one_in(8);
+        let life = if self.is_wiped { LIFE } else { LIFE * (1 + self.random.below(2)) };
+        let client = &mut self.clients[id];
+        let element = format!("g{}-", client.requester);
+        if !client.is_lock {
+            // The next one may ask for another time.
+            client.timing = timing(Duration::from_micros(life), DRIFT_PPM as u32).expect("times");
+            client.ticket.lifetime = client.timing.lifetime();
+        }
+        client.process = Some(if client.is_lock {
+            let ticket = client.ticket.clone();
+            let nonce = u128::from(number) << 64;
+            Process::Lock(Box::new(TicketOwner::new(client.timing, ticket, nonce, None, now)))
+        } else if releases {
+            let whose = Whose::Own(client.ticket.incarnation, element);
+            Process::Release(Box::new(Releaser::new(client.ticket.names.clone(), whose, now)))
+        } else {
+            let seen = Seen::nothing(&format!("boot{}", client.boot));
+            let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
+            let limits = Limits { wait: Duration::from_micros(wait), withdraws };
+            let grabber = Grabber::new(client.timing, ticket, element, limits, now);
+            Process::Grab(Box::new(grabber))
+        });
+        if matches!(client.process, Some(Process::Release(_))) {
+            self.let_go(id);
+        }
+    }
+
+    /// The client has the lock no longer than until now.
+    fn let_go(&mut self, id: usize) {
+        if let Some(held) = self.clients[id].holds.take() {
+            self.history[held].to = self.history[held].to.min(self.now);
+        }
+    }
+
+    fn act(&mut self, id: usize) {
+        if self.clients[id].is_done {
+            return;
+        }
+        if !self.is_calm() && self.random.one_in(60) {
+            // The process is killed; now and then the host with it.
+            if self.random.one_in(3) {
+                self.let_go(id);
+                self.clients[id].boot += 1;
+                self.clients[id].offset = self.random.below(1_000 * SECOND);
+                self.clients[id].process = None;
+            } else if !self.clients[id].is_lock {
+                self.clients[id].process = None;
+            }
+            let later = self.now + self.random.below(LIFE);
+            return self.act_at(id, later);
+        }
+        if !self.is_calm() && self.random.one_in(60) {
+            let later = self.now + self.random.below(2 * LIFE);
+            return self.act_at(id, later);
+        }
+        if self.clients[id].process.is_none() {
+            self.begin(id);
+        }
+        let now = self.clients[id].local(self.now);
+        let is_over = self.now >= self.clients[id].command_until;
+        let holds = self.clients[id].holds.is_some();
+        let step = match self.clients[id].process.as_mut() {
+            Some(Process::Grab(grabber)) => grabber.next(now),
+            Some(Process::Release(releaser)) => releaser.next(now),
+            Some(Process::Lock(owner)) => {
+                if holds && is_over {
+                    owner.handle(Input::Done, now);
+                }
+                owner.next(now)
+            }
+            None => return,
+        };
+        if holds && is_over && self.clients[id].is_lock {
+            self.let_go(id);
+        }
+        self.show(format_args!("{id} {step:?}"));
+        self.listen(id);
+        self.request(id, step, now);
+    }
+
+    fn request(&mut self, id: usize, step: Step, now: Instant) {
+        let by = match &step {
+            Step::Exit => return self.ended(id),
+            Step::Watch(_) => {
+                self.handle(id, Input::Subscribed, now);
+                return self.act(id);
+            }
+            Step::Rest(until) => {
+                // Hints are lost here; whoever holds a lock looks when its command is over.
+                let until = self.clients[id].true_time(*until);
+                let soon = if self.clients[id].is_lock { self.now + SECOND / 4 } else { until };
+                let number = self.number();
+                self.clients[id].request = number;
+                let event = Event::Reply(id, number, Input::Rested);
+                return self.at(until.min(soon), event);
+            }
+            Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
+            Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
+            Step::WriteAndList(_, _, _, by) | Step::Remove(_, by) => *by,
+        };
+        let number = self.number();
+        self.clients[id].request = number;
+        let given_up = self.clients[id].true_time(by);
+        let input = match &step {
+            Step::Open(_) => {
+                Input::Opened(Err(StoreErrorKind::Unreachable.error("no answer".to_owned())))
+            }
+            Step::ReadMark(_) => Input::Mark(Err("no answer".to_owned())),
+            Step::ReadOwn(_) => Input::Own(Err("no answer".to_owned())),
+            Step::List(..) => Input::Listed(Err("no answer".to_owned())),
+            Step::WriteAndList(..) => {
+                let none = || "no answer".to_owned();
+                Input::WrittenAndListed(Written::Unknown(none()), now, Err(none()))
+            }
+            Step::WriteMark(..)
+            | Step::Write(..)
+            | Step::End(..)
+            | Step::Remove(..)
+            | Step::Watch(_)
+            | Step::Rest(_)
+            | Step::Exit => Input::Written(Written::Unknown("no answer".to_owned()), now),
+        };
+        self.at(given_up, Event::Reply(id, number, input));
+        let mut there = self.random.below(SECOND / 20);
+        if !self.is_calm() && self.random.one_in(8) {
+            there = self.random.below(LIFE + LIFE / 2);
+        }
+        if self.is_calm() || !self.random.one_in(12) {
+            let element = self.clients[id].element();
+            self.at(self.now + there, Event::Arrive(id, number, step, element, now));
+        }
+    }
+
+    fn handle(&mut self, id: usize, input: Input, now: Instant) {
+        match self.clients[id].process.as_mut() {
+            Some(Process::Grab(grabber)) => grabber.handle(input, now),
+            Some(Process::Release(releaser)) => releaser.handle(input, now),
+            Some(Process::Lock(owner)) => owner.handle(input, now),
+            None => {}
+        }
+    }
+
+    /// Takes what an owner tells its front.
+    fn listen(&mut self, id: usize) {
+        let told = match self.clients[id].process.as_mut() {
+            Some(Process::Lock(owner)) => owner.take_messages(),
+            Some(Process::Grab(_) | Process::Release(_)) | None => Vec::new(),
+        };
+        for message in told {
+            match message {
+                ToFront::Granted { valid_until, term, .. } => {
+                    if self.clients[id].holds.is_none() {
+                        self.clients[id].command_until = self.now + self.random.below(2 * LIFE);
+                    }
+                    self.granted(id, term, valid_until);
+                }
+                ToFront::Lost(_) => {
+                    self.let_go(id);
+                    let now = self.clients[id].local(self.now);
+                    self.handle(id, Input::Done, now);
+                }
+                ToFront::Waiting { .. }
+                | ToFront::Ended(_)
+                | ToFront::HasSucceeded
+                | ToFront::Recorded(_) => {}
+            }
+        }
+    }
+
+    /// A client has the lock until that instant.
+    fn granted(&mut self, id: usize, term: u64, valid_until: Instant) {
+        let (to, now) = (self.clients[id].true_time(valid_until), self.now);
+        let (requester, bucket) = (self.clients[id].requester, self.bucket.id);
+        self.show(format_args!("{id} has {term} until {to}"));
+        if to <= now {
+            return;
+        }
+        // The same term again: it had the lock all the time.
+        let same =
+            |held: &Held| (held.requester, held.bucket, held.term) == (requester, bucket, term);
+        let known = self.history.iter().rposition(same).filter(|_| bucket == self.bucket.id);
+        let held = match known {
+            Some(held) => {
+                self.history[held].to = self.history[held].to.max(to);
+                held
+            }
+            None => {
+                let ticket = self.clients[id].ticket.clone();
+                self.history.push(Held { requester, bucket, term, from: now, to, ticket });
+                self.history.len() - 1
+            }
+        };
+        self.clients[id].holds = Some(held);
+    }
+
+    /// The process of a client has ended.
+    fn ended(&mut self, id: usize) {
+        let Some(process) = self.clients[id].process.take() else { return };
+        let is_calm = self.is_calm();
+        let client = &mut self.clients[id];
+        match process {
+            Process::Lock(_) => client.is_done |= is_calm,
+            Process::Release(releaser) => match releaser.ended() {
+                Some(Released::Refused(..)) | None => {}
+                Some(_) => client.is_done |= is_calm,
+            },
+            Process::Grab(grabber) => match grabber.ended().cloned() {
+                Some(Grabbed::Granted { term, valid_until }) => {
+                    client.is_done |= is_calm && client.shares_name;
+                    self.granted(id, term, valid_until);
+                }
+                Some(Grabbed::Overlaps(why)) => panic!("{id}: {why}"),
+                Some(_) | None => {}
+            },
+        }
+        let pause = if self.random.one_in(5) { 2 * LIFE } else { SECOND };
+        let later = self.now + self.random.below(pause);
+        self.act_at(id, later);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Wake(id, number) if self.clients[id].request == number => self.act(id),
+            Event::Wake(..) => {}
+            Event::Arrive(id, number, step, element, sent) => {
+                let answer = {
+                    let chances = (self.random.one_in(2), self.random.one_in(2));
+                    self.bucket.serve(&element, step, sent, chances)
+                };
+                let mut back = self.random.below(SECOND / 20);
+                if !self.is_calm() && self.random.one_in(8) {
+                    back = self.random.below(SECOND);
+                }
+                if self.is_calm() || !self.random.one_in(12) {
+                    self.at(self.now + back, Event::Reply(id, number, answer));
+                }
+            }
+            Event::Reply(id, number, input) if self.clients[id].request == number => {
+                let now = self.clients[id].local(self.now);
+                self.handle(id, input, now);
+                self.listen(id);
+                self.act(id);
+            }
+            Event::Reply(..) => {}
+            Event::Wipe => {
+                self.show(format_args!("wipe"));
+                self.bucket = Bucket::new(self.bucket.id + 1);
+                for id in 0..self.clients.len() {
+                    let now = self.clients[id].local(self.now);
+                    self.handle(id, Input::Gone("wiped".to_owned()), now);
+                    self.listen(id);
+                    self.act_at(id, self.now);
+                }
+            }
+        }
+    }
+
+    /// Runs to the end; returns how often the lock was had.
+    pub(super) fn run(&mut self) -> usize {
+        for id in 0..self.clients.len() {
+            let at = self.random.below(10 * SECOND);
+            self.act_at(id, at);
+        }
+        if self.is_wiped {
+            let at = self.random.below(CALM);
+            self.at(at, Event::Wipe);
+        }
+        while let Some(((time, _), event)) = self.queue.pop_first() {
+            self.now = time;
+            let open = self.clients.iter().filter(|client| !client.is_done).count();
+            assert!(time < END, "{open} have not had the lock");
+            self.happen(event);
+        }
+        for (at, one) in self.history.iter().enumerate() {
+            for other in &self.history[at + 1..] {
+                let conflicts = one.requester != other.requester
+                    && one.ticket.conflicts(&other.ticket)
+                    && one.from < other.to
+                    && other.from < one.to;
+                assert!(!conflicts, "at the same time: {one:?} and {other:?}");
+            }
+        }
+        self.history.len()
+    }
+}

@@ -1,0 +1,137 @@
+//! What matters of an owner.
+
+use super::super::*;
+use super::{Form, owner_of};
+use crate::core::record::Revision;
+
+impl Form<'_> {
+    pub(super) fn owner(&mut self, owner: &TicketOwner, asker: &Asker) {
+        let TicketOwner { timing: _, ticket, nonce: _, began, goal, phase, bucket, .. } = owner;
+        let TicketOwner { own, attempt, last, hinted, watched, soft: _, quiet_since, .. } = owner;
+        let TicketOwner { unmoved, last_message, messages, .. } = owner;
+        assert!(messages.is_empty(), "they were taken");
+        self.ticket(ticket);
+        // It matters whether these times since it have passed, no more.
+        let most = asker.soft.and_then(|soft| soft.hard_after).unwrap_or_default();
+        let most = most.max(Duration::from_micros(LIFE));
+        self.add(self.now.since(*began).min(most).as_nanos() as i64);
+        self.goal(goal);
+        self.phase(phase);
+        self.option(bucket.as_ref(), |form, id| form.epoch(&id.epoch));
+        let key = &owner.key_element();
+        self.option(*own, |form, Own { number, revision, sent }| {
+            form.number(number);
+            form.revision_of(key, revision);
+            form.instant(sent);
+        });
+        self.option(*attempt, |form, Attempt { expected, number, first_sent }| {
+            form.revision_of(key, expected);
+            form.add(ticket.attempt as i64 - number as i64);
+            form.instant(first_sent);
+        });
+        // No bucket goes back.
+        self.option(asker.soft.map(|_| *last), Self::revision);
+        self.hinted(*hinted);
+        self.keys(watched);
+        self.option(*quiet_since, Self::instant);
+        let mut unmoved: Vec<_> = unmoved.iter().collect();
+        unmoved.sort_by_key(|(key, _)| (self.places[owner_of(key).0], key.len(), *key));
+        self.add(unmoved.len() as i64);
+        for (key, (revision, since)) in unmoved {
+            self.key(key);
+            if self.revision_of(key, *revision) {
+                self.instant(*since);
+            }
+        }
+        self.message(last_message.as_ref());
+    }
+
+    /// A listing has to reach this revision.
+    pub(super) fn hinted(&mut self, revision: Revision) {
+        self.newest = self.newest.max(revision.0);
+        if !self.is_calm {
+            self.revision(revision);
+        }
+    }
+
+    /// What was said last is not said again. A wait is heard by nobody.
+    fn message(&mut self, last: Option<&ToFront>) {
+        match last {
+            None | Some(ToFront::Waiting { .. }) => self.add(0),
+            Some(ToFront::Granted { valid_until, term, epoch, slot }) => {
+                self.add(1);
+                self.instant(*valid_until);
+                self.number(Revision(*term));
+                self.epoch(epoch);
+                self.add(slot.map_or(-1, i64::from));
+            }
+            Some(ToFront::Lost(_)) => self.add(2),
+            Some(ToFront::Ended(end)) => {
+                self.add(3);
+                self.end(end);
+            }
+            // The owner says neither.
+            Some(ToFront::HasSucceeded) => self.add(4),
+            Some(ToFront::Recorded(_)) => self.add(5),
+        }
+    }
+
+    fn end(&mut self, end: &End) {
+        self.add(match end {
+            End::Released => 0,
+            End::NotHad(_) => 1,
+            End::Refused(..) => 2,
+        });
+    }
+
+    fn goal(&mut self, goal: &Goal) {
+        match goal {
+            Goal::Get(limit) => {
+                self.add(0);
+                self.option(*limit, Self::instant);
+            }
+            Goal::Keep => self.add(1),
+            Goal::Lost(KillTimes { terminate_at, kill_at }) => {
+                self.add(2);
+                self.instant(*terminate_at);
+                self.instant(*kill_at);
+            }
+            Goal::End(end, since) => {
+                self.add(3);
+                self.end(end);
+                self.instant(*since);
+            }
+        }
+    }
+
+    fn phase(&mut self, phase: &Phase) {
+        match phase {
+            Phase::Closed => self.add(0),
+            Phase::ReadingMark => self.add(1),
+            Phase::Young(until, mark) => {
+                self.add(2);
+                self.instant(*until);
+                self.mark(mark);
+            }
+            Phase::Writing => self.add(3),
+            Phase::ReadingOwn => self.add(4),
+            Phase::Listing => self.add(5),
+            Phase::Probing => self.add(6),
+            Phase::Withdrawing => self.add(7),
+            Phase::Watching(keys) => {
+                self.add(8);
+                self.keys(keys);
+            }
+            Phase::Removing(stored) => {
+                self.add(9);
+                self.stored(stored);
+            }
+            Phase::Resting(until, then) => {
+                self.add(10);
+                self.instant(*until);
+                self.phase(then);
+            }
+            Phase::Done => self.add(11),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Answers by hand: what stands, what has moved, and what had no answer.
+
+use super::*;
+use crate::core::tickets::Seen;
+
+fn now() -> Instant {
+    Instant::from_boot(Duration::from_secs(1))
+}
+
+fn names(names: &[&str]) -> Vec<Name> {
+    names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+}
+
+fn ticket(token: &str, of: &[&str]) -> Ticket {
+    Ticket {
+        names: names(of),
+        mode: Mode::Exclusive,
+        slot: None,
+        held: Vec::new(),
+        lifetime: Duration::from_secs(10),
+        token: token.to_owned(),
+        incarnation: Incarnation(1),
+        attempt: 1,
+        seen: Seen::default(),
+    }
+}
+
+fn standing(number: u64, revision: u64, token: &str, of: &[&str]) -> StoredTicket {
+    let (key, number, revision) = (format!("k{number}"), Revision(number), Revision(revision));
+    StoredTicket { key, revision, number, ticket: Ok(ticket(token, of)) }
+}
+
+fn opened(whose: Whose) -> Releaser {
+    let mut releaser = Releaser::new(names(&["a"]), whose, now());
+    releaser.phase = match releaser.whose {
+        Whose::Own(..) => Phase::ReadingOwn,
+        Whose::OfHolder(_) => Phase::Listing,
+    };
+    releaser
+}
+
+fn own() -> Releaser {
+    opened(Whose::Own(Incarnation(1), "g".to_owned()))
+}
+
+fn list(releaser: &mut Releaser, standing: &[StoredTicket]) {
+    assert!(matches!(releaser.next(now()), Step::List(..)));
+    releaser.handle(Input::Listed(Ok((standing.to_vec(), Revision(99)))), now());
+}
+
+fn write(releaser: &mut Releaser, revision: u64, written: Written) {
+    let step = releaser.next(now());
+    let at = if let Step::Remove(other, _) = &step { Some(other.revision) } else { None };
+    let at = if let Step::End(at, _) = &step { Some(*at) } else { at };
+    assert_eq!(at, Some(Revision(revision)), "{step:?}");
+    releaser.handle(Input::Written(written, now()), now());
+}
+
+fn read(releaser: &mut Releaser, revision: u64, ticket: Option<Ticket>) {
+    assert!(matches!(releaser.next(now()), Step::ReadOwn(_)));
+    releaser.handle(Input::Own(Ok((Revision(revision), ticket))), now());
+}
+
+fn rest(releaser: &mut Releaser) {
+    let Step::Rest(until) = releaser.next(now()) else { panic!("no pause") };
+    releaser.handle(Input::Rested, until);
+}
+
+fn unknown() -> Written {
+    Written::Unknown("no answer".to_owned())
+}
+
+#[test]
+fn a_ticket_that_is_renewed_meanwhile_is_ended_all_the_same() {
+    let mut releaser = own();
+    read(&mut releaser, 5, Some(ticket("one", &["a"])));
+    write(&mut releaser, 5, Written::Moved(None));
+    read(&mut releaser, 6, Some(ticket("one", &["a"])));
+    write(&mut releaser, 6, Written::Stored(Revision(7)));
+    assert_eq!(releaser.ended(), Some(&Released::Ended));
+}
+
+#[test]
+fn who_hears_nothing_of_the_end_and_finds_no_ticket_has_ended_it() {
+    let mut releaser = own();
+    read(&mut releaser, 5, Some(ticket("one", &["a"])));
+    write(&mut releaser, 5, unknown());
+    rest(&mut releaser);
+    read(&mut releaser, 6, None);
+    assert_eq!(releaser.ended(), Some(&Released::Ended));
+}
+
+#[test]
+fn a_ticket_that_was_removed_or_never_was_is_not_said_to_have_been_released() {
+    let mut removed = own();
+    read(&mut removed, 5, Some(ticket("one", &["a"])));
+    write(&mut removed, 5, Written::Moved(None));
+    read(&mut removed, 6, None);
+    let mut never = own();
+    read(&mut never, 0, None);
+    // The key was that of a ticket which another requester has.
+    let mut foreign = own();
+    read(&mut foreign, 9, Some(Ticket { incarnation: Incarnation(2), ..ticket("two", &["a"]) }));
+    for releaser in [&mut removed, &mut never, &mut foreign] {
+        list(releaser, &[]);
+        assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
+    }
+    let mut with_others = own();
+    read(&mut with_others, 0, None);
+    list(&mut with_others, &[standing(3, 4, "one", &["a/x", "b"]), standing(5, 5, "one", &["z"])]);
+    let due = Released::Absent(Some("one has a/x,b".to_owned()));
+    assert_eq!(with_others.ended(), Some(&due));
+}
+
+#[test]
+fn all_tickets_of_the_holder_for_these_names_are_broken_and_no_others() {
+    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    let all = [
+        standing(3, 13, "one", &["a"]),
+        standing(4, 14, "two", &["a"]),
+        standing(5, 15, "one", &["a", "b"]),
+        standing(6, 16, "one", &["a"]),
+    ];
+    list(&mut releaser, &all);
+    write(&mut releaser, 13, Written::Stored(Revision(20)));
+    // It was renewed, and one more has come meanwhile.
+    write(&mut releaser, 16, Written::Moved(None));
+    list(&mut releaser, &[standing(6, 21, "one", &["a"]), standing(22, 22, "one", &["a"])]);
+    write(&mut releaser, 21, Written::Stored(Revision(23)));
+    let broken = |term| Broken { term, holder: "one".to_owned(), mode: Mode::Exclusive };
+    assert_eq!(releaser.ended(), Some(&Released::Broken(vec![broken(3), broken(6)])));
+}
+
+#[test]
+fn a_ticket_that_ends_by_itself_is_not_said_to_be_broken() {
+    for (written, count) in [(Written::Moved(None), 0), (unknown(), 1)] {
+        let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+        list(&mut releaser, &[standing(3, 13, "one", &["a"])]);
+        let is_unknown = written == unknown();
+        write(&mut releaser, 13, written);
+        if is_unknown {
+            rest(&mut releaser);
+        }
+        // A later one of the holder is not that ticket.
+        list(&mut releaser, &[standing(22, 22, "one", &["a"])]);
+        let Some(Released::Broken(broken)) = releaser.ended() else {
+            panic!("{:?}", releaser.ended())
+        };
+        assert_eq!(broken.len(), count);
+    }
+}
+
+#[test]
+fn nothing_is_broken_of_another_holder_who_is_named() {
+    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    let two = [standing(4, 14, "two", &["a"]), standing(5, 15, "three", &["a"])];
+    list(&mut releaser, &two);
+    assert_eq!(releaser.ended(), Some(&Released::NotHeldBy("two has a".to_owned())));
+    let mut releaser = opened(Whose::OfHolder("one".to_owned()));
+    list(&mut releaser, &[standing(4, 14, "one", &["z"])]);
+    assert_eq!(releaser.ended(), Some(&Released::Absent(None)));
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_given_up_after_a_while() {
+    let mut releaser = own();
+    let error = || Input::Own(Err("no answer".to_owned()));
+    releaser.handle(error(), now());
+    rest(&mut releaser);
+    assert_eq!(releaser.ended(), None);
+    releaser.handle(error(), now().after(PATIENCE));
+    assert!(matches!(releaser.ended(), Some(Released::Refused(StoreErrorKind::Unreachable, _))));
+}

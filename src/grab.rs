@@ -1,0 +1,366 @@
+//! `putex grab` and `putex release`: locks for scripts. No process stays; the ticket runs out
+//! unless it is grabbed again.
+//!
+//! | file | part |
+//! |---|---|
+//! | this one | what is asked for and said, and the tickets in NATS |
+//! | `local` | the tickets in a directory |
+
+mod local;
+
+use std::env;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::Duration;
+
+use log::Level;
+
+use crate::core::tickets::grab::STEP_MAX;
+use crate::core::tickets::{
+    Broken, Grabbed, Grabber, Input, Limits, LockTiming, Mode, Name, Released, Releaser, Seen,
+    Step, StoredTicket, Ticket, Whose,
+};
+use crate::core::{Incarnation, Instant, StoreError};
+use crate::exit::{Exit, LockExit, Refusal};
+use crate::guard::digest;
+use crate::lock::{HELD, check_held};
+use crate::log::Destination;
+use crate::store::tickets::Tickets;
+use crate::store::{Bucket, Hint};
+use crate::sys::{self, Alarm, Waker};
+
+/// Long enough that no two requesters ever have the same.
+const DIGEST_BYTES: usize = 16;
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The names are asked for.
+    Grab {
+        /// Whether others may hold them at the same time.
+        mode: Mode,
+        /// For how long.
+        timing: LockTiming,
+        /// How long they are waited for.
+        limits: Limits,
+        /// The exit status when they are not had.
+        busy_status: u8,
+    },
+    /// The own ticket is ended.
+    Release,
+    /// The tickets of this holder are ended.
+    Break(String),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The names, at least one.
+    pub names: Vec<Name>,
+    /// Who asks. Whoever asks under this name is the same requester.
+    pub who: String,
+    /// What is to be done with them.
+    pub task: Task,
+    /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
+    pub level: u64,
+}
+
+impl Request {
+    /// Returns how long a request to the store may take.
+    pub fn answer_time(&self) -> Duration {
+        match &self.task {
+            Task::Grab { timing, .. } => timing.renewal().min(STEP_MAX),
+            Task::Release | Task::Break(_) => STEP_MAX,
+        }
+    }
+
+    fn sorted_names(&self) -> Vec<Name> {
+        let mut names = self.names.clone();
+        names.sort();
+        names
+    }
+}
+
+/// How it has ended: what is printed, and the exit status.
+pub type Ended = (String, u8);
+
+/// Does what is asked for, in NATS.
+///
+/// # Errors
+///
+/// Why it was not done.
+pub fn run(
+    request: &Request,
+    bucket: Box<dyn Bucket>,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    let no_wait = Refusal::system("cannot wait: ");
+    let names = request.sorted_names();
+    let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
+    let mut ticket = Ticket {
+        mode: Mode::Exclusive,
+        slot: None,
+        held: Vec::new(),
+        lifetime: Duration::ZERO,
+        token: request.who.clone(),
+        incarnation: incarnation(&request.who),
+        attempt: number as u64,
+        seen: Seen::nothing(&sys::clock_id()),
+        names,
+    };
+    let process = Process {
+        speaker: Speaker { request, destination },
+        tickets: Tickets::new(bucket, &ticket),
+        is_open: false,
+        alarm: Alarm::new().map_err(&no_wait)?,
+        nothing: Waker::new().map_err(&no_wait)?,
+    };
+    let element = element(&request.who, &ticket.names);
+    match &request.task {
+        Task::Grab { mode, timing, limits, busy_status } => {
+            check_held(&ticket.names, env::var_os(HELD).as_deref())?;
+            (ticket.mode, ticket.lifetime) = (*mode, timing.lifetime());
+            let grabber = Grabber::new(*timing, ticket, element, *limits, sys::now());
+            process.grab(grabber, *busy_status)
+        }
+        Task::Release => {
+            let whose = Whose::Own(ticket.incarnation, element);
+            process.release(Releaser::new(ticket.names, whose, sys::now()))
+        }
+        Task::Break(holder) => {
+            let whose = Whose::OfHolder(holder.clone());
+            process.release(Releaser::new(ticket.names, whose, sys::now()))
+        }
+    }
+}
+
+/// Does what is asked for, in a bucket of a directory.
+///
+/// # Errors
+///
+/// Why it was not done.
+pub fn run_local(
+    request: &Request,
+    base: &Path,
+    bucket: &str,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    local::run(Speaker { request, destination }, base, bucket)
+}
+
+/// Returns the number that stands in all tickets of a requester.
+fn incarnation(who: &str) -> Incarnation {
+    let digest = digest(&format!("requester {who}"), DIGEST_BYTES);
+    Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
+}
+
+/// Returns how the last element of the key of a requester's ticket for these names begins. The
+/// ones of `putex lock` are of hexadecimal digits only.
+fn element(who: &str, names: &[Name]) -> String {
+    format!("g{}", digest(&format!("{} {who}", joined(names)), DIGEST_BYTES))
+}
+
+fn joined(names: &[Name]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Slots(_) => "slots",
+    }
+}
+
+/// What says how it has ended.
+struct Speaker<'a> {
+    request: &'a Request,
+    destination: Destination,
+}
+
+impl Speaker<'_> {
+    fn grabbed(&self, grabbed: Grabbed, busy_status: u8) -> Result<Ended, Refusal> {
+        match grabbed {
+            Grabbed::Granted { term, valid_until } => Ok((line(term, 0, valid_until), 0)),
+            Grabbed::Queued { term, ahead, valid_until, why } => {
+                self.warn(&format!("not had: {why}"));
+                Ok((line(term, ahead, valid_until), busy_status))
+            }
+            Grabbed::Withdrawn(why) => {
+                self.warn(&format!("not had: {why}"));
+                Ok((String::new(), busy_status))
+            }
+            Grabbed::Overlaps(other) => {
+                let names = joined(&self.request.names);
+                let text =
+                    format!("{names}: {other}: it would wait for itself; release that first");
+                Err(Refusal::new(Exit::Usage, text))
+            }
+            Grabbed::Refused(kind, text) => Err(StoreError { kind, text }.into()),
+        }
+    }
+
+    fn released(&self, released: Released) -> Result<Ended, Refusal> {
+        let lost = LockExit::Lost as u8;
+        match released {
+            Released::Ended => Ok((String::new(), 0)),
+            Released::Absent(other) => {
+                let who = match &self.request.task {
+                    Task::Break(holder) => holder,
+                    Task::Grab { .. } | Task::Release => &self.request.who,
+                };
+                let other = other.map_or(String::new(), |other| format!("; {other}"));
+                self.warn(&format!("{who} has no ticket: it had run out before{other}"));
+                Ok((String::new(), lost))
+            }
+            Released::Broken(broken) if broken.is_empty() => {
+                self.warn("released meanwhile");
+                Ok((String::new(), lost))
+            }
+            Released::Broken(broken) => {
+                Ok((broken.iter().map(|broken| self.broke(broken)).collect(), 0))
+            }
+            Released::NotHeldBy(who) => {
+                self.warn(&format!("not broken: {who}"));
+                Ok((String::new(), LockExit::NotHad as u8))
+            }
+            Released::Refused(kind, text) => Err(StoreError { kind, text }.into()),
+        }
+    }
+
+    /// Returns the line for a ticket that was broken.
+    fn broke(&self, Broken { term, holder, mode }: &Broken) -> String {
+        let (names, mode) = (joined(&self.request.names), mode_text(*mode));
+        format!("broke {names} term={term} mode={mode} holder={holder}\n")
+    }
+
+    /// Says what is waited for, unless it was the last that was said.
+    fn show_wait(&self, why: &str, last: &mut String) {
+        if self.request.level >= Level::Info as u64 && last != why {
+            why.clone_into(last);
+            self.tell(&format!("waiting: {why}"));
+        }
+    }
+
+    /// Says that the ticket of another was removed, or is.
+    fn warn_of_removal(&self, other: &StoredTicket) {
+        let who = other.describe();
+        self.warn(&format!("{who} has not renewed its lock in time: it is removed"));
+    }
+
+    /// Says why it has ended so, unless errors alone are to be said.
+    fn warn(&self, text: &str) {
+        if self.request.level >= Level::Warn as u64 {
+            self.tell(text);
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        self.destination.tell(&format!("{}: {text}", joined(&self.request.names)));
+    }
+}
+
+struct Process<'a> {
+    speaker: Speaker<'a>,
+    tickets: Tickets,
+    /// The bucket was opened, and not lost since.
+    is_open: bool,
+    alarm: Alarm,
+    /// Never readable.
+    nothing: Waker,
+}
+
+impl Process<'_> {
+    fn grab(mut self, mut grabber: Grabber, busy_status: u8) -> Result<Ended, Refusal> {
+        let mut shown = String::new();
+        loop {
+            let now = sys::now();
+            let step = grabber.next(now);
+            let input = self.perform(step, &grabber.key_element(), now);
+            grabber.handle(input, sys::now());
+            if let Some(grabbed) = grabber.ended() {
+                return self.speaker.grabbed(grabbed.clone(), busy_status);
+            }
+            self.speaker.show_wait(grabber.why_waiting(), &mut shown);
+        }
+    }
+
+    fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
+        loop {
+            let now = sys::now();
+            let input = self.perform(releaser.next(now), &releaser.key_element(), now);
+            releaser.handle(input, sys::now());
+            if let Some(released) = releaser.ended() {
+                return self.speaker.released(released.clone());
+            }
+        }
+    }
+
+    fn perform(&mut self, step: Step, element: &str, now: Instant) -> Input {
+        if let (Step::Remove(other, _), Task::Grab { .. }) = (&step, &self.speaker.request.task) {
+            self.speaker.warn_of_removal(other);
+        }
+        if let Step::Rest(until) = step {
+            return self.rest(until);
+        }
+        let input = self.tickets.perform(&step, element, &self.speaker.request.who, now);
+        if let Some(Input::Opened(opened)) = &input {
+            self.is_open = opened.is_ok();
+        }
+        input.unwrap_or(Input::Rested)
+    }
+
+    fn rest(&mut self, until: Instant) -> Input {
+        if !self.is_open {
+            // A wait that fails is a short wait.
+            let _ = self.alarm.wait([], Some(until));
+            return Input::Rested;
+        }
+        match self.tickets.wait(self.nothing.as_fd(), until) {
+            Hint::Changed { revision, .. } => Input::Hint(revision),
+            Hint::Announced { .. } | Hint::Woken | Hint::Elapsed => Input::Rested,
+            Hint::Gone(why) => {
+                self.is_open = false;
+                Input::Gone(why)
+            }
+        }
+    }
+}
+
+/// Returns the line for a ticket that stands. Scripts compare whole numbers.
+fn line(term: u64, ahead: u64, valid_until: Instant) -> String {
+    let valid: Duration = valid_until.since(sys::now());
+    format!("term={term} place={ahead} valid={}\n", valid.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::name::valid_key;
+
+    fn names(names: &[&str]) -> Vec<Name> {
+        names.iter().map(|name| Name::parse(name).expect("a name")).collect()
+    }
+
+    #[test]
+    fn a_requester_has_one_key_for_each_set_of_names_whatever_it_is_called() {
+        let long = ["a/".repeat(74), "bb".to_owned()].concat();
+        assert_eq!(long.len(), 150);
+        let mut found = Vec::new();
+        for names in [names(&["a"]), names(&["a", "b"]), names(&[&long])] {
+            for who in ["h1", "h2", "h 1\u{e9}.*>", &"h".repeat(255)] {
+                let element = element(who, &names);
+                // So many letters of the epoch follow.
+                let key = format!("lock.{}.{element}12345678", names[0].elements().join("."));
+                valid_key(&key).expect("a key");
+                assert!(!element.bytes().all(|byte| byte.is_ascii_hexdigit()), "{element}");
+                found.push(element);
+            }
+        }
+        let count = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), count, "two have one key");
+        assert_ne!(incarnation("h1"), incarnation("h2"));
+    }
+}

@@ -1,0 +1,220 @@
+//! What becomes of a lock, from the request to the release: it is said on stderr, and kept for
+//! `--report`.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use log::Level;
+use serde::Serialize;
+
+use super::Request;
+use crate::core::{Instant, Ms};
+use crate::exit::{Exit, Refusal};
+use crate::log::Destination;
+use crate::sys;
+
+/// How it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    /// The command has run, and the lock was held for as long as it did.
+    Ran,
+    /// The ID has succeeded before: nothing was run.
+    Skipped,
+    /// The lock was not had in time.
+    NotHad,
+    /// A signal has ended the wait.
+    Interrupted,
+    /// The lock could not be asked for, or waited for.
+    Refused,
+    /// The lock was had, and the command could not be started.
+    NotStarted,
+    /// The lock was lost, and the command ended.
+    Lost,
+    /// The command could not be killed.
+    MayRun,
+}
+
+/// The status of the process, or the signal that it ends by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Status(u8),
+    Signal(i32),
+}
+
+impl Ending {
+    /// Returns the status that a shell sees.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            Ending::Status(status) => status,
+            Ending::Signal(signal) => u8::try_from(signal).unwrap_or_default().saturating_add(128),
+        }
+    }
+}
+
+/// What became of the lock until now.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    /// The names, for people.
+    pub(super) names: String,
+    destination: Destination,
+    level: u64,
+    pub(super) began: Instant,
+    /// What was said last of the wait.
+    pub(super) last_shown: String,
+    /// When the lock was had.
+    pub(super) granted_at: Option<Instant>,
+    pub(super) term: Option<u64>,
+    pub(super) epoch: Option<String>,
+    pub(super) slot: Option<u32>,
+    /// Why the lock was not had at once.
+    pub(super) waited_for: Option<String>,
+    /// When the lock was released, or the command had ended after a loss.
+    pub(super) ended_at: Option<Instant>,
+    pub(super) command_status: Option<u8>,
+    /// Whether the success of the ID is recorded; `None` if there was nothing to record.
+    pub(super) recorded: Option<bool>,
+    pub(super) outcome: Outcome,
+    pub(super) why: Option<String>,
+}
+
+impl Account {
+    pub(super) fn new(request: &Request, destination: Destination, began: Instant) -> Account {
+        Account {
+            names: request.key(),
+            destination,
+            level: request.level,
+            began,
+            last_shown: String::new(),
+            granted_at: None,
+            term: None,
+            epoch: None,
+            slot: None,
+            waited_for: None,
+            ended_at: None,
+            command_status: None,
+            recorded: None,
+            outcome: Outcome::Refused,
+            why: None,
+        }
+    }
+
+    /// Returns how long the lock was waited for.
+    pub(super) fn waited(&self, now: Instant) -> Duration {
+        self.granted_at.unwrap_or(now).since(self.began)
+    }
+
+    /// Returns how long the lock was held; `None` if it was not had.
+    pub(super) fn held(&self, now: Instant) -> Option<Duration> {
+        self.granted_at.map(|at| self.ended_at.unwrap_or(now).since(at))
+    }
+
+    /// Returns whether what goes well is said too.
+    pub(super) fn is_verbose(&self) -> bool {
+        self.level >= Level::Info as u64
+    }
+
+    /// Says what goes well.
+    fn tell(&self, text: &str) {
+        if self.is_verbose() {
+            self.destination.tell(&format!("{}: {text}", self.names));
+        }
+    }
+
+    pub(super) fn warn(&self, text: &str) {
+        self.destination.warn(&format!("{}: {text}", self.names));
+    }
+
+    /// Says what cannot go unsaid.
+    pub(super) fn say(&self, text: &str) {
+        let text = format!("{}: {text}", self.names);
+        self.destination.refuse(&Refusal::new(Exit::System, text));
+    }
+
+    /// The lock is waited for, behind so many tickets.
+    pub(super) fn waits(&mut self, ahead: usize, why: &str) {
+        let place = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
+        let text = format!("{}: waiting{place}: {why}", self.names);
+        self.waited_for = Some(why.to_owned());
+        if self.last_shown != text && (self.is_verbose() || io::stderr().is_terminal()) {
+            self.destination.tell(&text);
+        }
+        self.last_shown = text;
+    }
+
+    /// The lock was not had in time.
+    pub(super) fn not_had(&mut self, why: &str, status: u8) -> Ending {
+        if self.level >= Level::Warn as u64 {
+            self.say(&format!("not had: {why}"));
+        }
+        (self.outcome, self.why) = (Outcome::NotHad, Some(why.to_owned()));
+        Ending::Status(status)
+    }
+
+    /// The wait was ended by a signal.
+    pub(super) fn interrupted(&mut self, signal: i32) -> Ending {
+        self.outcome = Outcome::Interrupted;
+        Ending::Signal(signal)
+    }
+
+    /// The lock is had.
+    pub(super) fn granted(&mut self, term: u64, epoch: &str, slot: Option<u32>) {
+        let now = sys::now();
+        self.granted_at = Some(now);
+        (self.term, self.epoch, self.slot) = (Some(term), Some(epoch.to_owned()), slot);
+        let waited = Ms(self.waited(now));
+        let why = self.waited_for.as_ref().map(|why| format!("; before that: {why}"));
+        self.tell(&format!("had after {waited}{}", why.unwrap_or_default()));
+    }
+
+    /// The ID has succeeded before.
+    pub(super) fn skipped(&mut self, id: &str) {
+        self.outcome = Outcome::Skipped;
+        self.tell(&format!("skipped: {id} has succeeded before"));
+    }
+
+    /// The command could not be executed.
+    pub(super) fn not_executed(&mut self, request: &Request, error: &io::Error) {
+        let text = format!("{}: {error}", request.command[0].display());
+        let refusal = Refusal::new(Exit::System, text);
+        self.destination.refuse(&refusal);
+        self.why = Some(refusal.text);
+    }
+
+    /// The leader of the command has ended, and its group has not.
+    pub(super) fn group_is_left(&self, group: rustix::process::Pid) {
+        let text = format!("the command has ended, others in its process group {group} have not");
+        self.tell(&format!("{text}: the lock is kept"));
+    }
+
+    /// The command and its group have ended, under the lock. Returns until when that is held, and
+    /// `None` if it is released at once.
+    pub(super) fn stays(&mut self, request: &Request, succeeded: bool) -> Option<Instant> {
+        let now = sys::now();
+        let held_until = self.granted_at.unwrap_or(now).after(request.hold);
+        self.recorded = (succeeded && request.once.is_some()).then_some(false);
+        if held_until > now {
+            let left = Ms(held_until.since(now));
+            self.tell(&format!("the command has ended, the lock is held for {left} more"));
+        }
+        (self.recorded.is_some() || held_until > now).then_some(held_until)
+    }
+
+    /// Says that the success is not recorded, if that is so.
+    pub(super) fn warn_if_unrecorded(&self) {
+        if self.recorded == Some(false) {
+            let why = self.why.as_deref().unwrap_or("ended by a signal");
+            let text = format!("the success is not recorded: {why}");
+            self.warn(&format!("{text}: the command may be run again"));
+        }
+    }
+
+    /// The lock was released.
+    pub(super) fn released(&mut self) {
+        let now = sys::now();
+        self.ended_at = Some(now);
+        if let Some(held) = self.held(now).filter(|_| self.outcome != Outcome::Lost) {
+            self.tell(&format!("released, held for {}", Ms(held)));
+        }
+    }
+}

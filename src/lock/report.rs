@@ -1,0 +1,122 @@
+//! `--report`: how a `putex lock` has ended, as one line of JSON. Statuses collide: that of the
+//! command may be any number.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use rustix::fs::{Mode as FileMode, OFlags};
+use serde::Serialize;
+
+use super::Request;
+use super::account::{Account, Ending, Outcome};
+use crate::core::Instant;
+use crate::core::tickets::Mode;
+use crate::exit::{Exit, Refusal};
+use crate::log::Destination;
+use crate::sys;
+
+/// The line. A reader finds each field in each line.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: u8,
+    name: &'a str,
+    mode: &'a str,
+    token: &'a str,
+    outcome: Outcome,
+    status: u8,
+    command_status: Option<u8>,
+    term: Option<u64>,
+    epoch: Option<&'a str>,
+    slot: Option<u32>,
+    waited_seconds: f64,
+    waited_for: Option<&'a str>,
+    held_seconds: Option<f64>,
+    once: Option<&'a str>,
+    recorded: Option<bool>,
+    why: Option<&'a str>,
+}
+
+/// The file of the report.
+pub(super) struct Report {
+    path: String,
+    file: File,
+}
+
+impl Report {
+    /// Opens the file, and makes it if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be written.
+    pub(super) fn open(path: &str) -> Result<Report, Refusal> {
+        // A pipe without a reader is refused, and a full one holds nobody up.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
+        let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, FileMode::from_raw_mode(0o666));
+        let refusal = |error: io::Error| {
+            let text = format!("--report: {path}: {error}; write the path of a file, or /dev/fd/3");
+            Refusal::new(Exit::Usage, text)
+        };
+        let file = opened.map_err(|error| refusal(error.into()))?.into();
+        Ok(Report { path: path.to_owned(), file })
+    }
+
+    /// Writes the line. A failure changes nothing else: the status is that of the lock.
+    pub(super) fn write(
+        self,
+        request: &Request,
+        account: &Account,
+        ending: Ending,
+        destination: Destination,
+    ) {
+        let line = line(request, account, ending, sys::now());
+        let written = rustix::io::write(&self.file, &line);
+        let why = match written {
+            Ok(count) if count == line.len() => return,
+            Ok(_) => "there was room for a part of the line".to_owned(),
+            Err(error) => io::Error::from(error).to_string(),
+        };
+        destination.warn(&format!("--report: {}: {why}", self.path));
+    }
+}
+
+/// Returns the line, with its end.
+fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
+    let line = Line {
+        schema: 1,
+        name: &account.names,
+        mode: mode_name(request.mode),
+        token: &request.token,
+        outcome: account.outcome,
+        status: ending.status(),
+        command_status: account.command_status,
+        term: account.term,
+        epoch: account.epoch.as_deref(),
+        slot: account.slot,
+        waited_seconds: seconds(account.waited(now)),
+        waited_for: account.waited_for.as_deref(),
+        held_seconds: account.held(now).map(seconds),
+        once: request.once.as_deref(),
+        recorded: account.recorded,
+        why: account.why.as_deref(),
+    };
+    // Everything in a line has a form in JSON.
+    let mut text = serde_json::to_vec(&line).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// Returns the name of a mode, for people and for commands.
+pub(super) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Slots(_) => "slots",
+    }
+}
+
+/// Returns seconds with three digits after the point.
+fn seconds(time: Duration) -> f64 {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
+}

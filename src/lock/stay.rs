@@ -1,0 +1,104 @@
+//! The front after its command: the success of an ID is recorded, and the lock is held on for
+//! `--hold`. The renewer does both. No command runs any more, so a loss ends nothing.
+
+use std::io;
+
+use super::front::{Front, RENEWER_ENDED};
+use super::protocol::{ToFront, ToRenewer};
+use crate::core::Instant;
+use crate::sys::{self, raw};
+
+/// How the stay goes on.
+enum Next {
+    Wait,
+    Over,
+}
+
+impl Front<'_> {
+    /// Waits until the renewer has released the lock, which is valid until V. A signal makes it
+    /// do that at once.
+    pub(super) fn stay(&mut self, succeeded: bool, valid_until: Instant) -> io::Result<()> {
+        let Some(held_until) = self.account.stays(self.request, succeeded) else {
+            return self.release();
+        };
+        raw::close_inherited();
+        self.send(ToRenewer::Ended { succeeded }, None);
+        self.wait_for_release(valid_until, held_until)?;
+        self.account.warn_if_unrecorded();
+        Ok(())
+    }
+
+    fn wait_for_release(
+        &mut self,
+        mut valid_until: Instant,
+        held_until: Instant,
+    ) -> io::Result<()> {
+        let mut released_by = None;
+        loop {
+            // The front may have been stopped, and many renewals may not have found room.
+            let until = valid_until.after(self.request.timing.renewal() * 2);
+            let until = released_by.unwrap_or(until);
+            self.poll(None, Some(until))?;
+            while let Some(message) = self.next_message() {
+                if let Next::Over = self.take_in(message, &mut valid_until) {
+                    return Ok(());
+                }
+            }
+            while self.signals.next_deadly().is_some() {
+                if released_by.is_some() || !self.send(ToRenewer::Done, None) {
+                    return Ok(());
+                }
+                released_by = Some(sys::now().after(self.request.timing.renewal()));
+            }
+            let now = sys::now();
+            if !self.has_renewer() && now < held_until {
+                self.warn_of_loss(RENEWER_ENDED);
+            } else if released_by.is_none() && self.has_renewer() && now >= until {
+                self.warn_of_loss("not renewed in time");
+            } else if self.has_renewer() && released_by.is_none_or(|by| now < by) {
+                continue;
+            }
+            return Ok(());
+        }
+    }
+
+    /// Has the lock released, and waits for that.
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        self.send(ToRenewer::Done, None);
+        self.wait_for_end()?;
+        self.account.released();
+        Ok(())
+    }
+
+    fn take_in(&mut self, message: ToFront, valid_until: &mut Instant) -> Next {
+        match message {
+            ToFront::Granted { valid_until: until, .. } => {
+                if self.is_credible(until) {
+                    *valid_until = until.max(*valid_until);
+                }
+                Next::Wait
+            }
+            ToFront::Recorded(result) => {
+                self.account.recorded = Some(result.is_ok());
+                self.account.why = result.err();
+                Next::Wait
+            }
+            ToFront::Lost(why) => {
+                self.warn_of_loss(&why);
+                Next::Over
+            }
+            ToFront::Ended(_) => {
+                self.account.released();
+                Next::Over
+            }
+            ToFront::Waiting { .. } | ToFront::HasSucceeded => Next::Wait,
+        }
+    }
+
+    fn warn_of_loss(&mut self, why: &str) {
+        self.account.ended_at = Some(sys::now());
+        let why = format!("the lock was lost after the command had ended: {why}");
+        self.account.warn(&why);
+        self.account.why = Some(why);
+    }
+}

@@ -1,0 +1,20 @@
+//! The manual pages that explain flags.
+
+use putex::cli::table::{FLAGS, Flag, Subcommand};
+
+use super::mdoc::read;
+
+/// The commands for locks, which have pages of their own.
+const LOCKS: [Subcommand; 3] = [Subcommand::Lock, Subcommand::Grab, Subcommand::Release];
+
+/// Returns the pages that explain flags, each with the flags.
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 3] {
+    let of = |takes: &dyn Fn(&Subcommand) -> bool| {
+        FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
+    };
+    [
+        (read("man/putex.8"), of(&|it| !LOCKS.contains(it))),
+        (read("man/putex-lock.1"), of(&|it| *it == LOCKS[0])),
+        (read("man/putex-grab.1"), of(&|it| LOCKS[1..].contains(it))),
+    ]
+}
