@@ -164,14 +164,6 @@ fn joined(names: &[Name]) -> String {
     names.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn mode_text(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slots(_) => "slots",
-    }
-}
-
 /// What says how it has ended.
 struct Speaker<'a> {
     request: &'a Request,
@@ -230,7 +222,7 @@ impl Speaker<'_> {
 
     /// Returns the line for a ticket that was broken.
     fn broke(&self, Broken { term, holder, mode }: &Broken) -> String {
-        let (names, mode) = (joined(&self.request.names), mode_text(*mode));
+        let (names, mode) = (joined(&self.request.names), mode.name());
         format!("broke {names} term={term} mode={mode} holder={holder}\n")
     }
 

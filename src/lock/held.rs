@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::Request;
 use crate::core::Revision;
-use crate::core::tickets::{Mode, Name};
+use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
@@ -53,17 +53,12 @@ pub(super) fn variables(
     (term, slot): (u64, Option<u32>),
     epoch: &str,
 ) -> [(&'static str, OsString); 7] {
-    let mode = match request.mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slots(_) => "slots",
-    };
     [
         ("PUTEX_KEY", names.into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
         ("PUTEX_TERM", term.to_string().into()),
         ("PUTEX_EPOCH", epoch.into()),
-        ("PUTEX_MODE", mode.into()),
+        ("PUTEX_MODE", request.mode.name().into()),
         // Not that of an enclosing lock.
         ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
         (HELD, with(env::var_os(HELD).as_deref(), &request.names, term)),

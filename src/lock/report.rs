@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::Request;
 use super::account::{Account, Ending, Outcome};
 use crate::core::Instant;
-use crate::core::tickets::Mode;
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
 use crate::sys;
@@ -86,7 +85,7 @@ fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> V
     let line = Line {
         schema: 1,
         name: &account.names,
-        mode: mode_name(request.mode),
+        mode: request.mode.name(),
         token: &request.token,
         outcome: account.outcome,
         status: ending.status(),
@@ -105,15 +104,6 @@ fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> V
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
     text.push(b'\n');
     text
-}
-
-/// Returns the name of a mode, for people and for commands.
-pub(super) fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slots(_) => "slots",
-    }
 }
 
 /// Returns seconds with three digits after the point.

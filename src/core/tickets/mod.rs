@@ -19,6 +19,8 @@ pub mod decision;
 pub mod grab;
 pub mod once;
 pub mod owner;
+#[cfg(test)]
+mod random;
 pub mod release;
 pub mod seen;
 pub mod step;

@@ -23,6 +23,17 @@ pub enum Mode {
     Slots(u32),
 }
 
+impl Mode {
+    /// Returns its name, for people and for scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            Mode::Slots(_) => "slots",
+        }
+    }
+}
+
 /// The name of a lock: a path of elements, as `db/users`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(Vec<String>);

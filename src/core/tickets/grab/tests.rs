@@ -8,27 +8,6 @@ use super::*;
 use crate::core::record::Incarnation;
 use crate::core::tickets::{Mode, Name};
 
-/// Random numbers: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
-
 const SECOND: Duration = Duration::from_secs(1);
 
 fn at(seconds: u64) -> Instant {

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::*;
-use super::Random;
 use super::bucket::Bucket;
 use crate::core::record::Incarnation;
+use crate::core::tickets::random::Random;
 use crate::core::tickets::{
     Input, Mode, Name, Released, Releaser, Step, TicketOwner, ToFront, Whose,
 };

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
-use super::Random;
 use super::bucket::Bucket;
 use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::Incarnation;
+use crate::core::tickets::random::Random;
 use crate::core::tickets::{Mode, Name, Seen, Soft};
 
 /// Microseconds of true time.
