@@ -56,26 +56,36 @@ struct Alive {
     group: Option<Pid>,
 }
 
-/// Returns all processes that can be seen, but for zombies.
+impl Alive {
+    /// Reads a line of `/proc/PID/stat`. A process that is about to disappear has the group -1.
+    fn of_stat(process: Pid, stat: &str) -> Option<Alive> {
+        // The name before, in brackets, may have any character.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        let mut number = || fields.next()?.parse().ok().filter(|number| *number >= 0);
+        let (parent, group) = (Pid::from_raw(number()?), Pid::from_raw(number()?));
+        (!has_ended).then_some(Alive { process, parent, group })
+    }
+}
+
+/// Returns all processes that can be seen and have not ended.
 fn alive() -> impl Iterator<Item = Alive> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.filter_map(|entry| {
         let process = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name before, in brackets, may have any character.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let state = fields.next()?;
-        let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
-        let (parent, group) = (number()?, number()?);
-        Some(Alive { process, parent, group }).filter(|_| state != "Z")
+        Alive::of_stat(process, &fs::read_to_string(entry.path().join("stat")).ok()?)
     })
 }
 
 /// Returns the processes that descend from this one, but for the renewer: what the command has
 /// started and left behind becomes a child of this process.
 pub(super) fn descendants(renewer: Option<Pid>) -> Vec<Pid> {
-    let alive: Vec<Alive> = alive().filter(|it| Some(it.process) != renewer).collect();
-    let mut found = vec![rustix::process::getpid()];
+    let this = rustix::process::getpid();
+    // A number may be given to a new process while the list is read: this process would then
+    // seem to descend from itself.
+    let is_counted = |it: &Alive| it.process != this && Some(it.process) != renewer;
+    let alive: Vec<Alive> = alive().filter(is_counted).collect();
+    let mut found = vec![this];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
         let children = alive.iter().filter(|it| it.parent == Some(parent));
@@ -240,5 +250,26 @@ impl Process {
         }
         // A member may have its parent in another group.
         is_empty(self.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns parent and group of a process that has this line, or nothing if it has ended.
+    fn parent_and_group(stat: &str) -> Option<(i32, i32)> {
+        let alive = Alive::of_stat(Pid::INIT, stat)?;
+        Some((Pid::as_raw(alive.parent), Pid::as_raw(alive.group)))
+    }
+
+    #[test]
+    fn a_process_that_is_about_to_disappear_is_not_counted() {
+        assert_eq!(parent_and_group("1 (sh) S 7 8 8 0 -1 4194560"), Some((7, 8)));
+        assert_eq!(parent_and_group("1 (a) Z 9 (b) R 0 0 0 0 -1 0"), Some((0, 0)));
+        assert_eq!(parent_and_group("1 (sh) Z 7 8 8 0 -1 4194560"), None);
+        // The kernel has already taken its parent and group from it.
+        assert_eq!(parent_and_group("1 (sh) X 0 -1 -1 0 -1 4194560"), None);
+        assert_eq!(parent_and_group("1 (sh) R 0 -1 -1 0 -1 4194560"), None);
     }
 }
