@@ -11,6 +11,7 @@
 //! | `--seed S` | what is random; another one each time unless given |
 //! | `--minutes M` | for how long, 1 unless given |
 //! | `-r`, `-f`, `-c` | the agents' R, F and C; 1s, 12 and 2 unless given |
+//! | `--locks N` | so many clients on each host run commands under locks, with R 500 ms and T 2 s |
 //! | `--old` | the agents are putex 0.2.0, `$PUTEX_020` |
 //! | `--unguarded` | agent and guard are also killed at once: nobody promised to survive that |
 //! | `--step-clock N` | the wall clock is stepped by up to N seconds, and put back |
@@ -36,6 +37,11 @@
 //! To add a fault: name it in [`faults`], say how often it is drawn, and how it is done
 //! and undone in [`cure`].
 
+#[path = "lock/clients.rs"]
+mod clients;
+#[path = "lock/record.rs"]
+#[allow(dead_code, reason = "the stories of locks use the rest")]
+mod record;
 mod rig;
 mod support;
 
@@ -51,6 +57,8 @@ mod faults;
 mod health;
 #[path = "campaign/host.rs"]
 mod host;
+#[path = "campaign/lockers.rs"]
+mod lockers;
 #[path = "campaign/log.rs"]
 mod log;
 #[path = "campaign/namespaces.rs"]
@@ -94,6 +102,7 @@ fn main() -> ExitCode {
         return service::play(role, flags.first().map_or("", String::as_str));
     }
     let ended = match role {
+        lockers::ROLE => lockers::play(flags),
         namespaces::INIT => namespaces::init(flags),
         namespaces::INSIDE => inside(flags),
         _ => begin(&words),
@@ -144,6 +153,7 @@ fn inside(flags: &[String]) -> Result<ExitCode, String> {
     let folder = env::temp_dir();
     let found = Testbed::prepare(order.seed, order.timing, &order.agent, &setting.server, &folder);
     let mut testbed = found?;
+    testbed.add_lockers(order.locks, order.seed, &folder);
     let course = course::run(&order, &mut testbed, &folder)?;
     let clean = verdict::judge(&order, &course, &testbed, &folder);
     Ok(ExitCode::from(u8::from(!clean)))
@@ -157,6 +167,7 @@ fn parse(flags: &[String]) -> Result<Order, String> {
         timing: Timing { r: Duration::from_secs(1), f: 12, c: 2 },
         agent: Agent { binary: putex(), old: false },
         extras: Extras::default(),
+        locks: 0,
     };
     while let Some(flag) = flags.next() {
         let mut value = || flags.next().ok_or(format!("{flag}: a value is missing"));
@@ -174,6 +185,10 @@ fn parse(flags: &[String]) -> Result<Order, String> {
             "--seed" => {
                 let text = value()?;
                 order.seed = text.parse().map_err(|_| bad(text))?;
+            }
+            "--locks" => {
+                let text = value()?;
+                order.locks = text.parse().map_err(|_| bad(text))?;
             }
             "--minutes" => {
                 let text = value()?;

@@ -1,6 +1,8 @@
 //! `putex lock`, as its users see it: the real program on a directory and on nats-server, with
 //! commands that record when they run.
 
+#[path = "lock/clients.rs"]
+mod clients;
 #[path = "lock/directory.rs"]
 mod directory;
 #[path = "lock/disk.rs"]

@@ -42,6 +42,8 @@ pub(crate) struct Order {
     pub(crate) timing: Timing,
     pub(crate) agent: Agent,
     pub(crate) extras: Extras,
+    /// Clients on each host that run commands under locks.
+    pub(crate) locks: usize,
 }
 
 /// A time in which nothing was done to anybody.
@@ -94,6 +96,7 @@ pub(crate) fn run(order: &Order, testbed: &mut Testbed, folder: &Path) -> Result
             course.probe(order, testbed)?;
         }
     }
+    testbed.end_lockers()?;
     Ok(course)
 }
 

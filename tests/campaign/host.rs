@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::lockers::Lockers;
 use super::log::Log;
 use super::namespaces;
 use super::nodes::{Node, SERVERS};
@@ -53,6 +54,7 @@ pub(crate) struct Host {
     timing: Timing,
     folder: PathBuf,
     pub(crate) service: Service,
+    pub(crate) lockers: Option<Lockers>,
     running: Option<Child>,
     started_at: At,
     /// When the supervisor starts the agent; `None` when it does not.
@@ -82,6 +84,7 @@ impl Host {
             log: Log::open(&folder.join("log"))?,
             folder,
             service,
+            lockers: None,
             running: None,
             started_at: now(),
             start_at: None,
@@ -145,6 +148,9 @@ impl Host {
             let wait = self.pause();
             self.log.note(&format!("the agent has ended; started again in {wait:?}"));
             self.start_after(wait);
+        }
+        if let Some(lockers) = &mut self.lockers {
+            lockers.tend()?;
         }
         if self.start_at.is_some_and(|at| now() >= at) {
             self.start_at = None;
@@ -254,6 +260,9 @@ impl Host {
     /// Ends everything, as a power cut does, and what a reboot forgets.
     pub(crate) fn crash(&mut self) -> Result<(), String> {
         self.hold_down();
+        if let Some(lockers) = &mut self.lockers {
+            lockers.crash();
+        }
         if let Some(mut agent) = self.running.take() {
             let _ = agent.kill();
             process::kill_marked(&self.mark());

@@ -16,8 +16,9 @@ pub(crate) const PORT: u16 = 4222;
 /// Port for the other servers.
 const ROUTE_PORT: u16 = 6222;
 
-/// Size of the disk. The store of one key with one copy needs a few of them.
-const DISK_MEGABYTES: u32 = 48;
+/// Size of the disk. The store of one key with one copy needs a few of them, that of busy locks
+/// many.
+const DISK_MEGABYTES: u32 = 256;
 
 /// A nats-server, running or not.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::cure::Cure;
 use super::faults::{Fault, Harm, Kind, Target};
 use super::host::{Agent, Host};
+use super::lockers::Lockers;
 use super::namespaces;
 use super::nodes::{self, HOSTS, Node, SERVERS};
 use super::rng::Rng;
@@ -25,6 +26,9 @@ const RECOVERY: Duration = Duration::from_secs(2);
 /// The parts of a random stream that belong to the network and to each host.
 const NETWORK_PART: u64 = 1 << 32;
 const HOST_PART: u64 = 2 << 32;
+
+/// What a seed of lock clients is shifted by, for each host.
+const LOCKERS_PART: u32 = 40;
 
 /// What kept one fault from another: they would be one that nobody promised to survive, or
 /// one would end the other.
@@ -113,6 +117,19 @@ impl Testbed {
             free_at: BTreeMap::new(),
             effects: BTreeMap::new(),
         })
+    }
+
+    /// Has so many clients of each host run commands under locks.
+    pub(crate) fn add_lockers(&mut self, count: usize, seed: u64, folder: &Path) {
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            let seed = seed + ((number as u64) << LOCKERS_PART);
+            host.lockers = (count > 0).then(|| Lockers::new(number, folder, count, seed));
+        }
+    }
+
+    /// Waits for the end of these clients.
+    pub(crate) fn end_lockers(&mut self) -> Result<(), String> {
+        self.hosts.iter_mut().filter_map(|host| host.lockers.as_mut()).try_for_each(Lockers::end)
     }
 
     /// Does what has to be done again and again: ends faults, starts what ended.

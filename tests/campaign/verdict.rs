@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::course::{Course, Order, rejoin_max, takeover_max};
+use super::lockers;
 use super::testbed::{Happened, Testbed};
 use crate::support::clock::{At, ms};
 
@@ -42,6 +43,7 @@ pub(crate) fn judge(order: &Order, course: &Course, testbed: &Testbed, folder: &
     if !overlap.is_zero() {
         wrong.push(format!("overlap {:.1} ms", ms(overlap)));
     }
+    lockers::judge(&mut text, &mut wrong, folder);
     judge_gaps(&mut text, &mut wrong, order, course, testbed, &spans);
     for why in &wrong {
         let _ = writeln!(text, "  VIOLATED: {why}");

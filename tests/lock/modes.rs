@@ -95,7 +95,7 @@ fn snaplock_a_soft_writer_delays_no_reader_and_runs_when_there_is_none() {
         reader.begun();
         let writer = site.lock("writer", &["--soft", "db"]);
         writer.says(": waiting: held by ");
-        readers_come_and_go(site, 4, &|| site.has_begun("writer"));
+        readers_come_and_go(site, 4, &|| site.order().contains(&"writer".to_owned()));
         assert!(writer.held().is_none());
         reader.end();
         writer.begun();

@@ -1,6 +1,7 @@
 //! What commands under locks record of themselves: lines of one file, so that their order is the
 //! order in which they were written.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::support::clock::At;
@@ -50,10 +51,6 @@ impl Held {
             && self.mode != other.mode;
         !both_shared && !other_slots && self.names.iter().any(overlap)
     }
-
-    fn runs_beside(&self, other: &Held) -> bool {
-        self.lines.0 < other.lines.1 && other.lines.0 < self.lines.1
-    }
 }
 
 /// Reads a record.
@@ -62,7 +59,7 @@ impl Held {
 ///
 /// When a line is not one that a worker writes.
 pub(crate) fn read(record: &str) -> Vec<Held> {
-    let mut found: Vec<Held> = Vec::new();
+    let (mut found, mut places): (Vec<Held>, HashMap<&str, usize>) = Default::default();
     // The last line may be half written.
     let whole = record.rfind('\n').map_or("", |end| &record[..end]);
     for (line, text) in whole.lines().enumerate() {
@@ -70,6 +67,7 @@ pub(crate) fn read(record: &str) -> Vec<Held> {
         let [what, id, up, rest @ ..] = &words[..] else { panic!("a line of no worker: {text}") };
         let at = Duration::from_secs_f64(up.parse().expect("a number"));
         if let ("begin", [pid, term, mode, names]) = (*what, rest) {
+            places.insert(id, found.len());
             found.push(Held {
                 id: (*id).to_owned(),
                 pid: pid.parse().expect("a number"),
@@ -81,25 +79,36 @@ pub(crate) fn read(record: &str) -> Vec<Held> {
                 begun_at: at,
             });
         } else {
-            let own = found.iter_mut().rev().find(|held| held.id == *id).expect("it has begun");
+            let own = &mut found[*places.get(id).expect("it has begun")];
             (own.lines.1, own.last_at) = (line, at);
         }
     }
     found
 }
 
-/// Describes each pair of commands that ran beside each other and must not, and each that ran
-/// in another order than that of their terms.
+/// Describes commands that ran beside others and must not, and those that ran in another order
+/// than that of their terms: each with one of the others of the same names and mode.
 pub(crate) fn faults(held: &[Held]) -> Vec<String> {
     let mut found = Vec::new();
-    for (at, first) in held.iter().enumerate() {
-        for second in held[at + 1..].iter().filter(|second| first.conflicts(second)) {
-            if first.runs_beside(second) {
-                found.push(format!("beside each other: {first:?} {second:?}"));
+    // Of those that have begun with the same names and mode: who ends last, and who has the
+    // highest term.
+    let mut before: HashMap<(&[String], &str), (&Held, &Held)> = HashMap::new();
+    for second in held {
+        for (last, highest) in before.values().filter(|(one, _)| one.conflicts(second)) {
+            if second.lines.0 < last.lines.1 {
+                found.push(format!("beside each other: {last:?} {second:?}"));
             }
-            if first.term >= second.term {
-                found.push(format!("not in order: {first:?} {second:?}"));
+            if highest.term >= second.term {
+                found.push(format!("not in order: {highest:?} {second:?}"));
             }
+        }
+        let (last, highest) =
+            before.entry((&second.names, &second.mode)).or_insert((second, second));
+        if last.lines.1 < second.lines.1 {
+            *last = second;
+        }
+        if highest.term < second.term {
+            *highest = second;
         }
     }
     found

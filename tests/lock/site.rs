@@ -3,15 +3,15 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 
-use rustix::process::{Pid, Signal, getsid};
+use rustix::process::Signal;
 
 use crate::record::{self, Held, WORKER};
 use crate::support::clock::{At, PATIENCE, now, until, until_true};
-use crate::support::process::{parent_of, signal, wait_exit};
+use crate::support::process::{find_renewer, signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
@@ -86,7 +86,7 @@ impl Site {
     }
 
     /// Returns the file of the locks in a directory.
-    pub(crate) fn lock_file(&self) -> std::path::PathBuf {
+    pub(crate) fn lock_file(&self) -> PathBuf {
         self.sandbox.join("store/putex/locks")
     }
 
@@ -158,30 +158,23 @@ impl Site {
         Lock { site: self, id: id.to_owned(), child }
     }
 
-    fn said(&self, id: &str) -> std::path::PathBuf {
+    fn said(&self, id: &str) -> PathBuf {
         self.sandbox.join(format!("said-{id}"))
     }
 
     /// Returns the renewer of a front.
     pub(crate) fn renewer_of(&self, front: u32) -> u32 {
-        until("a renewer", || self.find_renewer(front))
+        until("a renewer", || find_renewer(front))
     }
 
-    /// Returns the renewer of a front, if it is there: the child that leads a session.
-    pub(crate) fn find_renewer(&self, front: u32) -> Option<u32> {
-        let is_renewer = |pid: &u32| parent_of(*pid) == Some(front) && leads_session(*pid);
-        self.sandbox.processes().into_iter().find(is_renewer)
+    /// Returns the file in which commands record.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.sandbox.join("record")
     }
 
     /// Returns the commands that have run, in their order.
     pub(crate) fn held(&self) -> Vec<Held> {
-        record::read(&fs::read_to_string(self.sandbox.join("record")).unwrap_or_default())
-    }
-
-    /// Returns whether the command of this id has begun.
-    pub(crate) fn has_begun(&self, id: &str) -> bool {
-        let record = fs::read_to_string(self.sandbox.join("record")).unwrap_or_default();
-        record.contains(&format!("begin {id} "))
+        record::read(&fs::read_to_string(self.record()).unwrap_or_default())
     }
 
     /// Returns the ids of the commands that have run, in their order.
@@ -282,12 +275,6 @@ impl Drop for Lock<'_> {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Returns whether a process leads a session.
-pub(crate) fn leads_session(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some() && getsid(pid).ok() == pid
 }
 
 /// Returns whether a process has ended, and may not have been waited for.

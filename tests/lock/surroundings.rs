@@ -5,10 +5,10 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::site::{Site, leads_session, on_both_stores, on_server, on_server_quickly};
+use crate::site::{Site, on_both_stores, on_server, on_server_quickly};
 use crate::support::clock::{PATIENCE, now, until_true};
 use crate::support::log::Log;
-use crate::support::process::{lives, wait_exit};
+use crate::support::process::{leads_session, lives, wait_exit};
 use crate::support::programs;
 
 /// Returns the variables of putex that a command is given.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getsid, kill_process};
 
 use super::clock::{At, wait_until};
 use super::folder;
@@ -74,6 +74,18 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?.parse().ok()
 }
 
+/// Returns whether a process leads a session.
+pub(crate) fn leads_session(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some() && getsid(pid).ok() == pid
+}
+
+/// Returns the renewer of the front of a `putex lock`: the child that leads a session.
+pub(crate) fn find_renewer(front: u32) -> Option<u32> {
+    let is_renewer = |pid: &u32| parent_of(*pid) == Some(front) && leads_session(*pid);
+    numbers().find(is_renewer)
+}
+
 /// Attaches a debugger to a process, which reaps it only when its own stdin has ended; `None`,
 /// after saying so, where there is none.
 pub(crate) fn attach_debugger(pid: u32) -> Option<Child> {
@@ -94,13 +106,14 @@ pub(crate) fn attach_debugger(pid: u32) -> Option<Child> {
 }
 
 fn marked(wanted: &str) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| *pid != std::process::id() && is_marked(*pid, wanted))
-        .collect()
+    let own = std::process::id();
+    numbers().filter(|pid| *pid != own && is_marked(*pid, wanted)).collect()
+}
+
+/// Returns the numbers of all processes that can be seen.
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// A process that has died but was not waited for has an empty environment.
