@@ -19,6 +19,8 @@ mod flom;
 mod grab;
 #[path = "lock/loss.rs"]
 mod loss;
+#[path = "lock/minority.rs"]
+mod minority;
 #[path = "lock/modes.rs"]
 mod modes;
 #[path = "lock/once.rs"]

@@ -31,6 +31,8 @@ fn assert_dead_by_v(holder: &Lock<'_>, next: &Lock<'_>, cut: At) {
     assert!(last.last_at < cut + QUICK_T, "it ran until {:?}, cut at {cut:?}", last.last_at);
     assert!(begun.begun_at > last.last_at, "{begun:?} {last:?}");
     assert!(!lives(last.pid), "its command lives");
+    let (ran, after) = (last.last_at.saturating_sub(cut), begun.begun_at - last.last_at);
+    println!("it ran {ran:?} on, and the next began {after:?} after it");
 }
 
 #[test]
@@ -84,6 +86,20 @@ fn when_the_renewer_is_killed_the_command_is_killed_by_v_and_the_next_one_begins
         let (renewer, cut) = (holder.renewer(), now());
         signal(renewer, Signal::KILL);
         assert_eq!(holder.status(), LOST, "{}", holder.said());
+        assert_dead_by_v(&holder, &next, cut);
+        next.end();
+    });
+}
+
+#[test]
+fn when_both_are_killed_the_command_dies_with_them_and_the_next_one_begins_after_that() {
+    on_server_quickly(|site| {
+        let holder = stubborn(site, "x");
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        let (renewer, cut) = (holder.renewer(), now());
+        signal(renewer, Signal::KILL);
+        holder.signal_front(Signal::KILL);
         assert_dead_by_v(&holder, &next, cut);
         next.end();
     });

@@ -28,7 +28,8 @@ const CALM: [&str; 6] = ["-r", "400ms", "-f", "4", "-k", "200ms"];
 /// A store and a sandbox.
 pub(crate) struct Site {
     pub(crate) sandbox: Sandbox,
-    server: Option<Mutex<Server>>,
+    /// None where the store is a directory; three form a cluster.
+    servers: Vec<Mutex<Server>>,
     timing: Vec<&'static str>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn on_server_quickly(story: impl Fn(&Site)) {
 impl Site {
     /// Returns whether the lock is in a directory.
     pub(crate) fn is_local(&self) -> bool {
-        self.server.is_none()
+        self.servers.is_empty()
     }
 
     /// Returns the file of the locks in a directory.
@@ -91,7 +92,7 @@ impl Site {
     }
 
     pub(crate) fn in_directory(timing: &[&'static str]) -> Option<Site> {
-        Some(Site { sandbox: Sandbox::new("lock"), server: None, timing: timing.to_vec() })
+        Some(Site { sandbox: Sandbox::new("lock"), servers: Vec::new(), timing: timing.to_vec() })
     }
 
     /// Starts a server; `None`, after saying so, when there is none.
@@ -102,8 +103,16 @@ impl Site {
 
     /// Starts this server.
     pub(crate) fn on(binary: &Path) -> Site {
-        let server = Some(Mutex::new(Server::start(binary, "")));
-        Site { sandbox: Sandbox::new("lock"), server, timing: Vec::new() }
+        let servers = vec![Mutex::new(Server::start(binary, ""))];
+        Site { sandbox: Sandbox::new("lock"), servers, timing: Vec::new() }
+    }
+
+    /// Starts three servers, for a bucket of three copies.
+    pub(crate) fn on_cluster(timing: &[&'static str]) -> Option<Site> {
+        let servers = Server::start_cluster(&programs::nats_server()?, "");
+        let servers = servers.expect("the cluster has a leader").into_iter().map(Mutex::new);
+        let timing = [timing, &["--replicas", "3"]].concat();
+        Some(Site { sandbox: Sandbox::new("lock"), servers: servers.collect(), timing })
     }
 
     /// Prepares a `putex lock` with these words: options, name, command. In the command, `$D`
@@ -122,10 +131,12 @@ impl Site {
 
     /// Returns the options that name the store.
     pub(crate) fn store(&self) -> [String; 2] {
-        match &self.server {
-            Some(_) => ["--nats".to_owned(), self.server().url("nats", "127.0.0.1")],
-            None => ["--dir".to_owned(), format!("{}/store", self.sandbox.text())],
+        if self.is_local() {
+            return ["--dir".to_owned(), format!("{}/store", self.sandbox.text())];
         }
+        let numbers = 0..self.servers.len();
+        let urls: Vec<_> = numbers.map(|it| self.server_of(it).url("nats", "127.0.0.1")).collect();
+        ["--nats".to_owned(), urls.join(",")]
     }
 
     /// Returns the options for times and store.
@@ -133,10 +144,14 @@ impl Site {
         self.timing.iter().map(|word| (*word).to_owned()).chain(self.store()).collect()
     }
 
-    /// Returns the server.
+    /// Returns the server, the first of several.
     pub(crate) fn server(&self) -> MutexGuard<'_, Server> {
-        let server = self.server.as_ref().expect("a server");
-        server.lock().expect("nobody panics with it")
+        self.server_of(0)
+    }
+
+    /// Returns the server of this number.
+    pub(crate) fn server_of(&self, number: usize) -> MutexGuard<'_, Server> {
+        self.servers[number].lock().expect("nobody panics with it")
     }
 
     /// Runs a `putex lock` to its end.
@@ -187,7 +202,7 @@ impl Site {
     pub(crate) fn assert_end(&self) {
         assert_eq!(record::faults(&self.held()), [""; 0]);
         until_true("the end of all processes", || self.sandbox.processes().is_empty());
-        if self.server.is_none() {
+        if self.is_local() {
             let files = fs::read_dir(self.sandbox.join("store/putex")).expect("a bucket");
             let names = files.map(|file| file.expect("a file").file_name());
             let mut names: Vec<_> = names.map(|name| name.display().to_string()).collect();

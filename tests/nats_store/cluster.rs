@@ -1,7 +1,6 @@
 //! Three servers and a bucket of three copies: what an agent sees while a leader
 //! is elected. Takes half a minute, so only with PUTEX_SLOW_TESTS=1.
 
-use std::env;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
@@ -234,7 +233,7 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
     let (Some(new), Some(old)) = (programs::nats_server(), programs::old_nats_server()) else {
         return;
     };
-    if !is_slow_wanted() {
+    if !programs::is_slow_wanted() {
         return;
     }
     for (hub, is_refused) in [(&new, false), (&old, true)] {
@@ -274,19 +273,10 @@ fn a_leafnode_does_not_vouch_for_the_servers_of_its_hub() {
     }
 }
 
-/// Returns whether tests that take long are asked for.
-fn is_slow_wanted() -> bool {
-    let is_wanted = env::var_os("PUTEX_SLOW_TESTS").is_some_and(|value| value == "1");
-    if !is_wanted {
-        println!("skipped: PUTEX_SLOW_TESTS is not 1");
-    }
-    is_wanted
-}
-
 /// Runs a test that takes long on clusters whose servers keep a bucket on several of them, if
 /// such tests are asked for.
 fn on_slow_clusters(test: impl Fn(Cluster)) {
-    if !is_slow_wanted() {
+    if !programs::is_slow_wanted() {
         return;
     }
     on_servers(|binary| {

@@ -101,6 +101,15 @@ pub(crate) fn requires_tools() -> bool {
     is_required(REQUIRE_TOOLS)
 }
 
+/// Returns whether tests that take long are asked for.
+pub(crate) fn is_slow_wanted() -> bool {
+    let is_wanted = env::var_os("PUTEX_SLOW_TESTS").is_some_and(|value| value == "1");
+    if !is_wanted {
+        println!("skipped: PUTEX_SLOW_TESTS is not 1");
+    }
+    is_wanted
+}
+
 fn built() -> PathBuf {
     env!("CARGO_BIN_EXE_putex").into()
 }
