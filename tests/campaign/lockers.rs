@@ -68,7 +68,7 @@ pub(crate) fn play(words: &[String]) -> Result<ExitCode, String> {
         record: folder.join("record"),
         is_local: false,
         lifetime: T,
-        patience: PATIENCE,
+        wait_limit: PATIENCE,
         seed: seed.parse().map_err(|_| "no seed")?,
     };
     let count = count.parse().map_err(|_| "no number of clients")?;

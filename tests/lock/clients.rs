@@ -49,7 +49,7 @@ pub(crate) struct Clients<'a> {
     /// T.
     pub(crate) lifetime: Duration,
     /// How long a `putex lock` may take, from the moment on when it is waited for.
-    pub(crate) patience: Duration,
+    pub(crate) wait_limit: Duration,
     pub(crate) seed: u64,
 }
 
@@ -136,7 +136,7 @@ impl Clients<'_> {
                 command = record.find_begun(id);
                 (command.is_some() || has_ended(front)).then_some(())
             };
-            if wait_until(now() + self.patience, begun_or_ended).is_none() {
+            if wait_until(now() + self.wait_limit, begun_or_ended).is_none() {
                 return false;
             }
         }
@@ -168,7 +168,7 @@ impl Clients<'_> {
 
     /// Waits for the end of a front; returns its status, as a shell shows it.
     fn end(&self, front: &mut Child) -> Option<i32> {
-        let Some(status) = wait_exit(front, now() + self.patience) else {
+        let Some(status) = wait_exit(front, now() + self.wait_limit) else {
             let _ = front.kill();
             let _ = front.wait();
             return None;

@@ -20,7 +20,7 @@ const LOST: i32 = 100;
 const UNREACHABLE: Option<i32> = Some(69);
 
 /// Returns the leader of the bucket once two others follow it.
-fn leader(site: &Site) -> usize {
+fn leading_server(site: &Site) -> usize {
     until("two servers that follow a leader", || {
         let mut client = Client::connect(site.server().port()).ok()?;
         let info = client.call("STREAM.INFO.KV_putex", "").ok()?;
@@ -61,23 +61,23 @@ fn while_one_of_three_servers_is_gone_all_goes_on() {
     // In a new bucket, where the first waits for T.
     let first = stubborn(&site, "first");
     first.says("waiting");
-    let one = leader(&site);
+    let one = leading_server(&site);
     kill(&site, &[one]);
     first.begun();
     restart(&site, &[one]);
-    leader(&site);
+    leading_server(&site);
     // While a lock is held and another is waited for.
     let second = site.lock("second", &["x"]);
     second.waits_behind(1);
     for _ in 0..2 {
-        let one = leader(&site);
+        let one = leading_server(&site);
         kill(&site, &[one]);
         goes_on(&site, &first, SLOW_T.mul_f64(1.2));
         assert_eq!(site.run(&["-w", "30", "other", "true"]).status, Some(0));
         restart(&site, &[one]);
     }
     // While a lock is released, and handed over.
-    let one = leader(&site);
+    let one = leading_server(&site);
     kill(&site, &[one]);
     first.end();
     second.begun();
@@ -92,7 +92,7 @@ fn while_two_of_three_servers_are_gone_nobody_is_granted_anything_and_holders_en
     // In a new bucket.
     let mut first = stubborn(&site, "first");
     first.says("waiting");
-    let leading = leader(&site);
+    let leading = leading_server(&site);
     let two = [leading, (leading + 1) % 3];
     let cut = kill(&site, &two);
     until_true("T", || now() > cut + SLOW_T * 2);
@@ -102,7 +102,7 @@ fn while_two_of_three_servers_are_gone_nobody_is_granted_anything_and_holders_en
     // While it is held, and waited for.
     let second = stubborn(&site, "second");
     second.waits_behind(1);
-    let leading = leader(&site);
+    let leading = leading_server(&site);
     let two = [(leading + 2) % 3, (leading + 1) % 3];
     let cut = kill(&site, &two);
     assert_eq!(first.status(), LOST, "{}", first.said());
@@ -118,7 +118,7 @@ fn while_two_of_three_servers_are_gone_nobody_is_granted_anything_and_holders_en
     // While it is released: that cannot be told, and the lock runs out.
     let third = site.lock("third", &["x"]);
     third.waits_behind(1);
-    let leading = leader(&site);
+    let leading = leading_server(&site);
     let two = [leading, (leading + 2) % 3];
     kill(&site, &two);
     second.end();

@@ -20,7 +20,7 @@ fn play(site: &Site) {
         record: site.record(),
         is_local: site.is_local(),
         lifetime: QUICK_T,
-        patience: PATIENCE,
+        wait_limit: PATIENCE,
         seed,
     };
     let ends = clients.play(CLIENTS, &|| now() < until);
