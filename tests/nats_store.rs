@@ -97,6 +97,33 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
     });
 }
 
+/// Where the server removes it, the note that the key is not used again has gone soon after it.
+#[test]
+fn the_note_of_a_forgotten_key_does_not_stay() {
+    on_servers(|binary| {
+        let server = Server::start(binary, "");
+        let version = server.version();
+        if version.starts_with("2.9.") || version.starts_with("2.10.") {
+            return;
+        }
+        let mut store = server.bucket("locks");
+        store.open(FirstKey::Read("lock.a"), soon()).expect("the store opens");
+        let content = Content { headers: Vec::new(), payload: Vec::new() };
+        let written = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &content, soon());
+        let Written::Stored(revision) = written else { panic!("{written:?}") };
+        let ended = store.retire("lock.a", revision, &content, soon());
+        assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
+        store.forget("lock.a");
+        let mut admin = server.admin();
+        let mut subjects = || {
+            let info = admin.stream("INFO", "locks", r#"{"subjects_filter":"$KV.locks.lock.>"}"#);
+            info["state"]["subjects"].clone()
+        };
+        until_true("the note", || subjects()["$KV.locks.lock.a.ended"] == 1);
+        until_true("that both are gone", || subjects().is_null());
+    });
+}
+
 #[test]
 fn a_loser_is_told_where_the_key_stands() {
     on_servers(|binary| {

@@ -256,8 +256,8 @@ pub trait Bucket: Send {
         (written, self.list(selection, deadline))
     }
 
-    /// Stores the last content of a key that is not used again, as [`Bucket::compare_and_set`].
-    /// The store removes it later.
+    /// Stores the last content of a key, as [`Bucket::compare_and_set`]. The store removes it
+    /// later.
     fn retire(
         &mut self,
         key: &str,
@@ -265,6 +265,10 @@ pub trait Bucket: Send {
         content: &Content,
         deadline: Instant,
     ) -> Written;
+
+    /// Says that nobody uses a retired key again: listings may leave out its entry from now on.
+    /// Best effort.
+    fn forget(&mut self, _key: &str) {}
 
     /// Subscribes to the hints and announcements of a key until the store is opened again.
     ///

@@ -52,6 +52,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// it. A write that is under way so long and names a revision is refused all the same.
 const RETIRED_FOR: &str = "1s";
 
+/// What is behind a retired key in the note that nobody uses the key again. Without the notes, a
+/// listing would read the entries of all tickets that ended in the last two seconds: one message
+/// each, where a name of the listing is enough.
+const FORGOTTEN: &str = ".ended";
+
 /// First level of JetStream's API whose servers check a condition on another subject.
 /// Older servers ignore that header and check the written subject instead.
 const OTHER_SUBJECT_LEVEL: u64 = 1;
@@ -205,6 +210,15 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
+    /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
+    /// account is reached through its API.
+    fn target(&self, subject: &str) -> String {
+        match &*self.settings.api {
+            API => subject.to_owned(),
+            api => format!("{api}.{subject}"),
+        }
+    }
+
     /// Sends a compare-and-set beside these requests; returns its outcome and the replies to
     /// them.
     fn publish_expected(
@@ -220,11 +234,7 @@ impl NatsStore {
         let expected = expected.iter().map(|(name, value)| (*name, &**value));
         let ttl = ttl.map(|time| ("Nats-TTL", time));
         let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
-        // A bucket of another domain or account is reached through its API.
-        let target = match &*self.settings.api {
-            API => subject.to_owned(),
-            api => format!("{api}.{subject}"),
-        };
+        let target = self.target(subject);
         let (subject, headers, payload) = (&*target, &*headers, &*content.payload);
         let write = Outgoing { subject, headers, payload, repeats: false };
         let mut replies = self.client.requests(&[&[write], beside].concat(), deadline)?;
@@ -419,6 +429,17 @@ impl Bucket for NatsStore {
             self.purge(key, *revision);
         }
         written
+    }
+
+    fn forget(&mut self, key: &str) {
+        let retirement = self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement);
+        if retirement != Some(Retirement::Ttl) || name::valid_key(key).is_err() {
+            return;
+        }
+        let headers = [("Nats-TTL", RETIRED_FOR), ("Nats-Expected-Stream", &*self.stream)];
+        let subject = self.target(&format!("{}{FORGOTTEN}", self.raw_subject(key)));
+        let note = Outgoing { subject: &subject, headers: &headers, payload: b"", repeats: false };
+        let _ = self.client.publish(&note);
     }
 
     fn subscribe(&mut self, key: &str) -> StoreResult<()> {

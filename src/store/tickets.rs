@@ -253,7 +253,11 @@ impl Tickets {
 
     fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
         let headers = [(OPERATION, "DEL".to_owned()), (END, sanitize(why))];
-        self.bucket.retire(key, at, &Content::new(headers, b""), deadline)
+        let written = self.bucket.retire(key, at, &Content::new(headers, b""), deadline);
+        if matches!(written, Written::Stored(_)) && is_used_once(key) {
+            self.bucket.forget(key);
+        }
+        written
     }
 
     /// Lists the tickets of [`Tickets::new`], and the revision that the listing reaches. Tickets
@@ -302,6 +306,12 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
     // One for several names says them in its entry.
     let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
     names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
+}
+
+/// Returns whether the key is of `putex lock`, which uses a random number once; that of `putex
+/// grab` is always the same for one requester, and has other letters than digits.
+fn is_used_once(key: &str) -> bool {
+    key.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Converts the entry of the mark.

@@ -24,6 +24,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_tombstone_is_an_entry(make);
     a_retired_key_has_ended_at_once_and_for_its_old_revisions(make);
     a_retirement_over_another_revision_changes_nothing(make);
+    a_listing_leaves_out_no_entry_but_those_of_forgotten_keys(make);
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make);
@@ -193,6 +194,20 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
     }
     let entry = get(&mut *store, "lock.a.1").expect("it stays");
     assert_eq!((entry.revision, entry.content), (second, plain("renewed")));
+}
+
+/// A key below a forgotten one, and one that begins like it, are other keys.
+fn a_listing_leaves_out_no_entry_but_those_of_forgotten_keys(make: Make<'_>) {
+    let mut store = open(make, "forgotten");
+    let keys = ["lock.a.1", "lock.a.1.2", "lock.a.12", "lock.a.2"];
+    let revisions = keys.map(|key| created(&mut *store, key));
+    let end = content(&[("KV-Operation", "DEL")], b"");
+    let written = store.retire("lock.a.1", revisions[0], &end, soon());
+    assert!(matches!(written, Written::Stored(_)), "{written:?}");
+    store.forget("lock.a.1");
+    let listing = list(&mut *store, "lock", soon()).expect("a listing");
+    let live = listing.entries.iter().filter(|entry| !entry.content.is_tombstone());
+    assert_eq!(live.map(|entry| &*entry.key).collect::<Vec<_>>(), &keys[1..]);
 }
 
 fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {

@@ -132,6 +132,19 @@ fn whoever_grabs_again_keeps_the_place_and_the_lock() {
     });
 }
 
+/// Its key is the same as before, and whoever has released it did not end it for good.
+#[test]
+fn a_lock_that_is_grabbed_anew_right_after_its_release_is_held() {
+    on_both_stores(|site| {
+        for _ in 0..3 {
+            assert!(grab(site, "alpha", &["db"]).is_had());
+            assert_eq!(release(site, "alpha", "db"), 0);
+        }
+        assert!(grab(site, "alpha", &["db"]).is_had());
+        assert!(!grab(site, "beta", &["db"]).is_had());
+    });
+}
+
 #[test]
 fn a_release_says_whether_the_ticket_had_run_out_before() {
     on_both_stores(|site| {

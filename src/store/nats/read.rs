@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Kind, NatsStore, answer, answer_by};
+use super::{FORGOTTEN, Kind, NatsStore, answer, answer_by};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
@@ -139,8 +139,15 @@ impl NatsStore {
                 self.bucket = Err(text.clone());
                 return Err(Kind::Unreachable.error(text));
             }
-            let is_wanted = |subject: &str| subject.get(home..).is_some_and(selection.wanted);
-            subjects.extend(info.subjects.into_iter().filter(|subject| is_wanted(subject)));
+            let names = &info.subjects;
+            let is_forgotten = |subject: &str| {
+                let note = format!("{subject}{FORGOTTEN}");
+                subject.ends_with(FORGOTTEN) || names.binary_search(&note).is_ok()
+            };
+            let is_wanted = |subject: &str| {
+                subject.get(home..).is_some_and(selection.wanted) && !is_forgotten(subject)
+            };
+            subjects.extend(names.iter().filter(|subject| is_wanted(subject)).cloned());
             last = last.min(Revision(info.last_seq));
         }
         subjects.sort();

@@ -99,6 +99,19 @@ fn a_listing_whose_key_has_no_entry_is_made_again() {
     assert_eq!((&*entry.key, entry.revision), ("lock.b", Revision(6)));
 }
 
+#[test]
+fn a_listing_reads_no_entry_of_a_forgotten_key() {
+    let names = ["lock.a", "lock.a.ended", "lock.ab", "lock.c.ended", "lock.d"];
+    let names = names.map(|name| format!(r#""$KV.locks.{name}":1"#)).join(",");
+    let read = |key| {
+        let message = format!(r#"{{"subject":"$KV.locks.{key}","seq":6,"data":"dg=="}}"#);
+        format!(r#"{{"message":{message}}}"#)
+    };
+    let listing = list(&[&subjects(LEADER, &names), &read("lock.ab"), &read("lock.d")]);
+    let entries = listing.expect("a listing").entries;
+    assert_eq!(entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["lock.ab", "lock.d"]);
+}
+
 /// The holders of the lost bucket may still run their commands.
 #[test]
 fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
