@@ -52,7 +52,7 @@ pub use self::record::{
     BucketId, Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision,
 };
 pub use self::service::ServiceAction;
-pub use self::text::sanitize;
+pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{
     COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, Percent, R_MAX, SLACK, Timing,

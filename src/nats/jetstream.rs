@@ -18,7 +18,7 @@ use data_encoding::BASE64;
 use serde_json::Value;
 
 use super::decode::MESSAGE_BYTES_MAX;
-use crate::core::sanitize;
+use crate::core::{sanitize, sanitize_field};
 
 /// The `err_code`s that this program distinguishes.
 pub mod code {
@@ -257,7 +257,7 @@ fn answer(payload: &[u8]) -> Result<Value, Failure> {
     if !error.is_object() {
         return Err(malformed("error is not an object"));
     }
-    let description = sanitize(error["description"].as_str().unwrap_or("no description"));
+    let description = sanitize_field(error["description"].as_str().unwrap_or("no description"));
     Err(Failure { err_code: error["err_code"].as_u64().unwrap_or(0), description })
 }
 

@@ -1,4 +1,4 @@
-//! The tickets of `putex lock`, stored as entries of a [`Bucket`].
+//! The tickets of `putex lock` and `putex grab`, in a [`Bucket`].
 //!
 //! | key | entry |
 //! |---|---|
@@ -6,53 +6,24 @@
 //! | `lock._.<nonce>` | a ticket for several names |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
 //!
-//! | header | value |
-//! |---|---|
-//! | `Putex-Ticket` | the ticket's number; absent in the first write, whose revision it is |
-//! | `Putex-Mode` | `x` exclusive, `s` shared, `k4` one of four slots |
-//! | `Putex-Slot` | the slot of a granted ticket |
-//! | `Putex-Held` | what the owner holds meanwhile, as `PUTEX_HELD` |
-//! | `Putex-Life` | T in milliseconds; also of the mark |
-//! | `Putex-Names` | several names, with commas between |
-//! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
-//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` only |
-//! | `Putex-Epoch` | the random id of the bucket; of the mark only |
-//! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
-//!
-//! The payload is the token. An ended ticket is a tombstone that a compare-and-set has written: a
-//! renewal in flight then wins or loses, never both.
+//! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
+//! or loses, never both.
+
+pub(crate) mod entry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
+use self::entry::{SEVERAL, mark_to_content, standing, to_content, to_mark, tombstone};
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, OPERATION, Selection,
-    StoreError, StoreResult,
+    Bucket, BucketInfo, Expected, FirstKey, Hint, Listing, Selection, StoreError, StoreResult,
 };
-use crate::core::tickets::{
-    Input, Mark, Mode, Name, SLOTS_MAX, Seen, Step, StoredTicket, Ticket, Unreadable,
-};
-use crate::core::{COUNT_MAX, Incarnation, Instant, R_MAX, Revision, Written, sanitize};
-
-const NUMBER: &str = "Putex-Ticket";
-const MODE: &str = "Putex-Mode";
-const SLOT: &str = "Putex-Slot";
-const HELD: &str = "Putex-Held";
-const LIFE: &str = "Putex-Life";
-const NAMES: &str = "Putex-Names";
-const INCARNATION: &str = "Putex-Incarnation";
-const ATTEMPT: &str = "Putex-Nonce";
-const END: &str = "Putex-End";
-const SEEN: &str = "Putex-Seen";
-const EPOCH: &str = "Putex-Epoch";
+use crate::core::tickets::{Input, Mark, Name, Step, StoredTicket, Ticket};
+use crate::core::{Instant, Revision, Written};
 
 /// The first element of the keys of all tickets.
 const ROOT: &str = "lock";
-
-/// The second element of the key of a ticket for several names.
-const SEVERAL: &str = "_";
 
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
 pub struct Tickets {
@@ -141,8 +112,7 @@ impl Tickets {
 
     /// Writes a mark in the place of its revision.
     pub fn write_mark(&mut self, mark: &Mark, deadline: Instant) -> Written {
-        let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
-        let (expected, content) = (Expected::Key(mark.revision), Content::new(headers, b""));
+        let (expected, content) = (Expected::Key(mark.revision), mark_to_content(mark));
         self.bucket.compare_and_set(MARK_KEY, expected, &content, deadline)
     }
 
@@ -252,8 +222,7 @@ impl Tickets {
     }
 
     fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
-        let headers = [(OPERATION, "DEL".to_owned()), (END, sanitize(why))];
-        let written = self.bucket.retire(key, at, &Content::new(headers, b""), deadline);
+        let written = self.bucket.retire(key, at, &tombstone(why), deadline);
         if matches!(written, Written::Stored(_)) && is_used_once(key) {
             self.bucket.forget(key);
         }
@@ -314,154 +283,9 @@ fn is_used_once(key: &str) -> bool {
     key.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Converts the entry of the mark.
-fn to_mark(entry: Option<Entry>) -> Mark {
-    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-    entry.map_or(none, |Entry { revision, content, .. }| Mark {
-        revision,
-        epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
-        lifetime: lifetime(&content).unwrap_or_default(),
-    })
-}
-
-/// Converts a ticket into the content of an entry.
-pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
-    let mode = match ticket.mode {
-        Mode::Exclusive => "x".to_owned(),
-        Mode::Shared => "s".to_owned(),
-        Mode::Slots(count) => format!("k{count}"),
-    };
-    let mut headers = vec![
-        (MODE, mode),
-        (LIFE, ticket.lifetime.as_millis().to_string()),
-        (INCARNATION, ticket.incarnation.to_string()),
-        (ATTEMPT, ticket.attempt.to_string()),
-    ];
-    if let [_, _, ..] = &ticket.names[..] {
-        let names: Vec<_> = ticket.names.iter().map(Name::to_string).collect();
-        headers.push((NAMES, names.join(",")));
-    }
-    if !ticket.held.is_empty() {
-        let held: Vec<_> = ticket.held.iter().map(|(name, at)| format!("{name}:{at}")).collect();
-        headers.push((HELD, held.join(" ")));
-    }
-    headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
-    headers.extend(number.map(|number| (NUMBER, number.to_string())));
-    if !ticket.seen.is_empty() {
-        headers.push((SEEN, ticket.seen.to_text()));
-    }
-    Content::new(headers, ticket.token.as_bytes())
-}
-
-/// Converts an entry into a ticket; `None` if it has ended.
-pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
-    let Entry { key, revision, content } = entry;
-    if content.is_tombstone() {
-        return None;
-    }
-    let number = content.header(NUMBER).map_or(Ok(revision.0), str::parse);
-    let (number, ticket) = match number {
-        Ok(number) if number <= revision.0 => (number, from_content(&key, &content)),
-        // A number is the revision of an earlier write.
-        Ok(number) => (revision.0, Err(format!("its number {number} is above its revision"))),
-        Err(_) => (revision.0, Err("its number is damaged".to_owned())),
-    };
-    let ticket = ticket.map_err(|why| Unreadable { why, lifetime: lifetime(&content) });
-    Some(StoredTicket { key, revision, number: Revision(number), ticket })
-}
-
-fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
-    let header = |name: &str| content.header(name).ok_or_else(|| format!("{name} is missing"));
-    let damaged = |name: &str| format!("{name} is damaged");
-    let elements: Vec<&str> = key.split('.').collect();
-    let texts = match &elements[..] {
-        [_, SEVERAL, _] => header(NAMES)?.split(',').map(str::to_owned).collect(),
-        [_, path @ .., _] => vec![path.join("/")],
-        _ => return Err("its key is not that of a ticket".to_owned()),
-    };
-    let names = texts.iter().map(|text| Name::parse(text));
-    let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
-    let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
-    let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
-    let held = content.header(HELD).unwrap_or_default().split_whitespace();
-    Ok(Ticket {
-        names: names.collect::<Result<_, _>>()?,
-        mode,
-        slot: slot.transpose()?,
-        held: held
-            .map(|held| held_of(held).ok_or_else(|| damaged(HELD)))
-            .collect::<Result<_, _>>()?,
-        lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
-        token: sanitize(&String::from_utf8_lossy(&content.payload)),
-        incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
-        attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
-        seen: content.header(SEEN).map(Seen::from_text).unwrap_or_default(),
-    })
-}
-
-fn mode(text: &str) -> Option<Mode> {
-    match text {
-        "x" => Some(Mode::Exclusive),
-        "s" => Some(Mode::Shared),
-        _ => {
-            let count = text.strip_prefix('k')?.parse().ok()?;
-            (1..=SLOTS_MAX).contains(&count).then_some(Mode::Slots(count))
-        }
-    }
-}
-
-fn slot_of(mode: Mode, text: &str) -> Option<u32> {
-    let Mode::Slots(count) = mode else { return None };
-    text.parse().ok().filter(|slot| *slot < count)
-}
-
-/// Reads a name and the number of a ticket, as in `PUTEX_HELD`.
-pub(super) fn held_of(text: &str) -> Option<(Name, Revision)> {
-    let (name, number) = text.rsplit_once(':')?;
-    Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
-}
-
-/// Returns the lifetime in an entry. No ticket may make others wait for ever.
-fn lifetime(content: &Content) -> Option<Duration> {
-    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
-    (lifetime <= R_MAX * COUNT_MAX).then_some(lifetime)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ticket(names: &[&str]) -> Ticket {
-        Ticket {
-            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
-            mode: Mode::Slots(4),
-            slot: Some(3),
-            held: vec![(Name::parse("db/x").expect("a name"), Revision(12))],
-            lifetime: Duration::from_secs(15),
-            token: "alpha".to_owned(),
-            incarnation: Incarnation(0xfeed),
-            attempt: 7,
-            seen: Seen::from_text("boot 3:9"),
-        }
-    }
-
-    fn entry(key: &str, revision: u64, content: Content) -> Entry {
-        Entry { key: key.to_owned(), revision: Revision(revision), content }
-    }
-
-    #[test]
-    fn a_ticket_survives_the_way_through_an_entry() {
-        let one = ticket(&["db/users"]);
-        let first = standing(entry("lock.db.users.0f", 5, to_content(&one, None))).expect("one");
-        assert_eq!((first.number, first.ticket.as_ref()), (Revision(5), Ok(&one)));
-        let content = to_content(&one, Some(Revision(5)));
-        let later = standing(entry("lock.db.users.0f", 9, content)).expect("one");
-        assert_eq!((later.number, later.revision), (Revision(5), Revision(9)));
-        let two = ticket(&["db/users", "web"]);
-        let content = to_content(&two, None);
-        let several = standing(entry("lock._.0f", 5, content)).expect("one");
-        assert_eq!(several.ticket, Ok(two));
-    }
 
     #[test]
     fn tickets_of_other_branches_are_not_read() {
@@ -478,25 +302,5 @@ mod tests {
         ] {
             assert_eq!(may_conflict(&names, key), expected, "{key}");
         }
-    }
-
-    #[test]
-    fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
-        let whole = to_content(&ticket(&["a"]), Some(Revision(5)));
-        // What the owner had seen before costs time only.
-        let is_needed = |at: &usize| whole.headers[*at].0 != SEEN;
-        for at in (0..whole.headers.len()).filter(is_needed) {
-            let mut damaged = whole.clone();
-            damaged.headers[at].1 = "-x".to_owned();
-            let found = standing(entry("lock.a.0f", 9, damaged)).expect("it blocks");
-            assert!(found.ticket.is_err(), "{:?}", whole.headers[at]);
-        }
-        let forged = to_content(&ticket(&["a"]), Some(Revision(10)));
-        let found = standing(entry("lock.a.0f", 9, forged)).expect("it blocks");
-        let why = "its number 10 is above its revision".to_owned();
-        let lifetime = Some(Duration::from_secs(15));
-        assert_eq!(found.ticket, Err(Unreadable { why, lifetime }));
-        let ended = Content::new([(OPERATION, "DEL".to_owned())], b"");
-        assert_eq!(standing(entry("lock.a.0f", 9, ended)), None);
     }
 }

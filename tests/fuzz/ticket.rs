@@ -9,7 +9,7 @@ use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::Headers;
 use crate::nats::encode;
 use crate::store::nats::{answer, sendable};
-use crate::store::tickets::{standing, to_content};
+use crate::store::tickets::entry::{standing, to_content};
 use crate::store::{Content, Entry};
 
 const NUMBER: Revision = Revision(7);

@@ -22,7 +22,7 @@ use crate::core::sanitize;
 use crate::core::tickets::{Mode, Name, SLOTS_MAX, Seen, Ticket};
 use crate::core::{Incarnation, Instant, Revision};
 use crate::store::dir::text::checksum;
-use crate::store::tickets::held_of;
+use crate::store::tickets::entry::held_of;
 
 /// The size of the header.
 pub(crate) const HEADER_BYTES: usize = 256;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::read::last_of;
 use super::{API, NatsSettings, NatsStore, OpenBucket, answer, answer_by};
-use crate::core::{BucketId, Instant, Revision, Written, sanitize};
+use crate::core::{BucketId, Instant, Revision, Written, sanitize, sanitize_field};
 use crate::nats::bucket::{self, Retirement, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::nats::{Early, Message, Outgoing, RequestError, ServerInfo};
@@ -358,9 +358,10 @@ impl NatsStore {
     }
 }
 
-/// Returns the epoch that an entry holds; `None` if it was deleted or is blank.
+/// Returns the epoch that an entry holds; `None` if it was deleted or is blank. It becomes a
+/// variable of the environment of commands.
 fn epoch_of(entry: &Entry) -> Option<String> {
-    let id = String::from_utf8_lossy(&entry.content.payload).into_owned();
+    let id = sanitize_field(&String::from_utf8_lossy(&entry.content.payload));
     (!entry.content.is_tombstone() && !id.trim().is_empty()).then_some(id)
 }
 

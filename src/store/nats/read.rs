@@ -8,7 +8,7 @@ use super::{FORGOTTEN, Kind, NatsStore, answer, answer_by};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
-use crate::store::{Entry, Listing, Selection, StoreError, StoreResult};
+use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
 
 /// How many keys are read at once.
 const READS_AT_ONCE: usize = 128;
@@ -144,8 +144,10 @@ impl NatsStore {
                 let note = format!("{subject}{FORGOTTEN}");
                 subject.ends_with(FORGOTTEN) || names.binary_search(&note).is_ok()
             };
+            // What is not a key is nobody's entry, and a subject that is not UTF-8 cannot be read.
             let is_wanted = |subject: &str| {
-                subject.get(home..).is_some_and(selection.wanted) && !is_forgotten(subject)
+                let key = subject.get(home..).filter(|key| name::valid_key(key).is_ok());
+                key.is_some_and(selection.wanted) && !is_forgotten(subject)
             };
             subjects.extend(names.iter().filter(|subject| is_wanted(subject)).cloned());
             last = last.min(Revision(info.last_seq));

@@ -79,9 +79,14 @@ impl TicketOwner {
         match (&self.phase, &self.goal) {
             // Whatever became of it, the mark that stands counts.
             (Phase::Young(..), _) => self.rest(now, Phase::ReadingMark),
-            (Phase::Removing(_), _) => match written {
+            (Phase::Removing(dead), _) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = self.listing_phase(),
-                Written::Denied(_) | Written::Unknown(_) => self.rest(now, self.listing_phase()),
+                // It is removed by another, or later: the store does not change its mind soon.
+                Written::Denied(why) => {
+                    self.unmoved.remove(&dead.key);
+                    self.failed(why, self.listing_phase(), now);
+                }
+                Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
             },
             (Phase::Withdrawing, Goal::Get(_)) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),

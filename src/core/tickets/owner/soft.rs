@@ -71,7 +71,7 @@ impl TicketOwner {
             self.quiet_since = None;
             describe(&blockers)
         };
-        if self.removes_dead(&blockers, now) || self.gave_up(&why, now) {
+        if self.gave_up(&why, now) || self.removes_dead(&blockers, now) {
             return;
         }
         self.phase = Phase::Resting(probe_at, Box::new(Phase::Probing));

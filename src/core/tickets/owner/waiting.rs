@@ -61,7 +61,7 @@ impl TicketOwner {
     /// The ticket waits for others, of which the watched ones are heard of.
     fn wait_for(&mut self, blockers: &[StoredTicket], watched: BTreeSet<String>, now: Instant) {
         let why = describe(blockers);
-        if self.removes_dead(blockers, now) || self.gave_up(&why, now) {
+        if self.gave_up(&why, now) || self.removes_dead(blockers, now) {
             return;
         }
         let removals = blockers.iter().map(|other| self.removal_at(other));

@@ -1,0 +1,221 @@
+//! Tickets and the mark as entries of a bucket.
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Ticket` | the ticket's number; absent in the first write, whose revision it is |
+//! | `Putex-Mode` | `x` exclusive, `s` shared, `k4` one of four slots |
+//! | `Putex-Slot` | the slot of a granted ticket |
+//! | `Putex-Held` | what the owner holds meanwhile, as `PUTEX_HELD` |
+//! | `Putex-Life` | T in milliseconds; also of the mark |
+//! | `Putex-Names` | several names, with commas between |
+//! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
+//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` only |
+//! | `Putex-Epoch` | the random id of the bucket; of the mark only |
+//! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
+//!
+//! The payload is the token.
+
+use std::time::Duration;
+
+use super::super::{Content, Entry, OPERATION};
+use crate::core::tickets::{Mark, Mode, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable};
+use crate::core::{COUNT_MAX, Incarnation, R_MAX, Revision, sanitize, sanitize_field};
+
+const NUMBER: &str = "Putex-Ticket";
+const MODE: &str = "Putex-Mode";
+const SLOT: &str = "Putex-Slot";
+const HELD: &str = "Putex-Held";
+const LIFE: &str = "Putex-Life";
+const NAMES: &str = "Putex-Names";
+const INCARNATION: &str = "Putex-Incarnation";
+const ATTEMPT: &str = "Putex-Nonce";
+const END: &str = "Putex-End";
+const SEEN: &str = "Putex-Seen";
+const EPOCH: &str = "Putex-Epoch";
+
+/// The second element of the key of a ticket for several names.
+pub(super) const SEVERAL: &str = "_";
+
+/// Converts the entry of the mark.
+pub(super) fn to_mark(entry: Option<Entry>) -> Mark {
+    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+    entry.map_or(none, |Entry { revision, content, .. }| Mark {
+        revision,
+        epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
+        lifetime: lifetime(&content).unwrap_or_default(),
+    })
+}
+
+/// Converts the mark into the content of its entry.
+pub(super) fn mark_to_content(mark: &Mark) -> Content {
+    let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
+    Content::new(headers, b"")
+}
+
+/// Returns the last content of a ticket that has ended for this reason.
+pub(super) fn tombstone(why: &str) -> Content {
+    let headers = [(OPERATION, "DEL".to_owned()), (END, sanitize(why))];
+    Content::new(headers, b"")
+}
+
+/// Converts a ticket into the content of an entry.
+pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
+    let mode = match ticket.mode {
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Shared => "s".to_owned(),
+        Mode::Slots(count) => format!("k{count}"),
+    };
+    let mut headers = vec![
+        (MODE, mode),
+        (LIFE, ticket.lifetime.as_millis().to_string()),
+        (INCARNATION, ticket.incarnation.to_string()),
+        (ATTEMPT, ticket.attempt.to_string()),
+    ];
+    if let [_, _, ..] = &ticket.names[..] {
+        let names: Vec<_> = ticket.names.iter().map(Name::to_string).collect();
+        headers.push((NAMES, names.join(",")));
+    }
+    if !ticket.held.is_empty() {
+        let held: Vec<_> = ticket.held.iter().map(|(name, at)| format!("{name}:{at}")).collect();
+        headers.push((HELD, held.join(" ")));
+    }
+    headers.extend(ticket.slot.map(|slot| (SLOT, slot.to_string())));
+    headers.extend(number.map(|number| (NUMBER, number.to_string())));
+    if !ticket.seen.is_empty() {
+        headers.push((SEEN, ticket.seen.to_text()));
+    }
+    Content::new(headers, ticket.token.as_bytes())
+}
+
+/// Converts an entry into a ticket; `None` if it has ended.
+pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
+    let Entry { key, revision, content } = entry;
+    if content.is_tombstone() {
+        return None;
+    }
+    let number = content.header(NUMBER).map_or(Ok(revision.0), str::parse);
+    let (number, ticket) = match number {
+        Ok(number) if number <= revision.0 => (number, from_content(&key, &content)),
+        // A number is the revision of an earlier write.
+        Ok(number) => (revision.0, Err(format!("its number {number} is above its revision"))),
+        Err(_) => (revision.0, Err("its number is damaged".to_owned())),
+    };
+    let lifetime = || lifetime(&content);
+    let ticket =
+        ticket.map_err(|why| Unreadable { why: sanitize_field(&why), lifetime: lifetime() });
+    Some(StoredTicket { key, revision, number: Revision(number), ticket })
+}
+
+fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
+    let header = |name: &str| content.header(name).ok_or_else(|| format!("{name} is missing"));
+    let damaged = |name: &str| format!("{name} is damaged");
+    let elements: Vec<&str> = key.split('.').collect();
+    let texts = match &elements[..] {
+        [_, SEVERAL, _] => header(NAMES)?.split(',').map(str::to_owned).collect(),
+        [_, path @ .., _] => vec![path.join("/")],
+        _ => return Err("its key is not that of a ticket".to_owned()),
+    };
+    let names = texts.iter().map(|text| Name::parse(text));
+    let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
+    let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
+    let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
+    let held = content.header(HELD).unwrap_or_default().split_whitespace();
+    Ok(Ticket {
+        names: names.collect::<Result<_, _>>()?,
+        mode,
+        slot: slot.transpose()?,
+        held: held
+            .map(|held| held_of(held).ok_or_else(|| damaged(HELD)))
+            .collect::<Result<_, _>>()?,
+        lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
+        token: sanitize_field(&String::from_utf8_lossy(&content.payload)),
+        incarnation: Incarnation(incarnation.map_err(|_| damaged(INCARNATION))?),
+        attempt: header(ATTEMPT)?.parse().map_err(|_| damaged(ATTEMPT))?,
+        seen: content.header(SEEN).map(Seen::from_text).unwrap_or_default(),
+    })
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    match text {
+        "x" => Some(Mode::Exclusive),
+        "s" => Some(Mode::Shared),
+        _ => {
+            let count = text.strip_prefix('k')?.parse().ok()?;
+            (1..=SLOTS_MAX).contains(&count).then_some(Mode::Slots(count))
+        }
+    }
+}
+
+fn slot_of(mode: Mode, text: &str) -> Option<u32> {
+    let Mode::Slots(count) = mode else { return None };
+    text.parse().ok().filter(|slot| *slot < count)
+}
+
+/// Reads a name and the number of a ticket, as in `PUTEX_HELD`.
+pub(crate) fn held_of(text: &str) -> Option<(Name, Revision)> {
+    let (name, number) = text.rsplit_once(':')?;
+    Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
+}
+
+/// Returns the lifetime in an entry. No ticket may make others wait for ever.
+fn lifetime(content: &Content) -> Option<Duration> {
+    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
+    (lifetime <= R_MAX * COUNT_MAX).then_some(lifetime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(names: &[&str]) -> Ticket {
+        Ticket {
+            names: names.iter().map(|name| Name::parse(name).expect(name)).collect(),
+            mode: Mode::Slots(4),
+            slot: Some(3),
+            held: vec![(Name::parse("db/x").expect("a name"), Revision(12))],
+            lifetime: Duration::from_secs(15),
+            token: "alpha".to_owned(),
+            incarnation: Incarnation(0xfeed),
+            attempt: 7,
+            seen: Seen::from_text("boot 3:9"),
+        }
+    }
+
+    fn entry(key: &str, revision: u64, content: Content) -> Entry {
+        Entry { key: key.to_owned(), revision: Revision(revision), content }
+    }
+
+    #[test]
+    fn a_ticket_survives_the_way_through_an_entry() {
+        let one = ticket(&["db/users"]);
+        let first = standing(entry("lock.db.users.0f", 5, to_content(&one, None))).expect("one");
+        assert_eq!((first.number, first.ticket.as_ref()), (Revision(5), Ok(&one)));
+        let content = to_content(&one, Some(Revision(5)));
+        let later = standing(entry("lock.db.users.0f", 9, content)).expect("one");
+        assert_eq!((later.number, later.revision), (Revision(5), Revision(9)));
+        let two = ticket(&["db/users", "web"]);
+        let content = to_content(&two, None);
+        let several = standing(entry("lock._.0f", 5, content)).expect("one");
+        assert_eq!(several.ticket, Ok(two));
+    }
+
+    #[test]
+    fn a_forged_or_damaged_ticket_is_no_ticket_and_blocks_all() {
+        let whole = to_content(&ticket(&["a"]), Some(Revision(5)));
+        // What the owner had seen before costs time only.
+        let is_needed = |at: &usize| whole.headers[*at].0 != SEEN;
+        for at in (0..whole.headers.len()).filter(is_needed) {
+            let mut damaged = whole.clone();
+            damaged.headers[at].1 = "-x".to_owned();
+            let found = standing(entry("lock.a.0f", 9, damaged)).expect("it blocks");
+            assert!(found.ticket.is_err(), "{:?}", whole.headers[at]);
+        }
+        let forged = to_content(&ticket(&["a"]), Some(Revision(10)));
+        let found = standing(entry("lock.a.0f", 9, forged)).expect("it blocks");
+        let why = "its number 10 is above its revision".to_owned();
+        let lifetime = Some(Duration::from_secs(15));
+        assert_eq!(found.ticket, Err(Unreadable { why, lifetime }));
+        let ended = Content::new([(OPERATION, "DEL".to_owned())], b"");
+        assert_eq!(standing(entry("lock.a.0f", 9, ended)), None);
+    }
+}
