@@ -52,6 +52,8 @@ pub mod code {
     pub const NOT_CLUSTERED: u64 = 10074;
     /// The store failed, or the stream is at a limit.
     pub const STORE_FAILED: u64 = 10077;
+    /// The headers of a message are larger than the stream takes them.
+    pub const HEADERS_TOO_LARGE: u64 = 10097;
     /// The stream accepts no more messages.
     pub const SEALED: u64 = 10109;
     /// Another write of the same key is in flight; nothing is decided.

@@ -36,8 +36,7 @@ const QUEUE_MESSAGES_MAX: usize = 256;
 /// Most memory of the queued messages, in bytes: two of the largest.
 const QUEUE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Most texts of `-ERR` that are remembered so that each is logged once. One more text
-/// clears the memory.
+/// Most texts of `-ERR` of one connection that are logged, each once.
 const WARNED_MAX: usize = 32;
 
 /// The number of the subscription of the inbox, the first of a connection.
@@ -223,14 +222,15 @@ impl Link {
 
     /// Logs a refusal of the server, once for each text.
     pub(super) fn warn(&mut self, text: String) {
-        if self.warned.contains(&text) {
+        if self.warned.len() == WARNED_MAX || self.warned.contains(&text) {
             return;
         }
         log::warn!("{}: {}", self.info.address, server_says(&text));
-        if self.warned.len() == WARNED_MAX {
-            self.warned.clear();
-        }
         self.warned.push(text);
+        if self.warned.len() == WARNED_MAX {
+            let address = &self.info.address;
+            log::warn!("{address}: more errors of this connection are not logged");
+        }
     }
 
     /// Waits for one operation. Polls the socket once even when the deadline has passed, so

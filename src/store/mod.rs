@@ -266,6 +266,18 @@ pub trait Bucket: Send {
         deadline: Instant,
     ) -> Written;
 
+    /// Stores the content of a key as [`Bucket::compare_and_set`]. The store may remove it after
+    /// some days.
+    fn note(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written {
+        self.compare_and_set(key, Expected::Key(expected), content, deadline)
+    }
+
     /// Says that nobody uses a retired key again: listings may leave out its entry from now on.
     /// Best effort.
     fn forget(&mut self, _key: &str) {}

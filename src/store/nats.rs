@@ -52,6 +52,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// it. A write that is under way so long and names a revision is refused all the same.
 const RETIRED_FOR: &str = "1s";
 
+/// How long a note stays: a week, longer than the time between two runs of most jobs.
+const NOTED_FOR: &str = "604800s";
+
 /// What is behind a retired key in the note that nobody uses the key again. Without the notes, a
 /// listing would read the entries of all tickets that ended in the last two seconds: one message
 /// each, where a name of the listing is enough.
@@ -208,6 +211,10 @@ impl NatsStore {
     /// Returns the open bucket, or the reason to make no request as an error.
     fn open_bucket(&self) -> StoreResult<&OpenBucket> {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
+    }
+
+    fn retirement(&self) -> Option<Retirement> {
+        self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement)
     }
 
     /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
@@ -422,7 +429,7 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        let retirement = self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement);
+        let retirement = self.retirement();
         let ttl = (retirement == Some(Retirement::Ttl)).then_some(RETIRED_FOR);
         let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
         if let (Written::Stored(revision), Some(Retirement::Purge)) = (&written, retirement) {
@@ -431,9 +438,19 @@ impl Bucket for NatsStore {
         written
     }
 
+    fn note(
+        &mut self,
+        key: &str,
+        expected: Revision,
+        content: &Content,
+        deadline: Instant,
+    ) -> Written {
+        let ttl = (self.retirement() == Some(Retirement::Ttl)).then_some(NOTED_FOR);
+        self.write(key, Expected::Key(expected), content, ttl, &[], deadline).0
+    }
+
     fn forget(&mut self, key: &str) {
-        let retirement = self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement);
-        if retirement != Some(Retirement::Ttl) || name::valid_key(key).is_err() {
+        if self.retirement() != Some(Retirement::Ttl) || name::valid_key(key).is_err() {
             return;
         }
         let headers = [("Nats-TTL", RETIRED_FOR), ("Nats-Expected-Stream", &*self.stream)];
@@ -472,6 +489,10 @@ impl Bucket for NatsStore {
                 ClientEvent::Message(message) => {
                     if let Some(hint) = self.to_hint(&message) {
                         return hint;
+                    }
+                    // Messages that mean nothing must not extend the deadline.
+                    if deadline.is_some_and(|deadline| sys::now() >= deadline) {
+                        return Hint::Elapsed;
                     }
                 }
                 ClientEvent::Woken => return Hint::Woken,

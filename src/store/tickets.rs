@@ -5,6 +5,7 @@
 //! | `lock.<element>...<nonce>` | a ticket for one name; the nonce is the client's own |
 //! | `lock._.<nonce>` | a ticket for several names |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
+//! | `putex.seen.<element>...<host>` | what processes of a host have seen that did not wait |
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
 //! or loses, never both.
@@ -14,16 +15,21 @@ pub(crate) mod entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use self::entry::{SEVERAL, mark_to_content, standing, to_content, to_mark, tombstone};
+use self::entry::{
+    SEVERAL, mark_to_content, notes_to_content, standing, to_content, to_mark, to_notes, tombstone,
+};
 use super::name::MARK_KEY;
 use super::{
     Bucket, BucketInfo, Expected, FirstKey, Hint, Listing, Selection, StoreError, StoreResult,
 };
-use crate::core::tickets::{Input, Mark, Name, Step, StoredTicket, Ticket};
+use crate::core::tickets::{Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
 use crate::core::{Instant, Revision, Written};
 
 /// The first element of the keys of all tickets.
 const ROOT: &str = "lock";
+
+/// The first elements of the keys of what hosts have seen.
+const NOTES_ROOT: &str = "putex.seen";
 
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
 pub struct Tickets {
@@ -33,6 +39,8 @@ pub struct Tickets {
     relevance: Relevance,
     /// The key of the own ticket without its last element.
     prefix: String,
+    /// The key of the notes of this host.
+    notes_key: String,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
 }
@@ -81,8 +89,16 @@ impl Tickets {
                 numbers: BTreeMap::new(),
             },
             prefix: format!("{ROOT}.{elements}"),
+            notes_key: format!("{NOTES_ROOT}.{elements}"),
             mark: None,
         }
+    }
+
+    /// Has the notes stand below the last element `host`, which only hosts of one clock share.
+    #[must_use]
+    pub fn with_notes_of(mut self, host: &str) -> Tickets {
+        self.notes_key = format!("{}.{host}", self.notes_key);
+        self
     }
 
     /// Returns the bucket, for its other entries.
@@ -156,6 +172,8 @@ impl Tickets {
                 Err(error) => Input::Gone(error.text),
             },
             Step::Remove(other, by) => Input::Written(self.remove(other, who, *by), now),
+            Step::ReadNotes(by) => Input::Notes(self.notes(*by).map_err(text)),
+            Step::WriteNotes(at, seen, by) => Input::Written(self.note(*at, seen, *by), now),
             Step::Rest(_) | Step::Exit => return None,
         })
     }
@@ -227,6 +245,21 @@ impl Tickets {
             self.bucket.forget(key);
         }
         written
+    }
+
+    /// Reads the notes of this host, and their revision.
+    ///
+    /// # Errors
+    ///
+    /// When there was no answer by the deadline.
+    pub fn notes(&mut self, deadline: Instant) -> StoreResult<(Revision, Seen)> {
+        let entry = self.bucket.get(&self.notes_key, deadline)?;
+        Ok(entry.map_or((Revision(0), Seen::default()), to_notes))
+    }
+
+    /// Notes what this host has seen, in the place of this revision of its notes.
+    pub fn note(&mut self, at: Revision, seen: &Seen, deadline: Instant) -> Written {
+        self.bucket.note(&self.notes_key, at, &notes_to_content(seen), deadline)
     }
 
     /// Lists the tickets of [`Tickets::new`], and the revision that the listing reaches. Tickets

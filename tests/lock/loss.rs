@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::site::{
     Lock, QUICK_T, Site, on_both_stores, on_both_stores_quickly, on_server, on_server_quickly,
 };
-use crate::support::clock::{At, PATIENCE, now, until_true};
+use crate::support::clock::{At, PATIENCE, now, until, until_true};
 use crate::support::process::{lives, signal, wait_exit};
 
 /// The exit status of a lost lock.
@@ -197,5 +197,25 @@ fn a_command_that_ends_by_sigterm_has_the_status_of_a_lost_lock_too() {
         site.server().kill();
         let status = wait_exit(&mut holder, now() + PATIENCE).expect("it ends");
         assert_eq!((status.code(), &*shown()), (Some(LOST), "begun\ntold\n"));
+    });
+}
+
+/// No attempt lasts as long as a holder has to be seen unmoved: its lock was never had.
+#[test]
+fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_its_time() {
+    on_server_quickly(|site| {
+        let holder = stubborn(site, "x");
+        let busy = site.run(&["-n", "x", "true"]);
+        assert_eq!(busy.status, Some(75), "{}", busy.said);
+        let (front, renewer) = (holder.front(), holder.renewer());
+        for process in [renewer, front] {
+            signal(process, Signal::KILL);
+        }
+        let gone = now();
+        let attempt = || site.run(&["-n", "x", "true"]);
+        let had = until("the lock", || Some(attempt()).filter(|it| it.status != Some(75)));
+        assert_eq!(had.status, Some(0), "{}", had.said);
+        assert!(now() > gone + QUICK_T / 2, "too early");
+        assert!(had.said.contains("has not renewed its lock in time"), "{}", had.said);
     });
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 
+use data_encoding::BASE64;
 use rustix::process::Signal;
 
 use crate::record::{self, Held, WORKER};
@@ -15,6 +16,7 @@ use crate::support::process::{find_renewer, signal, wait_exit};
 use crate::support::programs;
 use crate::support::sandbox::{Run, Sandbox};
 use crate::support::server::Server;
+use crate::support::wire::Client;
 
 /// Options for T = 1 s: V is 990 ms, and the command is killed at 890 ms at the latest.
 pub(crate) const QUICK: [&str; 6] = ["-r", "250ms", "-f", "4", "-k", "100ms"];
@@ -22,7 +24,7 @@ pub(crate) const QUICK: [&str; 6] = ["-r", "250ms", "-f", "4", "-k", "100ms"];
 /// T with [`QUICK`].
 pub(crate) const QUICK_T: At = At::from_secs(1);
 
-/// Options for T = 1.6 s: what a new bucket makes everybody wait.
+/// Options for T = 1.6 s.
 const CALM: [&str; 6] = ["-r", "400ms", "-f", "4", "-k", "200ms"];
 
 /// A store and a sandbox.
@@ -95,10 +97,32 @@ impl Site {
         Some(Site { sandbox: Sandbox::new("lock"), servers: Vec::new(), timing: timing.to_vec() })
     }
 
-    /// Starts a server; `None`, after saying so, when there is none.
+    /// Starts a server with a bucket that is believed; `None`, after saying so, when there is none.
     pub(crate) fn on_server(timing: &[&'static str]) -> Option<Site> {
+        let site = Site::on_new_bucket(timing)?;
+        site.believe();
+        Some(site)
+    }
+
+    /// Starts a server without a bucket: the first lock in a new one is waited for.
+    pub(crate) fn on_new_bucket(timing: &[&'static str]) -> Option<Site> {
         let site = Site::on(&programs::nats_server()?);
         Some(Site { timing: timing.to_vec(), ..site })
+    }
+
+    /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
+    fn believe(&self) {
+        let made = self.run(&["-n", "x", "true"]);
+        assert_eq!(made.status, Some(75), "{}", made.said);
+        let mut client = Client::connect(self.server().port()).expect("a connection");
+        let epoch = r#"{"last_by_subj":"$KV.putex.putex.epoch"}"#;
+        let epoch = client.call("STREAM.MSG.GET.KV_putex", epoch).expect("an epoch");
+        let epoch = epoch["message"]["data"].as_str().expect("data").as_bytes();
+        let epoch = String::from_utf8(BASE64.decode(epoch).expect("base64")).expect("a text");
+        let head = format!("Putex-Life: 600000\r\nPutex-Epoch: {epoch}");
+        let written = client.request("$KV.putex.putex.settled", &head, "").expect("an answer");
+        let written = String::from_utf8_lossy(written.payload()).into_owned();
+        assert!(written.contains("\"seq\""), "{written}");
     }
 
     /// Starts this server.

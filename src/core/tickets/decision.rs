@@ -91,27 +91,29 @@ pub fn circle<'a>(
     number: Revision,
     standing: &'a [StoredTicket],
 ) -> Option<&'a StoredTicket> {
+    if own.held.is_empty() {
+        return None;
+    }
     let readable = |other: &&StoredTicket| other.number < number && other.ticket.is_ok();
     let earlier: Vec<&StoredTicket> = standing.iter().filter(readable).collect();
     let holds = |ticket: &Ticket, other: &StoredTicket| {
         let names = other.ticket.as_ref().map_or(&[][..], |other| &other.names);
         ticket.held.iter().any(|(name, held)| *held == other.number && names.contains(name))
     };
-    let waits_for = |ticket: &Ticket, at: Revision, other: &StoredTicket| other.blocks(ticket, at);
-    for first in earlier.iter().filter(|other| waits_for(own, number, other)) {
-        let (mut reached, mut next) = (BTreeSet::new(), vec![*first]);
+    // Whoever has been reached from one of the first does not lead to a circle from the next one.
+    let mut reached = BTreeSet::new();
+    for first in earlier.iter().filter(|other| other.blocks(own, number)) {
+        let mut next = if reached.insert(first.number) { vec![*first] } else { Vec::new() };
         while let Some(other) = next.pop() {
             let Ok(ticket) = &other.ticket else { continue };
             if holds(own, other) {
                 return Some(first);
             }
-            if reached.insert(other.number) {
-                next.extend(earlier.iter().filter(|it| waits_for(ticket, other.number, it)));
-                let inside = |it: &&&StoredTicket| {
-                    it.ticket.as_ref().is_ok_and(|ticket| holds(ticket, other))
-                };
-                next.extend(earlier.iter().filter(inside));
-            }
+            let follows = |it: &&&StoredTicket| {
+                it.blocks(ticket, other.number)
+                    || it.ticket.as_ref().is_ok_and(|ticket| holds(ticket, other))
+            };
+            next.extend(earlier.iter().filter(follows).filter(|it| reached.insert(it.number)));
         }
     }
     None

@@ -331,8 +331,8 @@ impl Grabber {
                     self.phase = Phase::Closed;
                 }
             }
-            // No command runs under a ticket of this kind.
-            Input::Unused | Input::Done => {}
+            // The notes are in the ticket, and no command runs under one of this kind.
+            Input::Notes(_) | Input::Unused | Input::Done => {}
         }
     }
 
@@ -378,12 +378,9 @@ impl Grabber {
         if self.attempt.is_some() { Phase::Writing } else { Phase::Listing }
     }
 
-    fn marked(&mut self, mut mark: Mark) {
-        let lifetime = self.timing.lifetime();
-        let epoch = self.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default();
-        let is_enough = mark.epoch == epoch && mark.lifetime >= lifetime;
-        (mark.epoch, mark.lifetime) = (epoch, mark.lifetime.max(lifetime));
-        self.missing_mark = (!is_enough).then_some(mark);
+    fn marked(&mut self, mark: Mark) {
+        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
+        self.missing_mark = mark.missing(epoch, self.timing.lifetime());
         self.phase = self.after_mark();
     }
 

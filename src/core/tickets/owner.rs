@@ -26,6 +26,7 @@
 //!    the drift, on this host's clock.
 //! 6. A granted ticket is ended only when its command has ended.
 
+mod notes;
 mod results;
 mod soft;
 mod waiting;
@@ -33,10 +34,13 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use self::notes::Waited;
 pub use self::soft::Soft;
+use super::seen::Seen;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
+use crate::core::event::StoreErrorKind;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
 use crate::core::time::Instant;
@@ -79,6 +83,10 @@ enum Phase {
     Withdrawing,
     Watching(BTreeSet<String>),
     Removing(Box<StoredTicket>),
+    /// Why the lock is not had in time; another process may have noted more of what is waited for.
+    Recalling(String, Waited),
+    /// What was seen is noted for another process: this, in the place of that revision.
+    Noting(String, Revision, Seen),
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
     Done,
@@ -144,6 +152,9 @@ pub struct TicketOwner {
     quiet_since: Option<Instant>,
     /// The revisions of the tickets before this one, and since when they have not moved.
     unmoved: BTreeMap<String, (Revision, Instant)>,
+    /// The name of the clock by which other processes of this host note what they have seen;
+    /// blank if there is none.
+    clock: String,
     /// What was told last.
     last_message: Option<ToFront>,
     messages: Vec<ToFront>,
@@ -175,6 +186,7 @@ impl TicketOwner {
             soft: None,
             quiet_since: None,
             unmoved: BTreeMap::new(),
+            clock: String::new(),
             last_message: None,
             messages: Vec::new(),
         }
@@ -244,6 +256,8 @@ impl TicketOwner {
             Phase::Withdrawing => self.next_withdrawal(by),
             Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
+            Phase::Recalling(..) => Step::ReadNotes(by),
+            Phase::Noting(_, at, seen) => Step::WriteNotes(*at, seen.clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
             Phase::Done => Step::Exit,
         }
@@ -326,6 +340,7 @@ impl TicketOwner {
                     self.handle(Input::Listed(listed), now);
                 }
             }
+            Input::Notes(notes) => self.recalled(notes.ok(), now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
             Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
@@ -422,12 +437,13 @@ impl TicketOwner {
 
     /// A request had no result: it is made again after a pause.
     fn failed(&mut self, why: String, then: Phase, now: Instant) {
-        if !self.gave_up(&why, now) {
-            if matches!(self.goal, Goal::Get(_)) {
-                self.tell(ToFront::Waiting { ahead: 0, why });
+        if let Goal::Get(limit) = self.goal {
+            if limit.is_some_and(|limit| now >= limit) {
+                return self.end(End::Refused(StoreErrorKind::Unreachable, why), now);
             }
-            self.rest(now, then);
+            self.tell(ToFront::Waiting { ahead: 0, why });
         }
+        self.rest(now, then);
     }
 }
 

@@ -167,6 +167,7 @@ impl Releaser {
             | Input::WrittenAndListed(..)
             | Input::Subscribed
             | Input::Hint(_)
+            | Input::Notes(_)
             | Input::Unused
             | Input::Done => {}
         }

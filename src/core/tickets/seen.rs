@@ -68,6 +68,11 @@ impl Seen {
         self.since = all.map(|it| (it, known.get(&it).copied().unwrap_or(now))).collect();
     }
 
+    /// Notes that this revision, or the bucket, has been seen since then.
+    pub fn add(&mut self, revision: Revision, since: Instant) {
+        self.since.insert(revision, since);
+    }
+
     /// Notes that the bucket is there now and may be too young.
     pub fn note_bucket(&mut self, now: Instant) {
         self.since.entry(BUCKET).or_insert(now);
@@ -77,7 +82,7 @@ impl Seen {
     /// is safe.
     pub fn to_text(&self) -> String {
         let mut text = self.clock.clone();
-        for (revision, since) in &self.since {
+        for (revision, since) in self.since.iter().take(NOTES_MAX + 1) {
             let ms = since.since_boot().as_nanos().div_ceil(1_000_000);
             let _ = write!(text, " {revision}:{ms}");
         }

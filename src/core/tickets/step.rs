@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::seen::Seen;
 use super::ticket::{StoredTicket, Ticket};
+use super::times::LIFETIME_DEFAULT;
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
 use crate::core::time::Instant;
@@ -77,6 +79,10 @@ pub enum Step {
     Watch(BTreeSet<String>),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].
     Remove(StoredTicket, Instant),
+    /// Read what processes by the same clock have noted of these names: [`Input::Notes`].
+    ReadNotes(Instant),
+    /// Note this in the place of that revision: [`Input::Written`].
+    WriteNotes(Revision, Seen, Instant),
     /// Wait until this instant, for a hint, or for the front: [`Input::Rested`],
     /// [`Input::Hint`], [`Input::Gone`].
     Rest(Instant),
@@ -94,6 +100,18 @@ pub struct Mark {
     pub epoch: String,
     /// The longest lifetime of a ticket that was waited for; zero without a mark.
     pub lifetime: Duration,
+}
+
+impl Mark {
+    /// Returns the mark that a bucket of this epoch lacks for tickets of this lifetime, if it lacks
+    /// one. Nobody knows the lifetimes of the tickets of a lost bucket: they had the default one
+    /// unless somebody has chosen another.
+    pub fn missing(self, epoch: &str, lifetime: Duration) -> Option<Mark> {
+        let is_of_bucket = self.epoch == epoch;
+        let least = if is_of_bucket { lifetime } else { lifetime.max(LIFETIME_DEFAULT) };
+        let mark = Mark { epoch: epoch.to_owned(), lifetime: self.lifetime.max(least), ..self };
+        (!is_of_bucket || mark.lifetime > self.lifetime).then_some(mark)
+    }
 }
 
 /// The tickets that stand, and the revision of the bucket up to which the listing is complete; or
@@ -115,6 +133,8 @@ pub enum Input {
     Own(Result<(Revision, Option<Ticket>), String>),
     /// The tickets were listed, up to this revision of the bucket.
     Listed(TicketsListed),
+    /// The notes were read: their revision, 0 without any.
+    Notes(Result<(Revision, Seen), String>),
     /// The hints of a ticket come from now on.
     Subscribed,
     /// A ticket has changed; its new revision, if that is known.

@@ -15,6 +15,9 @@ use crate::core::timing::{Refused, Timing};
 /// The command is killed so long before V: the kernel needs a moment to end it.
 pub const KILL_LEAD: Duration = Duration::from_millis(100);
 
+/// T unless somebody chooses another.
+pub const LIFETIME_DEFAULT: Duration = Duration::from_secs(15);
+
 /// The times of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockTiming {

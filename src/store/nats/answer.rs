@@ -28,6 +28,7 @@ pub(crate) fn written(stream: &str, replicated: bool, payload: &[u8]) -> Written
         code::STORE_FAILED
         | code::WRONG_STREAM
         | code::MESSAGE_TOO_LARGE
+        | code::HEADERS_TOO_LARGE
         | code::INSUFFICIENT_RESOURCES
         | code::STORAGE_EXCEEDED
         | code::BAD_REQUEST

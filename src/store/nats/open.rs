@@ -359,10 +359,10 @@ impl NatsStore {
 }
 
 /// Returns the epoch that an entry holds; `None` if it was deleted or is blank. It becomes a
-/// variable of the environment of commands.
+/// variable of the environment of commands, and the value of a header, which has no outer blanks.
 fn epoch_of(entry: &Entry) -> Option<String> {
-    let id = sanitize_field(&String::from_utf8_lossy(&entry.content.payload));
-    (!entry.content.is_tombstone() && !id.trim().is_empty()).then_some(id)
+    let id = sanitize_field(String::from_utf8_lossy(&entry.content.payload).trim());
+    (!entry.content.is_tombstone() && !id.is_empty()).then_some(id)
 }
 
 pub(super) fn describe_server(server: &ServerInfo) -> String {

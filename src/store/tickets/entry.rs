@@ -9,7 +9,7 @@
 //! | `Putex-Life` | T in milliseconds; also of the mark |
 //! | `Putex-Names` | several names, with commas between |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
-//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` only |
+//! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` and of notes |
 //! | `Putex-Epoch` | the random id of the bucket; of the mark only |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
@@ -50,6 +50,16 @@ pub(super) fn to_mark(entry: Option<Entry>) -> Mark {
 pub(super) fn mark_to_content(mark: &Mark) -> Content {
     let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
     Content::new(headers, b"")
+}
+
+/// Converts the entry of notes into its revision and the notes.
+pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
+    (entry.revision, entry.content.header(SEEN).map(Seen::from_text).unwrap_or_default())
+}
+
+/// Converts notes into the content of an entry.
+pub(super) fn notes_to_content(seen: &Seen) -> Content {
+    Content::new([(SEEN, seen.to_text())], b"")
 }
 
 /// Returns the last content of a ticket that has ended for this reason.

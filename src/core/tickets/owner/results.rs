@@ -58,14 +58,11 @@ impl TicketOwner {
         }
     }
 
-    pub(super) fn marked(&mut self, mut mark: Mark, now: Instant) {
-        let lifetime = self.timing.lifetime();
-        let epoch = self.bucket.as_ref().map(|id| id.epoch.clone()).unwrap_or_default();
-        if mark.epoch == epoch && mark.lifetime >= lifetime {
-            self.begin(now);
-            return;
-        }
-        (mark.epoch, mark.lifetime) = (epoch, mark.lifetime.max(lifetime));
+    pub(super) fn marked(&mut self, mark: Mark, now: Instant) {
+        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
+        let Some(mark) = mark.missing(epoch, self.timing.lifetime()) else {
+            return self.begin(now);
+        };
         let wait = self.timing.removal_wait(mark.lifetime);
         let why = format!(
             "the bucket is new, or was lost: locks of a lost bucket run out within {}",
@@ -79,12 +76,19 @@ impl TicketOwner {
         match (&self.phase, &self.goal) {
             // Whatever became of it, the mark that stands counts.
             (Phase::Young(..), _) => self.rest(now, Phase::ReadingMark),
+            (Phase::Noting(why, ..), Goal::Get(_)) => {
+                // Whether it is noted or not: the next attempt begins anew at worst.
+                let why = why.clone();
+                self.end(End::NotHad(why), now);
+            }
             (Phase::Removing(dead), _) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = self.listing_phase(),
-                // It is removed by another, or later: the store does not change its mind soon.
+                // Others may remove it, or this owner later: the store says the same again soon.
                 Written::Denied(why) => {
                     self.unmoved.remove(&dead.key);
-                    self.failed(why, self.listing_phase(), now);
+                    if !self.gave_up(&why, now) {
+                        self.rest(now, self.listing_phase());
+                    }
                 }
                 Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
             },

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::notes::Waited;
 use super::{Goal, Phase, TicketOwner};
 use crate::core::record::Revision;
 use crate::core::tickets::decision::describe;
@@ -71,7 +72,9 @@ impl TicketOwner {
             self.quiet_since = None;
             describe(&blockers)
         };
-        if self.gave_up(&why, now) || self.removes_dead(&blockers, now) {
+        if self.removes_dead(&blockers, now)
+            || self.leaves(&why, Waited::for_tickets(&blockers), now)
+        {
             return;
         }
         self.phase = Phase::Resting(probe_at, Box::new(Phase::Probing));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::notes::Waited;
 use super::{LONG, Phase, TicketOwner};
 use crate::core::event::StoreErrorKind;
 use crate::core::record::Revision;
@@ -61,7 +62,8 @@ impl TicketOwner {
     /// The ticket waits for others, of which the watched ones are heard of.
     fn wait_for(&mut self, blockers: &[StoredTicket], watched: BTreeSet<String>, now: Instant) {
         let why = describe(blockers);
-        if self.gave_up(&why, now) || self.removes_dead(blockers, now) {
+        if self.removes_dead(blockers, now) || self.leaves(&why, Waited::for_tickets(blockers), now)
+        {
             return;
         }
         let removals = blockers.iter().map(|other| self.removal_at(other));
@@ -98,7 +100,7 @@ impl TicketOwner {
     }
 
     /// Returns when this ticket of another may be removed.
-    fn removal_at(&self, other: &StoredTicket) -> Instant {
+    pub(super) fn removal_at(&self, other: &StoredTicket) -> Instant {
         let lifetime = match &other.ticket {
             Ok(ticket) => ticket.lifetime,
             Err(unreadable) => unreadable.lifetime.unwrap_or(self.timing.lifetime()),
@@ -109,10 +111,11 @@ impl TicketOwner {
 
     /// A wait is over.
     pub(super) fn rested(&mut self, now: Instant) {
-        if let Phase::Young(until, _) = &self.phase
+        if let Phase::Young(until, mark) = &self.phase
             && now < *until
         {
-            self.gave_up("the bucket is new: nobody is granted a lock yet", now);
+            let why = "the bucket is new: nobody is granted a lock yet";
+            self.leaves(why, Waited::ForBucket(*until, mark.clone()), now);
         } else if let Phase::Resting(until, then) = &self.phase
             && now >= self.earlier(*until)
         {

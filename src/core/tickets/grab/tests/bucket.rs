@@ -86,6 +86,7 @@ impl Bucket {
                 }));
             }
             Step::ReadMark(_) => return Input::Mark(Ok(self.mark.clone())),
+            Step::ReadNotes(_) | Step::WriteNotes(..) => unreachable!("nobody here has a clock"),
             Step::ReadOwn(_) => {
                 let entry = self.entries.get(&own);
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));

@@ -18,13 +18,14 @@ use crate::core::tickets::{
 /// Microseconds of true time.
 type Time = u64;
 
-const SECOND: Time = 1_000_000;
-const LIFE: Time = 4 * SECOND;
+/// A quarter of the shortest lifetime.
+const QUARTER: Time = 4_000_000;
+const LIFE: Time = 4 * QUARTER;
 const DRIFT_PPM: u64 = 10_000;
 /// Nothing goes wrong any more from here on.
-const CALM: Time = 80 * SECOND;
+const CALM: Time = 80 * QUARTER;
 /// By then everybody has had the lock.
-const END: Time = 1_500 * SECOND;
+const END: Time = 1_500 * QUARTER;
 
 enum Event {
     Wake(usize, u64),
@@ -138,7 +139,7 @@ impl Simulation {
                 ticket,
                 boot: random.below(1 << 40),
                 ppm: random.below(2 * DRIFT_PPM) as i64 - DRIFT_PPM as i64,
-                offset: random.below(1_000 * SECOND),
+                offset: random.below(1_000 * QUARTER),
                 process: None,
                 request: 0,
                 holds: None,
@@ -237,7 +238,7 @@ impl Simulation {
             if self.random.one_in(3) {
                 self.let_go(id);
                 self.clients[id].boot += 1;
-                self.clients[id].offset = self.random.below(1_000 * SECOND);
+                self.clients[id].offset = self.random.below(1_000 * QUARTER);
                 self.clients[id].process = None;
             } else if !self.clients[id].is_lock {
                 self.clients[id].process = None;
@@ -284,7 +285,7 @@ impl Simulation {
             Step::Rest(until) => {
                 // Hints are lost here; whoever holds a lock looks when its command is over.
                 let until = self.clients[id].true_time(*until);
-                let soon = if self.clients[id].is_lock { self.now + SECOND / 4 } else { until };
+                let soon = if self.clients[id].is_lock { self.now + QUARTER / 4 } else { until };
                 let number = self.number();
                 self.clients[id].request = number;
                 let event = Event::Reply(id, number, Input::Rested);
@@ -293,6 +294,7 @@ impl Simulation {
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
             Step::WriteAndList(_, _, _, by) | Step::Remove(_, by) => *by,
+            Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
         let number = self.number();
         self.clients[id].request = number;
@@ -303,6 +305,7 @@ impl Simulation {
             }
             Step::ReadMark(_) => Input::Mark(Err("no answer".to_owned())),
             Step::ReadOwn(_) => Input::Own(Err("no answer".to_owned())),
+            Step::ReadNotes(_) => Input::Notes(Err("no answer".to_owned())),
             Step::List(..) => Input::Listed(Err("no answer".to_owned())),
             Step::WriteAndList(..) => {
                 let none = || "no answer".to_owned();
@@ -312,12 +315,13 @@ impl Simulation {
             | Step::Write(..)
             | Step::End(..)
             | Step::Remove(..)
+            | Step::WriteNotes(..)
             | Step::Watch(_)
             | Step::Rest(_)
             | Step::Exit => Input::Written(Written::Unknown("no answer".to_owned()), now),
         };
         self.at(given_up, Event::Reply(id, number, input));
-        let mut there = self.random.below(SECOND / 20);
+        let mut there = self.random.below(QUARTER / 20);
         if !self.is_calm() && self.random.one_in(8) {
             there = self.random.below(LIFE + LIFE / 2);
         }
@@ -409,7 +413,7 @@ impl Simulation {
                 Some(_) | None => {}
             },
         }
-        let pause = if self.random.one_in(5) { 2 * LIFE } else { SECOND };
+        let pause = if self.random.one_in(5) { 2 * LIFE } else { QUARTER };
         let later = self.now + self.random.below(pause);
         self.act_at(id, later);
     }
@@ -423,9 +427,9 @@ impl Simulation {
                     let chances = (self.random.one_in(2), self.random.one_in(2));
                     self.bucket.serve(&element, step, sent, chances)
                 };
-                let mut back = self.random.below(SECOND / 20);
+                let mut back = self.random.below(QUARTER / 20);
                 if !self.is_calm() && self.random.one_in(8) {
-                    back = self.random.below(SECOND);
+                    back = self.random.below(QUARTER);
                 }
                 if self.is_calm() || !self.random.one_in(12) {
                     self.at(self.now + back, Event::Reply(id, number, answer));
@@ -454,7 +458,7 @@ impl Simulation {
     /// Runs to the end; returns how often the lock was had.
     pub(super) fn run(&mut self) -> usize {
         for id in 0..self.clients.len() {
-            let at = self.random.below(10 * SECOND);
+            let at = self.random.below(10 * QUARTER);
             self.act_at(id, at);
         }
         if self.is_wiped {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::core::event::{BucketInfo, Written};
 use crate::core::record::{BucketId, Revision};
-use crate::core::tickets::{Input, Mark, Step, StoredTicket, Ticket};
+use crate::core::tickets::{Input, Mark, Seen, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub(super) struct Bucket {
     pub(super) last: u64,
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) mark: Mark,
+    /// What hosts have noted, by their clocks.
+    pub(super) notes: BTreeMap<String, (Revision, Seen)>,
     /// An earlier listing.
     pub(super) listed: (Vec<StoredTicket>, Revision),
 }
@@ -32,7 +34,7 @@ impl Bucket {
     pub(super) fn new(id: u64) -> Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
         let listed = (Vec::new(), Revision(0));
-        Bucket { id, last: 0, entries: BTreeMap::new(), mark, listed }
+        Bucket { id, last: 0, entries: BTreeMap::new(), mark, notes: BTreeMap::new(), listed }
     }
 
     pub(super) fn listing(&self) -> (Vec<StoredTicket>, Revision) {
@@ -79,7 +81,7 @@ impl Bucket {
         (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
     }
 
-    /// Answers a request. A listing may be that of a moment before: an old one, or one from
+    /// Answers a request for the ticket of this element, or the notes of this clock. A listing may be that of a moment before: an old one, or one from
     /// before the write that it travels with.
     pub(super) fn answer(
         &mut self,
@@ -102,6 +104,20 @@ impl Bucket {
                 let (written, changed) = self.write(element, at, number, Some(ticket));
                 let listed = if is_before { before } else { self.listing() };
                 return (Input::WrittenAndListed(written, sent, Ok(listed)), changed);
+            }
+            Step::ReadNotes(_) => {
+                let notes = self.notes.get(element).cloned();
+                let notes = notes.unwrap_or((Revision(0), Seen::default()));
+                return (Input::Notes(Ok(notes)), None);
+            }
+            Step::WriteNotes(at, seen, _) => {
+                let current = self.notes.get(element).map_or(Revision(0), |notes| notes.0);
+                if current != at {
+                    return (Input::Written(Written::Moved(Some(current)), sent), None);
+                }
+                self.last += 1;
+                self.notes.insert(element.to_owned(), (Revision(self.last), seen));
+                (Written::Stored(Revision(self.last)), None)
             }
             Step::Watch(_) | Step::Rest(_) | Step::Exit => return (Input::Rested, None),
             Step::WriteMark(mark, _) if self.mark.revision == mark.revision => {

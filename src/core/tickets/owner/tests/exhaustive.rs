@@ -52,7 +52,7 @@ use crate::core::tickets::{Mode, Name, Soft};
 /// Microseconds of true time.
 type Time = u64;
 
-const R: Time = 1_000_000;
+const R: Time = 5_000_000;
 const LIFE: Time = 3 * R;
 const DRIFT_PPM: u64 = 10_000;
 const KILL_AFTER: Time = R / 4;

@@ -17,7 +17,7 @@ use crate::core::tickets::{Mode, Name, Seen, Soft};
 /// Microseconds of true time.
 pub(super) type Time = u64;
 
-const R: Time = 1_000_000;
+const R: Time = 5_000_000;
 const LIFE: Time = 3 * R;
 pub(super) const DRIFT_PPM: u64 = 10_000;
 /// After so long everybody has to have ended.
@@ -147,7 +147,7 @@ impl Simulation {
             });
             let owner = TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset));
             Client {
-                owner: owner.with_soft(soft),
+                owner: owner.with_soft(soft).with_notes(format!("{ppm}.{offset}")),
                 timing,
                 ppm,
                 offset,
@@ -226,14 +226,15 @@ impl Simulation {
             self.clients[client].owner.handle(input, now);
         }
         let step = self.clients[client].owner.next(now);
-        let element = self.clients[client].owner.key_element();
+        let owner = &self.clients[client].owner;
+        let element = match step {
+            Step::ReadNotes(_) | Step::WriteNotes(..) => owner.clock.clone(),
+            _ => owner.key_element(),
+        };
         self.show(format_args!("{client} {step:?}"));
         self.listen(client);
         let by = match &step {
-            Step::Exit => {
-                self.clients[client].ended = true;
-                return;
-            }
+            Step::Exit => return self.ended(client),
             Step::Rest(until) => {
                 let request = self.next_id();
                 self.clients[client].request = Some((request, step.clone()));
@@ -248,7 +249,7 @@ impl Simulation {
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::End(_, by) => *by,
             Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, by) => *by,
-            Step::Remove(_, by) => *by,
+            Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
         let request = self.next_id();
         self.clients[client].request = Some((request, step.clone()));
@@ -262,6 +263,34 @@ impl Simulation {
             let opened = self.clients[client].opened;
             self.at(self.now + there, Event::Arrive(client, request, step, element, now, opened));
         }
+    }
+
+    /// The process has ended. One that did not get the lock in time may be followed by another of
+    /// its host.
+    fn ended(&mut self, client: usize) {
+        let begin = self.clients[client].local(self.now);
+        let was_impatient = matches!(self.clients[client].outcome, Some(End::NotHad(_)));
+        if self.is_calm() || !was_impatient || self.random.one_in(8) {
+            self.clients[client].ended = true;
+            return;
+        }
+        let (wait, later) = (self.random.below(2 * R), self.random.below(2 * LIFE));
+        let TicketOwner { timing, mut ticket, nonce, soft, clock, .. } =
+            self.clients[client].owner.clone();
+        ticket.slot = None;
+        let wait = Some(Duration::from_micros(wait));
+        let owner = TicketOwner::new(
+            timing,
+            ticket,
+            nonce.0 + 1,
+            wait,
+            begin.after(Duration::from_micros(later)),
+        );
+        self.clients[client].owner = owner.with_soft(soft).with_notes(clock);
+        self.clients[client].watched.clear();
+        self.clients[client].outcome = None;
+        self.clients[client].paused_until = self.now + later;
+        self.wake(client, self.now + later);
     }
 
     /// Takes what the owner tells its front.
@@ -436,9 +465,12 @@ impl Simulation {
         let input = answer.unwrap_or(match step {
             Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
             Step::ReadMark(_) => Input::Mark(Err(none)),
-            Step::WriteMark(..) | Step::Write(..) | Step::End(..) | Step::Remove(..) => {
-                Input::Written(Written::Unknown(none), now)
-            }
+            Step::ReadNotes(_) => Input::Notes(Err(none)),
+            Step::WriteMark(..)
+            | Step::Write(..)
+            | Step::End(..)
+            | Step::Remove(..)
+            | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), now),
             Step::WriteAndList(..) => {
                 Input::WrittenAndListed(Written::Unknown(none.clone()), now, Err(none))
             }

@@ -352,6 +352,7 @@ impl Form<'_> {
                 self.stored(stored);
             }
             Step::Watch(_) | Step::Rest(_) | Step::Exit => self.add(9),
+            Step::ReadNotes(_) | Step::WriteNotes(..) => unreachable!("nobody here has a clock"),
         }
     }
 
@@ -399,6 +400,7 @@ impl Form<'_> {
             Input::Rested => self.add(8),
             Input::Gone(_) => self.add(9),
             Input::Unused => self.add(10),
+            Input::Notes(_) => unreachable!("nobody here has a clock"),
             Input::Done => self.add(11),
         }
     }

@@ -298,6 +298,7 @@ impl State {
                 Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, by) => *by,
                 Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
                 Step::WriteMark(_, by) | Step::End(_, by) | Step::Remove(_, by) => *by,
+                Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
             };
             it.requests += 1;
             let (element, by) = (it.owner.key_element(), it.first_time(by));
@@ -444,13 +445,16 @@ fn no_result(step: &Step, sent: Instant) -> Input {
     match step {
         Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
         Step::ReadMark(_) => Input::Mark(Err(none)),
-        Step::WriteMark(..) | Step::Write(..) | Step::End(..) | Step::Remove(..) => {
-            Input::Written(Written::Unknown(none), sent)
-        }
+        Step::WriteMark(..)
+        | Step::Write(..)
+        | Step::End(..)
+        | Step::Remove(..)
+        | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), sent),
         Step::WriteAndList(..) => {
             Input::WrittenAndListed(Written::Unknown(none.clone()), sent, Err(none))
         }
         Step::ReadOwn(_) => Input::Own(Err(none)),
+        Step::ReadNotes(_) => Input::Notes(Err(none)),
         Step::List(..) => Input::Listed(Err(none)),
         Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
     }

@@ -131,6 +131,7 @@ impl Form<'_> {
                 self.instant(*until);
                 self.phase(then);
             }
+            Phase::Recalling(..) | Phase::Noting(..) => unreachable!("nobody here has a clock"),
             Phase::Done => self.add(11),
         }
     }

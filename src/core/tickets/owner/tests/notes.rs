@@ -1,0 +1,115 @@
+//! Processes of one host that do not wait: together they see that a holder is dead.
+
+use super::*;
+use crate::core::tickets::seen::BUCKET;
+
+/// Lets a process by this clock ask once, with a ticket of this number, behind a holder that
+/// stands at this revision; returns it when the notes of its host are to be read.
+fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner, StoredTicket) {
+    let at = Revision(number);
+    let mut owner = opened().0.with_notes(clock.to_owned());
+    (owner.began, owner.goal) = (now, Goal::Get(Some(now)));
+    let Step::WriteAndList(_, None, ticket, _) = owner.next(now) else { panic!("not written") };
+    let key = format!("lock.a.{}", owner.key_element());
+    let own = StoredTicket { key, revision: at, number: at, ticket: Ok(ticket.clone()) };
+    let holder = StoredTicket {
+        key: "lock.a.holder".to_owned(),
+        revision: Revision(holder),
+        number: Revision(5),
+        ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
+    };
+    let listed = Ok((vec![holder.clone(), own], at));
+    owner.handle(Input::WrittenAndListed(Written::Stored(at), now, listed), now);
+    assert!(matches!(owner.next(now), Step::ReadNotes(_)), "{:?}", owner.next(now));
+    (owner, holder)
+}
+
+/// Returns what a process notes that found these notes, and ends.
+fn noted(mut owner: TicketOwner, found: (Revision, Seen), now: Instant) -> Seen {
+    let at = found.0;
+    owner.handle(Input::Notes(Ok(found)), now);
+    let Step::WriteNotes(expected, seen, _) = owner.next(now) else {
+        panic!("{:?}", owner.next(now))
+    };
+    assert_eq!(expected, at);
+    owner.handle(Input::Written(Written::Unknown("no answer".to_owned()), now), now);
+    assert!(matches!(owner.next(now), Step::End(..)), "its ticket is ended");
+    seen
+}
+
+/// A job on a host that asks once an hour, with -n, never got the lock of a host that was dead.
+#[test]
+fn who_asks_once_gets_rid_of_a_dead_holder_at_a_later_attempt() {
+    let (_, begin) = opened();
+    let (first, _) = attempt("clock", 7, 5, begin);
+    let seen = noted(first, (Revision(0), Seen::default()), begin);
+    assert_eq!(seen.since(Revision(5)), Some(begin));
+    let wait = opened().0.timing.removal_wait(opened().0.timing.lifetime());
+    let soon = begin.after(wait - Duration::from_millis(1));
+    let (second, _) = attempt("clock", 11, 5, soon);
+    assert_eq!(noted(second, (Revision(9), seen.clone()), soon), seen, "it is not long enough yet");
+    let later = begin.after(wait);
+    let (mut third, holder) = attempt("clock", 15, 5, later);
+    third.handle(Input::Notes(Ok((Revision(13), seen))), later);
+    let Step::Remove(removed, _) = third.next(later) else { panic!("{:?}", third.next(later)) };
+    assert_eq!(removed, holder);
+    third.handle(Input::Written(Written::Stored(Revision(16)), later), later);
+    let Step::List(..) = third.next(later) else { panic!("{:?}", third.next(later)) };
+    let key = format!("lock.a.{}", third.key_element());
+    let (number, ticket) = (Revision(15), Ok(third.ticket().clone()));
+    let own = StoredTicket { key, revision: number, number, ticket };
+    third.handle(Input::Listed(Ok((vec![own], Revision(16)))), later);
+    let told = third.take_messages().pop();
+    assert!(matches!(told, Some(ToFront::Granted { term: 15, .. })), "{told:?}");
+}
+
+#[test]
+fn notes_of_a_holder_that_has_moved_or_of_another_clock_count_for_nothing() {
+    let (_, begin) = opened();
+    let (first, _) = attempt("clock", 7, 5, begin);
+    let seen = noted(first, (Revision(0), Seen::default()), begin);
+    let later = begin.after(Duration::from_secs(3600));
+    for (clock, holder) in [("clock", 8), ("another", 5)] {
+        let (second, _) = attempt(clock, 11, holder, later);
+        let seen = noted(second, (Revision(9), seen.clone()), later);
+        assert_eq!(seen.since(Revision(holder)), Some(later), "{clock}");
+        assert_eq!(seen.clock(), clock);
+    }
+}
+
+#[test]
+fn who_cannot_read_the_notes_ends_without_them() {
+    let (_, begin) = opened();
+    let (mut owner, _) = attempt("clock", 7, 5, begin);
+    owner.handle(Input::Notes(Err("no answer".to_owned())), begin);
+    assert!(matches!(owner.next(begin), Step::End(..)));
+}
+
+/// Every process waited for the mark from its own beginning, so it never came.
+#[test]
+fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it() {
+    let (_, begin) = opened();
+    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+    let asked = |at: Instant| {
+        let mut owner = opened().0.with_notes("clock".to_owned());
+        owner.goal = Goal::Get(Some(at));
+        owner.phase = Phase::ReadingMark;
+        owner.handle(Input::Mark(Ok(none.clone())), at);
+        assert_eq!(owner.next(at), Step::Rest(at));
+        owner.handle(Input::Rested, at);
+        assert!(matches!(owner.next(at), Step::ReadNotes(_)));
+        owner
+    };
+    let mut first = asked(begin);
+    first.handle(Input::Notes(Ok((Revision(0), Seen::default()))), begin);
+    let Step::WriteNotes(_, seen, _) = first.next(begin) else { panic!("{:?}", first.next(begin)) };
+    assert_eq!(seen.since(BUCKET), Some(begin));
+    let wait = first.timing.removal_wait(LIFETIME_DEFAULT);
+    for (passed, is_written) in [(wait - Duration::from_millis(1), false), (wait, true)] {
+        let now = begin.after(passed);
+        let mut owner = asked(now);
+        owner.handle(Input::Notes(Ok((Revision(3), seen.clone()))), now);
+        let step = owner.next(now);
+        assert_eq!(matches!(step, Step::WriteMark(..)), is_written, "{passed:?}: {step:?}");
+    }
+}
