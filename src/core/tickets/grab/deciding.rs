@@ -106,7 +106,8 @@ impl Grabber {
         }
         let why = match (blockers, believed_at) {
             ([], Some(at)) => format!(
-                "the bucket is new, or was lost: locks of a lost bucket run out within {}",
+                "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a lost \
+                 bucket run out within {}",
                 Ms(at.since(now))
             ),
             (_, _) => describe(blockers),
