@@ -110,7 +110,7 @@ pub fn run(
     };
     let process = Process {
         speaker: Speaker { request, destination },
-        tickets: Tickets::new(bucket, &ticket),
+        tickets: Tickets::new(bucket, &ticket).with_notes_of(ticket.seen.clock()),
         is_open: false,
         alarm: Alarm::new().map_err(&no_wait)?,
         nothing: Waker::new().map_err(&no_wait)?,

@@ -17,7 +17,7 @@ use super::protocol::ToRenewer;
 use super::{Request, held};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
-use crate::guard::{digest, receive, send};
+use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
 use crate::store::tickets::Tickets;
 use crate::store::{Bucket, Hint};
@@ -28,9 +28,6 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// The pause before a command that was killed is killed again, or looked at again.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
-
-/// Bytes of the digest of the clock, in the key of what this host has seen.
-const CLOCK_DIGEST_BYTES: usize = 8;
 
 /// How long to wait until the kernel may have memory for a message.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
@@ -141,8 +138,7 @@ impl Renewer {
             seen: Seen::default(),
         };
         let clock = sys::clock_id();
-        let tickets =
-            Tickets::new(bucket, &ticket).with_notes_of(&digest(&clock, CLOCK_DIGEST_BYTES));
+        let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
             .with_notes(clock);
         Ok(Renewer {

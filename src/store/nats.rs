@@ -24,11 +24,10 @@ pub(crate) mod answer;
 mod inspect;
 mod open;
 mod read;
+mod retire;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
-
-use serde_json::json;
 
 use crate::core::{Instant, Revision, Written};
 use crate::nats::bucket::Retirement;
@@ -47,18 +46,6 @@ const EXISTENCE_CHECK_MAX: Duration = Duration::from_millis(500);
 
 /// Longest wait for one answer. A round trip around the world takes 0.3 s.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-
-/// How long the last entry of a key stays: as short as a server takes it, since a listing reads
-/// it. A write that is under way so long and names a revision is refused all the same.
-const RETIRED_FOR: &str = "1s";
-
-/// How long a note stays: a week, longer than the time between two runs of most jobs.
-const NOTED_FOR: &str = "604800s";
-
-/// What is behind a retired key in the note that nobody uses the key again. Without the notes, a
-/// listing would read the entries of all tickets that ended in the last two seconds: one message
-/// each, where a name of the listing is enough.
-const FORGOTTEN: &str = ".ended";
 
 /// First level of JetStream's API whose servers check a condition on another subject.
 /// Older servers ignore that header and check the written subject instead.
@@ -213,10 +200,6 @@ impl NatsStore {
         self.bucket.as_ref().map_err(|why| Kind::Unreachable.error(why.clone()))
     }
 
-    fn retirement(&self) -> Option<Retirement> {
-        self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement)
-    }
-
     /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
     /// account is reached through its API.
     fn target(&self, subject: &str) -> String {
@@ -300,16 +283,6 @@ impl NatsStore {
             }
         }
         (written, replies)
-    }
-
-    /// Has the entry of a key removed that stands at this revision. Best effort: what is left
-    /// does no harm.
-    fn purge(&mut self, key: &str, revision: Revision) {
-        let body = json!({ "filter": self.raw_subject(key), "seq": revision.0 + 1 }).to_string();
-        let subject = format!("{}.STREAM.PURGE.{}", self.settings.api, self.stream);
-        let payload = body.as_bytes();
-        let request = Outgoing { subject: &subject, headers: &[], payload, repeats: false };
-        let _ = self.client.publish(&request);
     }
 
     /// Converts a message into a hint; `None` if it is none.
@@ -429,13 +402,7 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        let retirement = self.retirement();
-        let ttl = (retirement == Some(Retirement::Ttl)).then_some(RETIRED_FOR);
-        let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
-        if let (Written::Stored(revision), Some(Retirement::Purge)) = (&written, retirement) {
-            self.purge(key, *revision);
-        }
-        written
+        self.retire_now(key, expected, content, deadline)
     }
 
     fn note(
@@ -445,18 +412,11 @@ impl Bucket for NatsStore {
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        let ttl = (self.retirement() == Some(Retirement::Ttl)).then_some(NOTED_FOR);
-        self.write(key, Expected::Key(expected), content, ttl, &[], deadline).0
+        self.note_now(key, expected, content, deadline)
     }
 
     fn forget(&mut self, key: &str) {
-        if self.retirement() != Some(Retirement::Ttl) || name::valid_key(key).is_err() {
-            return;
-        }
-        let headers = [("Nats-TTL", RETIRED_FOR), ("Nats-Expected-Stream", &*self.stream)];
-        let subject = self.target(&format!("{}{FORGOTTEN}", self.raw_subject(key)));
-        let note = Outgoing { subject: &subject, headers: &headers, payload: b"", repeats: false };
-        let _ = self.client.publish(&note);
+        self.forget_now(key);
     }
 
     fn subscribe(&mut self, key: &str) -> StoreResult<()> {

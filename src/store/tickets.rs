@@ -5,7 +5,7 @@
 //! | `lock.<element>...<nonce>` | a ticket for one name; the nonce is the client's own |
 //! | `lock._.<nonce>` | a ticket for several names |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
-//! | `putex.seen.<element>...<host>` | what processes of a host have seen that did not wait |
+//! | `putex.seen.<element>...<clock>` | what processes of a host have seen that did not wait |
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
 //! or loses, never both.
@@ -28,7 +28,7 @@ use crate::core::{Instant, Revision, Written};
 /// The first element of the keys of all tickets.
 const ROOT: &str = "lock";
 
-/// The first elements of the keys of what hosts have seen.
+/// The first elements of the keys of notes.
 const NOTES_ROOT: &str = "putex.seen";
 
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
@@ -39,7 +39,7 @@ pub struct Tickets {
     relevance: Relevance,
     /// The key of the own ticket without its last element.
     prefix: String,
-    /// The key of the notes of this host.
+    /// The key of the notes.
     notes_key: String,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
@@ -94,10 +94,10 @@ impl Tickets {
         }
     }
 
-    /// Has the notes stand below the last element `host`, which only hosts of one clock share.
+    /// Has the notes be those of processes that have this clock.
     #[must_use]
-    pub fn with_notes_of(mut self, host: &str) -> Tickets {
-        self.notes_key = format!("{}.{host}", self.notes_key);
+    pub fn with_notes_of(mut self, clock: &str) -> Tickets {
+        self.notes_key = format!("{}.{clock}", self.notes_key);
         self
     }
 

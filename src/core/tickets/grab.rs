@@ -120,6 +120,9 @@ enum Phase {
     ReadingOwn,
     Watching(BTreeSet<String>),
     Removing(Box<StoredTicket>),
+    /// The notes of this host are read, and written, before the ticket is withdrawn.
+    Recalling,
+    Noting(Revision),
     Withdrawing,
     /// Nothing is done until this instant; then that phase begins.
     Resting(Instant, Box<Phase>),
@@ -251,6 +254,8 @@ impl Grabber {
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(other) => Step::Remove((**other).clone(), by),
+            Phase::Recalling => Step::ReadNotes(by),
+            Phase::Noting(at) => Step::WriteNotes(*at, self.seen.clone(), by),
             Phase::Withdrawing => Step::End(self.own.map_or(Revision(0), |own| own.revision), by),
             Phase::Resting(until, _) => Step::Rest(*until),
             Phase::Done(_) => Step::Exit,
@@ -331,8 +336,9 @@ impl Grabber {
                     self.phase = Phase::Closed;
                 }
             }
-            // The notes are in the ticket, and no command runs under one of this kind.
-            Input::Notes(_) | Input::Unused | Input::Done => {}
+            Input::Notes(notes) => self.recalled(notes.ok(), now),
+            // No command runs under a ticket of this kind.
+            Input::Unused | Input::Done => {}
         }
     }
 
@@ -399,6 +405,7 @@ impl Grabber {
             (Phase::Removing(_), Written::Denied(why) | Written::Unknown(why)) => {
                 self.failed(why, Phase::Listing, now);
             }
+            (Phase::Noting(_), _) => self.phase = Phase::Withdrawing,
             // Another process has written it since, or it has ended before.
             (Phase::Withdrawing, Written::Stored(_) | Written::Moved(_)) => {
                 let why = self.why_waiting.clone();

@@ -55,6 +55,20 @@ impl Seen {
         }
     }
 
+    /// Takes over from notes of this clock, read at this instant, what was seen earlier of what is
+    /// noted here; says whether there was something.
+    pub fn is_told_more(&mut self, noted: &Seen, now: Instant) -> bool {
+        let mut known = Seen::nothing(&self.clock);
+        known.learn(noted, now);
+        let mut is_more = false;
+        for (revision, since) in &mut self.since {
+            if let Some(earlier) = known.since(*revision).filter(|at| at < since) {
+                (*since, is_more) = (earlier, true);
+            }
+        }
+        is_more
+    }
+
     /// Returns since when this revision has been seen.
     pub fn since(&self, revision: Revision) -> Option<Instant> {
         self.since.get(&revision).copied()

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{FORGOTTEN, Kind, NatsStore, answer, answer_by};
+use super::retire::FORGOTTEN;
+use super::{Kind, NatsStore, answer, answer_by};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};

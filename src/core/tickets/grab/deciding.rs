@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
 use crate::core::tickets::decision::{Decision, decide, describe};
-use crate::core::tickets::seen::BUCKET;
+use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::ticket::{Name, StoredTicket};
 use crate::core::time::{Instant, Ms};
 
@@ -106,8 +106,8 @@ impl Grabber {
         }
         let why = match (blockers, believed_at) {
             ([], Some(at)) => format!(
-                "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a lost \
-                 bucket run out within {}",
+                "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a \
+                 lost bucket run out within {}",
                 Ms(at.since(now))
             ),
             (_, _) => describe(blockers),
@@ -133,13 +133,23 @@ impl Grabber {
     /// Ends a process whose ticket is not granted: withdraws it, or notes what was seen.
     fn leave(&mut self, queued: Grabbed, withdraws: bool) {
         if withdraws {
-            self.phase = Phase::Withdrawing;
+            self.phase = Phase::Recalling;
         } else if self.seen == self.ticket.seen {
             self.end(queued);
         } else {
             self.leaving = Some(queued);
             self.phase = Phase::Writing;
         }
+    }
+
+    /// The notes were read that other processes of this host have left, or could not be. What they
+    /// know of the tickets that come first may be enough to remove one.
+    pub(super) fn recalled(&mut self, notes: Option<(Revision, Seen)>, now: Instant) {
+        self.phase = match notes {
+            Some((_, noted)) if self.seen.is_told_more(&noted, now) => Phase::Listing,
+            Some((revision, _)) => Phase::Noting(revision),
+            None => Phase::Withdrawing,
+        };
     }
 
     /// Returns when the mark may be written that is missing; `None` if none is.

@@ -168,12 +168,47 @@ fn a_ticket_is_withdrawn_only_if_nobody_was_told_that_it_is_granted() {
         let own = standing("ge", 21, if found { 7 } else { 21 }, written);
         let behind: Vec<_> = others.into_iter().chain([own]).collect();
         list(&mut grabber, &behind, 21, at(2));
+        if let Step::ReadNotes(_) = grabber.next(at(2)) {
+            grabber.handle(Input::Notes(Err("no answer".to_owned())), at(2));
+        }
         matches!(grabber.next(at(2)), Step::End(Revision(21), _))
     };
     assert!(outcome(false, Some(other(6)), 10));
     assert!(outcome(false, None, 9), "nobody else knows of it");
     assert!(outcome(true, Some(other(6)), 10), "the other one has been there all the time");
     assert!(!outcome(true, None, 9), "it may be held");
+}
+
+/// It leaves no ticket in which it could note what it has seen.
+#[test]
+fn attempts_that_keep_no_place_get_rid_of_a_dead_holder_together() {
+    let attempt = |noted: (Revision, Seen), now: Instant| {
+        let mut grabber = process(ticket(), true, 10, now);
+        list(&mut grabber, &[other(6)], 20, now);
+        let written = write(&mut grabber, 0, 21, now);
+        let behind = [other(6), standing("ge", 21, 21, written)];
+        list(&mut grabber, &behind, 21, now);
+        assert!(matches!(grabber.next(now), Step::ReadNotes(_)));
+        grabber.handle(Input::Notes(Ok(noted)), now);
+        if let Step::List(..) = grabber.next(now) {
+            list(&mut grabber, &behind, 21, now);
+        }
+        grabber
+    };
+    let mut first = attempt((Revision(0), Seen::default()), at(1));
+    let Step::WriteNotes(Revision(0), seen, _) = first.next(at(1)) else { panic!("not noted") };
+    first.handle(Input::Written(Written::Stored(Revision(22)), at(1)), at(1));
+    assert!(matches!(first.next(at(1)), Step::End(Revision(21), _)));
+    let due = at(1).after(Duration::from_millis(10_100));
+    let mut later = attempt((Revision(22), seen.clone()), due);
+    assert!(matches!(later.next(due), Step::Remove(..)), "{:?}", later.next(due));
+    // It knows more than before, and that is not enough: it reads the same once more, and ends.
+    let soon = due.before(Duration::from_millis(1));
+    let mut early = attempt((Revision(22), seen.clone()), soon);
+    assert!(matches!(early.next(soon), Step::ReadNotes(_)), "{:?}", early.next(soon));
+    early.handle(Input::Notes(Ok((Revision(22), seen.clone()))), soon);
+    let Step::WriteNotes(at, again, _) = early.next(soon) else { panic!("not noted") };
+    assert_eq!((at, again), (Revision(22), seen));
 }
 
 #[test]

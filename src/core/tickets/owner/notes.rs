@@ -50,15 +50,15 @@ impl TicketOwner {
         let Phase::Recalling(why, waited) = &self.phase else { return };
         let (why, waited) = (why.clone(), waited.clone());
         let Some((revision, noted)) = notes else { return self.end(End::NotHad(why), now) };
-        let mut known = Seen::nothing(&self.clock);
-        known.learn(&noted, now);
         let mut seen = Seen::nothing(&self.clock);
         match waited {
             Waited::ForTickets(blockers) => {
-                for other in &blockers {
-                    let Some((_, since)) = self.unmoved.get_mut(&other.key) else { continue };
-                    *since = known.since(other.revision).map_or(*since, |at| at.min(*since));
-                    seen.add(other.revision, *since);
+                for (at, since) in blockers.iter().filter_map(|it| self.unmoved.get(&it.key)) {
+                    seen.add(*at, *since);
+                }
+                seen.is_told_more(&noted, now);
+                for (at, since) in self.unmoved.values_mut() {
+                    *since = seen.since(*at).unwrap_or(*since);
                 }
                 if self.removes_dead(&blockers, now) {
                     return;
@@ -66,13 +66,12 @@ impl TicketOwner {
             }
             Waited::ForBucket(until, mark) => {
                 let wait = self.timing.removal_wait(mark.lifetime);
-                let since =
-                    known.since(BUCKET).map_or(until.before(wait), |at| at.min(until.before(wait)));
-                if since.after(wait) <= now {
+                seen.add(BUCKET, until.before(wait));
+                seen.is_told_more(&noted, now);
+                if seen.since(BUCKET).is_some_and(|since| since.after(wait) <= now) {
                     self.phase = Phase::Young(now, mark);
                     return;
                 }
-                seen.add(BUCKET, since);
             }
         }
         self.phase = Phase::Noting(why, revision, seen);

@@ -65,8 +65,8 @@ impl TicketOwner {
         };
         let wait = self.timing.removal_wait(mark.lifetime);
         let why = format!(
-            "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a lost \
-                 bucket run out within {}",
+            "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a \
+             lost bucket run out within {}",
             Ms(wait)
         );
         self.phase = Phase::Young(now.after(wait), mark);

@@ -282,26 +282,22 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
             ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket }),
         };
         while now < begin.after(Duration::from_secs(90)) && owner.phase != Phase::Done {
-            let input = match owner.next(now) {
-                Step::Remove(..) => {
-                    removals.push(now);
-                    Input::Written(denied(), now)
-                }
-                Step::Rest(until) => {
-                    now = now.max(until);
-                    Input::Rested
-                }
-                Step::WriteAndList(at, ..) | Step::End(at, _) => {
-                    Input::Written(Written::Stored(Revision(at.0 + 1)), now)
-                }
-                Step::List(number, _) => {
-                    let key = format!("lock.a.{}", owner.key_element());
-                    let (revision, ticket) = (owner.last, Ok(owner.ticket.clone()));
-                    let number = number.expect("it has a ticket");
-                    let own = StoredTicket { key, revision, number, ticket };
-                    Input::Listed(Ok((vec![first.clone(), own], revision)))
-                }
-                step => panic!("{step:?}"),
+            let step = owner.next(now);
+            let input = if let Step::Remove(..) = step {
+                removals.push(now);
+                Input::Written(denied(), now)
+            } else if let Step::Rest(until) = step {
+                now = now.max(until);
+                Input::Rested
+            } else if let Step::WriteAndList(at, ..) | Step::End(at, _) = step {
+                Input::Written(Written::Stored(Revision(at.0 + 1)), now)
+            } else if let Step::List(Some(number), _) = step {
+                let key = format!("lock.a.{}", owner.key_element());
+                let (revision, ticket) = (owner.last, Ok(owner.ticket.clone()));
+                let own = StoredTicket { key, revision, number, ticket };
+                Input::Listed(Ok((vec![first.clone(), own], revision)))
+            } else {
+                panic!("{step:?}")
             };
             owner.handle(input, now);
         }

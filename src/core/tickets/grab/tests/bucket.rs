@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::*;
-use crate::core::tickets::{Input, Mark, Step};
+use crate::core::tickets::{Input, Mark, Seen, Step};
 
 struct Entry {
     revision: u64,
@@ -18,13 +18,15 @@ pub(super) struct Bucket {
     last: u64,
     entries: BTreeMap<String, Entry>,
     mark: Mark,
+    /// What hosts have noted, by their clocks.
+    notes: BTreeMap<String, (Revision, Seen)>,
 }
 
 impl Bucket {
     /// Returns a new bucket, the one of this number.
     pub(super) fn new(id: u64) -> Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-        Bucket { id, last: 0, entries: BTreeMap::new(), mark }
+        Bucket { id, last: 0, entries: BTreeMap::new(), mark, notes: BTreeMap::new() }
     }
 
     fn listing(&self) -> (Vec<StoredTicket>, Revision) {
@@ -86,7 +88,19 @@ impl Bucket {
                 }));
             }
             Step::ReadMark(_) => return Input::Mark(Ok(self.mark.clone())),
-            Step::ReadNotes(_) | Step::WriteNotes(..) => unreachable!("nobody here has a clock"),
+            Step::ReadNotes(_) => {
+                let notes = self.notes.get(element).cloned();
+                return Input::Notes(Ok(notes.unwrap_or((Revision(0), Seen::default()))));
+            }
+            Step::WriteNotes(at, seen, _) => {
+                let current = self.notes.get(element).map_or(Revision(0), |notes| notes.0);
+                if current != at {
+                    return Input::Written(Written::Moved(Some(current)), sent);
+                }
+                self.last += 1;
+                self.notes.insert(element.to_owned(), (Revision(self.last), seen));
+                return Input::Written(Written::Stored(Revision(self.last)), sent);
+            }
             Step::ReadOwn(_) => {
                 let entry = self.entries.get(&own);
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));

@@ -211,7 +211,7 @@ impl Simulation {
             let whose = Whose::Own(client.ticket.incarnation, element);
             Process::Release(Box::new(Releaser::new(client.ticket.names.clone(), whose, now)))
         } else {
-            let seen = Seen::nothing(&format!("boot{}", client.boot));
+            let seen = Seen::nothing(&format!("{id}.{}", client.boot));
             let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
             let limits = Limits { wait: Duration::from_micros(wait), withdraws };
             let grabber = Grabber::new(client.timing, ticket, element, limits, now);
@@ -326,7 +326,10 @@ impl Simulation {
             there = self.random.below(LIFE + LIFE / 2);
         }
         if self.is_calm() || !self.random.one_in(12) {
-            let element = self.clients[id].element();
+            let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
+            let client = &self.clients[id];
+            let clock = || format!("{id}.{}", client.boot);
+            let element = if is_of_notes { clock() } else { client.element() };
             self.at(self.now + there, Event::Arrive(id, number, step, element, now));
         }
     }

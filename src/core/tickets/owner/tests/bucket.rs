@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::core::event::{BucketInfo, Written};
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::{Input, Mark, Seen, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
@@ -34,7 +34,8 @@ impl Bucket {
     pub(super) fn new(id: u64) -> Bucket {
         let mark = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
         let listed = (Vec::new(), Revision(0));
-        Bucket { id, last: 0, entries: BTreeMap::new(), mark, notes: BTreeMap::new(), listed }
+        let (entries, notes) = (BTreeMap::new(), BTreeMap::new());
+        Bucket { id, last: 0, entries, mark, notes, listed }
     }
 
     pub(super) fn listing(&self) -> (Vec<StoredTicket>, Revision) {
@@ -131,5 +132,26 @@ impl Bucket {
             Step::Remove(other, _) => self.write(&other.key, other.revision, None, None),
         };
         (Input::Written(written, sent), changed)
+    }
+}
+
+/// Returns what comes of a step without a result.
+pub(super) fn no_result(step: &Step, sent: Instant) -> Input {
+    let none = "no answer".to_owned();
+    match step {
+        Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
+        Step::ReadMark(_) => Input::Mark(Err(none)),
+        Step::WriteMark(..)
+        | Step::Write(..)
+        | Step::End(..)
+        | Step::Remove(..)
+        | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), sent),
+        Step::WriteAndList(..) => {
+            Input::WrittenAndListed(Written::Unknown(none.clone()), sent, Err(none))
+        }
+        Step::ReadOwn(_) => Input::Own(Err(none)),
+        Step::ReadNotes(_) => Input::Notes(Err(none)),
+        Step::List(..) => Input::Listed(Err(none)),
+        Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
     }
 }

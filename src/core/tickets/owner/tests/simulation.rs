@@ -8,8 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
-use super::bucket::Bucket;
-use crate::core::event::{StoreErrorKind, Written};
+use super::bucket::{Bucket, no_result};
 use crate::core::record::Incarnation;
 use crate::core::tickets::random::Random;
 use crate::core::tickets::{Mode, Name, Seen, Soft};
@@ -227,10 +226,8 @@ impl Simulation {
         }
         let step = self.clients[client].owner.next(now);
         let owner = &self.clients[client].owner;
-        let element = match step {
-            Step::ReadNotes(_) | Step::WriteNotes(..) => owner.clock.clone(),
-            _ => owner.key_element(),
-        };
+        let is_of_notes = matches!(step, Step::ReadNotes(_) | Step::WriteNotes(..));
+        let element = if is_of_notes { owner.clock.clone() } else { owner.key_element() };
         self.show(format_args!("{client} {step:?}"));
         self.listen(client);
         let by = match &step {
@@ -460,24 +457,8 @@ impl Simulation {
             self.clients[client].request = Some((request, step));
             return self.at(paused_until, Event::Reply(client, request, answer));
         }
-        let none = "no answer".to_owned();
         let now = self.clients[client].local(self.now);
-        let input = answer.unwrap_or(match step {
-            Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
-            Step::ReadMark(_) => Input::Mark(Err(none)),
-            Step::ReadNotes(_) => Input::Notes(Err(none)),
-            Step::WriteMark(..)
-            | Step::Write(..)
-            | Step::End(..)
-            | Step::Remove(..)
-            | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), now),
-            Step::WriteAndList(..) => {
-                Input::WrittenAndListed(Written::Unknown(none.clone()), now, Err(none))
-            }
-            Step::ReadOwn(_) => Input::Own(Err(none)),
-            Step::List(..) => Input::Listed(Err(none)),
-            Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
-        });
+        let input = answer.unwrap_or_else(|| no_result(&step, now));
         if let Input::Opened(Ok(info)) = &input {
             self.clients[client].opened = info.id.epoch.parse().expect("a number");
         }

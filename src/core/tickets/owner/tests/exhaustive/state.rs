@@ -3,9 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::super::bucket::Bucket;
+use super::super::bucket::{Bucket, no_result};
 use super::*;
-use crate::core::event::{StoreErrorKind, Written};
 use crate::core::record::{Incarnation, Revision};
 use crate::core::tickets::{Mark, Seen, StoredTicket};
 
@@ -436,26 +435,5 @@ impl State {
         it.owner.handle(input, now);
         self.listen(client, counts)?;
         self.act(client, counts)
-    }
-}
-
-/// Returns what comes of a step without a result.
-fn no_result(step: &Step, sent: Instant) -> Input {
-    let none = "no answer".to_owned();
-    match step {
-        Step::Open(_) => Input::Opened(Err(StoreErrorKind::Unreachable.error(none))),
-        Step::ReadMark(_) => Input::Mark(Err(none)),
-        Step::WriteMark(..)
-        | Step::Write(..)
-        | Step::End(..)
-        | Step::Remove(..)
-        | Step::WriteNotes(..) => Input::Written(Written::Unknown(none), sent),
-        Step::WriteAndList(..) => {
-            Input::WrittenAndListed(Written::Unknown(none.clone()), sent, Err(none))
-        }
-        Step::ReadOwn(_) => Input::Own(Err(none)),
-        Step::ReadNotes(_) => Input::Notes(Err(none)),
-        Step::List(..) => Input::Listed(Err(none)),
-        Step::Watch(_) | Step::Rest(_) | Step::Exit => Input::Rested,
     }
 }
