@@ -82,8 +82,8 @@ impl Bucket {
         (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
     }
 
-    /// Answers a request for the ticket of this element, or the notes of this clock. A listing may be that of a moment before: an old one, or one from
-    /// before the write that it travels with.
+    /// Answers a request for the ticket of this element, or the notes of this clock. A listing may
+    /// be that of a moment before: an old one, or one from before the write that it travels with.
     pub(super) fn answer(
         &mut self,
         step: Step,
