@@ -3,9 +3,12 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::Request;
@@ -13,7 +16,7 @@ use super::account::{Account, Ending, Outcome};
 use crate::core::Instant;
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
-use crate::sys;
+use crate::sys::{self, raw};
 
 /// The line. A reader finds each field in each line.
 #[derive(Serialize)]
@@ -49,15 +52,21 @@ impl Report {
     ///
     /// Why it cannot be written.
     pub(super) fn open(path: &str) -> Result<Report, Refusal> {
-        // A pipe without a reader is refused, and a full one holds nobody up.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
-        let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(path, flags, FileMode::from_raw_mode(0o666));
+        let opened = match descriptor(path) {
+            Some(number) => raw::copied(number),
+            None => {
+                // A pipe without a reader is refused.
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
+                let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
+                let opened = rustix::fs::open(path, flags, FileMode::from_raw_mode(0o666));
+                opened.map_err(io::Error::from)
+            }
+        };
         let refusal = |error: io::Error| {
             let text = format!("--report: {path}: {error}; write the path of a file, or /dev/fd/3");
             Refusal::new(Exit::Usage, text)
         };
-        let file = opened.map_err(|error| refusal(error.into()))?.into();
+        let file = opened.map_err(refusal)?.into();
         Ok(Report { path: path.to_owned(), file })
     }
 
@@ -70,13 +79,28 @@ impl Report {
         destination: Destination,
     ) {
         let line = line(request, account, ending, sys::now());
-        let written = rustix::io::write(&self.file, &line);
+        // A pipe that is full holds nobody up.
+        let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
+        let written = match poll(&mut polled, Some(&Timespec::default())) {
+            Ok(0) => Err(Errno::AGAIN),
+            Ok(_) | Err(_) => rustix::io::write(&self.file, &line),
+        };
         let why = match written {
             Ok(count) if count == line.len() => return,
             Ok(_) => "there was room for a part of the line".to_owned(),
             Err(error) => io::Error::from(error).to_string(),
         };
         destination.warn(&format!("--report: {}: {why}", self.path));
+    }
+}
+
+/// Returns the number of the descriptor that a path means. To open that path opens the file
+/// anew, which fails for a socket and for a file of another user, and writes at another place.
+fn descriptor(path: &str) -> Option<RawFd> {
+    match path {
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
     }
 }
 

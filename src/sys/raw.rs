@@ -66,6 +66,20 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Returns a copy of a descriptor of this number, which this process keeps from what it starts.
+///
+/// # Errors
+///
+/// When no such descriptor is open, or no other is left.
+pub fn copied(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(2) with F_DUPFD_CLOEXEC touches no memory, and fails on what is not open.
+    match unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it is new, so nothing else owns it.
+        copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
+    }
+}
+
 /// Closes what this process was started with, but for stdin, stdout and stderr. What it has opened
 /// itself is closed at exec, and so is told from that.
 pub fn close_inherited() {

@@ -1,6 +1,9 @@
 //! `--report`: what a script reads when the status does not tell.
 
 use std::fs;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -257,5 +260,41 @@ fn several_locks_write_whole_lines_into_one_file() {
             assert_eq!(status.code(), Some(0));
         }
         until_true("all lines", || lines(site).len() == 8);
+    });
+}
+
+/// Its path was opened anew: what the shell wrote later stood over the line.
+#[test]
+fn a_descriptor_of_the_shell_goes_on_behind_the_line() {
+    in_directory(|site| {
+        let script = "exec 3>$D/mixed; echo one >&3
+                      \"$P\" lock $S --report /dev/fd/3 x true; echo two >&3";
+        let mut command = site.sandbox.command("sh");
+        command.args(["-c", script]).env("D", site.sandbox.text());
+        command.env("P", programs::putex()).env("S", site.options().join(" "));
+        let run = site.sandbox.run(&mut command);
+        assert_eq!(run.status, Some(0), "{}", run.said);
+        let text = fs::read_to_string(site.sandbox.join("mixed")).expect("it is there");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0], lines[2]), (3, "one", "two"), "{text}");
+        let line: Value = serde_json::from_str(lines[1]).expect("JSON");
+        assert_eq!(line["status"], 0);
+    });
+}
+
+/// The journal of systemd is a socket, which no path opens.
+#[test]
+fn a_socket_takes_the_line() {
+    in_directory(|site| {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let mut command = site.putex(&["--report", "/dev/stderr", "x", "true"]);
+        let mut child = command.stderr(OwnedFd::from(theirs)).spawn().expect("it runs");
+        drop(command);
+        let status = wait_exit(&mut child, now() + PATIENCE).expect("it ends");
+        assert_eq!(status.code(), Some(0));
+        let mut text = String::new();
+        (&ours).read_to_string(&mut text).expect("a text");
+        let line: Value = serde_json::from_str(&text).expect("one line");
+        assert_eq!(line["outcome"], "ran");
     });
 }
