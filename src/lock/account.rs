@@ -62,6 +62,8 @@ pub(super) struct Account {
     pub(super) began: Instant,
     /// What was said last of the wait.
     pub(super) last_shown: String,
+    /// Why the store keeps everybody waiting is still to be said, also without a terminal.
+    says_why: bool,
     /// When the lock was had.
     pub(super) granted_at: Option<Instant>,
     pub(super) term: Option<u64>,
@@ -86,6 +88,7 @@ impl Account {
             level: request.level,
             began,
             last_shown: String::new(),
+            says_why: request.level >= Level::Warn as u64 && request.soft.is_none(),
             granted_at: None,
             term: None,
             epoch: None,
@@ -136,7 +139,11 @@ impl Account {
         let place = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
         let text = format!("{}: waiting{place}: {why}", self.names);
         self.waited_for = Some(why.to_owned());
-        if self.last_shown != text && (self.is_verbose() || io::stderr().is_terminal()) {
+        let is_shown = self.is_verbose() || io::stderr().is_terminal();
+        // Nobody comes first: the bucket is new, or the store does not answer.
+        let is_unusual = ahead == 0 && self.says_why;
+        self.says_why &= !is_unusual;
+        if self.last_shown != text && (is_shown || is_unusual) {
             self.destination.tell(&text);
         }
         self.last_shown = text;

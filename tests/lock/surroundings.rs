@@ -128,3 +128,14 @@ fn a_bucket_made_on_an_old_server_is_refused_and_the_line_says_why() {
         assert_eq!(run.said.lines().count(), 1, "{}", run.said);
     }
 }
+
+/// A script or a job of cron was silent for fifteen seconds.
+#[test]
+fn a_wait_for_a_new_bucket_is_said_without_a_terminal() {
+    if let Some(site) = Site::on_new_bucket(&[]) {
+        let said = |words: &[&str]| site.run(&[&["-w", "0.2"], words].concat()).said;
+        let text = said(&["x", "true"]);
+        assert!(text.starts_with("putex: x: waiting: the bucket is new or was lost"), "{text}");
+        assert!(!said(&["-q", "x", "true"]).contains("waiting"));
+    }
+}
