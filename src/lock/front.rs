@@ -84,14 +84,16 @@ pub(super) fn run(
 }
 
 /// Leaves the session of the user, and all files of the command but for stderr: whoever reads a
-/// pipe of the command sees its end when the command ends.
+/// pipe of the command sees its end when the command ends. The signals that the front takes stay
+/// blocked: a manager that sends SIGTERM to all processes of a unit ends the front, and the
+/// renewer ends when it has released the lock.
 fn become_renewer() -> io::Result<()> {
     rustix::process::setsid()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     raw::close_inherited();
-    raw::unblock_signals()
+    Ok(())
 }
 
 /// Plays the front to a renewer; returns how the process is to end.

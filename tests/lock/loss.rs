@@ -219,3 +219,21 @@ fn a_job_that_never_waits_gets_the_lock_of_a_holder_that_is_gone_and_not_before_
         assert!(had.said.contains("has not renewed its lock in time"), "{}", had.said);
     });
 }
+
+/// It ended, and everybody else waited until its ticket had run out.
+#[test]
+fn a_renewer_is_ended_by_its_front_and_by_no_signal_of_a_manager_or_terminal() {
+    on_server_quickly(|site| {
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        let renewer = holder.renewer();
+        let sent = now();
+        for number in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+            signal(renewer, number);
+        }
+        let beats = || holder.held().is_some_and(|held| held.last_at > sent + QUICK_T * 2);
+        until_true("that the command runs on", beats);
+        holder.end();
+        until_true("the end of the renewer", || !lives(renewer));
+    });
+}
