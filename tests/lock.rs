@@ -25,6 +25,8 @@ mod minority;
 mod modes;
 #[path = "lock/once.rs"]
 mod once;
+#[path = "lock/parts.rs"]
+mod parts;
 #[path = "lock/record.rs"]
 mod record;
 #[path = "lock/report.rs"]

@@ -4,6 +4,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 
 use super::Request;
 use crate::core::Revision;
@@ -12,6 +13,9 @@ use crate::exit::{Exit, Refusal};
 
 /// The variable: each name with its term, blanks between.
 pub(crate) const HELD: &str = "PUTEX_HELD";
+
+/// The variable with the id of the bucket.
+const EPOCH: &str = "PUTEX_EPOCH";
 
 /// Returns the names that enclosing processes hold, with the numbers of their tickets.
 pub(super) fn of_environment() -> Vec<(Name, Revision)> {
@@ -57,7 +61,7 @@ pub(super) fn variables(
         ("PUTEX_KEY", names.into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
         ("PUTEX_TERM", term.to_string().into()),
-        ("PUTEX_EPOCH", epoch.into()),
+        (EPOCH, epoch.into()),
         ("PUTEX_MODE", request.mode.name().into()),
         // Not that of an enclosing lock.
         ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
@@ -75,6 +79,42 @@ fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
         value.push(format!("{name}:{term}"));
     }
     value
+}
+
+/// What tells the processes of a command under a lock from all others: the locks that are held
+/// around it, with their terms, in the bucket of this id. Two buckets may have the same names and
+/// terms.
+pub(super) struct Mark {
+    held: Vec<u8>,
+    epoch: Vec<u8>,
+}
+
+impl Mark {
+    /// Returns the mark of a lock of this process.
+    pub(super) fn new(names: &[Name], term: u64, epoch: &str) -> Mark {
+        Mark::around(env::var_os(HELD).as_deref(), names, term, epoch)
+    }
+
+    fn around(held: Option<&OsStr>, names: &[Name], term: u64, epoch: &str) -> Mark {
+        Mark { held: with(held, names, term).into_vec(), epoch: epoch.as_bytes().to_vec() }
+    }
+
+    /// Returns whether an environment, as /proc shows it, has the mark: that of the command, or
+    /// that of a lock of the same bucket inside of it.
+    pub(super) fn is_in(&self, environment: &[u8]) -> bool {
+        let has = |name: &str, is_right: &dyn Fn(&[u8]) -> bool| {
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| {
+                let value = variable.strip_prefix(name.as_bytes());
+                value.and_then(|value| value.strip_prefix(b"=")).is_some_and(is_right)
+            })
+        };
+        let is_inside = |value: &[u8]| {
+            let inner = value.strip_prefix(&*self.held);
+            inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(b" "))
+        };
+        has(HELD, &is_inside) && has(EPOCH, &|value| value == self.epoch)
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +138,35 @@ mod tests {
         }
         assert_eq!(check(&names(&["db"]), None), Ok(()));
         assert_eq!(check(&names(&["db"]), Some(OsStr::new("nonsense :: 7"))), Ok(()));
+    }
+
+    #[test]
+    fn the_processes_of_a_command_are_told_from_those_of_other_locks() {
+        let around = Some(OsStr::new("a:1"));
+        let mark = Mark::around(around, &names(&["db", "web/x"]), 12, "8c3e");
+        let own = "PUTEX_HELD=a:1 db:12 web/x:12";
+        let is_marked = |held: &str, epoch: &str| {
+            mark.is_in(format!("A=b\0{epoch}\0{held}\0HOME=/\0").as_bytes())
+        };
+        assert!(is_marked(own, "PUTEX_EPOCH=8c3e"));
+        assert!(is_marked(&format!("{own} inner:13"), "PUTEX_EPOCH=8c3e"));
+        // A lock of another bucket, which may have any term.
+        assert!(!is_marked(own, "PUTEX_EPOCH=8c3"));
+        assert!(!is_marked(own, "PUTEX_TERM=8c3e"));
+        // The renewer and the front themselves.
+        assert!(!is_marked("PUTEX_HELD=a:1", "PUTEX_EPOCH=8c3e"));
+        for other in [
+            "PUTEX_HELD=a:1 db:12 web/x:120",
+            "PUTEX_HELD=a:1 db:12",
+            "PUTEX_HELD=a:1 db:12 web/y:12",
+            "PUTEX_HELD=db:12 web/x:12",
+            "PUTEX_HELD=b a:1 db:12 web/x:12",
+            "XPUTEX_HELD=a:1 db:12 web/x:12",
+            "PUTEX_HELD=",
+        ] {
+            assert!(!is_marked(other, "PUTEX_EPOCH=8c3e"), "{other}");
+        }
+        assert!(!mark.is_in(b""));
     }
 
     #[test]

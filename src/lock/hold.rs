@@ -9,7 +9,7 @@ use super::account::{Ending, Outcome};
 use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
 use super::job::{Inspection, Job};
-use super::process::{Process, Start, descendants};
+use super::process::{Process, Start};
 use super::protocol::{ToFront, ToRenewer};
 use super::terminal::Terminal;
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
@@ -233,8 +233,9 @@ impl<'a> Hold<'a> {
     /// Returns whether the command and its group have ended. After a loss nothing may be left
     /// that the command has started: timeout(1), for one, makes a group of its own.
     fn has_ended(&mut self) -> bool {
+        let renewer = self.front.renewer_process;
         self.job.process.has_ended()
-            && (!self.end.has_begun() || descendants(self.front.renewer_process).is_empty())
+            && (!self.end.has_begun() || self.job.process.descendants(renewer).is_none())
     }
 
     /// The command and its group have ended: the lock is released, or held on. One whose

@@ -13,6 +13,7 @@
 //! | `protocol` | what front and renewer tell each other |
 //! | `held` | what a command is told; the locks of enclosing processes |
 //! | `process` | the command as a process group |
+//! | `processes` | which processes run, as /proc tells |
 //! | `terminal` | which process group has the terminal |
 //! | `signals` | the signals of the front |
 //! | `job` | the command as a job on a terminal |
@@ -33,6 +34,7 @@ mod job;
 pub(crate) mod listener;
 mod local;
 mod process;
+mod processes;
 mod protocol;
 mod renewer;
 mod report;

@@ -2,14 +2,13 @@
 
 use std::env;
 use std::ffi::{CString, NulError, OsStr, OsString};
-use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+use super::processes::{Alive, Processes};
 use crate::sys::{self, raw};
 
 /// What is added to the number of a signal that has ended the command.
@@ -23,6 +22,7 @@ pub(super) struct Process {
     pub(super) status: Option<u8>,
     /// The signal by which the leader was stopped last.
     stopped_by: Option<i32>,
+    processes: Processes,
 }
 
 /// A command that was spawned and has not begun before it is released.
@@ -47,62 +47,6 @@ fn environment(own: &[(&str, OsString)]) -> Result<Vec<CString>, NulError> {
         CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
     };
     inherited.chain(own).map(variable).collect()
-}
-
-/// A process that has not ended.
-struct Alive {
-    process: Pid,
-    parent: Option<Pid>,
-    group: Option<Pid>,
-}
-
-impl Alive {
-    /// Reads a line of `/proc/PID/stat`. A process that is about to disappear has the group -1.
-    fn of_stat(process: Pid, stat: &str) -> Option<Alive> {
-        // The name before, in brackets, may have any character.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let has_ended = matches!(fields.next()?, "Z" | "X");
-        let mut number = || fields.next()?.parse().ok().filter(|number| *number >= 0);
-        let (parent, group) = (Pid::from_raw(number()?), Pid::from_raw(number()?));
-        (!has_ended).then_some(Alive { process, parent, group })
-    }
-}
-
-/// Returns all processes that can be seen and have not ended.
-fn alive() -> impl Iterator<Item = Alive> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(|entry| {
-        let process = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-        Alive::of_stat(process, &fs::read_to_string(entry.path().join("stat")).ok()?)
-    })
-}
-
-/// Returns the processes that descend from this one, but for the renewer: what the command has
-/// started and left behind becomes a child of this process.
-pub(super) fn descendants(renewer: Option<Pid>) -> Vec<Pid> {
-    let this = rustix::process::getpid();
-    // A number may be given to a new process while the list is read: this process would then
-    // seem to descend from itself.
-    let is_counted = |it: &Alive| it.process != this && Some(it.process) != renewer;
-    let alive: Vec<Alive> = alive().filter(is_counted).collect();
-    let mut found = vec![this];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        let children = alive.iter().filter(|it| it.parent == Some(parent));
-        found.extend(children.map(|it| it.process));
-        next += 1;
-    }
-    found.split_off(1)
-}
-
-/// Returns whether nobody is in a process group any more but zombies, whose parent is slow.
-pub(super) fn is_empty(group: Pid) -> bool {
-    match rustix::process::test_kill_process_group(group) {
-        Err(Errno::SRCH) => true,
-        // Where processes of others are hidden, one of them may be in the group.
-        Ok(()) if fs::metadata("/proc/1").is_ok() => alive().all(|it| it.group != Some(group)),
-        Ok(()) | Err(_) => false,
-    }
 }
 
 impl Start {
@@ -139,8 +83,8 @@ impl Start {
 }
 
 impl Process {
-    fn new(group: Pid) -> Process {
-        Process { group, status: None, stopped_by: None }
+    fn new(group: Pid, processes: Processes) -> Process {
+        Process { group, status: None, stopped_by: None, processes }
     }
 
     /// Spawns the command, which does not begin before it is released.
@@ -153,6 +97,7 @@ impl Process {
         own: &[(&str, OsString)],
     ) -> io::Result<(Process, Start)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
+        let processes = Processes::open()?;
         let (released, release) = io::pipe()?;
         let (failure, failed) = io::pipe()?;
         rustix::io::ioctl_fionbio(&failure, true)?;
@@ -165,7 +110,7 @@ impl Process {
         })?;
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
-        Ok((Process::new(group), start))
+        Ok((Process::new(group, processes), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is
@@ -187,7 +132,7 @@ impl Process {
             inherited,
             terminal,
         })?;
-        Ok((Process::new(group), failure))
+        Ok((Process::new(group, Processes::default()), failure))
     }
 
     /// Sends a signal to the group.
@@ -201,11 +146,15 @@ impl Process {
     /// Sends a signal to the group, and to what the command has started outside of it.
     pub(super) fn send_to_all(&self, signal: i32, renewer: Option<Pid>) {
         self.send(signal);
-        for process in descendants(renewer) {
-            if let Some(signal) = Signal::from_named_raw(signal) {
-                let _ = rustix::process::kill_process(process, signal);
-            }
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            self.descendants(renewer).send(signal);
         }
+    }
+
+    /// Returns the processes that descend from this one, but for the renewer: what the command
+    /// has started and left behind becomes a child of this process.
+    pub(super) fn descendants(&self, renewer: Option<Pid>) -> Alive {
+        self.processes.below(rustix::process::getpid(), renewer)
     }
 
     /// Reaps what has ended: the command, what it has left behind, and the other process of
@@ -249,27 +198,6 @@ impl Process {
             }
         }
         // A member may have its parent in another group.
-        is_empty(self.group)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns parent and group of a process that has this line, or nothing if it has ended.
-    fn parent_and_group(stat: &str) -> Option<(i32, i32)> {
-        let alive = Alive::of_stat(Pid::INIT, stat)?;
-        Some((Pid::as_raw(alive.parent), Pid::as_raw(alive.group)))
-    }
-
-    #[test]
-    fn a_process_that_is_about_to_disappear_is_not_counted() {
-        assert_eq!(parent_and_group("1 (sh) S 7 8 8 0 -1 4194560"), Some((7, 8)));
-        assert_eq!(parent_and_group("1 (a) Z 9 (b) R 0 0 0 0 -1 0"), Some((0, 0)));
-        assert_eq!(parent_and_group("1 (sh) Z 7 8 8 0 -1 4194560"), None);
-        // The kernel has already taken its parent and group from it.
-        assert_eq!(parent_and_group("1 (sh) X 0 -1 -1 0 -1 4194560"), None);
-        assert_eq!(parent_and_group("1 (sh) R 0 -1 -1 0 -1 4194560"), None);
+        self.processes.is_empty(self.group)
     }
 }

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
-use super::process::is_empty;
+use super::Request;
+use super::held::{self, Mark};
+use super::processes::Processes;
 use super::protocol::ToRenewer;
-use super::{Request, held};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
@@ -28,6 +29,10 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// The pause before a command that was killed is killed again, or looked at again.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often in succession nothing of a command is found before it has ended. A process that is
+/// about to execute a program has no environment for a moment.
+const MISSES: u32 = 2;
 
 /// How long to wait until the kernel may have memory for a message.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
@@ -46,6 +51,9 @@ struct Renewer {
     token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
+    processes: Processes,
+    /// The mark of the lock that was granted.
+    mark: Option<Mark>,
     /// The ticket is left to run out: a command may run that this process cannot end.
     is_abandoned: bool,
     command: Option<Command>,
@@ -147,6 +155,8 @@ impl Renewer {
             is_open: false,
             token: request.token.clone(),
             front: None,
+            processes: Processes::open()?,
+            mark: None,
             is_abandoned: false,
             command: None,
             granted_at: None,
@@ -238,8 +248,9 @@ impl Renewer {
     }
 
     fn tell(&mut self, message: &ToFront) {
-        if let ToFront::Granted { .. } = message {
+        if let ToFront::Granted { term, epoch, .. } = message {
             self.granted_at.get_or_insert(sys::now());
+            self.mark.get_or_insert_with(|| Mark::new(&self.owner.ticket().names, *term, epoch));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
@@ -287,18 +298,33 @@ impl Renewer {
         self.front = None;
         if let Some(command) = self.command.take() {
             let until = sys::now().after(END_WITHIN);
-            while !command.has_ended() {
+            let mut misses = 0;
+            while misses < MISSES {
                 if sys::now() >= until {
                     log::error!("the command cannot be killed: MAY STILL RUN");
                     self.is_abandoned = true;
                     return;
                 }
-                command.kill();
+                misses = if self.kill_left(&command) { 0 } else { misses + 1 };
                 let soon = Some(sys::now().after(KILL_PAUSE));
                 let _ = self.alarm.wait([], soon);
             }
         }
         self.finish(sys::now());
+    }
+
+    /// Kills what a dead front has left of its command; returns whether there was anything. What
+    /// has left the group descends from the front no more, but has its mark.
+    fn kill_left(&self, command: &Command) -> bool {
+        let has_ended = command.has_ended(&self.processes);
+        if !has_ended {
+            command.kill();
+        }
+        let own = rustix::process::getpid();
+        let marked = self.mark.as_ref().map(|mark| self.processes.of_lock(mark, own));
+        let Some(marked) = marked else { return !has_ended };
+        marked.send(Signal::KILL);
+        !has_ended || !marked.is_none()
     }
 
     /// Returns when a front that has the lock and has run no command counts as stopped.
@@ -332,8 +358,8 @@ impl Renewer {
 
 impl Command {
     /// Returns whether the leader has ended and nobody is in the group any more.
-    fn has_ended(&self) -> bool {
-        sys::is_ready(&self.leader) && is_empty(self.group)
+    fn has_ended(&self, processes: &Processes) -> bool {
+        sys::is_ready(&self.leader) && processes.is_empty(self.group)
     }
 
     fn kill(&self) {

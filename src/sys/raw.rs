@@ -17,6 +17,7 @@ use std::ptr;
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
@@ -274,6 +275,22 @@ pub fn fork() -> io::Result<Option<Pid>> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         process => Ok(Pid::from_raw(process)),
+    }
+}
+
+/// Returns the process group of a process; `None` for one of the kernel, which has none.
+///
+/// # Errors
+///
+/// When there is no such process.
+pub fn group_of(process: Pid) -> rustix::io::Result<Option<Pid>> {
+    // SAFETY: getpgid(2) takes a number.
+    match unsafe { libc::getpgid(process.as_raw_pid()) } {
+        -1 => {
+            let error = Errno::from_io_error(&io::Error::last_os_error());
+            Err(error.unwrap_or(Errno::INVAL))
+        }
+        group => Ok(Pid::from_raw(group)),
     }
 }
 

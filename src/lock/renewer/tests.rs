@@ -145,14 +145,15 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
 fn a_command_has_ended_when_nobody_is_in_its_group() {
     let (mut child, command) = group("sleep 100 & exit");
     child.wait().expect("it ends");
+    let processes = Processes::open().expect("descriptors");
     assert!(sys::is_ready(&command.leader));
-    assert!(!command.has_ended(), "one is left in the group");
+    assert!(!command.has_ended(&processes), "one is left in the group");
     command.kill();
     let until = sys::now().after(Duration::from_secs(10));
-    while !command.has_ended() && sys::now() < until {
+    while !command.has_ended(&processes) && sys::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(command.has_ended());
+    assert!(command.has_ended(&processes));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn the_ticket_of_a_command_that_was_killed_with_the_front_is_ended_after_it() {
     rig.front = File::open("/dev/null").expect("it is there").into();
     let reaper = std::thread::spawn(move || child.wait());
     while rig.renewer.turn() {}
-    assert!(command.has_ended());
+    assert!(command.has_ended(&rig.renewer.processes));
     assert_eq!(rig.standing(), 0);
     reaper.join().expect("it ends").expect("it was reaped");
 }
