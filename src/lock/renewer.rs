@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use super::Request;
 use super::held::{self, Mark};
-use super::processes::Processes;
+use super::processes::{Alive, Processes};
 use super::protocol::ToRenewer;
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
@@ -27,8 +27,10 @@ use crate::sys::{self, Alarm, PollFlags, Waker};
 /// How long the end of a command is waited for that was killed because the front is dead.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// The pause before a command that was killed is killed again, or looked at again.
+/// The pause before a command that was killed is killed again, or looked at again: first, and at
+/// last.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
+const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How often in succession nothing of a command is found before it has ended. A process that is
 /// about to execute a program has no environment for a moment.
@@ -51,6 +53,8 @@ struct Renewer {
     token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
+    /// The process of the front, if this one is its child.
+    front_process: Option<Pid>,
     processes: Processes,
     /// The mark of the lock that was granted.
     mark: Option<Mark>,
@@ -93,6 +97,8 @@ pub(super) fn run(
     let log = LogQueue::start_without_thread(&names.join(","), request.level, destination, false);
     match Renewer::new(request, bucket) {
         Ok(mut renewer) => {
+            // Before that, the front has started nothing.
+            renewer.front_process = parent_of_pair(&front);
             renewer.front = Some(front);
             let mut has_stderr = true;
             loop {
@@ -115,6 +121,13 @@ pub(super) fn run(
         }
     }
     drop(log);
+}
+
+/// Returns the process that has made a pair of sockets, if it is the parent of this one. Another
+/// is the parent as soon as that has ended.
+fn parent_of_pair(socket: &OwnedFd) -> Option<Pid> {
+    let maker = rustix::net::sockopt::socket_peercred(socket).ok()?.pid;
+    rustix::process::getppid().filter(|parent| *parent == maker)
 }
 
 /// Leaves stderr, after all lines were written.
@@ -155,6 +168,7 @@ impl Renewer {
             is_open: false,
             token: request.token.clone(),
             front: None,
+            front_process: None,
             processes: Processes::open()?,
             mark: None,
             is_abandoned: false,
@@ -218,7 +232,8 @@ impl Renewer {
     /// if that was due.
     fn rest(&mut self, until: Instant, now: Instant) -> Input {
         let kill_at = self.owner.kill_times().map(|times| times.kill_at);
-        let kill_at = kill_at.map(|at| if at > now { at } else { now.after(KILL_PAUSE) });
+        let kill_at =
+            kill_at.map(|at| if at > now { at } else { now.after(kill_pause(now.since(at))) });
         let until = kill_at.map_or(until, |at| at.min(until));
         let begins_by = self.begins_by().filter(|at| *at > now);
         let until = begins_by.map_or(until, |at| at.min(until));
@@ -352,8 +367,24 @@ impl Renewer {
             && now >= times.kill_at
         {
             command.kill();
+            self.descendants_of_front().send(Signal::KILL);
         }
     }
+
+    /// Returns the processes that descend from the front. While that lives, what the command has
+    /// started and left behind becomes a child of it.
+    fn descendants_of_front(&self) -> Alive {
+        let Some(front) = self.front_process else { return Alive::default() };
+        let below = self.processes.below(front, Some(rustix::process::getpid()));
+        // Its number may be that of a stranger since it has ended.
+        let is_parent = rustix::process::getppid() == Some(front);
+        if is_parent { below } else { Alive::default() }
+    }
+}
+
+/// Returns how long to wait before a command is killed again that was to be killed so long ago.
+fn kill_pause(since: Duration) -> Duration {
+    (since / 8).clamp(KILL_PAUSE, KILL_PAUSE_MAX)
 }
 
 impl Command {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::record::{Held, WORKER};
-use crate::site::{Site, on_server, on_server_quickly, state_of};
+use crate::site::{QUICK_T, Site, on_server, on_server_quickly, state_of};
 use crate::support::clock::{PATIENCE, now, until, until_true};
 use crate::support::process::{find_renewer, lives, signal, wait_exit};
 use crate::support::programs;
@@ -152,6 +152,27 @@ fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
             next.end();
         });
     }
+}
+
+#[test]
+fn what_has_left_the_group_is_killed_by_v_when_the_lock_is_lost_and_the_front_is_stopped() {
+    on_server_quickly(|site| {
+        let mut holder = Holder::start(site, r#"setsid sh -c "$W" holder stubborn & wait"#);
+        let next = site.lock("next", &["x"]);
+        next.waits_behind(1);
+        signal(holder.front(), Signal::STOP);
+        let cut = now();
+        site.server().kill();
+        until_true("the end of its worker", || !lives(holder.held().pid));
+        let last = holder.held().last_at;
+        site.server().restart().expect("it starts");
+        let begun = next.begun();
+        assert!(last < cut + QUICK_T, "it ran until {last:?}, cut at {cut:?}");
+        assert!(begun.begun_at >= last, "{begun:?} {last:?}");
+        signal(holder.front(), Signal::CONT);
+        assert_eq!(holder.ended().code(), Some(100), "{}", holder.said());
+        next.end();
+    });
 }
 
 #[test]
