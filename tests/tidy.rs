@@ -282,10 +282,11 @@ fn tests_launch_programs_and_make_folders_only_in_their_support() {
 #[test]
 fn every_planted_fault_has_its_line_in_the_core() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let planted = fs::read_to_string(root.join("tests/sim/planted.txt")).unwrap();
+    let planted = ["planted.txt", "planted-tickets.txt"]
+        .map(|name| fs::read_to_string(root.join("tests/sim").join(name)).unwrap());
     let mut core = String::new();
     let mut found = Vec::new();
-    for line in planted.lines() {
+    for line in planted.iter().flat_map(|text| text.lines()) {
         if let Some(path) = line.strip_prefix("file: ") {
             core = fs::read_to_string(root.join(path)).unwrap();
         } else if let Some(old) = line.strip_prefix("old: ") {
