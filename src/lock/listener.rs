@@ -73,7 +73,7 @@ impl From<NotWaited> for Refusal {
 
 /// Enters by the door of a file; returns whether the path still names it. Others stay in the door
 /// for some microseconds, or, stopped, for ever: they are waited for until the limit, if there is
-/// one, or a signal. `names` are those of the request, for people.
+/// one, or a signal. The process ends after an error. `names` are those of the request, for people.
 pub(crate) fn enter(
     file: &Arc<LockFile>,
     signals: Option<&Signals>,
@@ -90,9 +90,10 @@ pub(crate) fn enter(
     let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
     run_in_thread(file, &waker, LockFile::enter)?;
     let until = limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
-    wait_for([waker.as_fd()], signals, until)?;
-    // Who has it enters again.
-    if file.try_to_enter()? {
+    let [thread_is_done] = wait_for([waker.as_fd()], signals, until)?;
+    // The thread has the door: who has it enters again. While it still waits for the door, this
+    // thread must not enter, nor go on: that one would get the door later, and nobody would leave.
+    if thread_is_done && file.try_to_enter()? {
         return Ok(file.is_current()?);
     }
     let text = "another process does not go on with the lock file: it is stopped, or the disk";

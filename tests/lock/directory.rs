@@ -13,8 +13,8 @@ use putex::store::lock_file::LockFile;
 use putex::sys::raw::{ByteLock, lock_byte};
 use rustix::process::Signal;
 
-use crate::site::{Lock, Site, in_directory};
-use crate::support::clock::{now, until, until_true};
+use crate::site::{Lock, Site, in_directory, state_of};
+use crate::support::clock::{now, observe_for, until, until_true};
 use crate::support::process::{lives, parent_of, signal};
 
 /// How long the next one may take.
@@ -22,6 +22,11 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// The byte of the door of the file.
 const DOOR: u64 = 1 << 62;
+
+/// Returns how many threads a process has.
+fn threads_of(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").count()
+}
 
 /// A holder, and one who waits for it.
 fn pair(site: &Site) -> (Lock<'_>, Lock<'_>) {
@@ -371,6 +376,37 @@ fn a_process_that_is_stopped_at_the_door_holds_nobody_beyond_its_limit_or_a_sign
             lock_byte(file.as_fd(), ByteLock::Exclusive, byte, false).expect("two bytes");
         }
         assert_refused(site, "is locked by another program");
+    });
+}
+
+/// Its thread went on waiting for the door after the process had gone in without it, and so got
+/// the door when nobody was to leave any more: all names were blocked until the command ended.
+#[test]
+fn a_process_that_was_stopped_at_the_door_over_its_limit_does_not_keep_the_door() {
+    in_directory(|site| {
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+        let file = File::options().read(true).write(true).open(site.lock_file()).expect("a file");
+        lock_byte(file.as_fd(), ByteLock::Exclusive, DOOR, false).expect("the door");
+        let ids = ["a", "b", "c", "d"];
+        let mut stopped = ids.map(|id| site.lock(id, &["-w", "0.2", id]));
+        for one in &stopped {
+            until_true("two threads", || threads_of(one.front()) == 2);
+            one.signal_front(Signal::STOP);
+            until_true("a stop", || state_of(one.front()) == Some('T'));
+        }
+        // The least limit at the door.
+        observe_for(SOON);
+        drop(file);
+        for one in &mut stopped {
+            one.signal_front(Signal::CONT);
+            let front = one.front();
+            let is_over = || one.held().is_some() || state_of(front).is_none_or(|it| it == 'Z');
+            until_true("its end, or its command", is_over);
+            let other = site.run(&["-n", "other", "true"]);
+            assert_eq!(other.status, Some(0), "{}", other.said);
+            one.let_go();
+            assert!([0, 69].contains(&one.status()), "{}", one.said());
+        }
     });
 }
 
