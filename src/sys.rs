@@ -2,6 +2,7 @@
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
 pub mod raw;
+pub mod safe_path;
 pub mod signals;
 
 use std::array;
@@ -314,16 +315,20 @@ pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(),
 /// # Errors
 ///
 /// The user or the mode that permits another user to do so.
-pub fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
+fn check_entries_safe(path: &Path, metadata: &Metadata) -> Result<(), String> {
     let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
     if owner != 0 && owner != user_id() {
-        return Err(format!("{path} belongs to user {owner}, who could replace what is in it"));
+        return Err(format!(
+            "{path} belongs to user {owner}, who could replace what is in it; use another \
+             directory, or make it root's or yours"
+        ));
     }
     // In a sticky directory no user can replace the files of another. The mode of a symbolic
     // link permits nothing.
     if mode & 0o022 != 0 && mode & 0o1000 == 0 && !metadata.is_symlink() {
         return Err(format!(
-            "{path} is writable by others (mode {mode:04o}), who could replace what is in it"
+            "{path} is writable by others (mode {mode:04o}), who could replace what is in it; \
+             use another directory, or chmod go-w it"
         ));
     }
     Ok(())

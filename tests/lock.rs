@@ -27,6 +27,8 @@ mod modes;
 mod once;
 #[path = "lock/parts.rs"]
 mod parts;
+#[path = "lock/others.rs"]
+mod others;
 #[path = "lock/record.rs"]
 mod record;
 #[path = "lock/report.rs"]

@@ -23,7 +23,7 @@ use rustix::net::sockopt;
 use rustix::process::PidfdFlags;
 
 use super::socket;
-use crate::sys;
+use crate::sys::{self, safe_path};
 
 /// What all instances of an agent have in common, and no two agents of a user and a host.
 #[derive(Clone, Debug)]
@@ -109,9 +109,8 @@ impl InstanceDir {
     pub fn at(path: PathBuf) -> io::Result<InstanceDir> {
         let agents = path.parent().unwrap_or(&path);
         let base = agents.parent().unwrap_or(agents);
-        // Nothing is made in a directory that was not checked.
+        safe_path::make_dir(base.parent().unwrap_or(base))?;
         make(base)?;
-        check_parents(base)?;
         check_own(base, 0o022)?;
         for own in [agents, &path] {
             make(own)?;
@@ -234,17 +233,6 @@ pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
 /// Makes a directory, unless it is there.
 fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named(path))
-}
-
-/// Checks all directories above the base, both by the path that was given and by the one that
-/// symbolic links in it lead to.
-fn check_parents(base: &Path) -> io::Result<()> {
-    let Some(parent) = base.parent() else { return Ok(()) };
-    let real = fs::canonicalize(parent).map_err(named(parent))?;
-    parent.ancestors().chain(real.ancestors()).try_for_each(|path| {
-        let metadata = fs::symlink_metadata(path).map_err(named(path))?;
-        sys::check_entries_safe(path, &metadata).map_err(io::Error::other)
-    })
 }
 
 /// Checks a directory of this user's: others have none of the rights in `forbidden`.

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
+use crate::sys::safe_path::{self, Unusable};
 
 /// File systems that several hosts can share, by the number of statfs(2), written as in
 /// linux/magic.h: NFS, SMB (three of them), Ceph, 9P, AFS, OCFS2, GFS2. The clock and the boot
@@ -23,27 +24,20 @@ const SHARED_FILE_SYSTEMS: [u64; 9] = [
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Unsafe`] if other users could write to one of them.
+/// [`StoreErrorKind::Unsafe`] if other users could write to one of them, or replace a directory
+/// above them.
 pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<File> {
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    let metadata = match fs::metadata(base) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = builder.recursive(true).create(base).and_then(|()| fs::metadata(base));
-            made.map_err(|error| refused("create", base, &error))?
-        }
-        found => found.map_err(|error| refused("check", base, &error))?,
-    };
-    // Other users must not be able to replace the folders in the base.
-    let safe = sys::check_entries_safe(base, &metadata);
-    safe.map_err(|text| StoreErrorKind::Unsafe.error(text))?;
+    safe_path::make_dir(base).map_err(|unusable| match unusable {
+        Unusable::Unsafe(text) => StoreErrorKind::Unsafe.error(text),
+        Unusable::Failed(at, error) => refused("make or check", &at, &error),
+    })?;
     let shown = path.display();
     let refuse = |what: String| Err(StoreErrorKind::Unsafe.error(format!("{shown} {what}")));
     let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
     let open = || fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let opened = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match builder.recursive(false).create(path) {
+            match DirBuilder::new().mode(0o700).create(path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(refused("create", path, &error));
                 }

@@ -1,0 +1,86 @@
+//! The path of a directory: whoever can replace one of the directories on it, or a symbolic link,
+//! decides what is found at its end.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::{absolute, check_entries_safe};
+
+/// More symbolic links on one path than the kernel follows.
+const LINKS_MAX: u32 = 40;
+
+/// Why a path cannot be used.
+#[derive(Debug)]
+pub enum Unusable {
+    /// Somebody else could replace what is on it; the text names the directory.
+    Unsafe(String),
+    /// This part of it cannot be inspected or made.
+    Failed(PathBuf, io::Error),
+}
+
+impl From<Unusable> for io::Error {
+    fn from(unusable: Unusable) -> io::Error {
+        match unusable {
+            Unusable::Unsafe(text) => io::Error::other(text),
+            Unusable::Failed(path, error) => {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            }
+        }
+    }
+}
+
+/// Makes a directory, and those above it, where they are missing. Nobody but root and this user
+/// can replace one on the way, or a symbolic link; nothing is made in one that was not checked.
+///
+/// # Errors
+///
+/// That, or what the system says.
+pub fn make_dir(path: &Path) -> Result<(), Unusable> {
+    let parts = |path: &Path| -> Vec<OsString> {
+        path.components().map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut rest = VecDeque::from(parts(&absolute(path)));
+    let mut at = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = rest.pop_front() {
+        match Path::new(&part).components().next() {
+            // What `at` names is no symbolic link.
+            Some(Component::ParentDir) => drop(at.pop()),
+            Some(Component::CurDir) | None => {}
+            Some(Component::RootDir | Component::Prefix(_) | Component::Normal(_)) => {
+                let next = at.join(&part);
+                let metadata = find_or_make(&next)?;
+                check_entries_safe(&next, &metadata).map_err(Unusable::Unsafe)?;
+                if !metadata.is_symlink() {
+                    at = next;
+                    continue;
+                }
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Unusable::Failed(next, rustix::io::Errno::LOOP.into()));
+                }
+                let target = fs::read_link(&next).map_err(|error| Unusable::Failed(next, error))?;
+                parts(&target).into_iter().rev().for_each(|part| rest.push_front(part));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn find_or_make(path: &Path) -> Result<Metadata, Unusable> {
+    let failed = |error| Unusable::Failed(path.to_owned(), error);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match DirBuilder::new().mode(0o700).create(path) {
+                // Another process was faster.
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+                Ok(()) | Err(_) => fs::symlink_metadata(path).map_err(failed),
+            }
+        }
+        found => found.map_err(failed),
+    }
+}
