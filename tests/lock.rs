@@ -3,6 +3,8 @@
 
 #[path = "lock/clients.rs"]
 mod clients;
+#[path = "lock/damage.rs"]
+mod damage;
 #[path = "lock/directory.rs"]
 mod directory;
 #[path = "lock/disk.rs"]

@@ -9,6 +9,7 @@
 mod hold;
 
 use std::env;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,10 @@ struct Local<'a> {
 
 /// A ticket that was granted.
 struct Granted {
-    file: Arc<LockFile>,
+    /// Keeps the ticket, also with `--close`.
+    _file: Arc<LockFile>,
+    /// What the command inherits, which has the ticket too.
+    inherited: Option<File>,
     term: u64,
     slot: Option<u32>,
     epoch: String,
@@ -139,7 +143,12 @@ impl Local<'_> {
             return Err(NotGranted::Replaced);
         }
         let Added { number, slot, epoch, .. } = added;
-        Ok(Granted { file, term: number.unwrap_or_default(), slot, epoch })
+        let term = number.unwrap_or_default();
+        let inherited = match self.request.closes {
+            true => None,
+            false => Some(file.reader_of(Revision(term))?.ok_or(NotGranted::Replaced)?),
+        };
+        Ok(Granted { _file: file, inherited, term, slot, epoch })
     }
 
     /// Waits, without a ticket, until the names are free, and were for long enough. `None` if the

@@ -1,16 +1,18 @@
 //! The tickets of `putex lock` for the processes of one host: a file with their records, and a
 //! locked byte for each.
 //!
-//! A ticket stands as long as its byte is locked: the one at its number, behind the end of every
-//! file. The lock is of the open file description (`F_OFD_SETLK` of fcntl(2)), so the command
-//! that inherits the descriptor has it too, and it ends with the last of them, however they end.
-//! The locked bytes say which tickets stand, and the records say what they are for: a record
-//! whose byte is free is room for another.
+//! A ticket stands as long as somebody has its byte locked as a reader: the one at its number,
+//! behind the end of every file. The lock is of the open file description (`F_OFD_SETLK` of
+//! fcntl(2)), so it ends with the last descriptor of that, however the processes end. The command
+//! inherits a second description, which locks the byte too, and cannot write: a command that has
+//! given up the rights of its user cannot change the tickets of others. The locked bytes say which
+//! tickets stand, and the records say what they are for: a record whose byte is free is room for
+//! another.
 //!
 //! Who takes a ticket holds the door, which is the byte before the first ticket's. A waiter needs
 //! no door: it waits for a lock of the byte of the last ticket before its own. Numbers are not
 //! used again, so no byte becomes that of another ticket meanwhile. Waiters lock bytes as
-//! readers, which nobody takes for a ticket.
+//! writers, and at once unlock them: nobody takes that for a ticket.
 //!
 //! A timed ticket has no process. It stands until an instant of this boot, which its record says;
 //! `timed` has the operations, and the rule by which it is taken again when it has run out.
@@ -45,7 +47,7 @@ use super::{StoreError, StoreErrorKind, StoreResult, name};
 use crate::core::tickets::{Decision, StoredTicket, Ticket};
 use crate::core::{Incarnation, Instant, Revision};
 use crate::sys;
-use crate::sys::raw::{self, ByteLock};
+use crate::sys::raw::{self, ByteLock, FoundLock};
 
 /// The name of the file.
 const NAME: &str = "locks";
@@ -171,8 +173,17 @@ impl LockFile {
         self.failed("lock", error)
     }
 
+    fn is_foreign(&self) -> StoreError {
+        self.refused("is locked by another program")
+    }
+
     fn lock(&self, how: ByteLock, at: u64, wait: bool) -> StoreResult<bool> {
-        match raw::lock_byte(self.as_fd(), how, at, wait) {
+        self.lock_by(&self.file, how, at, wait)
+    }
+
+    /// Locks a byte for an open description of the file.
+    fn lock_by(&self, file: &File, how: ByteLock, at: u64, wait: bool) -> StoreResult<bool> {
+        match raw::lock_byte(file.as_fd(), how, at, wait) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             // What other systems return for a byte that is locked.
@@ -220,8 +231,31 @@ impl LockFile {
     ///
     /// When the file system has no such locks.
     pub fn wait_for_end_of(&self, number: Revision) -> StoreResult<()> {
-        self.lock(ByteLock::Shared, DOOR + number.0, true)?;
+        self.lock(ByteLock::Exclusive, DOOR + number.0, true)?;
         self.lock(ByteLock::Unlocked, DOOR + number.0, false).map(drop)
+    }
+
+    /// Returns a description of the file, for reading only, that has the ticket of this number
+    /// too; `None` if the path names another file by now.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened again, or the file system has no such locks.
+    pub fn reader_of(&self, number: Revision) -> StoreResult<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(self.failed("open", &error.into())),
+        };
+        let metadata = file.metadata().map_err(|error| self.failed("check", &error))?;
+        if (metadata.dev(), metadata.ino()) != self.identity {
+            return Ok(None);
+        }
+        match self.lock_by(&file, ByteLock::Shared, DOOR + number.0, false)? {
+            true => Ok(Some(file)),
+            false => Err(self.is_foreign()),
+        }
     }
 
     /// Returns whether the path still names this file: a ticket in another one is unknown to
@@ -244,18 +278,24 @@ impl LockFile {
         // Numbers from the first to before the last; without a last, all above.
         let mut parts = vec![(1, None)];
         while let Some((from, to)) = parts.pop() {
-            let bytes = to.map_or(0, |to| to - from);
-            if to == Some(from) {
+            if to.is_some_and(|to| to <= from) {
                 continue;
             }
+            let bytes = to.map_or(0, |to| to - from);
             match raw::find_lock(self.as_fd(), DOOR + from, bytes) {
                 Ok(None) => {}
-                Ok(Some((byte, 1))) if byte > DOOR => {
-                    let number = byte - DOOR;
-                    found.push(number);
-                    parts.extend([(from, Some(number)), (number + 1, to)]);
+                Ok(Some(FoundLock { how, from: byte, bytes })) if byte > DOOR && bytes > 0 => {
+                    let (number, end) = (byte - DOOR, byte - DOOR + bytes);
+                    match (how, bytes) {
+                        (ByteLock::Shared, 1) => found.push(number),
+                        (ByteLock::Shared, _) => return Err(self.is_foreign()),
+                        // Of who waits, or of its threads for several.
+                        (ByteLock::Exclusive | ByteLock::Unlocked, _) => {}
+                    }
+                    // It may reach beyond the part.
+                    parts.extend([(from, Some(number.max(from))), (end, to)]);
                 }
-                Ok(Some(_)) => return Err(self.refused("is locked by another program")),
+                Ok(Some(_)) => return Err(self.is_foreign()),
                 Err(error) => return Err(self.no_lock(&error)),
             }
         }
@@ -370,8 +410,8 @@ impl LockFile {
         }
         if let Some(until) = until {
             header.timed_until = header.timed_until.max(until);
-        } else if !self.lock(ByteLock::Exclusive, DOOR + number, false)? {
-            return Err(self.refused("is locked by another program"));
+        } else if !self.lock(ByteLock::Shared, DOOR + number, false)? {
+            return Err(self.is_foreign());
         }
         let written = self.write_ticket(&header, is_reservation, &encoded, added.at);
         if let Err(error) = written {

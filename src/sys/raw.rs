@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Getter, Updater, ioctl, opcode};
 use rustix::process::Pid;
 
-pub use self::byte_lock::{ByteLock, find_lock, lock_byte};
+pub use self::byte_lock::{ByteLock, FoundLock, find_lock, lock_byte};
 pub use self::spawn::{Spawn, spawn};
 use crate::exit::LockExit;
 

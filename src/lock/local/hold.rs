@@ -119,13 +119,13 @@ impl Local<'_> {
 
     /// Starts the command.
     fn start(&mut self, granted: &Granted) -> Result<(Signals, Job), Refusal> {
-        let Request { command, closes, .. } = self.request;
-        let Granted { file, term, slot, epoch } = granted;
+        let Request { command, .. } = self.request;
+        let Granted { inherited, term, slot, epoch, .. } = granted;
         let signals = self.signals.take().map_or_else(Signals::open, Ok);
         let signals = signals.map_err(Refusal::system("cannot take signals: "))?;
         let names = &self.account.names;
         let variables = held::variables(self.request, names, (*term, *slot), epoch);
-        let inherited = (!closes).then(|| file.as_fd());
+        let inherited = inherited.as_ref().map(AsFd::as_fd);
         let terminal = Terminal::open();
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
         let given = terminal.as_ref().filter(|_| wants_terminal).map(AsFd::as_fd);

@@ -7,7 +7,7 @@ use super::{Added, DOOR, Loaded, LockFile};
 use crate::core::Revision;
 use crate::core::tickets::{self, Decision, StoredTicket, Ticket, Unreadable};
 use crate::store::StoreResult;
-use crate::sys::raw;
+use crate::sys::raw::{self, ByteLock};
 
 impl LockFile {
     /// Returns the tickets that stand.
@@ -71,7 +71,8 @@ impl LockFile {
         let mut standing = Vec::new();
         for blocker in blockers {
             let found = raw::find_lock(self.as_fd(), DOOR + blocker.number.0, 1);
-            if found.map_err(|error| self.no_lock(&error))?.is_some() {
+            let found = found.map_err(|error| self.no_lock(&error))?;
+            if found.is_some_and(|found| found.how == ByteLock::Shared) {
                 standing.push(blocker.clone());
             }
         }

@@ -106,7 +106,7 @@ fn a_waiter_that_has_been_woken_is_not_taken_for_the_ticket_that_has_ended() {
     let (first, _) = base.add(&["a"]);
     let (waiter, _) = base.add(&["a"]);
     drop(first);
-    assert_eq!(waiter.lock(ByteLock::Shared, DOOR + 1, false), Ok(true));
+    assert_eq!(waiter.lock(ByteLock::Exclusive, DOOR + 1, false), Ok(true));
     let (_third, three) = base.add(&["a"]);
     assert_eq!(numbers(&three), [2]);
 }

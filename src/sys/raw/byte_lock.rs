@@ -62,17 +62,31 @@ pub fn lock_byte(file: BorrowedFd<'_>, how: ByteLock, at: u64, wait: bool) -> io
     }
 }
 
-/// Returns the first byte and the number of bytes of a range that another open file description,
-/// or another process, has locked exclusively, within this range; `None` if there is none. 0
-/// bytes reach to the end of all files.
+/// A part of a file that another open file description, or another process, has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundLock {
+    /// How: shared or exclusive.
+    pub how: ByteLock,
+    /// The first byte.
+    pub from: u64,
+    /// The number of bytes; 0 reach to the end of all files.
+    pub bytes: u64,
+}
+
+/// Returns a lock that others have within a range; `None` if there is none. 0 bytes reach to the
+/// end of all files.
 ///
 /// # Errors
 ///
 /// When the file system has no such locks.
-pub fn find_lock(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<Option<(u64, u64)>> {
-    let mut range = range(libc::F_RDLCK, from, bytes)?;
+pub fn find_lock(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<Option<FoundLock>> {
+    let mut range = range(libc::F_WRLCK, from, bytes)?;
     lock_range(file, libc::F_OFD_GETLK, &mut range)?;
-    let is_free = c_int::from(range.l_type) == c_int::from(libc::F_UNLCK);
     let number = |number: i64| u64::try_from(number).map_err(io::Error::other);
-    Ok(if is_free { None } else { Some((number(range.l_start)?, number(range.l_len)?)) })
+    let how = match c_int::from(range.l_type) {
+        libc::F_UNLCK => return Ok(None),
+        libc::F_RDLCK => ByteLock::Shared,
+        _ => ByteLock::Exclusive,
+    };
+    Ok(Some(FoundLock { how, from: number(range.l_start)?, bytes: number(range.l_len)? }))
 }
