@@ -23,10 +23,14 @@
 //!   a process that is killed at any instant leaves a gap in the numbers at worst. A write within
 //!   256 bytes is done as a whole: the kernel looks for a fatal signal between pages.
 //! * A byte that is locked and has no whole record is a ticket that conflicts with all.
+//! * The header counts the records of timed tickets: up after such a record is written, down before
+//!   it is erased or written over. So a process that is killed leaves one more at most, and where
+//!   there are less, some are damaged. Then nothing is granted while one of them may stand.
 //! * A damaged header is an error that names the file, and is never overwritten.
 
 mod deciding;
 pub(crate) mod format;
+mod present;
 mod timed;
 
 use std::collections::BTreeMap;
@@ -71,7 +75,9 @@ pub struct LockFile {
     path: PathBuf,
     /// The device and the inode of the file.
     identity: (u64, u64),
+    /// The name of this boot; blank if it is not known.
     boot: String,
+    has_clock_of_host: bool,
 }
 
 /// What stands in the file.
@@ -138,7 +144,8 @@ impl LockFile {
                 return Err(StoreErrorKind::Unreachable.error(text));
             }
         };
-        let mut file = LockFile { file, path, identity: (0, 0), boot: sys::boot_id() };
+        let (boot, has_clock_of_host) = (present::boot(), present::has_clock_of_host());
+        let mut file = LockFile { file, path, identity: (0, 0), boot, has_clock_of_host };
         let metadata = file.file.metadata().map_err(|error| file.failed("check", &error))?;
         file.identity = (metadata.dev(), metadata.ino());
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
@@ -341,13 +348,20 @@ impl LockFile {
                 StoreErrorKind::Unreachable.error(format!("no random number: {error}"))
             })?)),
         };
-        header.enter_boot(&self.boot);
-        let now = (header.timed_until > Instant::from_boot(Duration::ZERO)).then(sys::now);
+        let now = self.has_clock_of_host.then(sys::now);
+        header.enter_boot(&self.boot, now);
+        let may_be_timed = header.timed_until > Instant::from_boot(Duration::ZERO);
+        if may_be_timed && now.is_none() {
+            return Err(self.has_other_clock());
+        }
+        let now = now.filter(|_| may_be_timed);
         // One that has run out may be taken again, unless it is seen and removed here.
         if bytes.len() == NEW_BYTES && (now.is_some() || !locked.is_empty()) {
             bytes = self.read(true)?;
         }
-        Ok(Loaded { header, is_new, bytes, locked, now })
+        let mut loaded = Loaded { header, is_new, bytes, locked, now };
+        self.count_timed(&mut loaded)?;
+        Ok(loaded)
     }
 
     /// Adds a ticket, and leaves by the door through which the caller has entered. `only_if_free`
@@ -376,7 +390,7 @@ impl LockFile {
     /// Puts a new ticket into the file.
     fn put(
         &self,
-        loaded: Loaded,
+        mut loaded: Loaded,
         ticket: &Ticket,
         until: Option<Instant>,
         only_if_free: bool,
@@ -386,7 +400,7 @@ impl LockFile {
         let (number, is_reservation) = header
             .take_number(floor)
             .ok_or_else(|| self.refused("has no number left; remove it when nobody uses it"))?;
-        let removed = self.remove_run_out(&loaded, ticket, number)?;
+        let removed = self.remove_run_out(&mut loaded, ticket, number)?;
         let (mut added, mut record) = self.decide(&loaded, ticket, number);
         (record.until, added.until, added.removed) = (until, until, removed);
         let encoded = record.encode();
@@ -408,12 +422,21 @@ impl LockFile {
         if loaded.is_new {
             self.begin()?;
         }
+        // Records of timed tickets that have run out may be in the room.
+        header.timed = loaded.timed_without(added.at, encoded.len());
         if let Some(until) = until {
             header.timed_until = header.timed_until.max(until);
         } else if !self.lock(ByteLock::Shared, DOOR + number, false)? {
             return Err(self.is_foreign());
         }
         let written = self.write_ticket(&header, is_reservation, &encoded, added.at);
+        let written = written.and_then(|()| match until {
+            Some(_) => {
+                header.timed += 1;
+                self.write(&header.encode(), 0)
+            }
+            None => Ok(()),
+        });
         if let Err(error) = written {
             self.lock(ByteLock::Unlocked, DOOR + number, false)?;
             return Err(error);

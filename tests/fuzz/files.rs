@@ -272,7 +272,7 @@ pub fn locks(data: &[u8]) -> bool {
     if let Ok(Some(header)) = Header::decode(data) {
         assert_eq!(Header::decode(&header.encode()), Ok(Some(header.clone())));
         let mut later = header.clone();
-        later.enter_boot("another");
+        later.enter_boot("another", None);
         if let Some((number, is_reserved_anew)) = later.take_number(header.next) {
             assert!(number > header.next && later.next > number && later.reserved > number);
             assert!(is_reserved_anew || number < header.reserved);

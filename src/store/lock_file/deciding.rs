@@ -47,8 +47,8 @@ impl LockFile {
     /// As [`LockFile::add`].
     pub fn decide_again(&self, ticket: &Ticket, added: Added) -> StoreResult<Added> {
         let Some(number) = added.number else { return Ok(added) };
-        let loaded = self.load()?;
-        let removed = self.remove_run_out(&loaded, ticket, number)?;
+        let mut loaded = self.load()?;
+        let removed = self.remove_run_out(&mut loaded, ticket, number)?;
         let (again, record) = self.decide(&loaded, ticket, number);
         if let Decision::Slot(_) = again.decision {
             self.write(&record.encode(), added.at)?;

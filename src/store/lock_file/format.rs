@@ -9,12 +9,12 @@
 //! | end of the last timed ticket | 48 | number of slots with `k`, or 0 | 26 |
 //! | id of the boot that wrote this | 56 | slot and 1 of a granted ticket, or 0 | 28 |
 //! | first number of that boot | 120 | number of bytes of the names | 30 |
-//! | checksum of the bytes before | 248 | number of bytes of the token | 32 |
-//! | | | number of bytes of what is held | 34 |
-//! | | | names with commas between; token; held, as `PUTEX_HELD` | 36 |
+//! | records of timed tickets | 128 | number of bytes of the token | 32 |
+//! | an instant at which this was written | 136 | number of bytes of what is held | 34 |
+//! | checksum of the bytes before | 248 | names with commas; token; held, as `PUTEX_HELD` | 36 |
 //!
-//! Numbers are little-endian. Ends are nanoseconds since the host was booted. A record begins at
-//! the start of a block, and takes as many blocks as it needs.
+//! Numbers are little-endian. Instants are nanoseconds since the host was booted. A record begins
+//! at the start of a block, and takes as many blocks as it needs.
 
 use std::time::Duration;
 
@@ -40,11 +40,15 @@ const BOOT_BYTES_MAX: usize = 64;
 /// Where the first number of the boot stands.
 const FIRST_AT: usize = 120;
 
-/// Behind the end of a timed ticket: what is written when it is taken again.
-pub(crate) const UNTIL_END: usize = 24;
+/// Where the number of records of timed tickets stands.
+const TIMED_AT: usize = 128;
 
-/// Where the names of a record stand.
-const NAMES_AT: usize = 36;
+/// Where the instant of a write stands.
+const WRITTEN_AT: usize = 136;
+
+/// Where the names of a record stand. What is before them is written when a timed ticket is taken
+/// again.
+pub(crate) const NAMES_AT: usize = 36;
 
 /// Longest text of what is held. More is left out: a circle of waits through it is not found.
 const HELD_BYTES_MAX: usize = 4096;
@@ -74,6 +78,10 @@ pub(crate) struct Header {
     pub(crate) boot: String,
     /// The first number of that boot. Timed tickets with a lower one are of another clock.
     pub(crate) first: u64,
+    /// There are so many records of timed tickets of that boot, or one more.
+    pub(crate) timed: u64,
+    /// An instant of that boot, at which this had not been written yet.
+    pub(crate) written_at: Instant,
 }
 
 /// The part of a number.
@@ -93,8 +101,8 @@ fn nanos(instant: Instant) -> [u8; 8] {
 impl Header {
     /// Returns the header of a new file.
     pub(crate) fn new(epoch: Incarnation) -> Header {
-        let timed_until = instant(0);
-        Header { epoch, next: 1, reserved: 1, timed_until, boot: String::new(), first: 1 }
+        let (timed_until, written_at, boot) = (instant(0), instant(0), String::new());
+        Header { epoch, next: 1, reserved: 1, timed_until, boot, first: 1, timed: 0, written_at }
     }
 
     /// Returns the bytes.
@@ -109,6 +117,8 @@ impl Header {
             (48, &nanos(self.timed_until)),
             (BOOT_AT, boot),
             (FIRST_AT, &self.first.to_le_bytes()),
+            (TIMED_AT, &self.timed.to_le_bytes()),
+            (WRITTEN_AT, &nanos(self.written_at)),
         ] {
             bytes[at..at + part.len()].copy_from_slice(part);
         }
@@ -144,19 +154,29 @@ impl Header {
             timed_until: instant(number_at(48)),
             boot: String::from_utf8_lossy(&boot[..end]).into_owned(),
             first: number_at(FIRST_AT),
+            timed: number_at(TIMED_AT),
+            written_at: instant(number_at(WRITTEN_AT)),
         }))
     }
 
-    /// Forgets what ended with an earlier boot. Numbers that were given then and are not on the
-    /// disk are left out.
-    pub(crate) fn enter_boot(&mut self, boot: &str) {
-        if self.boot != boot || boot.is_empty() {
+    /// Goes on in this boot, whose name is blank if it is not known, at this instant of the host's
+    /// clock, if that is known. If it is another boot for certain, by its name, or because a clock
+    /// never goes back, what ended with the earlier one is forgotten. If it may be the same, timed
+    /// tickets stand on until their ends: then they have run out on the clock of either boot.
+    pub(crate) fn enter_boot(&mut self, boot: &str, now: Option<Instant>) {
+        let are_known = !boot.is_empty() && !self.boot.is_empty();
+        let is_earlier = now.is_some_and(|now| now < self.written_at);
+        if self.boot != boot || boot.is_empty() || is_earlier {
+            // Numbers that were given and are not on the disk are left out.
             self.next = self.next.max(self.reserved);
             self.reserved = self.next;
-            self.first = self.next;
-            self.timed_until = instant(0);
-            boot.clone_into(&mut self.boot);
         }
+        if are_known && self.boot != boot || is_earlier {
+            (self.first, self.timed) = (self.next, 0);
+            (self.timed_until, self.written_at) = (instant(0), instant(0));
+        }
+        boot.clone_into(&mut self.boot);
+        self.written_at = now.unwrap_or(self.written_at);
     }
 
     /// Returns a number above `floor` and all that were given; `None` when there is none left.
@@ -332,8 +352,8 @@ mod tests {
     #[test]
     fn a_header_is_read_as_it_was_written_and_a_changed_byte_is_found() {
         let mut header = Header::new(Incarnation(0xfeed));
-        header.enter_boot("8c3e");
-        header.timed_until = instant(7);
+        header.enter_boot("8c3e", Some(instant(5)));
+        (header.timed_until, header.timed) = (instant(7), 3);
         assert_eq!(header.take_number(0), Some((1, true)));
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Ok(Some(header)));
@@ -350,21 +370,56 @@ mod tests {
     #[test]
     fn numbers_grow_also_when_the_last_writes_did_not_reach_the_disk() {
         let mut header = Header::new(Incarnation(1));
-        header.enter_boot("one");
+        header.enter_boot("one", Some(instant(9)));
         assert_eq!(header.take_number(0), Some((1, true)));
         let on_disk = header.encode();
         assert_eq!(header.take_number(0), Some((2, false)));
         assert_eq!(header.take_number(9), Some((10, false)));
         let mut header = Header::decode(&on_disk).expect("whole").expect("written");
-        header.enter_boot("two");
+        header.enter_boot("two", Some(instant(10)));
         let (number, must_be_on_disk) = header.take_number(0).expect("a number");
         assert!(number > 10 && must_be_on_disk, "{number}");
         assert_eq!(header.first, number);
         // A host that does not tell its boot may have been booted at any time.
-        header.enter_boot("");
+        header.enter_boot("", Some(instant(11)));
         assert!(header.take_number(0).expect("a number").1);
         assert_eq!(header.take_number(NUMBER_MAX), None);
         assert_eq!(header.take_number(u64::MAX), None);
+    }
+
+    /// A container may be given a name of the boot of its own, or none: that ended the timed
+    /// tickets of all others, and theirs ended those of the container.
+    #[test]
+    fn timed_tickets_end_with_a_boot_that_is_another_one_for_certain() {
+        let at = |nanos| Some(instant(nanos));
+        for (before, boot, now, ends) in [
+            ("one", "one", at(100), false),
+            ("one", "one", None, false),
+            ("one", "two", at(200), true),
+            ("one", "two", None, true),
+            ("one", "", at(100), false),
+            ("one", "", at(99), true),
+            ("one", "one", at(99), true),
+            ("one", "", None, false),
+            ("", "two", at(100), false),
+            ("", "two", at(99), true),
+            ("", "", at(100), false),
+        ] {
+            let mut header = Header::new(Incarnation(1));
+            header.enter_boot(before, at(100));
+            header.take_number(0).expect("a number");
+            (header.timed_until, header.timed) = (instant(500), 1);
+            let reserved = header.reserved;
+            header.enter_boot(boot, now);
+            let have_ended = header.timed_until == instant(0);
+            assert_eq!(have_ended, ends, "{before} {boot} {now:?}");
+            assert_eq!((header.timed == 0, header.first > 1), (ends, ends), "{before} {boot}");
+            let is_same = before == boot && !boot.is_empty() && !ends;
+            let (number, must_be_on_disk) = header.take_number(0).expect("a number");
+            assert_eq!((number == 2, must_be_on_disk), (is_same, !is_same), "{before} {boot}");
+            assert!(is_same || number >= reserved, "{number}");
+            assert_eq!(header.boot, boot);
+        }
     }
 
     #[test]

@@ -41,6 +41,16 @@ impl Base {
         ended.map(|ended| ended.number.0)
     }
 
+    /// Changes the header; returns the file.
+    fn change_header(&self, change: impl FnOnce(&mut Header)) -> Vec<u8> {
+        let mut bytes = fs::read(self.path()).expect("a file");
+        let mut header = Header::decode(&bytes).expect("whole").expect("written");
+        change(&mut header);
+        bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+        fs::write(self.path(), &bytes).expect("it is there");
+        bytes
+    }
+
     fn path(&self) -> PathBuf {
         self.0.join("b").join(NAME)
     }
@@ -139,11 +149,7 @@ fn numbers_grow_after_a_boot_and_timed_tickets_of_the_last_one_have_ended() {
     assert_eq!(other.number, Some(1));
     let timed = base.add_timed(&ticket(&["a"], "alpha"), HOUR).expect("a ticket");
     run_out(&base.add_timed(&ticket(&["r"], "alpha"), SHORT).expect("a ticket"));
-    let mut bytes = fs::read(base.path()).expect("a file");
-    let mut header = Header::decode(&bytes).expect("whole").expect("written");
-    header.boot = "another".to_owned();
-    bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
-    fs::write(base.path(), &bytes).expect("it is there");
+    base.change_header(|header| header.boot = "another".to_owned());
     // It raises the end of the last timed ticket of this boot.
     let other = base.add_timed(&ticket(&["b"], "beta"), 2 * HOUR).expect("one");
     let (_file, taken) = base.add(&["a"]);
@@ -154,6 +160,129 @@ fn numbers_grow_after_a_boot_and_timed_tickets_of_the_last_one_have_ended() {
     assert_eq!((base.end_timed(&["z"], "alpha"), base.end_timed(&["r"], "alpha")), (None, None));
     let z = base.add_timed(&ticket(&["z"], "alpha"), HOUR).expect("a ticket");
     assert!(z.number > taken.number, "{z:?}");
+}
+
+/// The file as a container has it that was given a name of the boot of its own: each of the two
+/// wiped the timed tickets of the other, and both were granted.
+#[test]
+fn a_process_that_does_not_know_the_boot_keeps_the_timed_tickets_of_the_others() {
+    let base = Base::new();
+    let in_container = || LockFile { boot: String::new(), ..base.open() };
+    let theirs = in_container().add_timed(&ticket(&["a"], "alpha"), HOUR, false);
+    let theirs = theirs.expect("an answer").expect("a ticket");
+    let ours = base.add_timed(&ticket(&["b"], "beta"), HOUR).expect("a ticket");
+    assert!(ours.number > theirs.number, "{ours:?} {theirs:?}");
+    assert_eq!(Some(numbers(&base.add(&["a"]).1)), theirs.number.map(|it| vec![it]));
+    let waits = in_container().add(&ticket(&["b"], "gamma"), false).expect("an answer");
+    assert_eq!(Some(numbers(&waits)), ours.number.map(|it| vec![it]));
+    let again = in_container().add_timed(&ticket(&["a"], "alpha"), HOUR, false);
+    assert_eq!(again.expect("an answer").expect("a ticket").number, theirs.number);
+    // The clock says that there was a boot since.
+    base.change_header(|header| header.written_at = sys::now().after(HOUR));
+    let next = in_container().add(&ticket(&["a", "b"], "gamma"), false).expect("an answer");
+    assert_eq!(numbers(&next), [0; 0]);
+}
+
+/// It saw a clock that was 100 seconds ahead, took the tickets of others for run out, and was
+/// granted.
+#[test]
+fn a_process_with_another_clock_takes_no_timed_ticket_and_decides_about_none() {
+    let base = Base::new();
+    let in_namespace = || LockFile { has_clock_of_host: false, ..base.open() };
+    let own = ticket(&["a"], "alpha");
+    let is_refused = |error: StoreError| {
+        assert_eq!(error.kind, StoreErrorKind::Unsafe);
+        assert!(error.text.contains("in a time namespace"), "{error:?}");
+    };
+    is_refused(in_namespace().add_timed(&own, HOUR, false).expect_err("another clock"));
+    assert_eq!(in_namespace().add(&own, true).expect("an answer").number, Some(1));
+    base.add_timed(&ticket(&["b"], "beta"), HOUR).expect("a ticket");
+    is_refused(in_namespace().add(&own, true).expect_err("a ticket that may stand"));
+    is_refused(in_namespace().end_timed(&own.names, "alpha").expect_err("another clock"));
+}
+
+/// As a writer that was killed has left the header, the record, and the header with the count.
+#[test]
+fn a_writer_of_a_timed_ticket_that_was_killed_at_any_byte_leaves_a_file_that_can_be_used() {
+    let base = Base::new();
+    base.add_timed(&ticket(&["a"], "alpha"), HOUR).expect("a ticket");
+    let before = fs::read(base.path()).expect("a file");
+    base.add_timed(&ticket(&["b"], "beta"), HOUR).expect("a ticket");
+    let after = fs::read(base.path()).expect("a file");
+    let can_be_used = |bytes: &[u8], what: &str| {
+        fs::write(base.path(), bytes).expect("it is there");
+        let waits = base.open().add(&ticket(&["a"], "gamma"), false).expect(what);
+        assert_eq!(numbers(&waits), [1], "{what}");
+        let added = base.add_timed(&ticket(&["c"], "gamma"), HOUR).expect(what);
+        assert!(added.number >= Some(3), "{what}: {added:?}");
+    };
+    fs::write(base.path(), &after).expect("it is there");
+    let counted = base.change_header(|header| header.timed -= 1);
+    let (written, record) = (HEADER_BYTES + BLOCK_BYTES, HEADER_BYTES + 2 * BLOCK_BYTES);
+    for at in (written..=record).step_by(3) {
+        can_be_used(&[&counted[..at], &before[at..]].concat(), &format!("up to {at}"));
+    }
+    can_be_used(&after, "all of it");
+    // One that was to be erased, and one that is taken again: the header is first.
+    let erased = [&counted[..HEADER_BYTES], &after[HEADER_BYTES..]].concat();
+    can_be_used(&erased, "before the erasure");
+}
+
+/// Changes a byte of the file.
+fn damage(base: &Base, at: usize) {
+    let mut bytes = fs::read(base.path()).expect("a file");
+    bytes[at] ^= 1;
+    fs::write(base.path(), bytes).expect("it is there");
+}
+
+/// A byte of a record of a timed ticket was changed, or the file was cut off before it, and the
+/// names were granted to another one.
+#[test]
+fn a_file_that_has_lost_a_timed_ticket_is_refused_until_that_has_run_out() {
+    let base = Base::new();
+    let add = |name, lasts| base.add_timed(&ticket(&[name], "alpha"), lasts).expect("a ticket");
+    let short = [add("a", SHORT), add("b", SHORT)];
+    damage(&base, HEADER_BYTES + 20);
+    short.iter().for_each(run_out);
+    assert_eq!(numbers(&base.add(&["a"]).1), [0; 0]);
+    let (_, _) = (add("a", HOUR), add("b", HOUR));
+    let whole = fs::read(base.path()).expect("a file");
+    let is_refused = |bytes: &[u8], what: &str| {
+        fs::write(base.path(), bytes).expect("it is there");
+        let error = base.open().add(&ticket(&["c"], "gamma"), true).expect_err(what);
+        assert_eq!(error.kind, StoreErrorKind::Unsafe, "{what}");
+        assert!(error.text.contains("is damaged: "), "{what}: {error:?}");
+        assert_eq!(fs::read(base.path()).expect("a file"), bytes, "{what}");
+    };
+    let record = Record::decode(&whole[HEADER_BYTES..]).expect("a record").0;
+    assert_eq!(record.until.map(|until| until > sys::now()), Some(true));
+    let used = record.encode().iter().rposition(|byte| *byte != 0).expect("a byte") + 1;
+    for at in HEADER_BYTES..HEADER_BYTES + used {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        is_refused(&damaged, &format!("byte {at}"));
+    }
+    for at in [HEADER_BYTES, HEADER_BYTES + 20, HEADER_BYTES + BLOCK_BYTES, whole.len() / 8 + 20] {
+        is_refused(&whole[..at], &format!("cut off at {at}"));
+    }
+}
+
+/// A ticket of a process is written over one that has run out, and that is not missed.
+#[test]
+fn a_timed_ticket_that_is_written_over_is_not_missed() {
+    let base = Base::new();
+    let names: Vec<_> = (0..32).map(|at| format!("{at:0>150}")).collect();
+    let long = ticket(&names.iter().map(String::as_str).collect::<Vec<_>>(), "alpha");
+    let added = base.add_timed(&long, SHORT).expect("a ticket");
+    base.add_timed(&ticket(&["a"], "beta"), SHORT).map(|it| run_out(&it)).expect("a ticket");
+    base.add_timed(&ticket(&["b"], "beta"), HOUR).expect("a ticket");
+    run_out(&added);
+    for names in [&["c"][..], &["d"], &["e", "f"]] {
+        let (_file, taken) = base.add(names);
+        let stands = base.add_timed(&ticket(names, "gamma"), HOUR).expect("a ticket");
+        assert_eq!((numbers(&taken), numbers(&stands)), (vec![], vec![taken.number.unwrap_or(0)]));
+    }
+    assert_eq!(base.end_timed(&["b"], "beta"), Some(3));
 }
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! Timed tickets: of nobody's process, until an instant of this boot, or until they are ended.
-//! The caller holds the door.
+//! Timed tickets: of nobody's process, until an instant of the host's clock, or until they are
+//! ended. The caller holds the door.
 //!
 //! A ticket that has run out does not stand. Its record stays until its room is needed, or until
 //! somebody comes whom it would keep waiting, and removes it. So the token that finds its record
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use super::format::{self, BLOCK_BYTES, HEADER_BYTES, Record, UNTIL_END};
+use super::format::{self, BLOCK_BYTES, HEADER_BYTES, NAMES_AT, Record};
 use super::{Added, Loaded, LockFile};
 use crate::core::tickets::{Mode, Name, StoredTicket, Ticket, are_same, overlap};
-use crate::core::{Instant, Revision};
-use crate::store::StoreResult;
+use crate::core::{Instant, Ms, Revision};
+use crate::store::{StoreError, StoreResult};
 use crate::sys;
 
 /// What has become of the timed ticket that was to end.
@@ -49,6 +49,18 @@ impl Loaded {
         format::records(self.bytes.get(HEADER_BYTES..).unwrap_or_default(), has_run_out, 0).0
     }
 
+    /// Returns how many records of timed tickets there are, but for what has its place in a part of
+    /// the file.
+    pub(super) fn timed_without(&self, from: usize, bytes: usize) -> u64 {
+        if self.now.is_none() {
+            return 0;
+        }
+        let mut rest = self.bytes.clone();
+        rest.iter_mut().skip(from).take(bytes).for_each(|byte| *byte = 0);
+        let is_timed = |it: &Record| it.until.is_some() && it.number >= self.header.first;
+        format::records(rest.get(HEADER_BYTES..).unwrap_or_default(), is_timed, 0).0.len() as u64
+    }
+
     /// Returns the timed ticket of a token for these names and its block, if it stands, or has run
     /// out.
     fn timed(&self, names: &[Name], token: &str) -> Option<(usize, Record)> {
@@ -66,23 +78,52 @@ impl LockFile {
     /// if they stood. They cannot be taken again.
     pub(super) fn remove_run_out(
         &self,
-        loaded: &Loaded,
+        loaded: &mut Loaded,
         ticket: &Ticket,
         number: u64,
     ) -> StoreResult<Vec<StoredTicket>> {
-        let mut removed = Vec::new();
-        for (block, record) in loaded.run_out() {
-            if record.number < number && record.ticket.conflicts(ticket) {
-                self.erase(block)?;
-                removed.push(self.stored(record.number, Ok(record.ticket)));
-            }
-        }
-        Ok(removed)
+        let is_in_the_way =
+            |(_, it): &(usize, Record)| it.number < number && it.ticket.conflicts(ticket);
+        let removed: Vec<_> = loaded.run_out().into_iter().filter(is_in_the_way).collect();
+        self.erase(loaded, &removed)?;
+        Ok(removed.into_iter().map(|(_, it)| self.stored(it.number, Ok(it.ticket))).collect())
     }
 
-    /// Erases a record. What is left of it is none.
-    fn erase(&self, block: usize) -> StoreResult<()> {
-        self.write(&[0; UNTIL_END], HEADER_BYTES + block * BLOCK_BYTES)
+    /// Erases records. What is left of them is none.
+    fn erase(&self, loaded: &mut Loaded, records: &[(usize, Record)]) -> StoreResult<()> {
+        let mut places = records.iter().map(|(block, _)| HEADER_BYTES + block * BLOCK_BYTES);
+        for at in places.clone() {
+            loaded.bytes[at..at + NAMES_AT].fill(0);
+        }
+        if !records.is_empty() {
+            loaded.header.timed = loaded.timed_without(0, 0);
+            self.write(&loaded.header.encode(), 0)?;
+        }
+        places.try_for_each(|at| self.write(&[0; NAMES_AT], at))
+    }
+
+    /// Counts the records of timed tickets. If one is missing that may stand, the file is damaged.
+    pub(super) fn count_timed(&self, loaded: &mut Loaded) -> StoreResult<()> {
+        let Some(now) = loaded.now else { return Ok(()) };
+        let (counted, found) = (loaded.header.timed, loaded.timed_without(0, 0));
+        let until = loaded.header.timed_until;
+        if found < counted && now < until {
+            let (lost, rest) = (counted - found, Ms(until.since(now)));
+            return Err(self.refused(&format!(
+                "is damaged: {lost} of its tickets of putex grab cannot be read; it can be used \
+                 again when all of them have ended, in {rest} at most"
+            )));
+        }
+        loaded.header.timed = found;
+        Ok(())
+    }
+
+    /// Returns the error of a process that cannot tell when timed tickets end.
+    pub(super) fn has_other_clock(&self) -> StoreError {
+        self.refused(
+            "takes no ticket of putex grab in a time namespace, whose clock is another one than \
+             that of the host; leave that namespace",
+        )
     }
 
     /// Adds a ticket that stands for so long from now, and leaves by the door. The one that the
@@ -92,15 +133,15 @@ impl LockFile {
     ///
     /// # Errors
     ///
-    /// As [`LockFile::add`], and when the system does not tell which boot this is.
+    /// As [`LockFile::add`], and in a time namespace that is not the host's.
     pub fn add_timed(
         &self,
         ticket: &Ticket,
         lasts: Duration,
         only_if_free: bool,
     ) -> StoreResult<Result<Added, StoredTicket>> {
-        if self.boot.is_empty() {
-            return Err(self.refused("takes no timed ticket: the system does not tell its boot"));
+        if !self.has_clock_of_host {
+            return Err(self.has_other_clock());
         }
         let mut loaded = self.load()?;
         if let Some(other) = self.overlapping(&loaded, ticket) {
@@ -114,15 +155,14 @@ impl LockFile {
             return self.put(loaded, ticket, Some(until), only_if_free).map(Ok);
         };
         let until = stood_until.map_or(until, |stood| stood.max(until));
-        let removed = self.remove_run_out(&loaded, &ticket, number)?;
+        let removed = self.remove_run_out(&mut loaded, &ticket, number)?;
         loaded.header.timed_until = loaded.header.timed_until.max(until);
         self.write(&loaded.header.encode(), 0)?;
         let (added, record) = self.decide(&loaded, &ticket, number);
         let encoded = Record { until: Some(until), ..record }.encode();
-        // Where the rest stays it is not written: a short write is done as a whole.
-        let length = if added.slot == ticket.slot { UNTIL_END } else { encoded.len() };
+        // The rest stays and is not written: a short write is done as a whole.
         let at = HEADER_BYTES + block * BLOCK_BYTES;
-        self.write(&encoded[..length], at)?;
+        self.write(&encoded[..NAMES_AT], at)?;
         self.leave()?;
         Ok(Ok(Added { until: Some(until), removed, at, ..added }))
     }
@@ -169,11 +209,9 @@ impl LockFile {
     ///
     /// As [`LockFile::add`].
     pub fn end_timed(&self, names: &[Name], token: &str) -> StoreResult<Ended> {
-        let loaded = self.load()?;
+        let mut loaded = self.load()?;
         let own = loaded.timed(names, token);
-        if let Some((block, _)) = &own {
-            self.erase(*block)?;
-        }
+        self.erase(&mut loaded, own.as_slice())?;
         let ended = own.map(|(_, record)| self.stored(record.number, Ok(record.ticket)));
         let others = self.standing(&loaded).into_iter().filter(|other| {
             let is_ended = ended.as_ref().is_some_and(|ended| ended.number == other.number);

@@ -1,14 +1,18 @@
 //! Scripts in a directory: the file of locks, in which commands have their tickets too.
 
-use std::process::{Child, Stdio};
+use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use super::{Grab, LONG, SHORT_LOCAL, SOON, command, grab, release, run, until_queued};
-use crate::site::in_directory;
+use crate::damage::{assert_refused, damage};
+use crate::site::{Site, in_directory};
 use crate::support::clock::{At, PATIENCE, now, observe_for};
 use crate::support::process::{signal, wait_exit};
+use crate::support::programs;
+use crate::support::sandbox::Run;
 
 /// They wait for the end of a process, for a release, and for the end of a time, in turn.
 #[test]
@@ -49,7 +53,7 @@ fn scripts_that_wait_in_a_directory_get_the_lock_in_their_order_however_it_becom
         last.end();
         assert!(grab(site, "c", &["x"]).is_had());
         // Whoever removes the file takes the locks away.
-        std::fs::remove_file(site.lock_file()).expect("a file");
+        fs::remove_file(site.lock_file()).expect("a file");
         assert!(grab(site, "d", &["-n", "x"]).is_had());
         assert_eq!(release(site, "c", "x"), 100);
         assert_eq!(release(site, "d", "x"), 0);
@@ -70,7 +74,7 @@ fn scripts_that_wait_in_a_directory_keep_their_places_and_do_not_keep_each_other
         // The time on a processor, in hundredths of a second.
         let busy = || -> u64 {
             let of = |waiter: &Child| {
-                let stat = std::fs::read_to_string(format!("/proc/{}/stat", waiter.id()));
+                let stat = fs::read_to_string(format!("/proc/{}/stat", waiter.id()));
                 let stat = stat.expect("it runs");
                 let (_, behind_name) = stat.rsplit_once(')').expect("a name");
                 let times = behind_name.split_whitespace().skip(11).take(2);
@@ -118,5 +122,84 @@ fn in_a_directory_a_lock_is_broken_unless_a_process_has_it() {
         assert_eq!(release(site, "script", "x"), 0);
         next.end();
         assert_eq!(by_force("script").status, Some(100), "nobody has it");
+    });
+}
+
+/// Runs a putex of the site by this command, unless root may not do that here.
+fn run_in(site: &Site, namespace: &[&str], words: &[&str]) -> Option<Run> {
+    let tried = Command::new(namespace[0]).args(&namespace[1..]).arg("true").output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        println!("skipped: {} cannot be used here", namespace.join(" "));
+        return None;
+    }
+    let mut command = site.sandbox.command(namespace[0]);
+    command.args(&namespace[1..]).arg(programs::putex()).arg(words[0]).args(site.store());
+    Some(site.sandbox.run(command.args(&words[1..])))
+}
+
+/// Its clock was ahead of that of the others: their locks seemed to have run out, and were granted
+/// to a second one.
+#[test]
+fn in_a_time_namespace_nothing_is_granted_beside_a_lock_of_a_script() {
+    in_directory(|site| {
+        let run = |words: &[&str]| run_in(site, &["unshare", "-T", "--boottime", "100"], words);
+        let Some(alone) = run(&["lock", "-n", "x", "true"]) else {
+            assert!(grab(site, "a", &["x"]).is_had());
+            return;
+        };
+        assert_eq!(alone.status, Some(0), "{}", alone.said);
+        assert!(grab(site, "a", &["--for", "60s", "x"]).is_had());
+        let grabbed = run(&["grab", "--as", "b", "y"]).expect("as before");
+        let locked = run(&["lock", "-n", "y", "true"]).expect("as before");
+        for Run { status, said, .. } in [grabbed, locked] {
+            assert_eq!((status, said.lines().count()), (Some(78), 1), "{said}");
+            assert!(said.contains("in a time namespace, whose clock is another one"), "{said}");
+        }
+        assert!(grab(site, "a", &["x"]).is_had());
+    });
+}
+
+/// A container may be given a name of the boot of its own. Each of the two took the locks of the
+/// other for those of an earlier boot, and both had the lock.
+#[test]
+fn a_lock_of_a_script_stands_also_for_a_container_that_names_the_boot_otherwise() {
+    in_directory(|site| {
+        let id = site.sandbox.secret("id", "01234567-89ab-cdef-0123-456789abcdef\n");
+        let mount = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        let id = id.to_str().expect("text");
+        let container = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, id];
+        let grab_there = |who| {
+            let run = run_in(site, &container, &["grab", "--as", who, "--for", "60s", "x"]);
+            run.map(|run| Grab::of(&run))
+        };
+        let first = grab(site, "a", &["--for", "60s", "x"]);
+        assert!(first.is_had());
+        if let Some(second) = grab_there("b") {
+            assert_eq!((second.status, second.ahead), (75, 1), "{second:?}");
+            assert_eq!(grab(site, "a", &["x"]).term, first.term);
+            assert_eq!(release(site, "a", "x"), 0);
+            assert!(grab_there("b").expect("as before").is_had());
+            assert_eq!(grab(site, "a", &["x"]).ahead, 1);
+        }
+    });
+}
+
+#[test]
+fn a_damaged_file_grants_nothing_beside_a_lock_of_a_script() {
+    in_directory(|site| {
+        let path = site.lock_file();
+        assert!(grab(site, "a", &["--for", "60s", "x"]).is_had());
+        damage(&path, 256 + 34);
+        assert_refused(site, "is damaged: 1 of its tickets of putex grab cannot be read");
+        damage(&path, 256 + 34);
+        let whole = fs::read(&path).expect("a file");
+        fs::write(&path, &whole[..256]).expect("a file");
+        assert_refused(site, "is damaged: ");
+        assert_eq!(run(site, &["grab", "--as", "b", "x"]).status, Some(78));
+        fs::write(&path, whole).expect("a file");
+        assert_eq!(grab(site, "b", &["x"]).ahead, 1);
+        // A file without a byte is a new one.
+        fs::write(&path, "").expect("a file");
+        assert!(grab(site, "b", &["x"]).is_had());
     });
 }
