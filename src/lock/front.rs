@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use super::account::{Account, Ending, Outcome};
 use super::held::{self, HELD};
 use super::hold::Hold;
-use super::protocol::{End, ToFront, ToRenewer};
+use super::protocol::{End, ToFront, ToRenewer, Validity};
 use super::report::Report;
 use super::signals::{Signals, is_deadly};
 use super::{Request, renewer};
@@ -45,6 +45,8 @@ pub(super) struct Front<'a> {
     pub(super) alarm: Alarm,
     /// The renewer; `None` when it has ended.
     renewer: Option<OwnedFd>,
+    /// V, as the renewer tells it.
+    validity: Validity,
     /// The process of the renewer, if it is a child of this one.
     pub(super) renewer_process: Option<Pid>,
     /// The ID has succeeded before.
@@ -71,16 +73,17 @@ pub(super) fn run(
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (own, renewers) = pair.map_err(|error| no_process(error.into()))?;
+    let validity = Validity::new().map_err(&no_process)?;
     let renewer_process = raw::fork().map_err(&no_process)?;
     if renewer_process.is_none() {
         drop((own, signals, report.take()));
         if become_renewer().is_ok() {
-            renewer::run(renewers, request, store, destination);
+            renewer::run((renewers, validity), request, store, destination);
         }
         std::process::exit(0);
     }
     drop((renewers, store));
-    serve(own, renewer_process, signals, request, account)
+    serve((own, validity), renewer_process, signals, request, account)
 }
 
 /// Leaves the session of the user, and all files of the command but for stderr: whoever reads a
@@ -98,7 +101,7 @@ fn become_renewer() -> io::Result<()> {
 
 /// Plays the front to a renewer; returns how the process is to end.
 pub(super) fn serve(
-    renewer: OwnedFd,
+    (renewer, validity): (OwnedFd, Validity),
     renewer_process: Option<Pid>,
     signals: Signals,
     request: &Request,
@@ -110,6 +113,7 @@ pub(super) fn serve(
         signals,
         alarm: Alarm::new().map_err(Refusal::system("cannot wait: "))?,
         renewer: Some(renewer),
+        validity,
         renewer_process,
         has_succeeded: false,
     };
@@ -265,8 +269,13 @@ impl Front<'_> {
         self.renewer.is_some()
     }
 
+    /// Returns V if the renewer has told it since the last time, and if it can be true.
+    pub(super) fn take_validity(&mut self) -> Option<Instant> {
+        self.validity.take_told().filter(|until| self.is_credible(*until))
+    }
+
     /// Returns whether a V can be true: a later one is of another clock.
-    pub(super) fn is_credible(&self, valid_until: Instant) -> bool {
+    fn is_credible(&self, valid_until: Instant) -> bool {
         let is_credible = valid_until <= sys::now().after(self.request.timing.validity());
         if !is_credible {
             self.account.warn("a validity that cannot be is ignored");

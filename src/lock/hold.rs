@@ -27,9 +27,6 @@ pub(super) struct Hold<'a> {
     valid_until: Instant,
     /// Why the lock is lost, or will be.
     why: String,
-    /// The command has been stopped, with this process, and goes on when the lock is known to
-    /// be held: many renewals may not have found room meanwhile. At the latest then.
-    resumed_by: Option<Instant>,
     inspection: Inspection,
     /// The command could not be executed.
     has_not_started: bool,
@@ -68,7 +65,6 @@ impl<'a> Hold<'a> {
             end: CommandEnd::new(times),
             valid_until: grant.valid_until,
             why: "not renewed in time".to_owned(),
-            resumed_by: None,
             inspection: Inspection::default(),
             has_not_started: false,
         };
@@ -92,7 +88,7 @@ impl<'a> Hold<'a> {
     /// Runs until the command and its group have ended; returns how the process is to end.
     pub(super) fn run(mut self) -> Result<Ending, Refusal> {
         loop {
-            let deadline = self.resumed_by.unwrap_or(self.end.next_at());
+            let deadline = self.end.next_at();
             let deadline = self.inspection.at().map_or(deadline, |at| at.min(deadline));
             if let Err(error) = self.front.poll(self.start.failure_fd(), Some(deadline)) {
                 self.job.process.send(SIGKILL);
@@ -101,7 +97,7 @@ impl<'a> Hold<'a> {
             self.receive();
             self.end_in_time();
             while let Some(signal) = self.front.signals.next() {
-                self.pass_on(signal);
+                self.job.pass_on(signal);
             }
             self.job.process.reap();
             if let Some(error) = self.start.take_failure() {
@@ -128,16 +124,17 @@ impl<'a> Hold<'a> {
 
     /// Takes in all that the renewer has said, and its end.
     fn receive(&mut self) {
+        if let Some(valid_until) = self.front.take_validity() {
+            self.valid_until = valid_until;
+            self.end.renew(self.front.request.timing.kill_times(valid_until));
+        }
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
             match message {
-                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
-                ToFront::Granted { valid_until, .. } => {
-                    if self.front.is_credible(valid_until) {
-                        self.valid_until = self.valid_until.max(valid_until);
-                        self.end.renew(self.front.request.timing.kill_times(valid_until));
-                    }
-                }
+                ToFront::Waiting { .. }
+                | ToFront::Granted { .. }
+                | ToFront::HasSucceeded
+                | ToFront::Recorded(_) => {}
                 ToFront::Lost(why) => self.lose(why),
                 ToFront::Ended(_) => self.lose("its ticket has ended".to_owned()),
             }
@@ -148,14 +145,12 @@ impl<'a> Hold<'a> {
             let text = format!("{RENEWER_ENDED}: the command can run for {left} more");
             self.front.account.warn(&text);
         }
-        self.resume();
     }
 
     /// The lock is lost: the command is to end now.
     fn lose(&mut self, why: String) {
         if !self.end.has_begun() {
             self.why = why;
-            self.resumed_by = None;
             let timing = self.front.request.timing;
             self.end.hasten(timing.kill_times_after_loss(sys::now(), self.valid_until));
             self.end_in_time();
@@ -164,9 +159,6 @@ impl<'a> Hold<'a> {
 
     /// Sends the signal that is due.
     fn end_in_time(&mut self) {
-        if self.resumed_by.is_some() {
-            return;
-        }
         let had_begun = self.end.has_begun();
         let Some(signal) = self.end.take_due(sys::now()) else { return };
         match signal {
@@ -181,37 +173,18 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Passes a signal on to the command. It does not go on before the lock is known to be held.
-    fn pass_on(&mut self, signal: i32) {
-        if signal != SIGCONT || self.resumed_by.is_none() {
-            self.job.pass_on(signal);
-        }
-    }
-
-    /// The leader was stopped.
+    /// The leader was stopped, and this process may have stopped with it. The command goes on if
+    /// the lock is still held.
     fn stop(&mut self, signal: i32) {
         if self.end.has_begun() {
             self.job.process.send(SIGCONT);
         } else if self.job.stop(signal) {
-            let wait = self.front.request.timing.renewal() * 2;
-            self.resumed_by = Some(sys::now().after(wait));
             self.receive();
-        }
-    }
-
-    /// Lets a command go on that was stopped, if the lock is known to be held. One whose lock is
-    /// not is told to end.
-    fn resume(&mut self) {
-        let Some(by) = self.resumed_by else { return };
-        let now = sys::now();
-        let is_held = now < self.end.next_at();
-        if is_held || now >= by || !self.front.has_renewer() {
-            self.resumed_by = None;
             self.end_in_time();
-        }
-        if is_held {
-            self.job.give_terminal();
-            self.job.process.send(SIGCONT);
+            if !self.end.has_begun() {
+                self.job.give_terminal();
+                self.job.process.send(SIGCONT);
+            }
         }
     }
 

@@ -1,7 +1,14 @@
-//! What front and renewer tell each other: one packet of JSON a message. Both ends are one
-//! program, which has forked.
+//! What front and renewer tell each other: one packet of JSON a message, and V as a counter. Both
+//! ends are one program, which has forked.
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
+
+use crate::core::Instant;
 
 pub(super) use crate::core::tickets::{End, ToFront};
 
@@ -21,4 +28,49 @@ pub(super) enum ToRenewer {
     Done,
     /// The lock is not wanted any more; no command runs.
     Cancel,
+}
+
+/// One end of what tells the front V, again after each renewal: a counter of the kernel. A front
+/// that was stopped finds the last V in it, however many there were. Packets would have filled
+/// their socket with V's of the past.
+pub(super) struct Validity {
+    counter: OwnedFd,
+    /// V, as far as this end has added or taken.
+    until: Instant,
+}
+
+impl Validity {
+    /// Makes one, before the fork that gives it a second end.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub(super) fn new() -> io::Result<Validity> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let counter = rustix::event::eventfd(0, flags)?;
+        Ok(Validity { counter, until: Instant::from_boot(Duration::ZERO) })
+    }
+
+    /// Tells V. One that is not later than the last changes nothing.
+    pub(super) fn tell(&mut self, until: Instant) {
+        let nanos = u64::try_from(until.since(self.until).as_nanos()).unwrap_or_default();
+        if nanos > 0 && rustix::io::write(&self.counter, &nanos.to_ne_bytes()).is_ok() {
+            self.until = until;
+        }
+    }
+
+    /// Returns V if it was told since the last time.
+    pub(super) fn take_told(&mut self) -> Option<Instant> {
+        let mut nanos = [0; size_of::<u64>()];
+        rustix::io::read(&self.counter, &mut nanos).ok()?;
+        self.until = self.until.after(Duration::from_nanos(u64::from_ne_bytes(nanos)));
+        Some(self.until)
+    }
+}
+
+impl AsFd for Validity {
+    /// Becomes readable when V was told.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
+    }
 }

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
-use super::Request;
 use super::held::{self, Mark};
 use super::processes::{Alive, Processes};
-use super::protocol::ToRenewer;
+use super::protocol::{ToRenewer, Validity};
+use super::Request;
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
@@ -58,6 +58,8 @@ struct Renewer {
     processes: Processes,
     /// The mark of the lock that was granted.
     mark: Option<Mark>,
+    /// V, as the front is told it.
+    validity_told: Validity,
     /// The ticket is left to run out: a command may run that this process cannot end.
     is_abandoned: bool,
     command: Option<Command>,
@@ -88,14 +90,14 @@ struct Renewer {
 
 /// Keeps the ticket until it has ended.
 pub(super) fn run(
-    front: OwnedFd,
+    (front, validity_told): (OwnedFd, Validity),
     request: &Request,
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) {
     let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
     let log = LogQueue::start_without_thread(&names.join(","), request.level, destination, false);
-    match Renewer::new(request, bucket) {
+    match Renewer::new(request, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
             renewer.front_process = parent_of_pair(&front);
@@ -142,7 +144,11 @@ fn leave_stderr(log: &io::Result<LogQueue>) {
 }
 
 impl Renewer {
-    fn new(request: &Request, bucket: Box<dyn Bucket>) -> io::Result<Renewer> {
+    fn new(
+        request: &Request,
+        bucket: Box<dyn Bucket>,
+        validity_told: Validity,
+    ) -> io::Result<Renewer> {
         let wait = match request.wait {
             super::Wait::Forever => None,
             super::Wait::For(time) => Some(time),
@@ -171,6 +177,7 @@ impl Renewer {
             front_process: None,
             processes: Processes::open()?,
             mark: None,
+            validity_told,
             is_abandoned: false,
             command: None,
             granted_at: None,
@@ -263,9 +270,14 @@ impl Renewer {
     }
 
     fn tell(&mut self, message: &ToFront) {
-        if let ToFront::Granted { term, epoch, .. } = message {
-            self.granted_at.get_or_insert(sys::now());
-            self.mark.get_or_insert_with(|| Mark::new(&self.owner.ticket().names, *term, epoch));
+        if let ToFront::Granted { valid_until, term, epoch, .. } = message {
+            self.validity_told.tell(*valid_until);
+            // All but V is what it was.
+            if self.granted_at.is_some() {
+                return;
+            }
+            self.granted_at = Some(sys::now());
+            self.mark = Some(Mark::new(&self.owner.ticket().names, *term, epoch));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.

@@ -35,12 +35,16 @@ impl Front<'_> {
     ) -> io::Result<()> {
         let mut released_by = None;
         loop {
-            // The front may have been stopped, and many renewals may not have found room.
+            // A renewal may be late: no command depends on it.
             let until = valid_until.after(self.request.timing.renewal() * 2);
             let until = released_by.unwrap_or(until);
             self.poll(None, Some(until))?;
+            if let Some(renewed_until) = self.take_validity() {
+                valid_until = renewed_until;
+                continue;
+            }
             while let Some(message) = self.next_message() {
-                if let Next::Over = self.take_in(message, &mut valid_until) {
+                if let Next::Over = self.take_in(message) {
                     return Ok(());
                 }
             }
@@ -70,14 +74,8 @@ impl Front<'_> {
         Ok(())
     }
 
-    fn take_in(&mut self, message: ToFront, valid_until: &mut Instant) -> Next {
+    fn take_in(&mut self, message: ToFront) -> Next {
         match message {
-            ToFront::Granted { valid_until: until, .. } => {
-                if self.is_credible(until) {
-                    *valid_until = until.max(*valid_until);
-                }
-                Next::Wait
-            }
             ToFront::Recorded(result) => {
                 self.account.recorded = Some(result.is_ok());
                 self.account.why = result.err();
@@ -91,7 +89,7 @@ impl Front<'_> {
                 self.account.released();
                 Next::Over
             }
-            ToFront::Waiting { .. } | ToFront::HasSucceeded => Next::Wait,
+            ToFront::Waiting { .. } | ToFront::Granted { .. } | ToFront::HasSucceeded => Next::Wait,
         }
     }
 

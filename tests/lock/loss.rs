@@ -143,6 +143,27 @@ fn while_the_front_is_stopped_the_lock_goes_on_being_held() {
     });
 }
 
+/// Some 300 renewals filled the socket between the two processes. The front read those when it
+/// went on, took the last one that had found room for the last one there was, and ended its
+/// command.
+#[test]
+fn a_front_that_was_stopped_for_hundreds_of_renewals_goes_on_with_its_command() {
+    let Some(site) = Site::on_server(&["-r", "30ms", "-f", "33", "-k", "100ms"]) else { return };
+    let mut holder = site.lock("holder", &["x"]);
+    holder.begun();
+    let stopped = now();
+    holder.signal_front(Signal::STOP);
+    let beats_at = |at: At| {
+        until_true("that it runs on", || holder.held().is_some_and(|held| held.last_at > at));
+    };
+    beats_at(stopped + 500 * Duration::from_millis(30));
+    holder.signal_front(Signal::CONT);
+    beats_at(now() + QUICK_T);
+    holder.let_go();
+    assert_eq!(holder.status(), 0, "{}", holder.said());
+    site.assert_end();
+}
+
 #[test]
 fn a_lock_that_is_lost_while_the_front_is_stopped_has_its_command_killed_by_v() {
     on_server_quickly(|site| {

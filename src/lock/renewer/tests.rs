@@ -60,7 +60,8 @@ impl Rig {
     /// Returns a renewer that has the lock in this directory, for a request.
     fn begin(base: PathBuf, request: &Request) -> Rig {
         let store = || Box::new(DirStore::new(base.clone(), BUCKET));
-        let mut renewer = Renewer::new(request, store()).expect("descriptors");
+        let validity_told = Validity::new().expect("a counter");
+        let mut renewer = Renewer::new(request, store(), validity_told).expect("descriptors");
         // The bucket is no new one.
         let mut tickets = Tickets::new(store(), renewer.owner.ticket());
         let soon = sys::now().after(Duration::from_secs(5));

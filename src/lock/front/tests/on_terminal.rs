@@ -7,12 +7,12 @@ use libc::SIGTSTP;
 use rustix::process::{Pid, WaitOptions};
 use rustix::pty::OpenptFlags;
 
-use super::rig::{front, request};
+use super::rig::{Line, front, request};
 use super::*;
 use crate::lock::run_local;
 
-/// Plays a front; gets the renewer.
-type Plays = fn(OwnedFd, &[&str]) -> u8;
+/// Plays a front.
+type Plays = fn(Line, &[&str]) -> u8;
 
 /// What the shell reports.
 const STOPPED: u8 = b's';
@@ -43,8 +43,8 @@ impl Terminal {
         let (wish, foreground) = pipe().expect("a pipe");
         // They are kept by the shell although it closes all descriptors above.
         let numbers = [report.as_raw_fd(), wish.as_raw_fd()];
-        let run = Run::fork_keeping(&numbers, |renewer| {
-            let front = || plays(renewer, command);
+        let run = Run::fork_keeping(&numbers, |line| {
+            let front = || plays(line, command);
             shell(front, &name, piped, report, wish)
         });
         Terminal { run, keyboard: keyboard.into(), reports, foreground }
@@ -179,21 +179,21 @@ fn control_z_stops_command_and_front_but_does_not_release_the_lock() {
 }
 
 #[test]
-fn a_stopped_command_goes_on_when_its_lock_is_known_to_be_held() {
-    let mut terminal = Terminal::begin(&READS, false);
-    terminal.run.grant(Duration::from_millis(1500));
-    let (group, _) = terminal.run.started();
-    terminal.wait_for("ready");
-    terminal.press(b"\x1a");
-    terminal.wait_for_stop();
-    std::thread::sleep(Duration::from_millis(1600));
-    terminal.put_in_foreground();
-    std::thread::sleep(Duration::from_millis(100));
-    // V has passed, as far as the front knows.
-    assert_eq!(state_of(group), "T");
-    terminal.run.grant(LONG);
-    terminal.press(b"6\n");
-    assert_eq!(terminal.run.expect_done(), 6);
+fn a_stopped_command_goes_on_if_its_lock_was_renewed_and_is_ended_if_not() {
+    for (is_renewed, status) in [(true, 6), (false, LockExit::Lost as u8)] {
+        let mut terminal = Terminal::begin(&READS, false);
+        let valid_until = terminal.run.grant(Duration::from_millis(1500));
+        terminal.run.started();
+        terminal.wait_for("ready");
+        terminal.press(b"\x1a6\n");
+        terminal.wait_for_stop();
+        if is_renewed {
+            terminal.run.renew(LONG);
+        }
+        rig::wait_until(valid_until);
+        terminal.put_in_foreground();
+        assert_eq!(terminal.run.expect_done(), status);
+    }
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
 }
 
 /// A front without a renewer, whose lock is in a directory.
-fn local(_: OwnedFd, command: &[&str]) -> u8 {
+fn local(_: Line, command: &[&str]) -> u8 {
     let base = file("directory");
     let status = run_local(&request(command), &base, "b", Destination::Pipe);
     fs::remove_dir_all(base).expect("it is there");

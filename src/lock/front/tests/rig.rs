@@ -1,5 +1,6 @@
 //! A front in a process of its own, and the renewer's end of its socket.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{PipeReader, pipe};
 use std::os::fd::AsRawFd;
@@ -53,11 +54,15 @@ pub(super) fn request(command: &[&str]) -> Request {
     }
 }
 
+/// What a front has of its renewer.
+pub(super) type Line = (OwnedFd, Validity);
+
 /// A front that runs.
 pub(super) struct Run {
     /// The process that was forked: the front, or the parent of it.
     pub(super) process: Pid,
     pub(super) renewer: Option<OwnedFd>,
+    validity: RefCell<Validity>,
     stderr: PipeReader,
     read: String,
 }
@@ -65,30 +70,33 @@ pub(super) struct Run {
 impl Run {
     /// Runs a front for a command.
     pub(super) fn begin(command: &[&str]) -> Run {
-        Run::fork_keeping(&[], |renewer| front(renewer, command))
+        Run::fork_keeping(&[], |line| front(line, command))
     }
 
     /// Runs a front for a command whose success is recorded, and whose lock is held for so long.
     pub(super) fn begin_once(command: &[&str], hold: Duration) -> Run {
         let once = Some("monday".to_owned());
         let request = Request { hold, once, ..request(command) };
-        Run::fork_keeping(&[], |renewer| front_of(renewer, &request))
+        Run::fork_keeping(&[], |line| front_of(line, &request))
     }
 
     /// Runs what is given in a process of its own, with the front's end of the socket.
     /// It keeps these descriptors.
-    pub(super) fn fork_keeping(kept: &[i32], front: impl FnOnce(OwnedFd) -> u8) -> Run {
+    pub(super) fn fork_keeping(kept: &[i32], front: impl FnOnce(Line) -> u8) -> Run {
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (renewer, fronts) = pair.expect("a socket");
+        let validity = Validity::new().expect("a counter");
         let (stderr, writer) = pipe().expect("a pipe");
         let Some(process) = raw::fork().expect("a process") else {
             rustix::stdio::dup2_stderr(&writer).expect("a descriptor");
-            close_all_but(fronts.as_raw_fd(), kept);
-            std::process::exit(front(fronts).into());
+            let own = [fronts.as_raw_fd(), validity.as_fd().as_raw_fd()];
+            close_all_but(&[&own, kept].concat());
+            std::process::exit(front((fronts, validity)).into());
         };
         rustix::io::ioctl_fionbio(&stderr, true).expect("a pipe");
-        Run { process, renewer: Some(renewer), stderr, read: String::new() }
+        let (renewer, validity) = (Some(renewer), RefCell::new(validity));
+        Run { process, renewer, validity, stderr, read: String::new() }
     }
 
     pub(super) fn tell(&self, message: &ToFront) {
@@ -96,9 +104,16 @@ impl Run {
         send(self.renewer.as_ref().expect("a renewer").as_fd(), &packet, None).expect("the front");
     }
 
+    /// Renews the lock for so long from now; returns V.
+    pub(super) fn renew(&self, validity: Duration) -> Instant {
+        let valid_until = sys::now().after(validity);
+        self.validity.borrow_mut().tell(valid_until);
+        valid_until
+    }
+
     /// Grants the lock for so long from now; returns V.
     pub(super) fn grant(&self, validity: Duration) -> Instant {
-        let valid_until = sys::now().after(validity);
+        let valid_until = self.renew(validity);
         self.tell(&ToFront::Granted {
             valid_until,
             term: 42,
@@ -186,27 +201,27 @@ impl Run {
 }
 
 /// Runs a front; returns the status that the program would have.
-pub(super) fn front(renewer: OwnedFd, command: &[&str]) -> u8 {
-    front_of(renewer, &request(command))
+pub(super) fn front(line: Line, command: &[&str]) -> u8 {
+    front_of(line, &request(command))
 }
 
 /// Runs a front for a request; returns the status that the program would have.
-pub(super) fn front_of(renewer: OwnedFd, request: &Request) -> u8 {
+pub(super) fn front_of(line: Line, request: &Request) -> u8 {
     let destination = Destination::Pipe;
     let signals = Signals::open().expect("a descriptor");
     let mut account = Account::new(request, destination, sys::now());
-    match serve(renewer, None, signals, request, &mut account) {
+    match serve(line, None, signals, request, &mut account) {
         Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
     }
 }
 
 /// Closes what belongs to other tests, which would wait for the end of this process.
-fn close_all_but(own: i32, kept: &[i32]) {
+fn close_all_but(kept: &[i32]) {
     let open = fs::read_dir("/proc/self/fd").expect("descriptors");
     let numbers: Vec<i32> = open
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|number| *number > 2 && *number != own && !kept.contains(number))
+        .filter(|number| *number > 2 && !kept.contains(number))
         .collect();
     for number in numbers {
         drop(raw::inherited(number));
@@ -218,4 +233,8 @@ pub(super) fn wait_for(descriptor: BorrowedFd<'_>, what: &str) {
     let until = Some(sys::now().after(PATIENCE));
     let ready = alarm.wait([(descriptor, PollFlags::IN)], until).expect("it waits");
     assert_eq!(ready, [true], "in vain for {what}");
+}
+
+pub(super) fn wait_until(until: Instant) {
+    Alarm::new().and_then(|alarm| alarm.wait([], Some(until))).expect("it waits");
 }
