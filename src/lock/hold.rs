@@ -124,10 +124,7 @@ impl<'a> Hold<'a> {
 
     /// Takes in all that the renewer has said, and its end.
     fn receive(&mut self) {
-        if let Some(valid_until) = self.front.take_validity() {
-            self.valid_until = valid_until;
-            self.end.renew(self.front.request.timing.kill_times(valid_until));
-        }
+        self.renew();
         let had_renewer = self.front.has_renewer();
         while let Some(message) = self.front.next_message() {
             match message {
@@ -147,6 +144,14 @@ impl<'a> Hold<'a> {
         }
     }
 
+    /// Takes in V, if it was told again.
+    fn renew(&mut self) {
+        if let Some(valid_until) = self.front.take_validity() {
+            self.valid_until = valid_until;
+            self.end.renew(self.front.request.timing.kill_times(valid_until));
+        }
+    }
+
     /// The lock is lost: the command is to end now.
     fn lose(&mut self, why: String) {
         if !self.end.has_begun() {
@@ -157,10 +162,13 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Sends the signal that is due.
+    /// Sends the signal that is due. This process may be stopped at any point: V is not read
+    /// before the time that it is compared with.
     fn end_in_time(&mut self) {
+        let now = sys::now();
+        self.renew();
         let had_begun = self.end.has_begun();
-        let Some(signal) = self.end.take_due(sys::now()) else { return };
+        let Some(signal) = self.end.take_due(now) else { return };
         match signal {
             EndSignal::Terminate => {
                 self.job.process.send_to_all(SIGTERM, self.front.renewer_process);
