@@ -106,7 +106,7 @@ pub(super) fn run(
             loop {
                 renewer.hear_front();
                 // Whoever reads stderr sees its end when the front ends.
-                if has_stderr && renewer.is_ending {
+                if has_stderr && (renewer.is_ending || renewer.front.is_none()) {
                     has_stderr = false;
                     leave_stderr(&log);
                 }
@@ -320,9 +320,13 @@ impl Renewer {
     }
 
     /// Kills the command, which nobody else watches any more, and then has the ticket ended. One
-    /// that cannot be killed keeps the ticket until it runs out.
+    /// that cannot be killed keeps the ticket until it runs out. A front that was killed after
+    /// its command changes nothing: the lock is held on for as long as is wanted.
     fn front_is_dead(&mut self) {
         self.front = None;
+        if self.has_ended {
+            return;
+        }
         if let Some(command) = self.command.take() {
             let until = sys::now().after(END_WITHIN);
             let mut misses = 0;

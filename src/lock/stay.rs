@@ -39,6 +39,7 @@ impl Front<'_> {
             let until = valid_until.after(self.request.timing.renewal() * 2);
             let until = released_by.unwrap_or(until);
             self.poll(None, Some(until))?;
+            let now = sys::now();
             if let Some(renewed_until) = self.take_validity() {
                 valid_until = renewed_until;
                 continue;
@@ -54,7 +55,6 @@ impl Front<'_> {
                 }
                 released_by = Some(sys::now().after(self.request.timing.renewal()));
             }
-            let now = sys::now();
             if !self.has_renewer() && now < held_until {
                 self.warn_of_loss(RENEWER_ENDED);
             } else if released_by.is_none() && self.has_renewer() && now >= until {
@@ -94,6 +94,7 @@ impl Front<'_> {
     }
 
     fn warn_of_loss(&mut self, why: &str) {
+        self.send(ToRenewer::Done, None);
         self.account.ended_at = Some(sys::now());
         let why = format!("the lock was lost after the command had ended: {why}");
         self.account.warn(&why);

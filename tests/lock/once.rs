@@ -1,13 +1,15 @@
 //! `--hold` and `--once`: a job of cron on several hosts, whose clocks differ.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::site::{Site, in_directory, on_both_stores, on_both_stores_quickly, on_server_quickly};
 use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::process::{signal, wait_exit};
+use crate::support::process::{lives, signal, wait_exit};
 use crate::support::programs;
 
 /// Adds a line to the file `ran`.
@@ -114,9 +116,10 @@ fn a_lock_that_is_held_on_is_released_in_time_though_its_front_is_stopped() {
 }
 
 #[test]
-fn a_signal_or_the_end_of_the_front_releases_a_lock_that_is_held_on() {
+fn a_signal_releases_a_lock_that_is_held_on_and_in_a_directory_sigkill_too() {
     on_both_stores_quickly(|site| {
-        for (number, end) in [(Signal::INT, 0), (Signal::HUP, 0), (Signal::KILL, -9)] {
+        let signals = [(Signal::INT, 0), (Signal::HUP, 0), (Signal::KILL, -9)];
+        for (number, end) in signals.into_iter().take(2 + usize::from(site.is_local())) {
             let id = format!("{end}-{number:?}");
             let mut lock = site.lock(&id, &["--hold", "10m", "x"]);
             lock.begun();
@@ -127,6 +130,30 @@ fn a_signal_or_the_end_of_the_front_releases_a_lock_that_is_held_on() {
             let next = site.run(&["-w", "20", "x", "true"]);
             assert_eq!(next.status, Some(0), "{}", next.said);
         }
+    });
+}
+
+/// The next one got it at once. Whoever reads what the command has said does not wait for that.
+#[test]
+fn a_lock_is_held_on_though_its_front_is_killed() {
+    on_server_quickly(|site| {
+        let (hold, begun) = (Duration::from_secs(4), now());
+        let mut command = site.putex(&["-v", "--hold", "4", "x", "true"]);
+        let mut front = command.stderr(Stdio::piped()).spawn().expect("it can be run");
+        let mut stderr = BufReader::new(front.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains(": the command has ended, the lock is held for ") {
+            line.clear();
+            assert!(stderr.read_line(&mut line).expect("a line") > 0, "it is not held on");
+        }
+        let renewer = site.renewer_of(front.id());
+        front.kill().expect("it lives");
+        front.wait().expect("it is dead");
+        stderr.read_to_string(&mut line).expect("its end");
+        assert!(lives(renewer) && now() - begun < hold, "stderr stays open: {line}");
+        let next = site.run(&["-w", "20", "x", "true"]);
+        assert_eq!(next.status, Some(0), "{}", next.said);
+        assert!(now() - begun >= hold, "after {:?}", now() - begun);
     });
 }
 

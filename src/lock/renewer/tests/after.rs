@@ -93,6 +93,24 @@ fn a_lock_that_is_held_on_is_released_in_time_without_the_front() {
     assert_eq!(rig.standing(), 0);
 }
 
+/// It was released at once, and the success not recorded.
+#[test]
+fn a_lock_is_held_on_and_its_id_recorded_though_the_front_is_killed_after_the_command() {
+    let hold = Duration::from_millis(400);
+    let begun = sys::now();
+    let mut rig = Rig::once("killed", "monday", hold);
+    rig.expect_grant();
+    rig.command_ends(true);
+    rig.front = File::open("/dev/null").expect("it is there").into();
+    while rig.renewer.turn() {}
+    assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
+    assert_eq!(rig.standing(), 0);
+    let mut same = Rig::once("killed", "monday", Duration::ZERO);
+    assert_eq!(same.next(), ToFront::HasSucceeded);
+    same.expect_grant();
+    same.done();
+}
+
 #[test]
 fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
     let mut rig = Rig::once("early", "monday", Duration::from_secs(60));
