@@ -40,6 +40,9 @@ pub(super) enum Outcome {
 pub(super) enum Ending {
     Status(u8),
     Signal(i32),
+    /// It was typed at a command that had the terminal. So this process's group has not got it
+    /// yet.
+    Typed(i32),
 }
 
 impl Ending {
@@ -47,7 +50,9 @@ impl Ending {
     pub(super) fn status(self) -> u8 {
         match self {
             Ending::Status(status) => status,
-            Ending::Signal(signal) => u8::try_from(signal).unwrap_or_default().saturating_add(128),
+            Ending::Signal(signal) | Ending::Typed(signal) => {
+                u8::try_from(signal).unwrap_or_default().saturating_add(128)
+            }
         }
     }
 }

@@ -186,19 +186,18 @@ impl<'a> Hold<'a> {
     fn stop(&mut self, signal: i32) {
         if self.end.has_begun() {
             self.job.process.send(SIGCONT);
-        } else if self.job.stop(signal) {
+        } else if self.job.stop(signal, &self.front.signals) {
             self.receive();
             self.end_in_time();
             if !self.end.has_begun() {
-                self.job.give_terminal();
-                self.job.process.send(SIGCONT);
+                self.job.go_on();
             }
         }
     }
 
     /// Sets when the group is inspected next. What joined it after SIGKILL is killed too.
     fn inspect(&mut self) {
-        let has_led = self.job.process.status.is_some();
+        let has_led = self.job.process.ended.is_some();
         if !(has_led || self.end.is_killed()) || !self.inspection.is_due(sys::now()) {
             return;
         }
@@ -222,9 +221,9 @@ impl<'a> Hold<'a> {
     /// The command and its group have ended: the lock is released, or held on. One whose
     /// command was not executed is free for others at once.
     fn finish(mut self) -> Result<Ending, Refusal> {
-        self.job.take_terminal_back();
+        let ending = self.job.end();
+        let status = ending.status();
         let is_lost = self.end.has_begun();
-        let status = self.job.process.status.unwrap_or(LockExit::Lost as u8);
         let account = &mut self.front.account;
         let has_run = self.start.has_begun() && !self.has_not_started;
         account.command_status = Some(status).filter(|_| has_run);
@@ -238,6 +237,6 @@ impl<'a> Hold<'a> {
             false => self.front.release(),
         };
         ended.map_err(Refusal::system("cannot wait for the release: "))?;
-        Ok(Ending::Status(if is_lost { LockExit::Lost as u8 } else { status }))
+        Ok(if is_lost { Ending::Status(LockExit::Lost as u8) } else { ending })
     }
 }

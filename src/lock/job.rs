@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use libc::{SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+use libc::{SIGCHLD, SIGCONT, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
 
+use super::account::Ending;
 use super::process::Process;
-use super::signals::is_deadly;
+use super::signals::{Signals, is_deadly};
 use super::terminal::Terminal;
 use crate::core::Instant;
+use crate::exit::LockExit;
 use crate::sys::raw;
 
 /// How often it is inspected whether the group is empty: first, and at last.
@@ -21,52 +23,82 @@ pub(super) struct Job {
     terminal: Option<Terminal>,
     /// The command is to have the terminal when this process's group has it.
     wants_terminal: bool,
+    /// The last signal that was passed on, of those that end a process.
+    passed_on: Option<i32>,
 }
 
 impl Job {
     /// Returns the job of a command that was spawned, and whether it is to have the terminal.
     pub(super) fn new(process: Process, terminal: Option<Terminal>, wants_terminal: bool) -> Job {
-        Job { process, terminal, wants_terminal }
+        Job { process, terminal, wants_terminal, passed_on: None }
     }
 
     /// Passes a signal on to the command.
-    pub(super) fn pass_on(&self, signal: i32) {
+    pub(super) fn pass_on(&mut self, signal: i32) {
         match signal {
-            SIGCONT => {
-                self.give_terminal();
-                self.process.send(SIGCONT);
-            }
+            SIGCONT => self.go_on(),
             SIGTSTP | SIGWINCH => self.process.send(signal),
             SIGCHLD | SIGTTOU => {}
-            _ if is_deadly(signal) => self.process.send(signal),
+            _ if is_deadly(signal) => {
+                self.passed_on = Some(signal);
+                self.process.send(signal);
+            }
             _ => {}
         }
     }
 
-    /// The leader was stopped: this process stops too, so that the shell sees it. Where no shell
-    /// does, nobody would let it go on. Returns whether it has stopped and goes on.
-    pub(super) fn stop(&mut self, signal: i32) -> bool {
+    /// The leader was stopped: this process's group stops too, as it would if the command were in
+    /// it. A shell that runs a script does not look for what is stopped: its own shell has to see
+    /// it stopped. Where no shell does, nobody would let the command go on. Returns whether this
+    /// process has stopped and goes on: then the command is to go on too.
+    pub(super) fn stop(&mut self, signal: i32, signals: &Signals) -> bool {
         let Some(terminal) = &self.terminal else { return false };
         let reads = matches!(signal, SIGTTIN | SIGTTOU);
         if reads && terminal.is_own() {
             // It wants the terminal, and can have it.
             self.wants_terminal = true;
-            self.give_terminal();
-            self.process.send(SIGCONT);
+            self.go_on();
             return false;
         }
         let stops = reads || signal == SIGTSTP || terminal.is_of(self.process.group);
         if stops {
             self.take_terminal_back();
-            if signal == SIGSTOP {
-                // It cannot be blocked, nor its action changed.
-                let own = rustix::process::getpid();
-                let _ = rustix::process::kill_process(own, rustix::process::Signal::STOP);
-            } else {
-                raw::act_by_default(signal);
+            raw::act_by_default_with_group(signal);
+            // The command is not sent SIGCONT twice: it may be stopped again in between.
+            while let Some(signal) = signals.next() {
+                if signal != SIGCONT {
+                    self.pass_on(signal);
+                }
             }
         }
         stops
+    }
+
+    /// The command has ended, and the terminal is taken back. Returns how this process ends: as the
+    /// command, if that was interrupted at a terminal. A shell ends a script, or a line, if it got
+    /// the signal itself and what it waits for ended by it.
+    pub(super) fn end(&self) -> Ending {
+        let ended = self.process.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
+        let terminal = self.terminal.as_ref();
+        let had_it = terminal.is_some_and(|it| it.is_of(self.process.group));
+        self.take_terminal_back();
+        match ended {
+            Ending::Signal(signal @ (SIGINT | SIGQUIT))
+                if terminal.is_some_and(Terminal::is_own) && !raw::is_ignored(signal) =>
+            {
+                let is_typed = had_it && self.passed_on != Some(signal);
+                if is_typed { Ending::Typed(signal) } else { ended }
+            }
+            Ending::Status(_) | Ending::Signal(_) | Ending::Typed(_) => {
+                Ending::Status(ended.status())
+            }
+        }
+    }
+
+    /// Lets a command go on that was stopped.
+    pub(super) fn go_on(&self) {
+        self.give_terminal();
+        self.process.send(SIGCONT);
     }
 
     pub(super) fn give_terminal(&self) {

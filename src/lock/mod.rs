@@ -48,6 +48,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::DumpableBehavior;
+
 use self::account::{Account, Ending};
 use self::report::Report;
 use crate::core::tickets::{LockTiming, Mode, Name, Soft};
@@ -159,9 +161,12 @@ fn reported(
 
 /// Returns the exit status. Where the process ends by a signal, that happens here.
 fn conclude(ending: Ending) -> u8 {
-    if let Ending::Signal(signal) = ending {
-        raw::act_by_default(signal);
-        // It was ignored.
+    // SIGQUIT writes no password to the disk.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    match ending {
+        Ending::Status(_) => {}
+        Ending::Signal(signal) => raw::act_by_default(signal),
+        Ending::Typed(signal) => raw::act_by_default_with_group(signal),
     }
     ending.status()
 }

@@ -8,18 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+use super::account::Ending;
 use super::processes::{Alive, Processes};
 use crate::sys::{self, raw};
-
-/// What is added to the number of a signal that has ended the command.
-const BY_SIGNAL: u8 = 128;
 
 /// The command with its process group.
 pub(super) struct Process {
     /// The process group; its number is also the leader's.
     pub(super) group: Pid,
     /// How the leader has ended.
-    pub(super) status: Option<u8>,
+    pub(super) ended: Option<Ending>,
     /// The signal by which the leader was stopped last.
     stopped_by: Option<i32>,
     processes: Processes,
@@ -84,7 +82,7 @@ impl Start {
 
 impl Process {
     fn new(group: Pid, processes: Processes) -> Process {
-        Process { group, status: None, stopped_by: None, processes }
+        Process { group, ended: None, stopped_by: None, processes }
     }
 
     /// Spawns the command, which does not begin before it is released.
@@ -173,9 +171,9 @@ impl Process {
         if let Some(signal) = status.stopping_signal() {
             self.stopped_by = Some(signal);
         } else if let Some(exit) = status.exit_status() {
-            self.status = u8::try_from(exit).ok();
+            self.ended = u8::try_from(exit).ok().map(Ending::Status);
         } else if let Some(signal) = status.terminating_signal() {
-            self.status = u8::try_from(signal).ok().map(|signal| BY_SIGNAL.wrapping_add(signal));
+            self.ended = Some(Ending::Signal(signal));
         }
     }
 
@@ -186,7 +184,7 @@ impl Process {
 
     /// Returns whether the leader was reaped and nobody is in the group any more.
     pub(super) fn has_ended(&mut self) -> bool {
-        if self.status.is_none() {
+        if self.ended.is_none() {
             return false;
         }
         loop {

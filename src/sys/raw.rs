@@ -359,19 +359,31 @@ pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
     Ok(process)
 }
 
-/// Does to this process what a blocked signal does by default: the process ends or stops, and
-/// goes on after it was stopped.
+/// Does to this process what a signal does by default: the process ends or stops, and goes on
+/// after it was stopped.
 pub fn act_by_default(signal: i32) {
-    let mut set = MaybeUninit::uninit();
+    send_unblocked(rustix::process::getpid().as_raw_pid(), signal);
+}
+
+/// Does so, and sends the signal to the other processes of the group.
+pub fn act_by_default_with_group(signal: i32) {
+    send_unblocked(0, signal);
+}
+
+/// Sends a signal to this process, and to others that a number of kill(2) names. It has its
+/// default effect on this one, once. SIGSTOP has that anyway.
+fn send_unblocked(to: libc::pid_t, signal: i32) {
+    let (mut set, mut mask) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the default is no function of ours. sigemptyset(3) fills the set, which the other
-    // calls change or read; where the old mask goes may be null.
+    // calls change or read; pthread_sigmask(3) fills the old mask, and that may go to null.
     unsafe {
-        let before = libc::signal(signal, libc::SIG_DFL);
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), mask.as_mut_ptr());
+        let before = libc::signal(signal, libc::SIG_DFL);
+        libc::kill(to, signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
-        libc::raise(signal);
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
         libc::signal(signal, before);
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask.as_ptr(), ptr::null_mut());
     }
 }

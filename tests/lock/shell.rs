@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::site::{Site, on_both_stores, on_both_stores_quickly, on_server_quickly};
+use crate::site::{Site, on_both_stores, on_both_stores_quickly, on_server_quickly, state_of};
 use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::process::{lives, wait_exit};
+use crate::support::process::{lives, signal, wait_exit};
 use crate::support::programs;
 use crate::terminal::{CONTROL_C, CONTROL_Z, Terminal};
 
@@ -102,6 +102,135 @@ fn control_c_reaches_the_command_and_its_status_the_shell() {
         }
         terminal.end();
         expect_free(site);
+    });
+}
+
+/// Runs a test at both shells.
+fn at_both_shells(site: &Site, mut test: impl FnMut(&mut Terminal)) {
+    for begin in [Terminal::begin, Terminal::with_bash] {
+        let mut terminal = begin(site);
+        test(&mut terminal);
+        terminal.end();
+    }
+}
+
+/// Writes a script, which has the variables of the prompt.
+fn script(site: &Site, text: &str) {
+    fs::write(site.sandbox.join("script"), text).expect("a file");
+}
+
+/// A command that says so when it runs, on the terminal.
+const SLEEPER: &str = "sh -c 'echo be''gun >/dev/tty; exec sleep 100'";
+
+/// It ended the command only, which alone is in the foreground, and the next command of the loop
+/// began.
+#[test]
+fn control_c_ends_a_script_or_a_loop_and_not_the_command_alone() {
+    on_both_stores(|site| {
+        at_both_shells(site, |terminal| {
+            let [alone, before, behind] = [
+                format!("$P lock $S x {SLEEPER}"),
+                format!("$P lock $S x {SLEEPER} | cat"),
+                format!("true | $P lock $S x {SLEEPER}"),
+            ];
+            let repeated = |line: &str| format!("for i in 1 2 3; do {line}; done; echo went''on");
+            for line in [&alone, &before, &behind] {
+                script(site, &repeated(line));
+                for shell in ["sh", "bash"] {
+                    terminal.enter(&format!("{shell} $D/script"));
+                    terminal.wait_for("begun");
+                    terminal.press(CONTROL_C);
+                    let shown = terminal.wait_for("> ");
+                    assert!(!shown.contains("begun") && !shown.contains("wenton"), "{shown}");
+                    terminal.expect_status(130);
+                }
+            }
+            terminal.enter(&repeated(&alone));
+            terminal.wait_for("begun");
+            terminal.press(CONTROL_C);
+            let shown = terminal.wait_for("> ");
+            assert!(!shown.contains("begun") && !shown.contains("wenton"), "{shown}");
+            terminal.expect_status(130);
+        });
+        expect_free(site);
+    });
+}
+
+/// As it does after any command that handles the signal, or that another process has sent it.
+#[test]
+fn a_script_goes_on_after_a_command_that_handles_control_c_or_was_interrupted_from_elsewhere() {
+    on_both_stores(|site| {
+        let handles = "sh -c 'trap \"exit 3\" INT; echo be''gun; while :; do sleep 0.01; done'";
+        let tells = "sh -c 'echo $PPID >$D/front; echo be''gun; exec sleep 100'";
+        at_both_shells(site, |terminal| {
+            script(site, &format!("$P lock $S x {handles}; echo went on $?."));
+            terminal.enter("bash $D/script");
+            terminal.wait_for("begun");
+            terminal.press(CONTROL_C);
+            terminal.wait_for("went on 3.");
+            script(site, &format!("$P lock $S x {tells}; echo went on $?."));
+            terminal.enter("bash $D/script");
+            terminal.wait_for("begun");
+            let front = fs::read_to_string(site.sandbox.join("front")).expect("a number");
+            signal(front.trim().parse().expect("a number"), Signal::INT);
+            terminal.wait_for("went on 130.");
+            terminal.wait_for("> ");
+        });
+    });
+}
+
+#[test]
+fn without_a_terminal_the_status_of_a_command_that_was_interrupted_is_a_status() {
+    on_both_stores(|site| {
+        let run = "exec setsid -w \"$P\" lock $S x sh -c 'kill -INT $$'";
+        let mut command = site.sandbox.command("sh");
+        command.args(["-c", run]).env("P", programs::putex());
+        let run = site.sandbox.run(command.env("S", site.options().join(" ")));
+        assert_eq!(run.status, Some(130), "{}", run.said);
+    });
+}
+
+/// The shell of the script waits for its end, and does not see that it is stopped.
+#[test]
+fn control_z_in_a_script_brings_the_prompt_and_fg_continues_all() {
+    on_both_stores(|site| {
+        let mut pipe = pipe(site);
+        let job = "sh -c 'echo $$ >$D/job; echo be''gun; read line <$D/pipe; exit 7'";
+        script(site, &format!("$P lock $S x {job}; echo went on $?."));
+        at_both_shells(site, |terminal| {
+            for shell in ["sh", "bash"] {
+                terminal.enter(&format!("{shell} $D/script"));
+                terminal.wait_for("begun");
+                let job = fs::read_to_string(site.sandbox.join("job")).expect("a number");
+                let job = job.trim().parse().expect("a number");
+                for _ in 0..2 {
+                    until_true("the job", || terminal.is_of(job) && state_of(job) != Some('T'));
+                    terminal.press(CONTROL_Z);
+                    terminal.wait_for("Stopped");
+                    terminal.enter("$P lock $S -n x true");
+                    terminal.wait_for("not had: ");
+                    terminal.expect_status(75);
+                    terminal.enter("fg");
+                }
+                pipe.write_all(b"end\n").expect("a pipe");
+                terminal.wait_for("went on 7.");
+                terminal.wait_for("> ");
+            }
+        });
+        expect_free(site);
+    });
+}
+
+/// As under `ssh -t`. A lock in a directory left its command stopped.
+#[test]
+fn control_z_where_no_shell_would_continue_the_command_stops_nothing() {
+    on_both_stores(|site| {
+        let mut terminal = Terminal::begin(site);
+        let job = "sh -c 'trap \"exit 7\" CONT; echo be''gun; while :; do sleep 0.01; done'";
+        terminal.enter(&format!("exec $P lock $S x {job}"));
+        terminal.wait_for("begun");
+        terminal.press(CONTROL_Z);
+        assert_eq!(terminal.ended(), Some(7));
     });
 }
 

@@ -23,9 +23,18 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a shell. At it, `$P lock $S` is a putex lock with the store of the site, and `$D`
-    /// the folder of its sandbox.
+    /// Starts the shell that is there everywhere. At it, `$P lock $S` is a putex lock with the
+    /// store of the site, and `$D` the folder of its sandbox.
     pub(crate) fn begin(site: &Site) -> Terminal {
+        Terminal::with(site, &["sh", "-i"])
+    }
+
+    /// Starts bash.
+    pub(crate) fn with_bash(site: &Site) -> Terminal {
+        Terminal::with(site, &["bash", "--norc", "--noprofile", "--noediting", "-i"])
+    }
+
+    fn with(site: &Site, shell: &[&str]) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = rustix::pty::openpt(flags).expect("a terminal");
         rustix::pty::grantpt(&keyboard).expect("a terminal");
@@ -39,7 +48,9 @@ impl Terminal {
         let shell = site
             .sandbox
             .command("setsid")
-            .args(["--ctty", "--wait", "sh", "-i"])
+            .args(["--ctty", "--wait"])
+            .args(shell)
+            .env("HISTFILE", "")
             .env("P", programs::putex())
             .env("S", site.options().join(" "))
             .env("D", site.sandbox.text())
@@ -86,6 +97,12 @@ impl Terminal {
         }
     }
 
+    /// Returns whether it is that of this process group.
+    pub(crate) fn is_of(&self, group: u32) -> bool {
+        let owner = rustix::termios::tcgetpgrp(&self.keyboard).expect("a group");
+        owner.as_raw_nonzero().get().cast_unsigned() == group
+    }
+
     /// Expects this status of the last command.
     pub(crate) fn expect_status(&mut self, status: i32) {
         self.enter("echo status''=$?.");
@@ -97,8 +114,14 @@ impl Terminal {
     /// Has the shell end.
     pub(crate) fn end(mut self) {
         self.enter("exit 0");
+        self.ended();
+    }
+
+    /// Waits for the end of the shell; returns its status.
+    pub(crate) fn ended(mut self) -> Option<i32> {
         let ended = crate::support::process::wait_exit(&mut self.shell, now() + PATIENCE);
-        assert!(ended.is_some(), "the shell does not end: {}", self.unread);
+        let ended = ended.unwrap_or_else(|| panic!("the shell does not end: {}", self.unread));
+        ended.code()
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::event::PollFd;
 use super::{Granted, Local, NotGranted};
 use crate::core::tickets::{Once, OnceState};
 use crate::core::{Instant, StoreErrorKind};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Exit, Refusal};
 use crate::lock::Request;
 use crate::lock::account::{Ending, Outcome};
 use crate::lock::held;
@@ -85,7 +85,7 @@ impl Local<'_> {
             started.inspect_err(|_| self.account.outcome = Outcome::NotStarted)?;
         let mut inspection = Inspection::default();
         while !job.process.has_ended() {
-            if job.process.status.is_some() && inspection.is_due(sys::now()) {
+            if job.process.ended.is_some() && inspection.is_due(sys::now()) {
                 if inspection.is_first() {
                     self.account.group_is_left(job.process.group);
                 }
@@ -99,12 +99,14 @@ impl Local<'_> {
                 job.pass_on(signal);
             }
             job.process.reap();
-            if let Some(signal) = job.process.take_stop() {
-                job.stop(signal);
+            if let Some(signal) = job.process.take_stop()
+                && job.stop(signal, &signals)
+            {
+                job.go_on();
             }
         }
-        job.take_terminal_back();
-        let status = job.process.status.unwrap_or(LockExit::Lost as u8);
+        let ending = job.end();
+        let status = ending.status();
         if self.account.outcome != Outcome::NotStarted {
             self.account.outcome = Outcome::Ran;
             self.account.command_status = Some(status);
@@ -114,7 +116,7 @@ impl Local<'_> {
         // A thread that waits for another ticket has the file too, until this process ends.
         drop(granted);
         self.account.released();
-        Ok(Ending::Status(status))
+        Ok(ending)
     }
 
     /// Starts the command.

@@ -129,7 +129,8 @@ fn shell(
             .expect("it waits");
         let Some(signal) = status.stopping_signal() else {
             let has_terminal_back = rustix::termios::tcgetpgrp(&terminal) == Ok(job);
-            let status = status.exit_status().and_then(|status| u8::try_from(status).ok());
+            let by_signal = status.terminating_signal().map(|signal| 128 + signal);
+            let status = status.exit_status().or(by_signal).and_then(|it| u8::try_from(it).ok());
             return if has_terminal_back { status.unwrap_or(250) } else { 251 };
         };
         assert!(rustix::termios::tcgetpgrp(&terminal) == Ok(job), "who has the terminal?");
