@@ -45,6 +45,7 @@ impl<'a> Hold<'a> {
             &grant.epoch,
         );
         let command = &front.request.command;
+        let terminal = Terminal::open();
         let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables));
         let (process, start) = match spawned {
             Ok(spawned) => spawned,
@@ -56,7 +57,6 @@ impl<'a> Hold<'a> {
             }
         };
         let times = front.request.timing.kill_times(grant.valid_until);
-        let terminal = Terminal::open();
         let wants_terminal = terminal.as_ref().is_some_and(Terminal::is_for_command);
         let mut hold = Hold {
             front,

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
+use crate::sys::raw;
+
 /// The terminal of this session.
 pub(super) struct Terminal {
     file: File,
@@ -20,11 +22,17 @@ impl AsFd for Terminal {
 }
 
 impl Terminal {
-    /// Opens the terminal, if the session has one.
+    /// Opens the terminal, if the session has one. A command that reads it in the background is
+    /// stopped then, and given it: a shell may have arranged that such a read fails, for what it
+    /// runs in `$(...)`.
     pub(super) fn open() -> Option<Terminal> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
-        Some(Terminal { file: file.into(), own: rustix::process::getpgrp() })
+        let terminal = Terminal { file: file.into(), own: rustix::process::getpgrp() };
+        if terminal.is_own() {
+            raw::stop_at_reading();
+        }
+        Some(terminal)
     }
 
     /// Returns whether the command is to have it from the beginning: its stdin is a terminal, and

@@ -359,6 +359,13 @@ pub fn spawn_held(held: &Held<'_>) -> io::Result<Pid> {
     Ok(process)
 }
 
+/// Lets this process and what it starts be stopped by SIGTTIN, whatever whoever started it did:
+/// where that is ignored, a read of the terminal in the background fails.
+pub fn stop_at_reading() {
+    // SAFETY: the default is no function of ours, and SIGTTIN a signal that has one.
+    unsafe { libc::signal(libc::SIGTTIN, libc::SIG_DFL) };
+}
+
 /// Does to this process what a signal does by default: the process ends or stops, and goes on
 /// after it was stopped.
 pub fn act_by_default(signal: i32) {

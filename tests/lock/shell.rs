@@ -234,6 +234,30 @@ fn control_z_where_no_shell_would_continue_the_command_stops_nothing() {
     });
 }
 
+/// There, bash has what it runs ignore that it reads the terminal in the background: the read
+/// fails.
+#[test]
+fn a_command_whose_output_a_shell_takes_reads_the_terminal() {
+    on_both_stores(|site| {
+        let mut terminal = Terminal::with_bash(site);
+        for from in ["", "</dev/tty"] {
+            let reads = format!("sh -c 'echo be''gun >/dev/tty; read y {from}; echo got $y'");
+            terminal.enter(&format!("x=$($P lock $S x {reads}); echo \"[$x]\""));
+            terminal.wait_for("begun");
+            terminal.enter("a word");
+            terminal.wait_for("[got a word]");
+            terminal.wait_for("> ");
+            terminal.enter(&format!("x=$($P lock $S x {reads}); echo \"[$x]\""));
+            terminal.wait_for("begun");
+            terminal.press(CONTROL_C);
+            terminal.wait_for("> ");
+            terminal.expect_status(130);
+        }
+        terminal.end();
+        expect_free(site);
+    });
+}
+
 /// It would have to be renewed for as long as it is stopped.
 #[test]
 fn a_stopped_wait_gets_no_lock_that_it_keeps() {
