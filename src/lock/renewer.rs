@@ -319,14 +319,10 @@ impl Renewer {
         }
     }
 
-    /// Kills the command, which nobody else watches any more, and then has the ticket ended. One
-    /// that cannot be killed keeps the ticket until it runs out. A front that was killed after
-    /// its command changes nothing: the lock is held on for as long as is wanted.
+    /// Kills the command, which nobody else watches any more. Then the lock is held for as long as
+    /// is wanted. A command that cannot be killed keeps the ticket until it runs out.
     fn front_is_dead(&mut self) {
         self.front = None;
-        if self.has_ended {
-            return;
-        }
         if let Some(command) = self.command.take() {
             let until = sys::now().after(END_WITHIN);
             let mut misses = 0;
@@ -340,8 +336,10 @@ impl Renewer {
                 let soon = Some(sys::now().after(KILL_PAUSE));
                 let _ = self.alarm.wait([], soon);
             }
+            self.command_has_ended(false, sys::now());
+        } else if !self.has_ended {
+            self.finish(sys::now());
         }
-        self.finish(sys::now());
     }
 
     /// Kills what a dead front has left of its command; returns whether there was anything. What

@@ -111,6 +111,24 @@ fn a_lock_is_held_on_and_its_id_recorded_though_the_front_is_killed_after_the_co
     same.done();
 }
 
+/// The front may have been killed after its command, and before it has told of that end.
+#[test]
+fn a_lock_is_held_on_though_the_front_is_killed_before_it_has_told_of_the_end() {
+    let hold = Duration::from_millis(600);
+    let begun = sys::now();
+    let mut rig = Rig::once("untold", "monday", hold);
+    rig.expect_grant();
+    let (mut child, command) = group("sleep 100");
+    rig.tell(&ToRenewer::Started(command.group.as_raw_pid()), Some(command.leader.as_fd()));
+    rig.renewer.hear_front();
+    rig.front = File::open("/dev/null").expect("it is there").into();
+    let reaper = std::thread::spawn(move || child.wait());
+    while rig.renewer.turn() {}
+    reaper.join().expect("it ends").expect("it was reaped");
+    assert!(sys::now().since(begun) >= hold, "{:?}", sys::now().since(begun));
+    assert_eq!(rig.standing(), 0);
+}
+
 #[test]
 fn a_lock_that_is_held_on_is_released_at_once_when_the_front_says_so() {
     let mut rig = Rig::once("early", "monday", Duration::from_secs(60));
