@@ -225,11 +225,13 @@ fn control_z_in_a_script_brings_the_prompt_and_fg_continues_all() {
 #[test]
 fn control_z_where_no_shell_would_continue_the_command_stops_nothing() {
     on_both_stores(|site| {
-        let mut terminal = Terminal::begin(site);
-        let job = "sh -c 'trap \"exit 7\" CONT; echo be''gun; while :; do sleep 0.01; done'";
-        terminal.enter(&format!("exec $P lock $S x {job}"));
+        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
+        terminal.enter(&format!("exec $P lock $S x {JOB}"));
         terminal.wait_for("begun");
         terminal.press(CONTROL_Z);
+        // It is shown after the signal was sent.
+        terminal.wait_for("^Z");
+        pipe.write_all(b"end\n").expect("a pipe");
         assert_eq!(terminal.ended(), Some(7));
     });
 }
