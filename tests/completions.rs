@@ -52,6 +52,22 @@ fn value_of(flag: &Flag) -> Value {
     }
 }
 
+/// The spellings of the options of `putex lock` whose value may be a word of its own: the long
+/// ones, and all letters in one text.
+struct Valued {
+    long: Vec<String>,
+    letters: String,
+}
+
+impl Valued {
+    fn of_lock() -> Valued {
+        let flags = Flag::all_of(Subcommand::Lock).filter(|flag| !flag.value.is_empty());
+        let (long, short): (Vec<_>, Vec<_>) =
+            flags.flat_map(Flag::spellings).partition(|word| word.starts_with("--"));
+        Valued { long, letters: short.concat().replace('-', "") }
+    }
+}
+
 /// Returns the commands that a user runs.
 fn subcommands() -> Vec<Subcommand> {
     let by_hand = |subcommand: &Subcommand| *subcommand != Subcommand::Guard;
@@ -211,24 +227,119 @@ fn values_are_offered_where_they_are_known() {
     }
 }
 
+/// What may stand before the command of `putex lock`: options, the name, and a mark.
+const BEFORE: [&[&str]; 13] = [
+    &["db"],
+    &["a=b,c"],
+    &["-w", "5", "db"],
+    &["-w5", "db"],
+    &["-w=5", "db"],
+    &["-nvw", "5", "db"],
+    &["--wait", "5", "db"],
+    &["--wait=5", "db"],
+    &["--nonblock", "-s", "db"],
+    // Its last letter is that of an option with a value.
+    &["--soft", "--quiet-for=1", "--tlsfirst", "--once", "x", "db"],
+    &["--nats", "nats://a:4222,nats://b", "--creds", "c", "db"],
+    &["--", "db"],
+    &["db", "--"],
+];
+
+/// It completed options of putex there, which it would have refused, and commands everywhere.
 #[test]
-fn behind_the_name_of_a_lock_a_command_is_offered() {
-    for (shell, complete) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
-        let Some(offered) = complete(&["putex", "lock", "db", "slee"]) else {
-            continue;
-        };
-        assert!(offered.contains("sleep"), "{shell}: {offered:?}");
+fn behind_the_name_of_a_lock_the_words_are_those_of_a_command() {
+    for before in BEFORE {
+        for (shell, complete) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
+            let offered = |words: &[&str]| complete(&[&["putex", "lock"], before, words].concat());
+            let Some(commands) = offered(&["slee"]) else { continue };
+            assert!(commands.contains("sleep"), "{shell}: {before:?}: {commands:?}");
+            // To bash alone, the arguments of any command are files.
+            let files: BTreeSet<_> = offered(&["own", "-f", "tests/completi"]).unwrap();
+            let files = files.iter().map(|word| word.trim_end_matches('/'));
+            assert_eq!(set(files), set(["tests/completions", "tests/completions.rs"]), "{shell}");
+            let own = if shell == "fish" { set(["--almost-all"]) } else { set([]) };
+            for words in [&["own", "--al"][..], &["own", "--creds", "--al"]] {
+                assert_eq!(offered(words).unwrap(), own, "{shell}: {before:?} {words:?}");
+            }
+        }
+        let line = format!("putex lock {}", before.join(" "));
+        for (typed, due) in [
+            ("basenam", "basename "),
+            ("own --al", "own --almost-all "),
+            ("own --creds --al", "own --creds --almost-all "),
+            ("--allow", "--allow"),
+        ] {
+            let Some(shown) = zsh::types_out(&format!("{line} {typed}")) else { continue };
+            assert_eq!(shown, format!("{line} {due}"));
+        }
+    }
+}
+
+#[test]
+fn before_the_name_of_a_lock_no_command_is_offered() {
+    for words in [
+        &["sle"][..],
+        &["-w", "sle"],
+        &["-nw", "sle"],
+        &["--wait", "sle"],
+        &["--", "sle"],
+        // Nor behind it in the text for a shell.
+        &["db", "-c", "sle"],
+    ] {
+        let words = [&["putex", "lock"], words].concat();
+        for (shell, complete) in SHELLS.into_iter().filter(|(shell, _)| *shell != "zsh") {
+            let Some(offered) = complete(&words) else { continue };
+            assert_eq!(offered, set([]), "{shell}: {words:?}");
+        }
+        let line = words.join(" ");
+        let Some(shown) = zsh::types_out(&line) else { continue };
+        assert_eq!(shown, line);
+    }
+    for before in [&["-w", "5"][..], &["-w5"], &["--wait=5"], &["--creds", "c"]] {
+        let words = [&["putex", "lock"], before, &["--allow"]].concat();
+        for (shell, complete) in SHELLS {
+            let Some(offered) = complete(&words) else { continue };
+            assert_eq!(offered, set(["--allow-memory"]), "{shell}: {words:?}");
+        }
+    }
+}
+
+/// bash-completion, of this version or that, knows how a command completes its arguments.
+#[test]
+fn bash_completion_completes_the_command_of_a_lock_where_it_is_there() {
+    for name in ["_comp_command_offset", "_command_offset"] {
+        let functions = format!("{name}() {{ COMPREPLY=(\"{name} ${{COMP_WORDS[*]:$1}}\"); }}");
+        for before in BEFORE {
+            for command in [&["sle"][..], &["own", "--al"]] {
+                let words = [&["putex", "lock"], before, command].concat();
+                let Some(offered) = bash::offers_beside(&functions, &words) else { continue };
+                let due = format!("{name} {}", command.join(" "));
+                assert_eq!(offered, set([due.as_str()]), "{words:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn zsh_offers_options_behind_arguments_where_they_may_stand() {
+    for (typed, due) in [
+        ("grab --as x db --fo", "grab --as x db --for="),
+        ("release db --forc", "release db --force "),
+        ("agent n b k t --sysl", "agent n b k t --syslog "),
+    ] {
+        let Some(shown) = zsh::types_out(&format!("putex {typed}")) else { continue };
+        assert_eq!(shown, format!("putex {due}"));
     }
 }
 
 #[test]
 fn a_value_behind_an_equals_sign_is_completed_too() {
     // To bash, this is three words.
-    let words = ["putex", "agent", "--creds", "=", "tests/docs.r"];
+    let words = ["putex", "agent", "--creds=tests/docs.r"];
     if let Some(offered) = bash::offers(&words) {
         assert_eq!(offered, set(["tests/docs.rs"]));
     }
-    if let Some(offered) = bash::offers(&["putex", "agent", "--dir", "="]) {
+    if let Some(offered) = bash::offers(&["putex", "agent", "--dir="]) {
         assert!(offered.contains("tests"), "{offered:?}");
     }
 }

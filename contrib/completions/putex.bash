@@ -2,6 +2,40 @@
 # Made from the table of the program, src/cli/table.rs, by
 # PUTEX_REWRITE=1 cargo test --test completions
 
+# Sets place to that of the command behind the name of a lock, among the words that bash
+# makes of the line, or to 0 before it.
+_putex_command() {
+    local line=$COMP_LINE word at
+    local -a words=() places=()
+    # What no blank parts is one word: --option=value, and nats://host:4222, are several to bash.
+    for ((at = 0; at <= COMP_CWORD; at++)); do
+        word=${COMP_WORDS[at]}
+        if ((at > 0)) && [[ $line != [[:space:]]* ]]; then
+            words[-1]+=$word
+        else
+            words+=("$word")
+            places+=("$at")
+        fi
+        line=${line#*"$word"}
+    done
+    at=2
+    while [[ ${words[at]} == -?* ]]; do
+        case ${words[at]} in
+            --)
+                ((at++))
+                break ;;
+            --config | --nats | --context | --user | --password-file | --auth-token-file | --nkey | --creds | --tlsca | --tlscert | --tlskey | --inbox-prefix | --js-domain | --js-api-prefix | --dir | --bucket | --token | --slots | --quiet-for | --hard-after | --timeout | --wait | --conflict-exit-code | --kill-after | --hold | --once | --report | --renewal | --failures | --command | --drift | --replicas)
+                ((at++)) ;;
+            *)
+                # The value of the last letter is the next word.
+                [[ ${words[at]} =~ ^-[^-jwEkrfc]*[jwEkrfc]$ ]] && ((at++)) ;;
+        esac
+        ((at++))
+    done
+    [[ ${words[at + 1]} == -- ]] && ((at + 2 < ${#words[@]})) && ((at++))
+    place=${places[at + 1]:-0}
+}
+
 _putex() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
     # To bash, --option=value is three words.
@@ -15,6 +49,23 @@ _putex() {
         agent | check | finish | lock | grab | release | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
+    local place=0
+    [[ $verb == lock ]] && _putex_command
+    if ((place > 0)); then
+        # What begins with a hyphen is no command.
+        [[ ${COMP_WORDS[place]} == -* ]] && return
+        if [[ $(declare -F _comp_command_offset) ]]; then
+            _comp_command_offset "$place"
+        elif [[ $(declare -F _command_offset) ]]; then
+            _command_offset "$place"
+        else
+            local action=f
+            ((place == COMP_CWORD)) && action=c
+            compopt -o filenames 2>/dev/null
+            mapfile -t COMPREPLY < <(compgen -"$action" -- "$cur")
+        fi
+        return
+    fi
     case $prev in
         --config | --password-file | --auth-token-file | --nkey | \
             --creds | --tlsca | --tlscert | --tlskey | --watchdog | \
@@ -103,9 +154,6 @@ _putex() {
             finish help timing guard commands managers environment files
             signals exit messages examples tls bucket servers record
             states fencing limits caveats'
-    elif [[ $verb == lock ]] && ((COMP_CWORD > 2)); then
-        mapfile -t COMPREPLY < <(compgen -c -- "$cur")
-        return
     fi
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }

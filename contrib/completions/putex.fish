@@ -8,7 +8,39 @@ function __putex_runs -d 'Whether the command is one of these'
     if contains -- "$words[2]" agent check finish lock grab release timing help
         set verb $words[2]
     end
+    if test $verb = lock; and __putex_command >/dev/null
+        return 1
+    end
     contains -- $verb $argv
+end
+
+function __putex_command -d 'The words of the command behind the name of a lock'
+    set -l words (commandline -opc) (commandline -ct)
+    test "$words[2]" = lock; or return
+    set -e words[1..2]
+    while string match -q -- '-?*' $words[1]
+        set -l word $words[1]
+        set -e words[1]
+        test "$word" = --; and break
+        # The value may be the next word.
+        if contains -- $word --config --nats --context --user --password-file --auth-token-file --nkey --creds --tlsca --tlscert --tlskey --inbox-prefix --js-domain --js-api-prefix --dir --bucket --token --slots --quiet-for --hard-after --timeout --wait --conflict-exit-code --kill-after --hold --once --report --renewal --failures --command --drift --replicas
+            or string match -rq -- '^-[^-jwEkrfc]*[jwEkrfc]$' $word
+            set -e words[1]
+        end
+    end
+    # The name.
+    set -e words[1]
+    if test "$words[1]" = --; and set -q words[2]
+        set -e words[1]
+    end
+    set -q words[1]; or return
+    string join0 -- $words
+    return 0
+end
+
+function __putex_complete_command -d 'Completes that command; what begins with a hyphen is none'
+    set -l words (__putex_command | string split0)
+    string match -q -- '-*' $words[1]; or __fish_complete_subcommand --commandline $words
 end
 
 function __putex_word -d 'Whether the word of this number is typed'
@@ -53,7 +85,7 @@ complete -c putex -n '__putex_runs help; and __putex_word 2' -a states -d 'what 
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a fencing -d 'how to use PUTEX_TERM'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a limits -d 'what can break the promise'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a caveats -d 'what to be careful with'
-complete -c putex -n '__putex_runs lock; and not __putex_word 1; and not __putex_word 2' -a '(__fish_complete_command)'
+complete -c putex -n '__putex_command >/dev/null' -a '(__putex_complete_command)'
 complete -c putex -n '__putex_runs agent check finish lock grab release' -l config -r -F -d 'file with the settings that neither options nor environment give'
 complete -c putex -n '__putex_runs agent check finish lock grab release' -l nats -x -d 'keep the lock in NATS JetStream, by these servers'
 complete -c putex -n '__putex_runs agent check finish lock grab release' -l context -x -d 'take what is not given otherwise from this context of the nats command'

@@ -7,7 +7,7 @@ use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
 use super::mdoc::run_tool;
-use super::{ORIGIN, Value, about, by_takers, subcommands, value_of};
+use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
 
 /// Returns a text in quotes.
 fn quoted(text: &str) -> String {
@@ -22,6 +22,42 @@ fn option(spelling: &str) -> String {
     }
 }
 
+/// Returns the functions that find and complete the command of `putex lock`.
+fn command_of_lock() -> String {
+    let Valued { long, letters } = Valued::of_lock();
+    format!(
+        r#"function __putex_command -d 'The words of the command behind the name of a lock'
+    set -l words (commandline -opc) (commandline -ct)
+    test "$words[2]" = lock; or return
+    set -e words[1..2]
+    while string match -q -- '-?*' $words[1]
+        set -l word $words[1]
+        set -e words[1]
+        test "$word" = --; and break
+        # The value may be the next word.
+        if contains -- $word {}
+            or string match -rq -- '^-[^-{letters}]*[{letters}]$' $word
+            set -e words[1]
+        end
+    end
+    # The name.
+    set -e words[1]
+    if test "$words[1]" = --; and set -q words[2]
+        set -e words[1]
+    end
+    set -q words[1]; or return
+    string join0 -- $words
+    return 0
+end
+
+function __putex_complete_command -d 'Completes that command; what begins with a hyphen is none'
+    set -l words (__putex_command | string split0)
+    string match -q -- '-*' $words[1]; or __fish_complete_subcommand --commandline $words
+end"#,
+        long.join(" ")
+    )
+}
+
 /// Returns the file.
 pub(crate) fn script() -> String {
     let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
@@ -34,13 +70,18 @@ pub(crate) fn script() -> String {
          if contains -- \"$words[2]\" {}\n        \
          set verb $words[2]\n    \
          end\n    \
+         if test $verb = lock; and __putex_command >/dev/null\n        \
+         return 1\n    \
+         end\n    \
          contains -- $verb $argv\n\
          end\n\n\
+         {}\n\n\
          function __putex_word -d 'Whether the word of this number is typed'\n    \
          test (count (commandline -opc)) -eq $argv[1]\n\
          end\n\n\
          complete -c putex -f\n",
-        words.join(" ")
+        words.join(" "),
+        command_of_lock()
     );
     for subcommand in subcommands() {
         let _ = writeln!(
@@ -58,8 +99,8 @@ pub(crate) fn script() -> String {
             quoted(topic.about)
         );
     }
-    let command = "__putex_runs lock; and not __putex_word 1; and not __putex_word 2";
-    let _ = writeln!(out, "complete -c putex -n '{command}' -a '(__fish_complete_command)'");
+    let completes = "-n '__putex_command >/dev/null' -a '(__putex_complete_command)'";
+    let _ = writeln!(out, "complete -c putex {completes}");
     for (takers, flags) in by_takers() {
         for flag in flags {
             let names: String = flag.spellings().map(|word| option(&word)).collect();
@@ -81,9 +122,12 @@ pub(crate) fn script() -> String {
     out
 }
 
-/// Returns the candidates of fish for the last of these words.
+/// Returns the candidates of fish for the last of these words. The command `own` has an
+/// option, `--almost-all`.
 pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
-    let script = "source contrib/completions/putex.fish; complete -C \"$argv\"";
+    let script = "source contrib/completions/putex.fish\n\
+                  complete -c own -l almost-all\n\
+                  complete -C \"$argv\"";
     let mut call = vec!["fish", "--no-config", "-c", script];
     call.extend(words);
     let said = run_tool(&call)?;

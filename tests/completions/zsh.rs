@@ -7,7 +7,7 @@ use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
 use super::mdoc::run_tool;
-use super::{ORIGIN, Value, about, by_takers, subcommands, value_of};
+use super::{ORIGIN, Value, Valued, about, by_takers, subcommands, value_of};
 
 /// Returns a text in quotes.
 fn quoted(text: &str) -> String {
@@ -44,6 +44,35 @@ fn argument(flag: &Flag) -> Vec<String> {
         .collect()
 }
 
+/// Returns the part that leaves the words behind the name of a lock to the command there.
+fn command_of_lock() -> String {
+    let Valued { long, letters } = Valued::of_lock();
+    format!(
+        r#"if [[ $verb == lock ]]; then
+    local -i at=2
+    while [[ $words[at] == -?* ]]; do
+        case $words[at] in
+            --) ((at++)); break ;;
+            {}) ((at++)) ;;
+            # The value of the last letter is the next word.
+            -[^-{letters}]#[{letters}]) ((at++)) ;;
+        esac
+        ((at++))
+    done
+    [[ $words[at+1] == -- ]] && ((at + 1 < CURRENT)) && ((at++))
+    if ((at < CURRENT)); then
+        shift $at words
+        ((CURRENT -= at))
+        # What begins with a hyphen is no command.
+        [[ $words[1] == -* ]] || _normal
+        return
+    fi
+fi
+"#,
+        long.join("|")
+    )
+}
+
 /// Returns the file.
 pub(crate) fn script() -> String {
     let words: Vec<_> = subcommands().into_iter().map(Subcommand::name).collect();
@@ -73,6 +102,7 @@ pub(crate) fn script() -> String {
          fi\n",
         words.join("|")
     );
+    out.push_str(&command_of_lock());
     for (takers, flags) in by_takers() {
         let _ = writeln!(
             out,
@@ -90,10 +120,12 @@ pub(crate) fn script() -> String {
          case $verb in\n        \
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
-         lock) flags+=(':name: ' '(-)*::command:_normal') ;;\n        \
-         grab|release) flags+=(':name: ') ;;\n        \
+         lock|grab|release) flags+=(':name: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
+         else\n    \
+         # Options may come behind arguments too.\n    \
+         flags+=('*: :{true}')\n\
          fi\n\
          _arguments -s : $flags\n",
     );
@@ -102,6 +134,7 @@ pub(crate) fn script() -> String {
 
 /// Stands in for functions that zsh has only while a line is edited: prints the candidates.
 const STUBS: &str = r#"
+setopt extendedglob
 _arguments() {
     local spec
     shift 2
@@ -131,4 +164,31 @@ pub(crate) fn offers(words: &[&str]) -> Option<BTreeSet<String>> {
     let fits =
         |word: &&str| word.starts_with(typed) && word.starts_with('-') == typed.starts_with('-');
     Some(said.lines().filter(fits).map(str::to_owned).collect())
+}
+
+/// Types a line, and TAB, into a shell that has this completion: prints what then stands there.
+/// A shell that hangs ends by itself. The terminal shows what is typed, too.
+const TYPE: &str = r#"
+zmodload zsh/zpty || exit
+zpty shell zsh -f -i
+zpty -w shell "
+    TMOUT=60 PROMPT= line=${(qq)1}
+    fpath=(\$PWD/contrib/completions \$fpath)
+    autoload -Uz compinit && compinit -u -D
+    zstyle ':completion:*' insert-tab false
+    _own() { _arguments --almost-all }
+    compdef _own own
+    type-it() { BUFFER=\$line; CURSOR=\$#BUFFER; zle complete-word
+        print -r -- 'be''come: '\$BUFFER; exit }
+    zle -N type-it; zle -N zle-line-init type-it"
+while zpty -r shell shown; do
+    [[ $shown == *become:\ * ]] && print -r -- ${${shown#*become: }%%$'\r'*}
+done
+"#;
+
+/// Returns what zsh makes of a line when TAB is typed at its end. The command `own` has an
+/// option, `--almost-all`.
+pub(crate) fn types_out(line: &str) -> Option<String> {
+    let said = run_tool(&["zsh", "-f", "-c", TYPE, "zsh", line])?;
+    Some(said.trim_end_matches('\n').to_owned())
 }
