@@ -109,7 +109,7 @@ fn check_shows_where_each_setting_is_from() {
     ]);
     assert_eq!(run.setting("dir"), None);
     assert_eq!(run.setting("creds"), None);
-    let says = "putex: /nowhere/ca: no such file or directory\n";
+    let says = "putex: NATS_CA: /nowhere/ca: no such file or directory\n";
     assert_eq!(run.said, says);
     assert!(!run.shown.contains("the options are right"));
     let variables = [("PUTEX_CONFIG", &*path), ("NATS_URL", "127.0.0.2:1")];
@@ -262,8 +262,8 @@ fn check_reports_every_fault_and_an_agent_the_first() {
         format!("{path}:8: failures: 1 is less than 2"),
         "--start: is missing; see putex --help".to_owned(),
         format!("{path}:5: replicas: 9: a bucket has 1 to 5 replicas"),
-        format!("{open}: has mode 0644: others can read or write this secret"),
-        "/nowhere/ca: no such file or directory".to_owned(),
+        format!("{path}:6: nkey: {open}: has mode 0644: others can read or write this secret"),
+        format!("{path}:11: tlsca: /nowhere/ca: no such file or directory"),
         "watchdog /nowhere/watchdog: there is no such device".to_owned(),
     ];
     let check = Run::of(&["check", "--config", &path], &[]);
@@ -439,7 +439,11 @@ fn the_examples_of_the_file_are_right() {
     let text = text.replace("n1.example,tls://n2.example,tls://n3.example", "127.0.0.1:1");
     let path = folder.put("page.conf", &text, 0o644);
     let run = Run::of(&["check", "--config", &path], &[]);
-    assert_eq!(run.said, "putex: /etc/putex/db.creds: no such file or directory\n");
+    let says = ": creds: /etc/putex/db.creds: no such file or directory\n";
+    assert!(
+        run.said.starts_with(&format!("putex: {path}:")) && run.said.ends_with(says),
+        "{run:?}"
+    );
     assert_eq!(run.setting("replicas"), Some(&*format!("3  [{path}:5]")));
 }
 

@@ -2,11 +2,12 @@
 //! configuration file, then a context. A command line holds only names and paths; secrets
 //! are in files or in the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Lookup;
 use super::settings::{Faults, Precedence, Settings, variable};
 use super::table::{FLAGS, Flag, Name};
+use crate::core::StoreError;
 use crate::nats::encode::valid_subject;
 use crate::nats::{Login, Secret, Server, Tls};
 
@@ -27,6 +28,8 @@ pub struct Access {
     pub api: Option<String>,
     /// The context that gives the settings that are missing here.
     pub context: Option<String>,
+    /// The settings that name files, as the user wrote them, each with its file.
+    pub files: Vec<(String, PathBuf)>,
 }
 
 impl Access {
@@ -39,13 +42,35 @@ impl Access {
         self.tls.first |= from.tls.first;
         self.inbox = self.inbox.or(from.inbox);
         self.api = self.api.or(from.api);
+        self.files.extend(from.files);
         self
+    }
+
+    /// Returns a fault of a file with the setting that names it in front: a path alone may look
+    /// like that of a command.
+    pub(super) fn with_setting(&self, fault: StoreError) -> StoreError {
+        let is_of = |path: &Path| fault.text.starts_with(&format!("{}: ", path.display()));
+        match self.files.iter().find(|(_, path)| is_of(path)) {
+            Some((written, _)) => fault.kind.error(format!("{written}: {}", fault.text)),
+            None => fault,
+        }
     }
 }
 
 /// The options that select a login. Messages name them in this order, which is that of
 /// the nats command.
 const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
+
+/// The settings that name a file with a secret or a certificate; first those that come first.
+const FILES: [Name; 7] = [
+    Name::PasswordFile,
+    Name::Creds,
+    Name::Nkey,
+    Name::AuthTokenFile,
+    Name::TlsCa,
+    Name::TlsCert,
+    Name::TlsKey,
+];
 
 /// Refuses options for a server beside a lock in a directory: the user has forgotten the
 /// server, and must not get a lock that covers one host only. Options of a lower
@@ -86,6 +111,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         (None, None) | (Some(_), None) | (None, Some(_)) => None,
     };
     let ca = faults.text(Name::TlsCa).map(Into::into);
+    let file = |name| Some((settings.written(name), settings.text(name)?.into()));
     let access = Access {
         url: url.map(str::to_owned),
         servers,
@@ -94,6 +120,7 @@ pub(super) fn for_servers(faults: &mut Faults<'_>, var: Lookup<'_>) -> Option<Ac
         inbox: subject(faults, Name::InboxPrefix),
         api: api(faults),
         context: faults.text(Name::Context),
+        files: FILES.into_iter().filter_map(file).collect(),
     };
     (faults.found.len() == before).then_some(access)
 }

@@ -35,14 +35,14 @@ impl Location {
     }
 
     /// Returns the faults of the files with secrets and certificates, which are reported before
-    /// any command runs.
+    /// any command runs, each with the setting that names the file.
     pub fn faults(&self) -> Vec<StoreError> {
         let Location::Nats(access) = self else { return Vec::new() };
         let Access { servers, login, tls, .. } = &**access;
         let login = login.as_ref().and_then(|login| login.read().err());
         let wants_tls = tls.is_wanted() || servers.iter().any(|server| server.tls);
         let tls = wants_tls.then(|| tls.check().err()).flatten();
-        login.into_iter().chain(tls).collect()
+        login.into_iter().chain(tls).map(|fault| access.with_setting(fault)).collect()
     }
 }
 

@@ -13,6 +13,9 @@ use crate::nats::{Login, Secret, Tls, file};
 /// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
 
+/// Fields that name files, or may do so.
+const FILES: [&str; 7] = ["password", "token", "creds", "nkey", "ca", "cert", "key"];
+
 /// Reads a context: one of this user's by its name, or any by a path. A path has a slash.
 ///
 /// # Errors
@@ -24,7 +27,10 @@ pub fn load(name: &str, var: Lookup<'_>) -> Result<Access, String> {
     let text = file::read_public(&path).map_err(|error| error.text)?;
     let fields: Map<String, Value> = serde_json::from_slice(text.as_bytes())
         .map_err(|_| format!("{shown}: is not a context, which is a JSON object"))?;
-    let context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
+    let mut context = read(&fields, var).map_err(|why| format!("{shown}: {why}"))?;
+    for (written, _) in &mut context.files {
+        *written = format!("{shown}: {written}");
+    }
     let holds_secret = matches!(
         context.login,
         Some(Login::User { password: Secret::Given(_), .. } | Login::Token(Secret::Given(_)))
@@ -64,6 +70,12 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> 
         (None, Some(_)) => return Err("key: needs cert".to_owned()),
     };
     let domain = parsed(fields, "jetstream_domain", api_of)?;
+    // A password or a token that is no URI is the secret itself.
+    let is_secret = |name: &str| {
+        let text = field(fields, name).ok().flatten();
+        ["password", "token"].contains(&name) && !text.is_some_and(|text| is_uri(&text))
+    };
+    let named = |name: &str| Some((name.to_owned(), file(name).ok()??));
     Ok(Access {
         url: field(fields, "url")?,
         login: login(fields, &file)?,
@@ -74,6 +86,7 @@ fn read(fields: &Map<String, Value>, var: Lookup<'_>) -> Result<Access, String> 
         },
         inbox: parsed(fields, "inbox_prefix", valid_subject)?,
         api: parsed(fields, "jetstream_api_prefix", valid_subject)?.or(domain),
+        files: FILES.into_iter().filter(|name| !is_secret(name)).filter_map(named).collect(),
         ..Access::default()
     })
 }
