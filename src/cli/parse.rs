@@ -57,7 +57,7 @@ pub fn parse(
             }
         };
         let of = subcommand.unwrap_or(Subcommand::Agent);
-        let flag = Flag::find(&written, of).ok_or_else(|| no_option(&written, of))?;
+        let flag = Flag::find(&written, of).ok_or_else(|| no_option(&written, subcommand))?;
         if let Some(ended) = ends(flag, subcommand, &written) {
             return ended;
         }
@@ -101,15 +101,17 @@ fn ends(
     (flag.name == Name::CommandString).then(|| Err(lock::refuse_early(written)))
 }
 
-/// Returns the refusal of an option that a command does not take.
-fn no_option(written: &str, of: Subcommand) -> Refusal {
+/// Returns the refusal of an option that a command does not take; `None`: no command is named.
+fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusal {
+    let of = subcommand.unwrap_or(Subcommand::Agent);
     let of_flock = lock::refuse_option(written).filter(|_| of == Subcommand::Lock);
     of_flock.unwrap_or_else(|| {
         if FLAGS.iter().any(|flag| flag.is_written(written)) {
             return usage(format!("{written}: not an option of putex {}", of.name()));
         }
         let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
-        usage(format!("{written}: no such option{nearest}; see putex --help"))
+        let named = subcommand.map_or(String::new(), |named| format!("{} ", named.name()));
+        usage(format!("{written}: no such option{nearest}; see putex {named}--help"))
     })
 }
 

@@ -321,6 +321,9 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
         ("a?b", "a?b: no such command; see putex --help"),
         ("secret@a=nats://u:p@h", "...@h: no such command; see putex --help"),
         ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex --help"),
+        ("lock --bogus db true", "--bogus: no such option; see putex lock --help"),
+        ("grab --bogus db", "--bogus: no such option; see putex grab --help"),
+        ("timing --bogus", "--bogus: no such option; see putex timing --help"),
         (
             "timing -r \u{85}",
             "-r: ?: is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds",

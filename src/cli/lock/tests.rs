@@ -317,7 +317,7 @@ fn flock_a_descriptor_is_refused_with_the_reason() {
     for option in ["-u", "--unlock", "-F", "--no-fork"] {
         assert_usage(&format!("{option} db true"), &format!("{option}: {INSTEAD}"));
     }
-    assert_eq!(refused("agent -u").0, "-u: no such option; see putex --help");
+    assert_eq!(refused("agent -u").0, "-u: no such option; see putex agent --help");
 }
 
 #[test]
