@@ -99,6 +99,10 @@ pub(super) fn invocation(
 /// Parses the names of a lock, between commas.
 pub(super) fn names(text: &str) -> Result<Vec<tickets::Name>, Refusal> {
     let mut names: Vec<tickets::Name> = Vec::new();
+    if text.contains(',') && text.split(',').any(str::is_empty) {
+        let why = "a name beside a comma is empty; write names without blanks, as in a,b";
+        return Err(usage(format!("NAME: {text}: {why}")));
+    }
     for word in text.split(',') {
         let name =
             tickets::Name::parse(word).map_err(|why| usage(format!("NAME: {word}: {why}")))?;

@@ -296,7 +296,7 @@ fn consul_nomad_a_missing_command_is_refused() {
     for words in ["db", "db --", "-n db", "9x"] {
         assert_usage(words, says);
     }
-    assert_usage("''", "NAME: : write elements");
+    assert_usage("''", "NAME: : is empty; write a name");
     assert_usage("-n", "NAME is missing; write putex lock NAME COMMAND");
     assert_usage("--", "NAME is missing; write putex lock NAME COMMAND");
 }
@@ -330,9 +330,11 @@ fn a_line_has_several_names_none_of_which_contains_another() {
         ("db,web,db", "NAME: db: is given twice"),
         ("db,db/users", "NAME: db contains db/users; write db alone"),
         ("db/a/b,web,db", "NAME: db contains db/a/b; write db alone"),
-        ("db,", "NAME: : write elements"),
-        ("''", "NAME: : write elements"),
-        ("/var/lock/db", "NAME: /var/lock/db: write elements"),
+        ("db,", "NAME: db,: a name beside a comma is empty; write names without blanks"),
+        (",db", "NAME: ,db: a name beside a comma is empty; write names without blanks"),
+        ("''", "NAME: : is empty; write a name"),
+        ("/var/lock/db", "NAME: /var/lock/db: a name is not the path of a file; write it without"),
+        ("db/", "NAME: db/: write elements that are not empty between slashes"),
         ("a.b", "NAME: a.b: write letters"),
     ] {
         assert_usage(&format!("{word} true"), says);

@@ -52,6 +52,14 @@ impl Name {
     /// Why it is none, and how to write it.
     pub fn parse(text: &str) -> Result<Name, String> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=');
+        if text.is_empty() {
+            return Err("is empty; write a name, as in db/users".into());
+        }
+        // Users of flock(1) lock a file.
+        if text.starts_with('/') {
+            let why = "a name is not the path of a file; write it without a slash in front";
+            return Err(format!("{why}, as in db/users"));
+        }
         let elements: Vec<String> = text.split('/').map(str::to_owned).collect();
         if elements.iter().any(String::is_empty) {
             return Err("write elements that are not empty between slashes, as in db/users".into());
