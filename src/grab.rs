@@ -202,7 +202,9 @@ impl Speaker<'_> {
                     Task::Grab { .. } | Task::Release => &self.request.who,
                 };
                 let other = other.map_or(String::new(), |other| format!("; {other}"));
-                self.warn(&format!("{who} has no ticket: it had run out before{other}"));
+                // The store keeps nothing of a ticket that is gone.
+                let why = "it had run out, was released before, or was never had";
+                self.warn(&format!("{who} has no ticket: {why}{other}"));
                 Ok((String::new(), lost))
             }
             Released::Broken(broken) if broken.is_empty() => {

@@ -200,7 +200,11 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         let without = run(site, &["grab", "--as", "b", "-n", "-E", "9", "x"]);
         assert_eq!((without.status, without.shown.as_str()), (Some(9), ""), "{without:?}");
         assert!(without.said.contains("x: not had: held by a"), "{}", without.said);
-        assert_eq!(release(site, "b", "x"), 100);
+        // The store does not know whether there was a ticket before.
+        let never = run(site, &["release", "--as", "b", "x"]);
+        assert_eq!(never.status, Some(100), "{never:?}");
+        let says = "x: b has no ticket: it had run out, was released before, or was never had\n";
+        assert!(never.said.ends_with(says), "{}", never.said);
         assert!(grab(site, "a", &["-n", "x"]).is_had(), "it is kept");
         assert_eq!(release(site, "a", "x"), 0);
         assert!(grab(site, "b", &["-n", "x"]).is_had());
@@ -247,7 +251,7 @@ fn names_and_modes_exclude_each_other_as_those_of_a_command_do() {
         }
         let hint = run(site, &["release", "--as", "c", "web"]);
         assert_eq!(hint.status, Some(100));
-        assert!(hint.said.contains("it had run out before; c has db/users,web"), "{}", hint.said);
+        assert!(hint.said.contains("was never had; c has db/users,web"), "{}", hint.said);
         assert_eq!(release(site, "c", "web,db/users"), 0);
     });
 }
