@@ -435,7 +435,7 @@ fn who_waits_for_a_timed_ticket_goes_on_when_it_ends_or_has_run_out() {
         take(long);
         let late = site.run(&["-w", "0.3", "x", "true"]);
         assert_eq!(late.status, Some(75), "{}", late.said);
-        assert!(late.said.contains("held by somebody"), "{}", late.said);
+        assert!(late.said.contains("behind somebody"), "{}", late.said);
         let ended = site.lock("ended", &["x"]);
         ended.waits_behind(1);
         let began = now();

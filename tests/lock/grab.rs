@@ -199,7 +199,7 @@ fn without_a_place_nothing_is_left_in_the_queue() {
         assert!(grab(site, "a", &["x"]).is_had());
         let without = run(site, &["grab", "--as", "b", "-n", "-E", "9", "x"]);
         assert_eq!((without.status, without.shown.as_str()), (Some(9), ""), "{without:?}");
-        assert!(without.said.contains("x: not had: held by a"), "{}", without.said);
+        assert!(without.said.contains("x: not had: behind a"), "{}", without.said);
         // The store does not know whether there was a ticket before.
         let never = run(site, &["release", "--as", "b", "x"]);
         assert_eq!(never.status, Some(100), "{never:?}");
@@ -272,7 +272,7 @@ fn whoever_waits_has_the_lock_as_soon_as_it_is_free() {
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let said = text(output.stderr);
         let had = Grab::parse(output.status.code(), &text(output.stdout));
-        assert!(had.is_had() && said.contains("x: waiting: held by a"), "{said}");
+        assert!(had.is_had() && said.contains("x: waiting: behind a"), "{said}");
         // The place of one that does not get it in time is kept.
         let begun = now();
         let late = grab(site, "c", &["-w", "0.5", "x"]);

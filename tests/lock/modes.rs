@@ -94,7 +94,7 @@ fn snaplock_a_soft_writer_delays_no_reader_and_runs_when_there_is_none() {
         let reader = site.lock("reader", &["-s", "db"]);
         reader.begun();
         let writer = site.lock("writer", &["--soft", "db"]);
-        writer.says(": waiting: held by ");
+        writer.says(": waiting: behind ");
         readers_come_and_go(site, 4, &|| site.order().contains(&"writer".to_owned()));
         assert!(writer.held().is_none());
         reader.end();
@@ -110,7 +110,7 @@ fn snaplock_a_writer_with_a_quiet_time_runs_after_it() {
         let reader = site.lock("reader", &["-s", "db"]);
         reader.begun();
         let writer = site.lock("writer", &["--quiet-for", "1.5", "db"]);
-        writer.says(": waiting: held by ");
+        writer.says(": waiting: behind ");
         let ended = reader.begun();
         reader.end();
         let last = site.held().into_iter().find(|held| held.id == ended.id).expect("it ran");
@@ -131,6 +131,10 @@ fn snaplock_a_writer_turns_readers_away_after_its_time() {
         writer.waits_behind(1);
         let late = site.lock("late", &["-s", "db"]);
         late.waits_behind(1);
+        // The readers do not exclude it, and the writer, which does, only waits.
+        let refused = site.run(&["-n", "-s", "db", "true"]);
+        assert!(refused.said.contains(": not had: behind "), "{}", refused.said);
+        assert!(!refused.said.contains("held by"), "{}", refused.said);
         reader.end();
         writer.begun();
         assert!(late.held().is_none());

@@ -90,7 +90,7 @@ fn a_lock_is_held_on_after_its_command_and_the_status_is_that_of_the_command() {
         until_true("the command", || runs(site) == 1);
         let late = site.run(&["-n", "-E", "0", "x", "sh", "-c", "touch $D/never"]);
         assert_eq!(late.status, Some(0), "{}", late.said);
-        assert!(late.said.contains("not had: held by "), "{}", late.said);
+        assert!(late.said.contains("not had: behind "), "{}", late.said);
         let next = site.run(&["-w", "20", "x", "true"]);
         assert_eq!(next.status, Some(0), "{}", next.said);
         assert!(now() - begun >= Duration::from_millis(1500));
@@ -273,7 +273,7 @@ fn how_long_a_lock_was_waited_for_and_held_is_said() {
         next.waits_behind(1);
         holder.let_go();
         holder.says("x: released, held for ");
-        next.says("; before that: held by ");
+        next.says("; before that: behind ");
         next.says("x: had after ");
         holder.end();
         next.end();

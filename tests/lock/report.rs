@@ -89,7 +89,7 @@ fn a_command_that_has_run_is_told_from_a_lock_that_was_not_had_or_not_started() 
                 nothing.clone(),
             ],
         );
-        assert!(line["why"].as_str().is_some_and(|why| why.starts_with("held by ")), "{line}");
+        assert!(line["why"].as_str().is_some_and(|why| why.starts_with("behind ")), "{line}");
         holder.end();
         let script = format!("$P lock {} --report $D/report x true", site.options().join(" "));
         assert_eq!(report(site, &["x", "sh", "-c", &script])["status"], json!(64));
@@ -116,7 +116,7 @@ fn a_wait_and_its_end_by_a_signal_are_reported() {
         second.begun();
         second.end();
         let line = lines(site).pop().expect("a line");
-        assert!(line["waited_for"].as_str().is_some_and(|who| who.starts_with("held by ")));
+        assert!(line["waited_for"].as_str().is_some_and(|who| who.starts_with("behind ")));
         assert!(line["waited_seconds"].as_f64() > Some(0.0), "{line}");
     });
 }

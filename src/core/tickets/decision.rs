@@ -119,12 +119,13 @@ pub fn circle<'a>(
     None
 }
 
-/// Describes tickets for people: the first of them, and how many there are.
+/// Describes tickets for people: the first of them, and how many there are. The first one may
+/// itself wait, for tickets that do not conflict with the own one.
 pub fn describe(blockers: &[StoredTicket]) -> String {
     let first = blockers.first().map(StoredTicket::describe).unwrap_or_default();
     match blockers.len() {
-        0 | 1 => format!("held by {first}"),
-        more => format!("held by {first}; {} wait before this one", more - 1),
+        0 | 1 => format!("behind {first}"),
+        more => format!("behind {first}, and {} more", more - 1),
     }
 }
 

@@ -122,8 +122,8 @@ fn a_renewer_that_ends_before_the_lock_is_had_is_a_failure() {
 #[test]
 fn a_signal_ends_the_wait_and_then_the_process() {
     let mut run = Run::begin(&["true"]);
-    run.tell(&ToFront::Waiting { ahead: 2, why: "held by alpha".to_owned() });
-    run.wait_for_stderr("putex: db,web/x: waiting, 2 ahead: held by alpha\n");
+    run.tell(&ToFront::Waiting { ahead: 2, why: "behind alpha".to_owned() });
+    run.wait_for_stderr("putex: db,web/x: waiting, 2 ahead: behind alpha\n");
     run.signal(Signal::TERM);
     assert_eq!(run.next(), ToRenewer::Cancel);
     // It may have been granted meanwhile.
@@ -147,9 +147,9 @@ fn a_renewer_that_hangs_does_not_hold_up_a_signal_for_long() {
 #[test]
 fn a_lock_that_is_not_had_has_a_status_of_its_own() {
     let mut run = Run::begin(&["true"]);
-    run.tell(&ToFront::Ended(End::NotHad("held by alpha".to_owned())));
+    run.tell(&ToFront::Ended(End::NotHad("behind alpha".to_owned())));
     assert_eq!(run.status(), 75);
-    assert_eq!(run.stderr(), "putex: db,web/x: not had: held by alpha\n");
+    assert_eq!(run.stderr(), "putex: db,web/x: not had: behind alpha\n");
     let mut run = Run::begin(&["true"]);
     run.tell(&ToFront::Ended(End::Refused(StoreErrorKind::Credentials, "no".to_owned())));
     assert_eq!(run.status(), 77);

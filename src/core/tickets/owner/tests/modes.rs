@@ -173,7 +173,7 @@ fn a_soft_ticket_gives_up_when_its_time_to_wait_is_over() {
     probe(&mut owner, &[reader], limit);
     assert_eq!(owner.next(limit), Step::Exit);
     let ended = owner.take_messages().pop();
-    assert_eq!(ended, Some(ToFront::Ended(End::NotHad("held by alpha, shared".to_owned()))));
+    assert_eq!(ended, Some(ToFront::Ended(End::NotHad("behind alpha, shared".to_owned()))));
 }
 
 /// Without the removal it would let a dead holder go first for ever.
