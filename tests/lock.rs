@@ -27,10 +27,10 @@ mod minority;
 mod modes;
 #[path = "lock/once.rs"]
 mod once;
-#[path = "lock/parts.rs"]
-mod parts;
 #[path = "lock/others.rs"]
 mod others;
+#[path = "lock/parts.rs"]
+mod parts;
 #[path = "lock/record.rs"]
 mod record;
 #[path = "lock/report.rs"]

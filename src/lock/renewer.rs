@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
+use super::Request;
 use super::held::{self, Mark};
 use super::processes::{Alive, Processes};
 use super::protocol::{ToRenewer, Validity};
-use super::Request;
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
 use crate::guard::{receive, send};
