@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use putex::core::event::{Effect, Ending, Event, GuardEvent, Notice, Written};
+use putex::core::level::Level;
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
 use putex::core::record::{BucketId, Incarnation, KeyState, KeyValue, Record, Revision};
@@ -36,6 +37,8 @@ pub struct Agent {
     pub held: Vec<AgentEvent>,
     pub pump: Option<Pump>,
     pub state: &'static str,
+    /// The state that its log has it in.
+    pub logged_state: &'static str,
     /// Since when it is in that state.
     pub state_since: True,
     /// Until when it waits for `agent.lock`.
@@ -256,11 +259,26 @@ impl World<'_> {
             Effect::Report(report) => {
                 let site = self.agents[id].site;
                 self.on_report(site, &report);
+                self.check_log(id, &report);
                 self.note(Some(site), || report.to_string());
             }
             Effect::Upgrade => self.upgrade(id),
             Effect::Exit(ending) => self.exit(id, &ending),
         }
+    }
+
+    /// The log names each change of state, or none of two that follow from each other: where a
+    /// line is missing, a reader cannot tell what the agent did.
+    fn check_log(&mut self, id: usize, report: &Report) {
+        let Report::Moved { from, to, level, .. } = report else { return };
+        let logged = self.agents[id].logged_state;
+        if *level == Level::Debug {
+            return;
+        }
+        if *from != logged {
+            self.fail("log", format!("{report}, and the line before says {logged}"));
+        }
+        self.agents[id].logged_state = to;
     }
 
     /// The program is executed anew, unless that fails.

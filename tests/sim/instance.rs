@@ -44,6 +44,7 @@ impl World<'_> {
             held: Vec::new(),
             pump: None,
             state: "starting",
+            logged_state: "looking",
             state_since: self.now,
             lock_until: 0,
             wake_at: never(),

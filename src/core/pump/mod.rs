@@ -149,7 +149,8 @@ impl State {
         }
     }
 
-    /// Returns whether this is another try of a take that was refused.
+    /// Returns whether this is a take after a refusal: one of many while the store refuses, of
+    /// which the log says nothing.
     fn retries_refused_take(&self) -> bool {
         matches!(self, State::Taking(taking) if taking.again)
     }
@@ -317,7 +318,9 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 } else {
                     Level::Info
                 };
-                context.report(Report::Moved { from: old, to: new.name(), why, level });
+                // The log did not say that this take began.
+                let from = if again && level != Level::Debug { "standby" } else { old };
+                context.report(Report::Moved { from, to: new.name(), why, level });
                 state = new;
                 event = &Event::Tick;
             }

@@ -26,7 +26,7 @@ pub(super) struct Taking {
     previous: Option<String>,
     /// The service of the previous instance that goes on under the same term.
     pub(super) adoption: Option<Grant>,
-    /// The previous write was refused.
+    /// The write before this one was refused.
     pub(super) again: bool,
 }
 
