@@ -12,7 +12,7 @@
 
 pub(crate) mod entry;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
 use self::entry::{
@@ -20,9 +20,10 @@ use self::entry::{
 };
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Expected, FirstKey, Hint, Listing, Selection, StoreError, StoreResult,
+    Bucket, BucketInfo, Content, Expected, FirstKey, Hint, Listing, Selection, StoreError,
+    StoreResult,
 };
-use crate::core::tickets::{Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
 use crate::core::{Instant, Revision, Written};
 
 /// The first element of the keys of all tickets.
@@ -36,33 +37,16 @@ pub struct Tickets {
     bucket: Box<dyn Bucket>,
     /// The prefixes of the keys of all tickets that may conflict.
     prefixes: Vec<String>,
-    relevance: Relevance,
+    /// The names that are asked for.
+    names: Vec<Name>,
+    /// Tickets that do not conflict are read too.
+    reads_all: bool,
     /// The key of the own ticket without its last element.
     prefix: String,
     /// The key of the notes.
     notes_key: String,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
-}
-
-/// Which tickets have to be read.
-struct Relevance {
-    /// The names that are asked for.
-    names: Vec<Name>,
-    /// Tickets that do not conflict are read too.
-    has_all: bool,
-    /// The numbers of the tickets that were read in this bucket. A ticket keeps its number, and
-    /// the next one of its key has a greater one.
-    numbers: BTreeMap<String, Revision>,
-}
-
-impl Relevance {
-    /// Returns whether the ticket of a key has to be read by the owner of that of this number.
-    fn has(&self, own: Option<Revision>, key: &str) -> bool {
-        let is_later = |known: &Revision| own.is_some_and(|own| *known > own);
-        (self.has_all || may_conflict(&self.names, key))
-            && !self.numbers.get(key).is_some_and(is_later)
-    }
 }
 
 impl Tickets {
@@ -83,11 +67,8 @@ impl Tickets {
         Tickets {
             bucket,
             prefixes,
-            relevance: Relevance {
-                names: names.to_vec(),
-                has_all: !ticket.held.is_empty(),
-                numbers: BTreeMap::new(),
-            },
+            names: names.to_vec(),
+            reads_all: !ticket.held.is_empty(),
             prefix: format!("{ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
             mark: None,
@@ -112,7 +93,6 @@ impl Tickets {
     ///
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        self.relevance.numbers.clear();
         let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
         Ok((bucket, to_mark(entry)))
     }
@@ -160,13 +140,17 @@ impl Tickets {
             Step::Write(at, number, ticket, by) => {
                 Input::Written(self.write(element, *at, *number, ticket, *by), now)
             }
-            Step::WriteAndList(at, number, ticket, by) => {
-                let (written, listed) = self.write_and_list(element, *at, *number, ticket, *by);
+            Step::WriteAndList(at, number, ticket, earlier_keys, by) => {
+                let content = to_content(ticket, *number);
+                let (written, listed) =
+                    self.write_and_list(element, *at, &content, earlier_keys, *by);
                 Input::WrittenAndListed(written, now, listed.map_err(text))
             }
             Step::End(at, by) => Input::Written(self.end(element, *at, *by), now),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
-            Step::List(number, by) => Input::Listed(self.list(*number, *by).map_err(text)),
+            Step::List(earlier_keys, by) => {
+                Input::Listed(self.list(earlier_keys, *by).map_err(text))
+            }
             Step::Watch(keys) => match keys.iter().try_for_each(|key| self.watch(key)) {
                 Ok(()) => Input::Subscribed,
                 Err(error) => Input::Gone(error.text),
@@ -191,25 +175,24 @@ impl Tickets {
         self.bucket.compare_and_set(&self.key(element), Expected::Key(at), &content, deadline)
     }
 
-    /// Writes the own ticket as [`Tickets::write`], and lists as [`Tickets::list`].
+    /// Writes this content into the own ticket, and lists as [`Tickets::list`].
     ///
     /// # Errors
     ///
     /// Those of [`Tickets::list`], for the listing.
-    pub fn write_and_list(
+    fn write_and_list(
         &mut self,
         element: &str,
         at: Revision,
-        number: Option<Revision>,
-        ticket: &Ticket,
+        content: &Content,
+        earlier_keys: &EarlierKeys,
         deadline: Instant,
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
-        let (key, content) = (self.key(element), to_content(ticket, number));
-        let wanted = |key: &str| self.relevance.has(number, key);
+        let key = self.key(element);
+        let wanted = wanted(&self.names, self.reads_all, earlier_keys);
         let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
-        let (written, listing) =
-            self.bucket.write_and_list(&key, at, &content, selection, deadline);
-        (written, listing.map(|listing| self.tickets_of(listing)))
+        let (written, listing) = self.bucket.write_and_list(&key, at, content, selection, deadline);
+        (written, listing.map(tickets_of))
     }
 
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
@@ -262,28 +245,20 @@ impl Tickets {
         self.bucket.note(&self.notes_key, at, &notes_to_content(seen), deadline)
     }
 
-    /// Lists the tickets of [`Tickets::new`], and the revision that the listing reaches. Tickets
-    /// that are known to be later than `number` are left out.
+    /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the
+    /// listing reaches.
     ///
     /// # Errors
     ///
     /// When the listing was not complete by the deadline.
     pub fn list(
         &mut self,
-        number: Option<Revision>,
+        earlier_keys: &EarlierKeys,
         deadline: Instant,
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        let wanted = |key: &str| self.relevance.has(number, key);
+        let wanted = wanted(&self.names, self.reads_all, earlier_keys);
         let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
-        let listing = self.bucket.list(selection, deadline)?;
-        Ok(self.tickets_of(listing))
-    }
-
-    fn tickets_of(&mut self, listing: Listing) -> (Vec<StoredTicket>, Revision) {
-        let found: Vec<_> = listing.entries.into_iter().filter_map(standing).collect();
-        let readable = found.iter().filter(|found| found.ticket.is_ok());
-        self.relevance.numbers.extend(readable.map(|found| (found.key.clone(), found.number)));
-        (found, listing.last)
+        Ok(tickets_of(self.bucket.list(selection, deadline)?))
     }
 
     /// Subscribes to the hints of a ticket.
@@ -299,6 +274,19 @@ impl Tickets {
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
         self.bucket.wait(wake, Some(deadline))
     }
+}
+
+/// Returns which keys have to be read for these names.
+fn wanted<'a>(
+    names: &'a [Name],
+    reads_all: bool,
+    earlier_keys: &'a EarlierKeys,
+) -> impl Fn(&str) -> bool + 'a {
+    move |key| earlier_keys.may_have(key) && (reads_all || may_conflict(names, key))
+}
+
+fn tickets_of(listing: Listing) -> (Vec<StoredTicket>, Revision) {
+    (listing.entries.into_iter().filter_map(standing).collect(), listing.last)
 }
 
 /// Returns whether the ticket of a key may conflict with one for these names.

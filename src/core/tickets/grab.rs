@@ -25,15 +25,17 @@
 //! 5. Another process of the same requester is the same requester. What it writes is taken over.
 
 pub mod deciding;
+mod writing;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::earlier_keys::EarlierKeys;
 use super::seen::Seen;
 use super::step::{Input, Mark, Step};
 use super::ticket::{StoredTicket, Ticket};
 use super::times::LockTiming;
-use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::event::{BucketInfo, StoreErrorKind};
 use crate::core::record::{BucketId, Revision};
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{COUNT_MAX, R_MAX, Refused};
@@ -137,18 +139,19 @@ struct Attempt {
 }
 
 /// The ticket in the bucket.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Own {
     number: Revision,
     revision: Revision,
     /// The moment before the last stored write of this process was sent; `None` before there is
     /// one.
     sent: Option<Instant>,
+    earlier_keys: EarlierKeys,
 }
 
 impl Own {
     /// Returns whether a listing up to this revision lacks none of the earlier tickets.
-    fn is_reached_by(self, last: Revision) -> bool {
+    fn is_reached_by(&self, last: Revision) -> bool {
         last.0 + 1 >= self.number.0
     }
 }
@@ -249,40 +252,23 @@ impl Grabber {
                 Some(mark) => Step::WriteMark(mark, by),
                 None => Step::ReadMark(by),
             },
-            Phase::Listing => Step::List(self.own.map(|own| own.number), by),
+            Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
             Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(other) => Step::Remove((**other).clone(), by),
             Phase::Recalling => Step::ReadNotes(by),
             Phase::Noting(at) => Step::WriteNotes(*at, self.seen.clone(), by),
-            Phase::Withdrawing => Step::End(self.own.map_or(Revision(0), |own| own.revision), by),
+            Phase::Withdrawing => {
+                Step::End(self.own.as_ref().map_or(Revision(0), |own| own.revision), by)
+            }
             Phase::Resting(until, _) => Step::Rest(*until),
             Phase::Done(_) => Step::Exit,
         }
     }
 
-    /// Returns the next write of the ticket. One without an answer is repeated unchanged.
-    fn next_write(&mut self, now: Instant, by: Instant) -> Step {
-        let attempt = match self.attempt {
-            Some(attempt) => attempt,
-            None => {
-                self.ticket.attempt = self.ticket.attempt.wrapping_add(1);
-                if self.own.is_none() {
-                    self.ticket.lifetime = self.timing.lifetime();
-                    self.was_found = false;
-                }
-                self.ticket.seen = self.seen.clone();
-                let expected = self.own.map_or(self.free_at, |own| own.revision);
-                Attempt { expected, first_sent: now }
-            }
-        };
-        self.attempt = Some(attempt);
-        let number = self.own.map(|own| own.number);
-        match self.leaving {
-            Some(_) => Step::Write(attempt.expected, number, self.ticket.clone(), by),
-            None => Step::WriteAndList(attempt.expected, number, self.ticket.clone(), by),
-        }
+    fn earlier_keys(&self) -> EarlierKeys {
+        self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
     }
 
     /// Takes in what happened.
@@ -303,7 +289,7 @@ impl Grabber {
             Input::WrittenAndListed(written, sent, listed) => {
                 self.written(written, sent, now);
                 // It may have been made before writes that were stored before this one.
-                let reaches = |last| self.own.is_some_and(|own| own.is_reached_by(last));
+                let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
                     && let Ok((standing, last)) = listed
                     && reaches(last)
@@ -390,92 +376,13 @@ impl Grabber {
         self.phase = self.after_mark();
     }
 
-    fn written(&mut self, written: Written, sent: Instant, now: Instant) {
-        match (self.phase.clone(), written) {
-            // Whatever became of it, the mark that stands counts.
-            (Phase::WritingMark, Written::Stored(_) | Written::Moved(_)) => {
-                self.phase = Phase::ReadingMark;
-            }
-            (Phase::WritingMark, Written::Denied(why) | Written::Unknown(why)) => {
-                self.failed(why, Phase::ReadingMark, now);
-            }
-            (Phase::Removing(_), Written::Stored(_) | Written::Moved(_)) => {
-                self.phase = Phase::Listing;
-            }
-            (Phase::Removing(_), Written::Denied(why) | Written::Unknown(why)) => {
-                self.failed(why, Phase::Listing, now);
-            }
-            (Phase::Noting(_), _) => self.phase = Phase::Withdrawing,
-            // Another process has written it since, or it has ended before.
-            (Phase::Withdrawing, Written::Stored(_) | Written::Moved(_)) => {
-                let why = self.why_waiting.clone();
-                self.end(Grabbed::Withdrawn(why));
-            }
-            (Phase::Withdrawing, Written::Denied(why) | Written::Unknown(why)) => {
-                self.failed(why, Phase::Withdrawing, now);
-            }
-            (_, Written::Stored(revision)) => self.stored(revision, sent),
-            (_, Written::Moved(_)) => {
-                self.leaving = None;
-                self.phase = Phase::ReadingOwn;
-            }
-            (_, Written::Denied(why)) => {
-                if self.attempt.is_some_and(|attempt| attempt.first_sent == sent) {
-                    // No copy of it was sent before.
-                    self.attempt = None;
-                }
-                self.failed(why, Phase::Writing, now);
-            }
-            (_, Written::Unknown(why)) => self.failed(why, Phase::Writing, now),
-        }
-    }
-
-    /// A write of the ticket that was sent at this instant stands.
-    fn stored(&mut self, revision: Revision, sent: Instant) {
-        let number = self.own.map_or(revision, |own| own.number);
-        self.attempt = None;
-        self.own = Some(Own { number, revision, sent: Some(sent) });
-        self.last = self.last.max(revision);
-        // A hint of a later revision than this was false.
-        self.hinted = self.hinted.min(revision);
-        self.phase = match self.leaving.take() {
-            Some(Grabbed::Queued { term, ahead, why, .. }) => {
-                let valid_until = sent.after(self.timing.validity());
-                Phase::Done(Grabbed::Queued { term, ahead, valid_until, why })
-            }
-            Some(_) | None => Phase::Listing,
-        };
-    }
-
-    /// The key was read after a write that was refused or had no answer.
-    fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
-        let Some(attempt) = self.attempt else {
-            self.phase = Phase::Listing;
-            return;
-        };
-        let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
-        if own.as_ref().is_some_and(|own| own.attempt == self.ticket.attempt) {
-            return self.stored(revision, attempt.first_sent);
-        }
-        if revision == attempt.expected {
-            // The answer may be older than the write, which may come yet.
-            return self.failed("its ticket is not stored".to_owned(), Phase::Writing, now);
-        }
-        self.attempt = None;
-        let had_one = self.own.take().is_some();
-        if own.is_none() {
-            self.free_at = revision;
-        }
-        self.phase = if own.is_none() && had_one { Phase::Closed } else { Phase::Listing };
-    }
-
     /// A wait is over.
     fn rested(&mut self, now: Instant) {
         let Phase::Resting(until, then) = &self.phase else { return };
         if now < *until {
             return;
         }
-        let sent = self.own.and_then(|own| own.sent);
+        let sent = self.own.as_ref().and_then(|own| own.sent);
         let is_due = sent.is_some_and(|sent| now >= sent.after(self.step()));
         let renews = is_due && **then == Phase::Listing;
         self.phase = if renews { Phase::Writing } else { (**then).clone() };

@@ -11,11 +11,13 @@
 //! | `seen` | what a requester has seen before, noted in its ticket |
 //! | `once` | the IDs that have succeeded under a lock |
 //! | `ticket` | names, modes and tickets; which tickets conflict |
+//! | `earlier_keys` | which tickets a listing has to read |
 //! | `decision` | which ticket is granted, which slot it has, what it waits for |
 //! | `times` | how long a ticket is valid, and when its command is killed |
 
 pub mod command_end;
 pub mod decision;
+pub mod earlier_keys;
 pub mod grab;
 pub mod once;
 pub mod owner;
@@ -23,12 +25,15 @@ pub mod owner;
 mod random;
 pub mod release;
 pub mod seen;
+#[cfg(test)]
+mod simulated_bucket;
 pub mod step;
 pub mod ticket;
 pub mod times;
 
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
+pub use self::earlier_keys::EarlierKeys;
 pub use self::grab::deciding::{are_same, of_requester, overlap};
 pub use self::grab::{Grabbed, Grabber, Limits};
 pub use self::once::{Ids, Once, OnceState, OnceStep, check_id};

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use self::notes::Waited;
 pub use self::soft::Soft;
+use super::earlier_keys::EarlierKeys;
 use super::seen::Seen;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{StoredTicket, Ticket};
@@ -102,28 +103,29 @@ struct Attempt {
 }
 
 /// The own ticket in the bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
     number: Revision,
     revision: Revision,
     /// The moment before the last stored write of it was sent.
     sent: Instant,
+    earlier_keys: EarlierKeys,
 }
 
 impl Own {
     /// Returns V.
-    fn valid_until(self, timing: LockTiming) -> Instant {
+    fn valid_until(&self, timing: LockTiming) -> Instant {
         self.sent.after(timing.validity())
     }
 
     /// Returns whether a listing up to this revision shows all that was stored before the last
     /// write of the ticket.
-    fn is_reached_by(self, last: Revision) -> bool {
+    fn is_reached_by(&self, last: Revision) -> bool {
         last.0 + 1 >= self.revision.0
     }
 
     /// Returns when the ticket is renewed next.
-    fn renew_at(self, timing: LockTiming) -> Instant {
+    fn renew_at(&self, timing: LockTiming) -> Instant {
         self.sent.after(timing.renewal())
     }
 }
@@ -220,7 +222,7 @@ impl TicketOwner {
 
     /// Returns V; `None` without a ticket.
     pub fn valid_until(&self) -> Option<Instant> {
-        self.own.map(|own| own.valid_until(self.timing))
+        self.own.as_ref().map(|own| own.valid_until(self.timing))
     }
 
     /// Returns when the ticket has run out, also one that may have been stored.
@@ -251,8 +253,8 @@ impl TicketOwner {
             Phase::Young(_, mark) => Step::WriteMark(mark.clone(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Listing => Step::List(self.own.map(|own| own.number), by),
-            Phase::Probing => Step::List(None, by),
+            Phase::Listing => Step::List(self.earlier_keys(), by),
+            Phase::Probing => Step::List(EarlierKeys::default(), by),
             Phase::Withdrawing => self.next_withdrawal(by),
             Phase::Watching(keys) => Step::Watch(keys.clone()),
             Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
@@ -265,7 +267,7 @@ impl TicketOwner {
 
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
-        let expected = self.own.map_or(Revision(0), |own| own.revision);
+        let expected = self.own.as_ref().map_or(Revision(0), |own| own.revision);
         if matches!(self.goal, Goal::End(..)) {
             return match self.attempt {
                 Some(_) => Step::ReadOwn(by),
@@ -275,17 +277,24 @@ impl TicketOwner {
         let number = self.ticket.attempt + 1;
         let attempt = *self.attempt.get_or_insert(Attempt { expected, number, first_sent: now });
         self.ticket.attempt = attempt.number;
-        let (known, ticket) = (self.own.map(|own| own.number), self.ticket.clone());
+        let known = self.own.as_ref().map(|own| own.number);
+        let ticket = self.ticket.clone();
         match self.goal {
-            Goal::Get(_) => Step::WriteAndList(attempt.expected, known, ticket, by),
+            Goal::Get(_) => {
+                Step::WriteAndList(attempt.expected, known, ticket, self.earlier_keys(), by)
+            }
             Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
                 Step::Write(attempt.expected, known, ticket, by)
             }
         }
     }
 
+    fn earlier_keys(&self) -> EarlierKeys {
+        self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
+    }
+
     fn next_withdrawal(&self, by: Instant) -> Step {
-        Step::End(self.own.map_or(Revision(0), |own| own.revision), by)
+        Step::End(self.own.as_ref().map_or(Revision(0), |own| own.revision), by)
     }
 
     /// Returns the earlier of this instant and the deadline of the goal.
@@ -333,7 +342,7 @@ impl TicketOwner {
             Input::WrittenAndListed(written, sent, listed) => {
                 self.written(written, sent, now);
                 // It may have been made before writes that were stored before this one.
-                let reaches = |last: Revision| self.own.is_some_and(|own| own.is_reached_by(last));
+                let reaches = |last| self.own.as_ref().is_some_and(|own| own.is_reached_by(last));
                 if self.phase == Phase::Listing
                     && listed.as_ref().is_ok_and(|(_, last)| reaches(*last))
                 {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::earlier_keys::EarlierKeys;
 use super::grab::deciding::{are_same, of_requester, overlap};
 use super::grab::element_in;
 use super::step::{Input, Step};
@@ -120,7 +121,7 @@ impl Releaser {
         match &self.phase {
             Phase::Closed => Step::Open(by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Listing => Step::List(None, by),
+            Phase::Listing => Step::List(EarlierKeys::default(), by),
             Phase::Ending(revision) => Step::End(*revision, by),
             Phase::Breaking(other) => Step::Remove((**other).clone(), by),
             Phase::Resting(until, _) => Step::Rest(*until),

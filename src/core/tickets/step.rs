@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::earlier_keys::EarlierKeys;
 use super::seen::Seen;
 use super::ticket::{StoredTicket, Ticket};
 use super::times::LIFETIME_DEFAULT;
@@ -67,14 +68,13 @@ pub enum Step {
     /// [`Input::Written`]. The first write has no number.
     Write(Revision, Option<Revision>, Ticket, Instant),
     /// Write the own ticket as above, and list as below: [`Input::WrittenAndListed`].
-    WriteAndList(Revision, Option<Revision>, Ticket, Instant),
+    WriteAndList(Revision, Option<Revision>, Ticket, EarlierKeys, Instant),
     /// End the own ticket, which stands at this revision: [`Input::Written`].
     End(Revision, Instant),
     /// Read the own ticket: [`Input::Own`].
     ReadOwn(Instant),
-    /// List the tickets that may conflict; those known to be later than this number are not
-    /// needed: [`Input::Listed`].
-    List(Option<Revision>, Instant),
+    /// List the tickets that may conflict and are not known to be later: [`Input::Listed`].
+    List(EarlierKeys, Instant),
     /// Subscribe to the hints of these tickets: [`Input::Subscribed`].
     Watch(BTreeSet<String>),
     /// End the ticket of another, which stands at this revision: [`Input::Written`].

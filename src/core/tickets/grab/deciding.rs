@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
+use crate::core::tickets::EarlierKeys;
 use crate::core::tickets::decision::{Decision, decide, describe};
 use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::ticket::{Name, StoredTicket};
@@ -13,12 +14,16 @@ impl Grabber {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
         let element = self.key_element();
         let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
-        let (mut own, others): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
-        let is_old = self.own.is_some_and(|own| !own.is_reached_by(last));
+        let is_old = self.own.as_ref().is_some_and(|own| !own.is_reached_by(last));
         if is_old || last < self.hinted {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
-        match (self.own, own.pop()) {
+        let found = standing.iter().find(|it| is_own(it)).map(|it| it.number);
+        if let Some(own) = self.own.as_mut().filter(|own| found == Some(own.number)) {
+            own.earlier_keys.learn(own.number, &standing);
+        }
+        let (mut own, others): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
+        match (&self.own, own.pop()) {
             (None, found) => self.find(found, &others, now),
             // Another process of the requester has released it and begun anew.
             (Some(known), Some(found)) if found.number != known.number => {
@@ -31,6 +36,7 @@ impl Grabber {
             }
             (Some(Own { sent: None, .. }), Some(_) | None) => self.phase = Phase::Writing,
             (Some(Own { number, sent: Some(sent), .. }), Some(_) | None) => {
+                let (number, sent) = (*number, *sent);
                 let (blockers, watched) = match decide(&self.ticket, number, &others) {
                     Decision::Wait { blockers, watched } => (blockers, watched),
                     // A ticket for slots is not asked for here.
@@ -66,7 +72,12 @@ impl Grabber {
         match own {
             None => {}
             Some(StoredTicket { revision, number, ticket: Ok(ticket), .. }) => {
-                self.own = Some(Own { number, revision, sent: None });
+                self.own = Some(Own {
+                    number,
+                    revision,
+                    sent: None,
+                    earlier_keys: EarlierKeys::default(),
+                });
                 self.was_found = true;
                 self.ticket.lifetime = ticket.lifetime.max(self.timing.lifetime());
                 self.seen.learn(&ticket.seen, now);

@@ -1,10 +1,10 @@
 //! Rule by rule with inputs by hand, and all together in a simulation.
 
-mod bucket;
 mod simulation;
 
 use self::simulation::Simulation;
 use super::*;
+use crate::core::event::Written;
 use crate::core::record::Incarnation;
 use crate::core::tickets::{Mode, Name};
 
@@ -71,7 +71,7 @@ fn list(grabber: &mut Grabber, standing: &[StoredTicket], last: u64, now: Instan
 
 /// Expects a write in the place of this revision, and has it stored; returns the ticket.
 fn write(grabber: &mut Grabber, replaces: u64, stored: u64, now: Instant) -> Ticket {
-    let (Step::Write(at, _, ticket, _) | Step::WriteAndList(at, _, ticket, _)) = grabber.next(now)
+    let (Step::Write(at, _, ticket, _) | Step::WriteAndList(at, _, ticket, ..)) = grabber.next(now)
     else {
         panic!("it is not written")
     };
@@ -92,7 +92,7 @@ fn a_ticket_that_is_found_keeps_its_number_and_is_granted_by_what_is_listed_behi
     let mut grabber = process(ticket(), false, 10, at(1));
     let own = standing("ge", 9, 7, Ticket { attempt: 3, ..ticket() });
     list(&mut grabber, &[own], 20, at(1));
-    let Step::WriteAndList(_, number, _, _) = grabber.next(at(2)) else {
+    let Step::WriteAndList(_, number, ..) = grabber.next(at(2)) else {
         panic!("it is not written")
     };
     assert_eq!(number, Some(Revision(7)));
@@ -271,12 +271,16 @@ fn a_write_without_an_answer_is_repeated_unchanged_and_recognized_by_its_attempt
     for (attempt, is_own) in [(101, true), (777, false)] {
         let mut grabber = process(ticket(), false, 10, at(1));
         list(&mut grabber, &[], 20, at(1));
-        let Step::WriteAndList(_, _, first, _) = grabber.next(at(1)) else { panic!("not written") };
+        let Step::WriteAndList(_, _, first, ..) = grabber.next(at(1)) else {
+            panic!("not written")
+        };
         let unknown = Written::Unknown("no answer".to_owned());
         grabber.handle(Input::Written(unknown, at(1)), at(1));
         let Step::Rest(until) = grabber.next(at(1)) else { panic!("no pause") };
         grabber.handle(Input::Rested, until);
-        let Step::WriteAndList(_, _, copy, _) = grabber.next(until) else { panic!("not repeated") };
+        let Step::WriteAndList(_, _, copy, ..) = grabber.next(until) else {
+            panic!("not repeated")
+        };
         assert_eq!(copy, first);
         grabber.handle(Input::Written(Written::Moved(None), until), until);
         let stored = Ticket { attempt, ..first };

@@ -3,7 +3,7 @@
 use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
-use crate::core::tickets::{End, Mark, Ticket, ToFront};
+use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
 use crate::core::time::{Instant, Ms};
 
 impl TicketOwner {
@@ -133,9 +133,12 @@ impl TicketOwner {
 
     /// A write of the own ticket that was sent at this instant stands.
     pub(super) fn stored(&mut self, revision: Revision, sent: Instant) {
-        let number = self.own.map_or(revision, |own| own.number);
+        let (number, earlier_keys) = match self.own.take() {
+            Some(own) => (own.number, own.earlier_keys),
+            None => (revision, EarlierKeys::default()),
+        };
         self.attempt = None;
-        self.own = Some(Own { number, revision, sent });
+        self.own = Some(Own { number, revision, sent, earlier_keys });
         self.last = self.last.max(revision);
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);
@@ -149,7 +152,7 @@ impl TicketOwner {
 
     /// The ticket is granted, and renewed from now on.
     pub(super) fn granted(&mut self) {
-        let (Some(own), Some(id)) = (self.own, &self.bucket) else { return };
+        let (Some(own), Some(id)) = (&self.own, &self.bucket) else { return };
         let (valid_until, epoch) = (own.valid_until(self.timing), id.epoch.clone());
         self.goal = Goal::Keep;
         self.phase = Phase::Resting(own.renew_at(self.timing), Box::new(Phase::Writing));

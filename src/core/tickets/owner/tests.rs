@@ -1,6 +1,5 @@
 //! Stories of one owner, and many seeds of the simulation.
 
-mod bucket;
 mod exhaustive;
 mod modes;
 mod notes;
@@ -31,26 +30,30 @@ fn run_seeds(first: u64, count: u64) -> u32 {
 #[test]
 fn a_copy_that_was_stored_before_is_recognized() {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(at, None, first, _) = owner.next(begin) else { panic!("it is written") };
+    let Step::WriteAndList(at, None, first, ..) = owner.next(begin) else {
+        panic!("it is written")
+    };
     let unknown = Written::Unknown("no answer".to_owned());
     owner.handle(Input::Written(unknown, begin), begin);
     let later = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(again, None, copy, _) = owner.next(later) else {
+    let Step::WriteAndList(again, None, copy, ..) = owner.next(later) else {
         panic!("it is repeated")
     };
     assert_eq!((again, &copy), (at, &first), "it is repeated unchanged");
     owner.handle(Input::Written(Written::Moved(None), later), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     owner.handle(Input::Own(Ok((Revision(7), Some(first)))), later);
-    assert_eq!(owner.own.map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
+    assert_eq!(owner.own.as_ref().map(|own| (own.number, own.sent)), Some((Revision(7), begin)));
 }
 
 /// Returns an owner whose ticket has the number 7 and waits behind another one, and the instant
 /// at which it was written.
 fn waiting() -> (TicketOwner, Instant) {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(_, None, ticket, _) = owner.next(begin) else { panic!("it is written") };
+    let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else {
+        panic!("it is written")
+    };
     owner.handle(Input::Written(Written::Stored(Revision(7)), begin), begin);
     let mut first = StoredTicket {
         key: "lock.a.first".to_owned(),
@@ -69,7 +72,7 @@ fn waiting() -> (TicketOwner, Instant) {
     assert_eq!(owner.next(begin), Step::Watch(["lock.a.first".to_owned()].into()));
     owner.handle(Input::Subscribed, begin);
     // An end that is stored before the renewal is in the listing behind it.
-    let Step::WriteAndList(at, number, ticket, _) = owner.next(begin) else {
+    let Step::WriteAndList(at, number, ticket, ..) = owner.next(begin) else {
         panic!("it is renewed")
     };
     assert_eq!((at, number), (Revision(7), Some(Revision(7))));
@@ -107,7 +110,7 @@ fn opened() -> (TicketOwner, Instant) {
 fn a_listing_beside_the_first_write_grants_unless_it_lacks_earlier_writes() {
     for (last, is_granted) in [(5, false), (6, true), (7, true)] {
         let (mut owner, begin) = opened();
-        let Step::WriteAndList(_, None, ticket, _) = owner.next(begin) else {
+        let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else {
             panic!("not written")
         };
         let key = format!("lock.a.{}", owner.key_element());
@@ -193,13 +196,13 @@ fn an_earlier_write_does_not_count_as_the_one_without_an_answer() {
     let (mut owner, begin) = waiting();
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
+    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
     owner.handle(Input::Written(Written::Moved(None), later), later);
     assert!(matches!(owner.next(later), Step::ReadOwn(_)));
     let before = Ticket { attempt: sent.attempt - 1, ..sent };
     owner.handle(Input::Own(Ok((Revision(8), Some(before)))), later);
     assert!(owner.attempt.is_some(), "it is not decided");
-    assert_eq!(owner.own.map(|own| own.sent), Some(begin), "V does not move");
+    assert_eq!(owner.own.as_ref().map(|own| own.sent), Some(begin), "V does not move");
 }
 
 /// It was restored from a backup: the tickets since then are gone.
@@ -232,7 +235,7 @@ fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
     let (mut owner, begin) = waiting();
     let later = begin.after(owner.timing.renewal());
     owner.handle(Input::Rested, later);
-    let Step::WriteAndList(_, _, sent, _) = owner.next(later) else { panic!("not renewed") };
+    let Step::WriteAndList(_, _, sent, ..) = owner.next(later) else { panic!("not renewed") };
     owner.handle(Input::Written(Written::Moved(None), later), later);
     let others = Ticket { incarnation: Incarnation(9), ..sent };
     owner.handle(Input::Own(Ok((Revision(12), Some(others)))), later);
@@ -244,7 +247,7 @@ fn the_ticket_of_another_owner_under_the_own_key_is_not_the_own() {
 #[test]
 fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {
     let (mut owner, begin) = opened();
-    let Step::WriteAndList(.., sent, _) = owner.next(begin) else { panic!("not written") };
+    let Step::WriteAndList(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
     let unknown = Written::Unknown("no answer".to_owned());
     owner.handle(Input::WrittenAndListed(unknown, begin, Err("no answer".to_owned())), begin);
     owner.handle(Input::Done, begin);
@@ -291,7 +294,9 @@ fn a_removal_that_the_store_denies_is_not_repeated_at_once_and_does_not_keep_fro
                 Input::Rested
             } else if let Step::WriteAndList(at, ..) | Step::End(at, _) = step {
                 Input::Written(Written::Stored(Revision(at.0 + 1)), now)
-            } else if let Step::List(Some(number), _) = step {
+            } else if let (Step::List(..), Some(number)) =
+                (&step, owner.own.as_ref().map(|own| own.number))
+            {
                 let key = format!("lock.a.{}", owner.key_element());
                 let (revision, ticket) = (owner.last, Ok(owner.ticket.clone()));
                 let own = StoredTicket { key, revision, number, ticket };

@@ -15,20 +15,23 @@ impl TicketOwner {
         if self.phase == Phase::Probing {
             return self.probed(standing, last, now);
         }
-        let Some(own) = self.own else {
+        let key = self.key_element();
+        let Some(own) = &mut self.own else {
             self.phase = Phase::ReadingMark;
             return;
         };
         if !own.is_reached_by(last) || last < self.hinted {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
-        let key = self.key_element();
         let is_own = |other: &StoredTicket| other.key.ends_with(&key);
-        if last >= own.revision && !standing.iter().any(is_own) {
+        if standing.iter().any(is_own) {
+            own.earlier_keys.learn(own.number, &standing);
+        } else if last >= own.revision {
             return self.gone("its ticket was removed", now);
         }
+        let number = own.number;
         let others: Vec<_> = standing.into_iter().filter(|other| !is_own(other)).collect();
-        match decide(&self.ticket, own.number, &others) {
+        match decide(&self.ticket, number, &others) {
             Decision::Granted => {
                 let times = self.timing.kill_times(own.valid_until(self.timing));
                 if times.terminate_at < now.after(self.timing.renewal()) {
@@ -47,7 +50,7 @@ impl TicketOwner {
             }
             Decision::Wait { .. } if self.is_soft(now) => self.phase = Phase::Withdrawing,
             Decision::Wait { blockers, watched } => {
-                if let Some(first) = decision::circle(&self.ticket, own.number, &others) {
+                if let Some(first) = decision::circle(&self.ticket, number, &others) {
                     let why = format!(
                         "it would wait for itself: {} waits for a lock that is held here",
                         first.describe()
@@ -67,7 +70,7 @@ impl TicketOwner {
             return;
         }
         let removals = blockers.iter().map(|other| self.removal_at(other));
-        let renew_at = self.own.map_or(now, |own| own.renew_at(self.timing));
+        let renew_at = self.own.as_ref().map_or(now, |own| own.renew_at(self.timing));
         let until = removals.fold(renew_at, Instant::min);
         self.phase = if watched.is_subset(&self.watched) {
             Phase::Resting(until, Box::new(Phase::Listing))
@@ -119,7 +122,7 @@ impl TicketOwner {
         } else if let Phase::Resting(until, then) = &self.phase
             && now >= self.earlier(*until)
         {
-            let renew_at = self.own.map(|own| own.renew_at(self.timing));
+            let renew_at = self.own.as_ref().map(|own| own.renew_at(self.timing));
             let is_due = **then == Phase::Listing && renew_at.is_some_and(|at| now >= at);
             self.phase = if is_due { Phase::Writing } else { (**then).clone() };
         }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::*;
-use super::bucket::Bucket;
 use crate::core::record::Incarnation;
 use crate::core::tickets::random::Random;
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{
     Input, Mode, Name, Released, Releaser, Step, TicketOwner, ToFront, Whose,
 };
@@ -293,33 +293,13 @@ impl Simulation {
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::Write(_, _, _, by) | Step::End(_, by) => *by,
-            Step::WriteAndList(_, _, _, by) | Step::Remove(_, by) => *by,
+            Step::WriteAndList(_, _, _, _, by) | Step::Remove(_, by) => *by,
             Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
         let number = self.number();
         self.clients[id].request = number;
         let given_up = self.clients[id].true_time(by);
-        let input = match &step {
-            Step::Open(_) => {
-                Input::Opened(Err(StoreErrorKind::Unreachable.error("no answer".to_owned())))
-            }
-            Step::ReadMark(_) => Input::Mark(Err("no answer".to_owned())),
-            Step::ReadOwn(_) => Input::Own(Err("no answer".to_owned())),
-            Step::ReadNotes(_) => Input::Notes(Err("no answer".to_owned())),
-            Step::List(..) => Input::Listed(Err("no answer".to_owned())),
-            Step::WriteAndList(..) => {
-                let none = || "no answer".to_owned();
-                Input::WrittenAndListed(Written::Unknown(none()), now, Err(none()))
-            }
-            Step::WriteMark(..)
-            | Step::Write(..)
-            | Step::End(..)
-            | Step::Remove(..)
-            | Step::WriteNotes(..)
-            | Step::Watch(_)
-            | Step::Rest(_)
-            | Step::Exit => Input::Written(Written::Unknown("no answer".to_owned()), now),
-        };
+        let input = no_result(&step, now);
         self.at(given_up, Event::Reply(id, number, input));
         let mut there = self.random.below(QUARTER / 20);
         if !self.is_calm() && self.random.one_in(8) {
@@ -427,8 +407,9 @@ impl Simulation {
             Event::Wake(..) => {}
             Event::Arrive(id, number, step, element, sent) => {
                 let answer = {
-                    let chances = (self.random.one_in(2), self.random.one_in(2));
-                    self.bucket.serve(&element, step, sent, chances)
+                    let (is_purged, is_before) = (self.random.one_in(2), self.random.one_in(2));
+                    let chances = Chances { is_old: false, is_before, is_purged };
+                    self.bucket.answer(step, &element, sent, chances).0
                 };
                 let mut back = self.random.below(QUARTER / 20);
                 if !self.is_calm() && self.random.one_in(8) {

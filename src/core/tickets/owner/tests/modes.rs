@@ -8,7 +8,7 @@ use crate::core::tickets::{Mode, Name};
 
 /// Performs the write that is next, which gets this number, beside a listing of these tickets.
 fn write_beside(owner: &mut TicketOwner, number: u64, others: &[StoredTicket], now: Instant) {
-    let Step::WriteAndList(_, known, ticket, _) = owner.next(now) else { panic!("no write") };
+    let Step::WriteAndList(_, known, ticket, ..) = owner.next(now) else { panic!("no write") };
     let key = format!("lock.a.{}", owner.key_element());
     let revision = Revision(number);
     let own = StoredTicket { key, revision, number: known.unwrap_or(revision), ticket: Ok(ticket) };
@@ -32,7 +32,7 @@ fn a_slot_is_written_into_the_ticket_before_it_is_granted() {
     let holder = other(&owner, 5, |ticket| ticket.slot = Some(0));
     write_beside(&mut owner, 7, std::slice::from_ref(&holder), begin);
     assert_eq!(owner.take_messages(), []);
-    let Step::WriteAndList(_, _, ticket, _) = owner.next(begin) else { panic!("not written") };
+    let Step::WriteAndList(_, _, ticket, ..) = owner.next(begin) else { panic!("not written") };
     assert_eq!(ticket.slot, Some(1));
     write_beside(&mut owner, 8, &[holder], begin);
     let granted = owner.take_messages();
@@ -46,10 +46,11 @@ fn a_slot_is_written_into_the_ticket_before_it_is_granted() {
 fn a_ticket_that_is_begun_anew_has_no_slot_yet() {
     let (mut owner, begin) = opened();
     (owner.ticket.mode, owner.ticket.slot) = (Mode::Slots(2), Some(1));
-    owner.own = Some(Own { number: Revision(7), revision: Revision(7), sent: begin });
+    let (revision, earlier_keys) = (Revision(7), EarlierKeys::default());
+    owner.own = Some(Own { number: revision, revision, sent: begin, earlier_keys });
     owner.phase = Phase::Listing;
     owner.handle(Input::Listed(Ok((Vec::new(), Revision(9)))), begin);
-    let Step::WriteAndList(_, None, ticket, _) = owner.next(begin) else { panic!("not anew") };
+    let Step::WriteAndList(_, None, ticket, ..) = owner.next(begin) else { panic!("not anew") };
     assert_eq!(ticket.slot, None);
 }
 
@@ -102,7 +103,7 @@ fn probe(owner: &mut TicketOwner, standing: &[StoredTicket], now: Instant) {
     if let Step::Rest(_) = owner.next(now) {
         owner.handle(Input::Rested, now);
     }
-    assert!(matches!(owner.next(now), Step::List(None, _)));
+    assert!(matches!(owner.next(now), Step::List(EarlierKeys(None), _)));
     owner.handle(Input::Listed(Ok((standing.to_vec(), Revision(5)))), now);
 }
 
@@ -133,7 +134,7 @@ fn a_soft_ticket_that_is_not_granted_at_once_is_withdrawn() {
     owner.handle(Input::Written(Written::Stored(Revision(8)), begin), begin);
     let now = begin.after(Duration::from_secs(1));
     owner.handle(Input::Rested, now);
-    assert!(matches!(owner.next(now), Step::List(None, _)));
+    assert!(matches!(owner.next(now), Step::List(EarlierKeys(None), _)));
     assert_ne!(owner.key_element(), key, "the old key has a tombstone");
 }
 

@@ -9,7 +9,7 @@ fn attempt(clock: &str, number: u64, holder: u64, now: Instant) -> (TicketOwner,
     let at = Revision(number);
     let mut owner = opened().0.with_notes(clock.to_owned());
     (owner.began, owner.goal) = (now, Goal::Get(Some(now)));
-    let Step::WriteAndList(_, None, ticket, _) = owner.next(now) else { panic!("not written") };
+    let Step::WriteAndList(_, None, ticket, ..) = owner.next(now) else { panic!("not written") };
     let key = format!("lock.a.{}", owner.key_element());
     let own = StoredTicket { key, revision: at, number: at, ticket: Ok(ticket.clone()) };
     let holder = StoredTicket {

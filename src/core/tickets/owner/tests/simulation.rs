@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
-use super::bucket::{Bucket, no_result};
 use crate::core::record::Incarnation;
 use crate::core::tickets::random::Random;
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mode, Name, Seen, Soft};
 
 /// Microseconds of true time.
@@ -245,7 +245,7 @@ impl Simulation {
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
             Step::WriteMark(_, by) | Step::End(_, by) => *by,
-            Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, by) => *by,
+            Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
             Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
         let request = self.next_id();
@@ -370,8 +370,9 @@ impl Simulation {
         if self.random.one_in(4) {
             self.bucket.keep_listing();
         }
-        let listed = (self.random.one_in(6), self.random.one_in(2));
-        let (answer, changed) = self.bucket.answer(step, element, sent, listed);
+        let (is_old, is_before) = (self.random.one_in(6), self.random.one_in(2));
+        let chances = Chances { is_old, is_before, is_purged: false };
+        let (answer, changed) = self.bucket.answer(step, element, sent, chances);
         let Some((key, revision)) = changed else { return answer };
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();

@@ -13,10 +13,10 @@ mod owner;
 
 use std::rc::Rc;
 
-use super::super::bucket::Entry;
 use super::state::{Client, Command, Late, Request, State, Waits, local};
 use super::*;
 use crate::core::record::Revision;
+use crate::core::tickets::simulated_bucket::Entry;
 use crate::core::tickets::{Mark, StoredTicket};
 
 /// Returns 128 bits of the state, which stand for it.
@@ -71,7 +71,7 @@ impl Form<'_> {
     fn number_tickets(&mut self) {
         let standing = self.state.bucket.entries.values().filter(|entry| entry.ticket.is_some());
         self.numbers.extend(standing.map(|entry| entry.number));
-        let owns = self.state.clients.iter().filter_map(|client| client.owner.own);
+        let owns = self.state.clients.iter().filter_map(|client| client.owner.own.as_ref());
         self.numbers.extend(owns.map(|own| own.number.0));
         self.numbers.sort_unstable();
         self.numbers.dedup();
@@ -332,21 +332,19 @@ impl Form<'_> {
                 self.add(2);
                 self.mark(mark);
             }
-            Step::Write(at, number, ticket, _) | Step::WriteAndList(at, number, ticket, _) => {
+            Step::Write(at, number, ticket, _) | Step::WriteAndList(at, number, ticket, ..) => {
                 self.add(if matches!(step, Step::Write(..)) { 3 } else { 4 });
                 self.revision_of(key, *at);
                 self.option(*number, Self::number);
                 self.ticket(ticket);
+                // The earlier keys are those of the owner, which waits for this.
             }
             Step::End(at, _) => {
                 self.add(5);
                 self.revision_of(key, *at);
             }
             Step::ReadOwn(_) => self.add(6),
-            Step::List(number, _) => {
-                self.add(7);
-                self.option(*number, Self::number);
-            }
+            Step::List(..) => self.add(7),
             Step::Remove(stored, _) => {
                 self.add(8);
                 self.stored(stored);

@@ -1,8 +1,8 @@
 //! What may happen in a state, and what comes of it.
 
-use super::super::bucket::Bucket;
 use super::state::{Counts, Late, State, Waits};
 use super::*;
+use crate::core::tickets::simulated_bucket::Bucket;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {

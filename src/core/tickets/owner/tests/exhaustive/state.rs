@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::super::bucket::{Bucket, no_result};
 use super::*;
 use crate::core::record::{Incarnation, Revision};
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{Mark, Seen, StoredTicket};
 
 /// How many earlier listings are kept, for those that are old.
@@ -186,7 +186,7 @@ impl State {
             let (revision, epoch) = (Revision(0), bucket.id.to_string());
             let mark = Mark { revision, epoch, lifetime: timing.lifetime() };
             let now = Instant::from_boot(Duration::ZERO);
-            bucket.answer(Step::WriteMark(mark, now), "", now, (false, false));
+            bucket.answer(Step::WriteMark(mark, now), "", now, Chances::default());
         }
         State {
             now: BEGIN,
@@ -231,9 +231,9 @@ impl State {
         if writes_old > 0 {
             bucket.listed = (*self.past[writes_old - 1]).clone();
         }
-        let kind = (writes_old > 0, is_before);
+        let chances = Chances { is_old: writes_old > 0, is_before, is_purged: false };
         let (mut input, changed) =
-            bucket.answer(request.step.clone(), &request.element, request.sent, kind);
+            bucket.answer(request.step.clone(), &request.element, request.sent, chances);
         bucket.listed = (Vec::new(), Revision(0));
         if let Some((last, listing)) = before
             && last != self.bucket.last
@@ -294,7 +294,7 @@ impl State {
                     it.owner.handle(Input::Subscribed, now);
                     continue;
                 }
-                Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, by) => *by,
+                Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
                 Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
                 Step::WriteMark(_, by) | Step::End(_, by) | Step::Remove(_, by) => *by,
                 Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,

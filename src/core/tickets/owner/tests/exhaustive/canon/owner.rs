@@ -19,10 +19,11 @@ impl Form<'_> {
         self.phase(phase);
         self.option(bucket.as_ref(), |form, id| form.epoch(&id.epoch));
         let key = &owner.key_element();
-        self.option(*own, |form, Own { number, revision, sent }| {
-            form.number(number);
-            form.revision_of(key, revision);
-            form.instant(sent);
+        self.option(own.as_ref(), |form, Own { number, revision, sent, earlier_keys }| {
+            form.number(*number);
+            form.revision_of(key, *revision);
+            form.instant(*sent);
+            form.option(earlier_keys.0.as_ref(), |form, keys| form.keys(keys));
         });
         self.option(*attempt, |form, Attempt { expected, number, first_sent }| {
             form.revision_of(key, expected);

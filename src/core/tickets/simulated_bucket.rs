@@ -1,11 +1,11 @@
-//! The bucket of the simulation and of the search.
+//! The bucket of the simulations and of the search: what a server does with a request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::record::{BucketId, Revision};
-use crate::core::tickets::{Input, Mark, Seen, Step, StoredTicket, Ticket};
+use crate::core::tickets::{EarlierKeys, Input, Mark, Seen, Step, StoredTicket, Ticket};
 use crate::core::time::Instant;
 
 #[derive(Clone)]
@@ -25,6 +25,17 @@ pub(super) struct Bucket {
     pub(super) notes: BTreeMap<String, (Revision, Seen)>,
     /// An earlier listing.
     pub(super) listed: (Vec<StoredTicket>, Revision),
+}
+
+/// How a request is answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chances {
+    /// A listing is the one that was kept.
+    pub(super) is_old: bool,
+    /// A listing is from before the write that it travels with.
+    pub(super) is_before: bool,
+    /// A ticket that has ended leaves no tombstone.
+    pub(super) is_purged: bool,
 }
 
 /// A key that was written, and its revision.
@@ -82,16 +93,23 @@ impl Bucket {
         (Written::Stored(Revision(revision)), Some((key.to_owned(), revision)))
     }
 
-    /// Answers a request for the ticket of this element, or the notes of this clock. A listing may
-    /// be that of a moment before: an old one, or one from before the write that it travels with.
+    fn end(&mut self, key: &str, at: Revision, is_purged: bool) -> (Written, Changed) {
+        let (written, changed) = self.write(key, at, None, None);
+        if is_purged && changed.is_some() {
+            self.entries.remove(key);
+        }
+        (written, changed)
+    }
+
+    /// Answers a request for the ticket of this element, or the notes of this clock.
     pub(super) fn answer(
         &mut self,
         step: Step,
         element: &str,
         sent: Instant,
-        (is_old, is_before): (bool, bool),
+        chances: Chances,
     ) -> (Input, Changed) {
-        let before = if is_old { self.listed.clone() } else { self.listing() };
+        let before = if chances.is_old { self.listed.clone() } else { self.listing() };
         let (written, changed) = match step {
             Step::Open(_) => return (Input::Opened(Ok(self.info())), None),
             Step::ReadMark(_) => return (Input::Mark(Ok(self.mark.clone())), None),
@@ -100,10 +118,13 @@ impl Bucket {
                 let read = entry.map(|entry| (Revision(entry.revision), entry.ticket.clone()));
                 return (Input::Own(Ok(read.unwrap_or((Revision(0), None)))), None);
             }
-            Step::List(..) => return (Input::Listed(Ok(before)), None),
-            Step::WriteAndList(at, number, ticket, _) => {
+            Step::List(earlier_keys, _) => {
+                return (Input::Listed(Ok(read(before, &earlier_keys))), None);
+            }
+            Step::WriteAndList(at, number, ticket, earlier_keys, _) => {
                 let (written, changed) = self.write(element, at, number, Some(ticket));
-                let listed = if is_before { before } else { self.listing() };
+                let listed = if chances.is_before { before } else { self.listing() };
+                let listed = read(listed, &earlier_keys);
                 return (Input::WrittenAndListed(written, sent, Ok(listed)), changed);
             }
             Step::ReadNotes(_) => {
@@ -128,11 +149,20 @@ impl Bucket {
             }
             Step::WriteMark(..) => (Written::Moved(None), None),
             Step::Write(at, number, ticket, _) => self.write(element, at, number, Some(ticket)),
-            Step::End(at, _) => self.write(element, at, None, None),
-            Step::Remove(other, _) => self.write(&other.key, other.revision, None, None),
+            Step::End(at, _) => self.end(element, at, chances.is_purged),
+            Step::Remove(other, _) => self.end(&other.key, other.revision, chances.is_purged),
         };
         (Input::Written(written, sent), changed)
     }
+}
+
+/// Returns what is read of a listing.
+fn read(
+    (mut standing, last): (Vec<StoredTicket>, Revision),
+    earlier_keys: &EarlierKeys,
+) -> (Vec<StoredTicket>, Revision) {
+    standing.retain(|it| earlier_keys.may_have(&it.key));
+    (standing, last)
 }
 
 /// Returns what comes of a step without a result.

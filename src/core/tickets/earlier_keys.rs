@@ -1,0 +1,53 @@
+//! Which tickets a listing has to read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::ticket::StoredTicket;
+use crate::core::record::Revision;
+
+/// The keys of the tickets before an own one. Only these have to be read: a ticket that comes
+/// later has a greater number, and is never waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
+
+impl EarlierKeys {
+    /// Takes in a listing that has the own ticket, of this number. It was made after the first
+    /// write of that ticket: a key that it lacks gets its next ticket later. A ticket that cannot
+    /// be read may be an earlier one.
+    pub fn learn(&mut self, number: Revision, listed: &[StoredTicket]) {
+        let may_be_earlier = |it: &&StoredTicket| it.number <= number || it.ticket.is_err();
+        let keys = || listed.iter().filter(may_be_earlier).map(|it| it.key.clone());
+        self.0.get_or_insert_with(|| Arc::new(keys().collect()));
+    }
+
+    /// Returns whether the ticket of this key may be an earlier one, or the own one.
+    pub fn may_have(&self, key: &str) -> bool {
+        self.0.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::tickets::Unreadable;
+
+    #[test]
+    fn only_tickets_that_a_listing_has_may_be_earlier_and_what_cannot_be_read_may_be() {
+        let unreadable = || Err(Unreadable { why: "it is damaged".to_owned(), lifetime: None });
+        let ticket = |key: &str, number| StoredTicket {
+            key: key.to_owned(),
+            revision: Revision(9),
+            number: Revision(number),
+            ticket: unreadable(),
+        };
+        let mut keys = EarlierKeys::default();
+        assert!(keys.may_have("any"));
+        keys.learn(Revision(5), &[ticket("first", 3), ticket("own", 5), ticket("damaged", 9)]);
+        let may_have = ["first", "own", "damaged", "new"].map(|key| keys.may_have(key));
+        assert_eq!(may_have, [true, true, true, false]);
+        // An old listing of later takes nothing away.
+        keys.learn(Revision(5), &[ticket("own", 5)]);
+        assert!(keys.may_have("first"));
+    }
+}
