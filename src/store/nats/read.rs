@@ -140,17 +140,13 @@ impl NatsStore {
                 self.bucket = Err(text.clone());
                 return Err(Kind::Unreachable.error(text));
             }
-            let names = &info.subjects;
-            let is_forgotten = |subject: &str| {
-                let note = format!("{subject}{FORGOTTEN}");
-                subject.ends_with(FORGOTTEN) || names.binary_search(&note).is_ok()
-            };
             // What is not a key is nobody's entry, and a subject that is not UTF-8 cannot be read.
             let is_wanted = |subject: &str| {
-                let key = subject.get(home..).filter(|key| name::valid_key(key).is_ok());
-                key.is_some_and(selection.wanted) && !is_forgotten(subject)
+                let key = subject.get(home..).filter(|key| (selection.wanted)(key));
+                key.is_some_and(|key| name::valid_key(key).is_ok())
             };
-            subjects.extend(names.iter().filter(|subject| is_wanted(subject)).cloned());
+            let names = not_forgotten(&info.subjects).filter(|subject| is_wanted(subject));
+            subjects.extend(names.cloned());
             last = last.min(Revision(info.last_seq));
         }
         subjects.sort();
@@ -178,6 +174,17 @@ impl NatsStore {
         let bodies: StoreResult<_> = prefixes.iter().map(body).collect();
         Ok(ListingRequests { subject, bodies: bodies? })
     }
+}
+
+/// Returns the subjects, in their order, without notes that a key is not used again, and without
+/// the keys that such a note follows.
+fn not_forgotten(sorted: &[String]) -> impl Iterator<Item = &String> {
+    let is_forgotten = |at: usize, subject: &String| {
+        let next = sorted.get(at + 1).and_then(|next| next.strip_prefix(&**subject));
+        subject.ends_with(FORGOTTEN) || next == Some(FORGOTTEN)
+    };
+    let all = sorted.iter().enumerate();
+    all.filter(move |(at, subject)| !is_forgotten(*at, subject)).map(|(_, subject)| subject)
 }
 
 /// Requests that list keys, one for each prefix.
