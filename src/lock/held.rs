@@ -81,26 +81,26 @@ fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
     value
 }
 
-/// What tells the processes of a command under a lock from all others: the locks that are held
-/// around it, with their terms, in the bucket of this id. Two buckets may have the same names and
-/// terms.
-pub(super) struct Mark {
+/// The variables that tell the processes of a command under a lock from all others: the locks
+/// that are held around it, with their terms, in the bucket of this id. Two buckets may have the
+/// same names and terms.
+pub(super) struct HeldVariables {
     held: Vec<u8>,
     epoch: Vec<u8>,
 }
 
-impl Mark {
-    /// Returns the mark of a lock of this process.
-    pub(super) fn new(names: &[Name], term: u64, epoch: &str) -> Mark {
-        Mark::around(env::var_os(HELD).as_deref(), names, term, epoch)
+impl HeldVariables {
+    /// Returns those of a lock of this process.
+    pub(super) fn new(names: &[Name], term: u64, epoch: &str) -> HeldVariables {
+        HeldVariables::around(env::var_os(HELD).as_deref(), names, term, epoch)
     }
 
-    fn around(held: Option<&OsStr>, names: &[Name], term: u64, epoch: &str) -> Mark {
-        Mark { held: with(held, names, term).into_vec(), epoch: epoch.as_bytes().to_vec() }
+    fn around(held: Option<&OsStr>, names: &[Name], term: u64, epoch: &str) -> HeldVariables {
+        HeldVariables { held: with(held, names, term).into_vec(), epoch: epoch.as_bytes().to_vec() }
     }
 
-    /// Returns whether an environment, as /proc shows it, has the mark: that of the command, or
-    /// that of a lock of the same bucket inside of it.
+    /// Returns whether an environment, as /proc shows it, has them: those of the command, or
+    /// those of a lock of the same bucket inside of it.
     pub(super) fn is_in(&self, environment: &[u8]) -> bool {
         let has = |name: &str, is_right: &dyn Fn(&[u8]) -> bool| {
             let mut variables = environment.split(|byte| *byte == 0);
@@ -143,18 +143,18 @@ mod tests {
     #[test]
     fn the_processes_of_a_command_are_told_from_those_of_other_locks() {
         let around = Some(OsStr::new("a:1"));
-        let mark = Mark::around(around, &names(&["db", "web/x"]), 12, "8c3e");
+        let variables = HeldVariables::around(around, &names(&["db", "web/x"]), 12, "8c3e");
         let own = "PUTEX_HELD=a:1 db:12 web/x:12";
-        let is_marked = |held: &str, epoch: &str| {
-            mark.is_in(format!("A=b\0{epoch}\0{held}\0HOME=/\0").as_bytes())
+        let is_of_lock = |held: &str, epoch: &str| {
+            variables.is_in(format!("A=b\0{epoch}\0{held}\0HOME=/\0").as_bytes())
         };
-        assert!(is_marked(own, "PUTEX_EPOCH=8c3e"));
-        assert!(is_marked(&format!("{own} inner:13"), "PUTEX_EPOCH=8c3e"));
+        assert!(is_of_lock(own, "PUTEX_EPOCH=8c3e"));
+        assert!(is_of_lock(&format!("{own} inner:13"), "PUTEX_EPOCH=8c3e"));
         // A lock of another bucket, which may have any term.
-        assert!(!is_marked(own, "PUTEX_EPOCH=8c3"));
-        assert!(!is_marked(own, "PUTEX_TERM=8c3e"));
+        assert!(!is_of_lock(own, "PUTEX_EPOCH=8c3"));
+        assert!(!is_of_lock(own, "PUTEX_TERM=8c3e"));
         // The renewer and the front themselves.
-        assert!(!is_marked("PUTEX_HELD=a:1", "PUTEX_EPOCH=8c3e"));
+        assert!(!is_of_lock("PUTEX_HELD=a:1", "PUTEX_EPOCH=8c3e"));
         for other in [
             "PUTEX_HELD=a:1 db:12 web/x:120",
             "PUTEX_HELD=a:1 db:12",
@@ -164,9 +164,9 @@ mod tests {
             "XPUTEX_HELD=a:1 db:12 web/x:12",
             "PUTEX_HELD=",
         ] {
-            assert!(!is_marked(other, "PUTEX_EPOCH=8c3e"), "{other}");
+            assert!(!is_of_lock(other, "PUTEX_EPOCH=8c3e"), "{other}");
         }
-        assert!(!mark.is_in(b""));
+        assert!(!variables.is_in(b""));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, Signal};
 
-use super::held::Mark;
+use super::held::HeldVariables;
 use crate::sys::raw;
 
 /// How much of a directory is read at once.
@@ -198,8 +198,8 @@ impl Proc {
         (all, is_whole)
     }
 
-    /// Returns whether the environment that a process has begun its program with has the mark.
-    fn is_marked(&self, running: &Running, mark: &Mark) -> Result<bool> {
+    /// Returns whether the environment that a process has begun its program with has these variables.
+    fn is_of_lock(&self, running: &Running, variables: &HeldVariables) -> Result<bool> {
         let process = running.process;
         let thread = match running.has_lost_main {
             false => Some(process),
@@ -209,7 +209,7 @@ impl Proc {
                 .find(|thread| *thread != process),
         };
         let Some(thread) = thread else { return Ok(false) };
-        Ok(mark.is_in(&self.read(&format!("{process}/task/{thread}/environ"))?))
+        Ok(variables.is_in(&self.read(&format!("{process}/task/{thread}/environ"))?))
     }
 }
 
@@ -263,10 +263,10 @@ impl Processes {
         self.select(but_for, |_, running| Ok(running.parent == Some(root)), |it| it != root)
     }
 
-    /// Returns what runs and has the mark of a lock, and what descends from that, but for one.
+    /// Returns what runs and has the variables of a lock, and what descends from that, but for one.
     /// Without /proc nothing is known of it.
-    pub(super) fn of_lock(&self, mark: &Mark, but_for: Pid) -> Alive {
-        self.select(Some(but_for), |proc, running| proc.is_marked(running, mark), |_| true)
+    pub(super) fn of_lock(&self, variables: &HeldVariables, but_for: Pid) -> Alive {
+        self.select(Some(but_for), |proc, running| proc.is_of_lock(running, variables), |_| true)
     }
 
     /// Returns the processes that are chosen, and all that descend from them.

@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
 use super::Request;
-use super::held::{self, Mark};
+use super::held::{self, HeldVariables};
 use super::processes::{Alive, Processes};
 use super::protocol::{ToRenewer, Validity};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
@@ -56,8 +56,8 @@ struct Renewer {
     /// The process of the front, if this one is its child.
     front_process: Option<Pid>,
     processes: Processes,
-    /// The mark of the lock that was granted.
-    mark: Option<Mark>,
+    /// The variables of the command, once the lock was granted.
+    held_variables: Option<HeldVariables>,
     /// V, as the front is told it.
     validity_told: Validity,
     /// The ticket is left to run out: a command may run that this process cannot end.
@@ -176,7 +176,7 @@ impl Renewer {
             front: None,
             front_process: None,
             processes: Processes::open()?,
-            mark: None,
+            held_variables: None,
             validity_told,
             is_abandoned: false,
             command: None,
@@ -277,7 +277,8 @@ impl Renewer {
                 return;
             }
             self.granted_at = Some(sys::now());
-            self.mark = Some(Mark::new(&self.owner.ticket().names, *term, epoch));
+            let names = &self.owner.ticket().names;
+            self.held_variables = Some(HeldVariables::new(names, *term, epoch));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
@@ -343,17 +344,17 @@ impl Renewer {
     }
 
     /// Kills what a dead front has left of its command; returns whether there was anything. What
-    /// has left the group descends from the front no more, but has its mark.
+    /// has left the group descends from the front no more, but has its variables.
     fn kill_left(&self, command: &Command) -> bool {
         let has_ended = command.has_ended(&self.processes);
         if !has_ended {
             command.kill();
         }
         let own = rustix::process::getpid();
-        let marked = self.mark.as_ref().map(|mark| self.processes.of_lock(mark, own));
-        let Some(marked) = marked else { return !has_ended };
-        marked.send(Signal::KILL);
-        !has_ended || !marked.is_none()
+        let Some(variables) = &self.held_variables else { return !has_ended };
+        let left = self.processes.of_lock(variables, own);
+        left.send(Signal::KILL);
+        !has_ended || !left.is_none()
     }
 
     /// Returns when a front that has the lock and has run no command counts as stopped.

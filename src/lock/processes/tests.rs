@@ -12,13 +12,13 @@ use super::*;
 use crate::core::tickets::Name;
 use crate::sys;
 
-/// The mark of the lock of these tests.
-fn mark() -> Mark {
+/// The variables of the lock of these tests.
+fn variables() -> HeldVariables {
     let name = format!("test{}", std::process::id());
-    Mark::new(&[Name::parse(&name).expect("a name")], 7, "8c3e")
+    HeldVariables::new(&[Name::parse(&name).expect("a name")], 7, "8c3e")
 }
 
-/// Processes with the mark in a group of their own, killed when this is dropped.
+/// Processes with these variables in a group of their own, killed when this is dropped.
 struct Group(Child);
 
 impl Group {
@@ -108,8 +108,8 @@ fn a_process_whose_main_thread_has_ended_runs() {
     let processes = Processes::open().expect("descriptors");
     let group = Group::start(r#"exec python3 -c "$MAIN_ENDS""#);
     assert!(!processes.is_empty(group.group()));
-    let marked = processes.of_lock(&mark(), rustix::process::getpid());
-    assert!(marked.processes.contains(&group.group()), "its environment is not found");
+    let found = processes.of_lock(&variables(), rustix::process::getpid());
+    assert!(found.processes.contains(&group.group()), "its environment is not found");
     group.kill();
     // It is not waited for: its parent is slow.
     wait_until("its end", || processes.is_empty(group.group()));
@@ -122,23 +122,23 @@ fn a_process_whose_name_is_no_text_runs() {
     let group = Group::start("printf '\\377' >/proc/$$/comm; echo ready; read -r line");
     assert!(!processes.is_empty(group.group()));
     let own = rustix::process::getpid();
-    assert!(processes.of_lock(&mark(), own).processes.contains(&group.group()));
+    assert!(processes.of_lock(&variables(), own).processes.contains(&group.group()));
 }
 
 #[test]
-fn what_has_the_mark_of_a_lock_is_found_with_what_descends_from_it() {
+fn what_has_the_variables_of_a_lock_is_found_with_what_descends_from_it() {
     let processes = Processes::open().expect("descriptors");
     let own = rustix::process::getpid();
     let group = Group::start("env -i sh -c 'sleep 100 & echo ready; wait' & wait");
     let bare = below_shell(&processes, &group);
-    let found = processes.of_lock(&mark(), own);
+    let found = processes.of_lock(&variables(), own);
     assert!(found.processes.contains(&group.group()) && !found.is_none());
     assert!(bare.iter().all(|it| found.processes.contains(it)), "{found:?} {bare:?}");
-    // What has no mark, as this process, is not.
+    // What does not have them, as this process, is not.
     assert!(!found.processes.contains(&own) && !found.processes.contains(&Pid::INIT));
-    let other = Mark::new(&[Name::parse("test").expect("a name")], 7, "8c3e");
+    let other = HeldVariables::new(&[Name::parse("test").expect("a name")], 7, "8c3e");
     assert!(processes.of_lock(&other, own).is_none());
-    assert!(!processes.of_lock(&mark(), group.group()).processes.contains(&group.group()));
+    assert!(!processes.of_lock(&variables(), group.group()).processes.contains(&group.group()));
 }
 
 /// Returns what descends from a shell with two generations below.
@@ -156,7 +156,7 @@ fn what_cannot_be_listed_counts_as_alive() {
     let broken = broken();
     assert!(!broken.is_empty(group.group()));
     assert!(!broken.below(group.group(), None).is_none());
-    assert!(!broken.of_lock(&mark(), group.group()).is_none());
+    assert!(!broken.of_lock(&variables(), group.group()).is_none());
     // Its stat cannot be read, nor anybody's.
     let folder = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("it is there");
     let proc = Proc { folder, spare: Cell::new(None) };
@@ -171,7 +171,7 @@ fn without_proc_only_a_group_that_is_not_there_is_empty_and_nothing_else_is_know
     assert!(!processes.is_empty(group.group()));
     let below = processes.below(group.group(), None);
     assert!(below.is_none(), "{below:?}");
-    assert!(processes.of_lock(&mark(), rustix::process::getpid()).is_none());
+    assert!(processes.of_lock(&variables(), rustix::process::getpid()).is_none());
     group.kill();
     group.0.wait().expect("it ends");
     wait_until("the end of the other one", || processes.is_empty(group.group()));
@@ -197,14 +197,14 @@ fn without_descriptors(check: impl Fn(&Processes) -> bool) -> bool {
 #[test]
 fn processes_are_known_also_when_no_descriptor_is_left() {
     let group = Group::start("sleep 100 & echo ready; wait");
-    let (shell, mark) = (group.group(), mark());
+    let (shell, variables) = (group.group(), variables());
     assert!(without_descriptors(|processes| !processes.is_empty(shell)));
     assert!(without_descriptors(|processes| {
         let below = processes.below(shell, None);
         below.is_whole && below.processes.len() == 1
     }));
     assert!(without_descriptors(|processes| {
-        processes.of_lock(&mark, Pid::INIT).processes.contains(&shell)
+        processes.of_lock(&variables, Pid::INIT).processes.contains(&shell)
     }));
     group.kill();
     wait_until("the end of the group", || {
