@@ -11,7 +11,7 @@ use super::ticket::{StoredTicket, Ticket};
 use super::times::LIFETIME_DEFAULT;
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
-use crate::core::time::Instant;
+use crate::core::time::{Instant, Ms};
 
 /// What the renewer tells the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +111,15 @@ impl Mark {
         let least = if is_of_bucket { lifetime } else { lifetime.max(LIFETIME_DEFAULT) };
         let mark = Mark { epoch: epoch.to_owned(), lifetime: self.lifetime.max(least), ..self };
         (!is_of_bucket || mark.lifetime > self.lifetime).then_some(mark)
+    }
+
+    /// Returns why it is waited for so long before a missing mark is written, for people.
+    pub fn why_missing(wait: Duration) -> String {
+        let wait = Ms(wait);
+        format!(
+            "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a lost \
+             bucket run out within {wait}"
+        )
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::{Grabbed, Grabber, Own, Phase};
 use crate::core::record::Revision;
-use crate::core::tickets::EarlierKeys;
 use crate::core::tickets::decision::{Decision, decide, describe};
 use crate::core::tickets::seen::{BUCKET, Seen};
 use crate::core::tickets::ticket::{Name, StoredTicket};
-use crate::core::time::{Instant, Ms};
+use crate::core::tickets::{EarlierKeys, Mark};
+use crate::core::time::Instant;
 
 impl Grabber {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
@@ -116,11 +116,7 @@ impl Grabber {
             return;
         }
         let why = match (blockers, believed_at) {
-            ([], Some(at)) => format!(
-                "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a \
-                 lost bucket run out within {}",
-                Ms(at.since(now))
-            ),
+            ([], Some(at)) => Mark::why_missing(at.since(now)),
             (_, _) => describe(blockers),
         };
         self.why_waiting.clone_from(&why);

@@ -4,7 +4,7 @@ use super::{Goal, Own, Phase, TicketOwner};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind, Written};
 use crate::core::record::Revision;
 use crate::core::tickets::{EarlierKeys, End, Mark, Ticket, ToFront};
-use crate::core::time::{Instant, Ms};
+use crate::core::time::Instant;
 
 impl TicketOwner {
     pub(super) fn opened(&mut self, info: BucketInfo, now: Instant) {
@@ -64,11 +64,7 @@ impl TicketOwner {
             return self.begin(now);
         };
         let wait = self.timing.removal_wait(mark.lifetime);
-        let why = format!(
-            "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a \
-             lost bucket run out within {}",
-            Ms(wait)
-        );
+        let why = Mark::why_missing(wait);
         self.phase = Phase::Young(now.after(wait), mark);
         self.tell(ToFront::Waiting { ahead: 0, why });
     }
