@@ -1,5 +1,7 @@
-//! Many processes at once, some of which are killed.
+//! Many processes at once, some of which are killed: 12 for 8 s, or as many and as long as
+//! `PUTEX_STRESS=CLIENTS,SECONDS` says.
 
+use std::env;
 use std::time::{Duration, SystemTime};
 
 use crate::clients::Clients;
@@ -7,23 +9,24 @@ use crate::record::faults;
 use crate::site::{QUICK, QUICK_T, Site};
 use crate::support::clock::{PATIENCE, now};
 
-const CLIENTS: u64 = 12;
-const LASTS: Duration = Duration::from_secs(8);
-
 fn play(site: &Site) {
+    let text = env::var("PUTEX_STRESS").unwrap_or_else(|_| "12,8".to_owned());
+    let numbers = text.split_once(',').map(|(clients, time)| (clients.parse(), time.parse()));
+    let Some((Ok(count), Ok(seconds))) = numbers else { panic!("{text}: write CLIENTS,SECONDS") };
     let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| u64::from(time.subsec_nanos()));
     println!("seed {seed}");
-    let (until, no_words) = (now() + LASTS, [""; 0]);
+    let (until, no_words) = (now() + Duration::from_secs(seconds), [""; 0]);
     let clients = Clients {
         lock: &|| site.putex(&no_words),
         name: String::new(),
         record: site.record(),
         is_local: site.is_local(),
         lifetime: QUICK_T,
-        wait_limit: PATIENCE,
+        // Each client may wait for all others, and for tickets of killed ones to run out.
+        wait_limit: PATIENCE.max(QUICK_T * 2 * count as u32),
         seed,
     };
-    let ends = clients.play(CLIENTS, &|| now() < until);
+    let ends = clients.play(count, &|| now() < until);
     let held = site.held();
     println!("{} held, {ends:?}", held.len());
     assert_eq!(faults(&held), no_words);
