@@ -23,7 +23,9 @@ use contract::{PATIENCE, leased, open, plain, soon, stored};
 use putex::core::event::{Event, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::store::dir::{DirStore, default_base};
-use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey, StoreError, StoreErrorKind};
+use putex::store::{
+    Bucket as _, Content, Expected, FirstKey, LockKey, Stays, StoreError, StoreErrorKind,
+};
 use putex::sys::{Waker, now};
 use support::clock::observe_for;
 use support::folder::Folder;
@@ -92,10 +94,11 @@ fn the_files_of_a_retired_key_are_removed() {
     };
     let before = files();
     assert_eq!(before.len(), 4, "{before:?}");
-    let moved = store.retire("lock.a", Revision(revision.0 - 1), &content, soon());
+    let moved =
+        store.write_for(Stays::Retired, "lock.a", Revision(revision.0 - 1), &content, soon());
     assert!(matches!(moved, Written::Moved(_)), "{moved:?}");
     assert_eq!(files(), before);
-    let ended = store.retire("lock.a", revision, &content, soon());
+    let ended = store.write_for(Stays::Retired, "lock.a", revision, &content, soon());
     assert_eq!(ended, Written::Stored(Revision(revision.0 + 1)));
     assert_eq!(files(), ["epoch", "sequence"]);
 }

@@ -20,7 +20,7 @@ use putex::core::event::{Event, Notice, Opened, Written};
 use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::time::Instant;
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey};
+use putex::store::{Bucket as _, Content, Expected, FirstKey, LockKey, Stays};
 use putex::sys::{self, Waker};
 
 use server::{old_config, on_servers, soon};
@@ -84,7 +84,7 @@ fn a_retired_entry_is_purged_where_the_server_does_not_remove_it() {
             let written = store.compare_and_set(key, expected, &content, soon());
             let Written::Stored(revision) = written else { panic!("{written:?}") };
             if key == "lock.a" {
-                let ended = store.retire(key, revision, &content, soon());
+                let ended = store.write_for(Stays::Retired, key, revision, &content, soon());
                 assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
             }
         }
@@ -111,7 +111,7 @@ fn the_note_of_a_forgotten_key_does_not_stay() {
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         let written = store.compare_and_set("lock.a", Expected::Key(Revision(0)), &content, soon());
         let Written::Stored(revision) = written else { panic!("{written:?}") };
-        let ended = store.retire("lock.a", revision, &content, soon());
+        let ended = store.write_for(Stays::Retired, "lock.a", revision, &content, soon());
         assert!(matches!(ended, Written::Stored(_)), "{ended:?}");
         store.forget("lock.a");
         let mut admin = server.admin();

@@ -49,8 +49,8 @@ use rustix::io::Errno;
 use self::folder::{EPOCH, Folder};
 use self::text::Kind;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
-    StoreErrorKind, StoreResult,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
+    StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Revision, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -242,15 +242,18 @@ impl Bucket for DirStore {
         written.unwrap_or_else(|error| Written::Denied(error.to_string()))
     }
 
-    fn retire(
+    fn write_for(
         &mut self,
+        stays: Stays,
         key: &str,
         expected: Revision,
         content: &Content,
         deadline: Instant,
     ) -> Written {
         let written = self.compare_and_set(key, Expected::Key(expected), content, deadline);
-        if let (Written::Stored(revision), Ok(folder)) = (&written, self.folder()) {
+        if let (Stays::Retired, Written::Stored(revision)) = (stays, &written)
+            && let Ok(folder) = self.folder()
+        {
             // Best effort: what is left does no harm.
             let _ = folder.remove(key, *revision, deadline);
         }

@@ -179,6 +179,15 @@ pub enum Hint {
     Gone(String),
 }
 
+/// How long an entry stays that is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// The last entry of its key. The store may remove it at once.
+    Retired,
+    /// The store may remove it after some days.
+    ForDays,
+}
+
 /// The key that is read when a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstKey<'a> {
@@ -256,27 +265,15 @@ pub trait Bucket: Send {
         (written, self.list(selection, deadline))
     }
 
-    /// Stores the last content of a key, as [`Bucket::compare_and_set`]. The store removes it
-    /// later.
-    fn retire(
+    /// Stores the content of a key, as [`Bucket::compare_and_set`], for so long.
+    fn write_for(
         &mut self,
+        stays: Stays,
         key: &str,
         expected: Revision,
         content: &Content,
         deadline: Instant,
     ) -> Written;
-
-    /// Stores the content of a key as [`Bucket::compare_and_set`]. The store may remove it after
-    /// some days.
-    fn note(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        self.compare_and_set(key, Expected::Key(expected), content, deadline)
-    }
 
     /// Says that nobody uses a retired key again: listings may leave out its entry from now on.
     /// Best effort.

@@ -34,8 +34,8 @@ use crate::nats::bucket::Retirement;
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::{Client, ClientEvent, Message, Outgoing, RequestError};
 use crate::store::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
-    StoreErrorKind as Kind, StoreResult, name,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
+    StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -395,24 +395,20 @@ impl Bucket for NatsStore {
         self.write(key, expected, content, None, &[], deadline).0
     }
 
-    fn retire(
+    fn write_for(
         &mut self,
+        stays: Stays,
         key: &str,
         expected: Revision,
         content: &Content,
         deadline: Instant,
     ) -> Written {
-        self.retire_now(key, expected, content, deadline)
-    }
-
-    fn note(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        self.note_now(key, expected, content, deadline)
+        let ttl = self.ttl_of(stays);
+        let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
+        if let (Stays::Retired, Written::Stored(revision)) = (stays, &written) {
+            self.purge_if_it_stays(key, *revision);
+        }
+        written
     }
 
     fn forget(&mut self, key: &str) {

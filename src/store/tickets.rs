@@ -20,7 +20,7 @@ use self::entry::{
 };
 use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Expected, FirstKey, Hint, Listing, Selection, StoreError,
+    Bucket, BucketInfo, Content, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
     StoreResult,
 };
 use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
@@ -223,7 +223,7 @@ impl Tickets {
     }
 
     fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
-        let written = self.bucket.retire(key, at, &tombstone(why), deadline);
+        let written = self.bucket.write_for(Stays::Retired, key, at, &tombstone(why), deadline);
         if matches!(written, Written::Stored(_)) && is_used_once(key) {
             self.bucket.forget(key);
         }
@@ -242,7 +242,13 @@ impl Tickets {
 
     /// Notes what this host has seen, in the place of this revision of its notes.
     pub fn note(&mut self, at: Revision, seen: &Seen, deadline: Instant) -> Written {
-        self.bucket.note(&self.notes_key, at, &notes_to_content(seen), deadline)
+        self.bucket.write_for(
+            Stays::ForDays,
+            &self.notes_key,
+            at,
+            &notes_to_content(seen),
+            deadline,
+        )
     }
 
     /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the

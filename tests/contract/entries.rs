@@ -9,7 +9,7 @@ use putex::core::event::Written;
 use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
-    Bucket, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, StoreError,
+    Bucket, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
     StoreErrorKind, StoreResult,
 };
 use putex::sys::{Waker, now};
@@ -161,7 +161,8 @@ fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
     let stays = created(&mut *store, "lock.a.2");
     while other.wait(waker.as_fd(), Some(now().after(QUIET))) != Hint::Elapsed {}
     let end = content(&[("KV-Operation", "DEL"), ("Putex-End", "released")], b"");
-    let Written::Stored(ended) = store.retire("lock.a.1", second, &end, soon()) else {
+    let Written::Stored(ended) = store.write_for(Stays::Retired, "lock.a.1", second, &end, soon())
+    else {
         panic!("not stored");
     };
     assert!(ended > stays);
@@ -190,7 +191,7 @@ fn a_retirement_over_another_revision_changes_nothing(make: Make<'_>) {
     let second = stored(&mut *store, "lock.a.1", Expected::Key(first), "renewed");
     let end = content(&[("KV-Operation", "DEL")], b"");
     for wrong in [first, Revision(0), Revision(second.0 + 1)] {
-        assert_moved(&store.retire("lock.a.1", wrong, &end, soon()), second);
+        assert_moved(&store.write_for(Stays::Retired, "lock.a.1", wrong, &end, soon()), second);
     }
     let entry = get(&mut *store, "lock.a.1").expect("it stays");
     assert_eq!((entry.revision, entry.content), (second, plain("renewed")));
@@ -202,7 +203,7 @@ fn a_listing_leaves_out_no_entry_but_those_of_forgotten_keys(make: Make<'_>) {
     let keys = ["lock.a.1", "lock.a.1.2", "lock.a.12", "lock.a.2"];
     let revisions = keys.map(|key| created(&mut *store, key));
     let end = content(&[("KV-Operation", "DEL")], b"");
-    let written = store.retire("lock.a.1", revisions[0], &end, soon());
+    let written = store.write_for(Stays::Retired, "lock.a.1", revisions[0], &end, soon());
     assert!(matches!(written, Written::Stored(_)), "{written:?}");
     store.forget("lock.a.1");
     let listing = list(&mut *store, "lock", soon()).expect("a listing");

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{Expected, NatsStore};
-use crate::core::{Instant, Revision, Written};
+use super::NatsStore;
+use crate::core::Revision;
 use crate::nats::Outgoing;
 use crate::nats::bucket::Retirement;
-use crate::store::{Content, name};
+use crate::store::{Stays, name};
 
 /// How long the last entry of a key stays: as short as a server takes it, since a listing reads
 /// it. A write that is under way so long and names a revision is refused all the same.
@@ -25,33 +25,13 @@ impl NatsStore {
         self.bucket.as_ref().ok().and_then(|bucket| bucket.retirement)
     }
 
-    /// See [`Bucket::retire`](crate::store::Bucket::retire).
-    pub(super) fn retire_now(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        let retirement = self.retirement();
-        let ttl = (retirement == Some(Retirement::Ttl)).then_some(RETIRED_FOR);
-        let (written, _) = self.write(key, Expected::Key(expected), content, ttl, &[], deadline);
-        if let (Written::Stored(revision), Some(Retirement::Purge)) = (&written, retirement) {
-            self.purge(key, *revision);
-        }
-        written
-    }
-
-    /// See [`Bucket::note`](crate::store::Bucket::note).
-    pub(super) fn note_now(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        content: &Content,
-        deadline: Instant,
-    ) -> Written {
-        let ttl = (self.retirement() == Some(Retirement::Ttl)).then_some(NOTED_FOR);
-        self.write(key, Expected::Key(expected), content, ttl, &[], deadline).0
+    /// Returns the time after which the server is to remove an entry.
+    pub(super) fn ttl_of(&self, stays: Stays) -> Option<&'static str> {
+        let ttl = match stays {
+            Stays::Retired => RETIRED_FOR,
+            Stays::ForDays => NOTED_FOR,
+        };
+        (self.retirement() == Some(Retirement::Ttl)).then_some(ttl)
     }
 
     /// See [`Bucket::forget`](crate::store::Bucket::forget).
@@ -65,9 +45,12 @@ impl NatsStore {
         let _ = self.client.publish(&note);
     }
 
-    /// Has the entry of a key removed that stands at this revision. Best effort: what is left
-    /// does no harm.
-    fn purge(&mut self, key: &str, revision: Revision) {
+    /// Has the retired entry of a key removed that stands at this revision, if the server does not
+    /// do that by itself. Best effort: what is left does no harm.
+    pub(super) fn purge_if_it_stays(&mut self, key: &str, revision: Revision) {
+        if self.retirement() != Some(Retirement::Purge) {
+            return;
+        }
         let body = json!({ "filter": self.raw_subject(key), "seq": revision.0 + 1 }).to_string();
         let subject = format!("{}.STREAM.PURGE.{}", self.settings.api, self.stream);
         let payload = body.as_bytes();
