@@ -105,7 +105,7 @@ pub fn run(
         token: request.who.clone(),
         incarnation: incarnation(&request.who),
         attempt: number as u64,
-        seen: Seen::nothing(&sys::clock_id()),
+        seen: Seen::nothing(&sys::host_clock::name(), ""),
         names,
     };
     let process = Process {

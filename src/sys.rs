@@ -1,6 +1,7 @@
 //! The few things that the kernel is asked for directly: the clock that counts
 //! suspend, random numbers, names of this host, waiting on descriptors.
 
+pub mod host_clock;
 pub mod raw;
 pub mod safe_path;
 pub mod signals;
@@ -65,18 +66,6 @@ pub fn host_name() -> String {
 pub fn boot_id() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
-}
-
-/// Returns a name of the clock that [`now`] reads: that of this boot, in this time namespace.
-/// Blank when it has none.
-pub fn clock_id() -> String {
-    use std::os::unix::fs::MetadataExt as _;
-    let boot = boot_id();
-    match fs::metadata("/proc/self/ns/time") {
-        Ok(namespace) if !boot.is_empty() => format!("{boot}.{}", namespace.ino()),
-        // A kernel without time namespaces has one clock.
-        Ok(_) | Err(_) => boot,
-    }
 }
 
 /// Locks a file, trying it at once and then now and then; says whether that came about

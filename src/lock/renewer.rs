@@ -164,7 +164,7 @@ impl Renewer {
             attempt: 0,
             seen: Seen::default(),
         };
-        let clock = sys::clock_id();
+        let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket).with_notes_of(&clock);
         let owner = TicketOwner::new(request.timing, ticket, sys::random()?, wait, sys::now())
             .with_notes(clock);

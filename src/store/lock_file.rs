@@ -30,7 +30,6 @@
 
 mod deciding;
 pub(crate) mod format;
-mod present;
 mod timed;
 
 use std::collections::BTreeMap;
@@ -51,6 +50,7 @@ use super::{StoreError, StoreErrorKind, StoreResult, name};
 use crate::core::tickets::{Decision, StoredTicket, Ticket};
 use crate::core::{Incarnation, Instant, Revision};
 use crate::sys;
+use crate::sys::host_clock;
 use crate::sys::raw::{self, ByteLock, FoundLock};
 
 /// The name of the file.
@@ -144,7 +144,7 @@ impl LockFile {
                 return Err(StoreErrorKind::Unreachable.error(text));
             }
         };
-        let (boot, has_clock_of_host) = (present::boot(), present::has_clock_of_host());
+        let (boot, has_clock_of_host) = (host_clock::boot(), host_clock::has_clock_of_host());
         let mut file = LockFile { file, path, identity: (0, 0), boot, has_clock_of_host };
         let metadata = file.file.metadata().map_err(|error| file.failed("check", &error))?;
         file.identity = (metadata.dev(), metadata.ino());

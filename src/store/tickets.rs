@@ -23,7 +23,9 @@ use super::{
     Bucket, BucketInfo, Content, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
     StoreResult,
 };
-use crate::core::tickets::{EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket};
+use crate::core::tickets::{
+    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once,
+};
 use crate::core::{Instant, Revision, Written};
 
 /// The first element of the keys of all tickets.
@@ -212,22 +214,25 @@ impl Tickets {
         }))
     }
 
-    /// Ends the own ticket that stands at this revision.
+    /// Ends the own ticket that stands at this revision. Listings leave it out from then on: nobody
+    /// writes it again.
     pub fn end(&mut self, element: &str, at: Revision, deadline: Instant) -> Written {
-        self.retire(&self.key(element), at, "released", deadline)
+        let key = self.key(element);
+        let written = self.retire(&key, at, "released", deadline);
+        if matches!(written, Written::Stored(_)) && is_used_once(&key) {
+            self.bucket.forget(&key);
+        }
+        written
     }
 
-    /// Ends the ticket of another that has not moved for too long.
+    /// Ends the ticket of another that has not moved for too long. Its owner may write it once
+    /// more: the first write may have had no answer.
     pub fn remove(&mut self, other: &StoredTicket, by: &str, deadline: Instant) -> Written {
         self.retire(&other.key, other.revision, &format!("removed by {by}"), deadline)
     }
 
     fn retire(&mut self, key: &str, at: Revision, why: &str, deadline: Instant) -> Written {
-        let written = self.bucket.write_for(Stays::Retired, key, at, &tombstone(why), deadline);
-        if matches!(written, Written::Stored(_)) && is_used_once(key) {
-            self.bucket.forget(key);
-        }
-        written
+        self.bucket.write_for(Stays::Retired, key, at, &tombstone(why), deadline)
     }
 
     /// Reads the notes of this host, and their revision.
@@ -304,15 +309,10 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
     names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
 }
 
-/// Returns whether the key is of `putex lock`, which uses a random number once; that of `putex
-/// grab` is always the same for one requester, and has other letters than digits.
-fn is_used_once(key: &str) -> bool {
-    key.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::name;
 
     #[test]
     fn tickets_of_other_branches_are_not_read() {
@@ -329,5 +329,14 @@ mod tests {
         ] {
             assert_eq!(may_conflict(&names, key), expected, "{key}");
         }
+    }
+
+    /// Attempts with such a name noted nothing, and never saw that a holder was dead.
+    #[test]
+    fn the_notes_of_the_longest_name_have_a_valid_key() {
+        let name = Name::parse(&"a".repeat(150)).expect("a name");
+        assert!(Name::parse(&format!("{name}a")).is_err());
+        let boot = "f38e64af-6798-4d4c-96c4-b87614ae7e0f";
+        name::valid_key(&format!("{NOTES_ROOT}.{name}.{boot}")).expect("it is valid");
     }
 }

@@ -351,11 +351,10 @@ impl Grabber {
         if let Err(why) = info.retires {
             return self.end(Grabbed::Refused(StoreErrorKind::Unsafe, why));
         }
-        let is_same = self.bucket.as_ref().is_none_or(|id| *id == info.id);
-        if !is_same || info.last < self.last {
+        if self.bucket.as_ref() != Some(&info.id) || info.last < self.last {
             (self.own, self.attempt, self.leaving) = (None, None, None);
             self.free_at = Revision(0);
-            self.seen = Seen::nothing(self.seen.clock());
+            self.seen = Seen::nothing(self.seen.clock(), &info.id.epoch);
         }
         self.watched.clear();
         self.hinted = Revision(0);

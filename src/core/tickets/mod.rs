@@ -33,7 +33,7 @@ pub mod times;
 
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
-pub use self::earlier_keys::EarlierKeys;
+pub use self::earlier_keys::{EarlierKeys, is_used_once};
 pub use self::grab::deciding::{are_same, of_requester, overlap};
 pub use self::grab::{Grabbed, Grabber, Limits};
 pub use self::once::{Ids, Once, OnceState, OnceStep, check_id};

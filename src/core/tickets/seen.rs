@@ -3,7 +3,8 @@
 //! Nobody removes the ticket of another who has not seen it unmoved for long enough, and a
 //! process that makes one attempt sees it for a moment only. So it notes in its own ticket since
 //! when it has seen the revisions of the tickets before it. The next process of the requester
-//! reads that back. Instants are those of one clock: on another one the notes tell nothing.
+//! reads that back. Instants are those of one clock, and revisions those of one bucket: on another
+//! clock, and in a bucket that was made anew, the notes tell nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,13 +25,18 @@ pub const BUCKET: Revision = Revision(0);
 pub struct Seen {
     /// The name of the clock; blank for one that tells nothing later.
     clock: String,
+    /// The random id of the bucket. Notes may be under way while the bucket is deleted and made
+    /// anew: the same revision is that of another ticket then.
+    epoch: String,
     since: BTreeMap<Revision, Instant>,
 }
 
 impl Seen {
-    /// Returns no notes, by this clock.
-    pub fn nothing(clock: &str) -> Seen {
-        Seen { clock: clock.to_owned(), since: BTreeMap::new() }
+    /// Returns no notes, by this clock, on the bucket of this id.
+    pub fn nothing(clock: &str, epoch: &str) -> Seen {
+        // It is one word in the text.
+        let epoch = epoch.chars().filter(char::is_ascii_graphic).collect();
+        Seen { clock: clock.to_owned(), epoch, since: BTreeMap::new() }
     }
 
     /// Returns the name of its clock.
@@ -43,9 +49,9 @@ impl Seen {
         self.since.is_empty()
     }
 
-    /// Adds notes of this clock, which are read at this instant.
+    /// Adds notes of this clock and bucket, which are read at this instant.
     pub fn learn(&mut self, noted: &Seen, now: Instant) {
-        if self.clock != noted.clock {
+        if self.clock != noted.clock || self.epoch != noted.epoch {
             return;
         }
         // A clock that has gone back has seen nothing in the future.
@@ -55,10 +61,10 @@ impl Seen {
         }
     }
 
-    /// Takes over from notes of this clock, read at this instant, what was seen earlier of what is
-    /// noted here; says whether there was something.
+    /// Takes over from notes of this clock and bucket, read at this instant, what was seen earlier
+    /// of what is noted here; says whether there was something.
     pub fn is_told_more(&mut self, noted: &Seen, now: Instant) -> bool {
-        let mut known = Seen::nothing(&self.clock);
+        let mut known = Seen { since: BTreeMap::new(), ..self.clone() };
         known.learn(noted, now);
         let mut is_more = false;
         for (revision, since) in &mut self.since {
@@ -95,7 +101,7 @@ impl Seen {
     /// Returns the notes as a text of one line. The times are milliseconds, rounded up: too late
     /// is safe.
     pub fn to_text(&self) -> String {
-        let mut text = self.clock.clone();
+        let mut text = format!("{} {}", self.clock, self.epoch);
         for (revision, since) in self.since.iter().take(NOTES_MAX + 1) {
             let ms = since.since_boot().as_nanos().div_ceil(1_000_000);
             let _ = write!(text, " {revision}:{ms}");
@@ -106,15 +112,18 @@ impl Seen {
     /// Reads such a text. What is damaged is left out: that costs time only.
     pub fn from_text(text: &str) -> Seen {
         let mut words = text.split_ascii_whitespace();
-        let clock = words.next().filter(|clock| clock.bytes().all(|byte| byte.is_ascii_graphic()));
+        let mut name = || words.next().filter(|it| it.bytes().all(|byte| byte.is_ascii_graphic()));
+        let (clock, epoch) = (name(), name());
         let notes = words.take(NOTES_MAX + 1).filter_map(|word| {
             let (revision, ms) = word.split_once(':')?;
             let since = Instant::from_boot(Duration::from_millis(ms.parse().ok()?));
             Some((Revision(revision.parse().ok()?), since))
         });
-        match (clock, notes.collect::<BTreeMap<_, _>>()) {
-            (Some(clock), since) if !since.is_empty() => Seen { clock: clock.to_owned(), since },
-            (_, _) => Seen::default(),
+        match (clock, epoch, notes.collect::<BTreeMap<_, _>>()) {
+            (Some(clock), Some(epoch), since) if !since.is_empty() => {
+                Seen { clock: clock.to_owned(), epoch: epoch.to_owned(), since }
+            }
+            (_, _, _) => Seen::default(),
         }
     }
 }
@@ -129,38 +138,39 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_kept_by_one_clock_only_and_never_made_earlier() {
-        let mut seen = Seen::nothing("boot");
+        let mut seen = Seen::nothing("boot", "8c3e");
         let odd = Instant::from_boot(Duration::from_nanos(1_000_001));
         seen.note([Revision(7)], odd);
         seen.note_bucket(at(5));
-        assert_eq!(seen.to_text(), "boot 0:5 7:2");
+        assert_eq!(seen.to_text(), "boot 8c3e 0:5 7:2");
         let read = Seen::from_text(&seen.to_text());
         let learnt = |clock: &str, noted: &Seen, now| {
-            let mut seen = Seen::nothing(clock);
+            let mut seen = Seen::nothing(clock, "8c3e");
             seen.learn(noted, now);
             seen
         };
         let mut later = learnt("boot", &read, at(9));
         assert_eq!((later.since(Revision(7)), later.since(BUCKET)), (Some(at(2)), Some(at(5))));
         assert!(learnt("other", &read, at(9)).is_empty());
-        assert!(learnt("", &Seen::from_text(" 7:2"), at(9)).is_empty());
+        assert!(learnt("", &Seen::from_text(" 8c3e 7:2"), at(9)).is_empty());
+        assert!(learnt("boot", &Seen::from_text("boot 8c3f 7:2"), at(9)).is_empty());
         // The clock has gone back.
         assert_eq!(learnt("boot", &read, at(4)).since(BUCKET), None);
         // What was seen by this process is not forgotten, and the earlier time counts.
-        later.learn(&Seen::from_text("boot 7:1 8:6"), at(9));
-        later.learn(&Seen::from_text("boot 7:3"), at(9));
-        assert_eq!(later.to_text(), "boot 0:5 7:1 8:6");
+        later.learn(&Seen::from_text("boot 8c3e 7:1 8:6"), at(9));
+        later.learn(&Seen::from_text("boot 8c3e 7:3"), at(9));
+        assert_eq!(later.to_text(), "boot 8c3e 0:5 7:1 8:6");
     }
 
     #[test]
     fn a_revision_that_is_seen_again_keeps_its_time_and_one_that_moved_is_forgotten() {
-        let mut seen = Seen::nothing("boot");
+        let mut seen = Seen::nothing("boot", "8c3e");
         seen.note_bucket(at(1));
         seen.note([Revision(7), Revision(8)], at(2));
         seen.note([Revision(7), Revision(9)], at(5));
-        assert_eq!(seen.to_text(), "boot 0:1 7:2 9:5");
+        assert_eq!(seen.to_text(), "boot 8c3e 0:1 7:2 9:5");
         seen.note((10..100).map(Revision), at(6));
-        assert_eq!(seen.to_text().split(' ').count(), 1 + 1 + NOTES_MAX);
+        assert_eq!(seen.to_text().split(' ').count(), 2 + 1 + NOTES_MAX);
         assert_eq!(Seen::from_text(&seen.to_text()), seen);
     }
 
@@ -169,13 +179,15 @@ mod tests {
         for text in [
             "",
             "boot",
-            "b\u{1}t 7:1",
-            "boot x:1 7: :5 7",
-            "boot 7:-1",
-            "boot 7:99999999999999999999",
+            "b\u{1}t 8c3e 7:1",
+            "boot 8\u{1} 7:1",
+            "boot 7:1",
+            "boot 8c3e x:1 7: :5 7",
+            "boot 8c3e 7:-1",
+            "boot 8c3e 7:99999999999999999999",
         ] {
             assert_eq!(Seen::from_text(text), Seen::default(), "{text}");
         }
-        assert_eq!(Seen::from_text("boot x:1 7:4").since(Revision(7)), Some(at(4)));
+        assert_eq!(Seen::from_text("boot 8c3e x:1 7:4").since(Revision(7)), Some(at(4)));
     }
 }

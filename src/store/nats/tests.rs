@@ -1,7 +1,9 @@
 use super::*;
-use crate::core::Revision;
+use crate::core::tickets::{Mode, Name, Seen, StoredTicket, Ticket, Unreadable};
+use crate::core::{Incarnation, Revision};
 use crate::nats::fake::FakeServer;
 use crate::nats::{ConnectOptions, Login, Server, bucket};
+use crate::store::tickets::Tickets;
 
 mod early;
 
@@ -110,6 +112,42 @@ fn a_listing_reads_no_entry_of_a_forgotten_key() {
     let listing = list(&[&subjects(LEADER, &names), &read("lock.ab"), &read("lock.d")]);
     let entries = listing.expect("a listing").entries;
     assert_eq!(entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>(), ["lock.ab", "lock.d"]);
+}
+
+/// The owner of a ticket that others remove may write it once more: the note hid a holder.
+#[test]
+fn only_the_owner_of_a_ticket_says_that_nobody_writes_it_again() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        for written in ["$KV.locks.lock.a.1f", "$KV.locks.lock.a.2f"] {
+            let write = peer.frame();
+            assert_eq!(write.words[1], written);
+            peer.reply_to(&write, r#"{"stream":"KV_locks","seq":7}"#);
+        }
+        assert_eq!(peer.frame().words[1], "$KV.locks.lock.a.2f.ended");
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    store.client.connect(deadline).expect("the script accepts the client");
+    store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Ttl), ..opened() });
+    let own = Ticket {
+        names: vec![Name::parse("a").expect("a name")],
+        mode: Mode::Exclusive,
+        slot: None,
+        held: Vec::new(),
+        lifetime: PATIENCE,
+        token: "vm".to_owned(),
+        incarnation: Incarnation(1),
+        attempt: 1,
+        seen: Seen::default(),
+    };
+    let ticket = Err(Unreadable { why: "it is damaged".to_owned(), lifetime: None });
+    let (key, revision) = ("lock.a.1f".to_owned(), Revision(3));
+    let other = StoredTicket { key, revision, number: revision, ticket };
+    let mut tickets = Tickets::new(Box::new(store), &own);
+    tickets.remove(&other, "vm", deadline);
+    tickets.end("2f", Revision(5), deadline);
+    fake.finish();
 }
 
 /// The holders of the lost bucket may still run their commands.

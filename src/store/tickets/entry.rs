@@ -187,7 +187,7 @@ mod tests {
             token: "alpha".to_owned(),
             incarnation: Incarnation(0xfeed),
             attempt: 7,
-            seen: Seen::from_text("boot 3:9"),
+            seen: Seen::from_text("boot 8c3e 3:9"),
         }
     }
 

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::{Grab, LONG, SHORT_LOCAL, SOON, command, grab, release, run, until_queued};
 use crate::damage::{assert_refused, damage};
-use crate::site::{Site, in_directory};
+use crate::site::{Site, in_directory, on_server};
 use crate::support::clock::{At, PATIENCE, now, observe_for};
 use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
@@ -156,6 +156,26 @@ fn in_a_time_namespace_nothing_is_granted_beside_a_lock_of_a_script() {
             assert!(said.contains("in a time namespace, whose clock is another one"), "{said}");
         }
         assert!(grab(site, "a", &["x"]).is_had());
+    });
+}
+
+/// The next time namespace had the number of the one before, and another clock: what an attempt in
+/// the first had noted was long ago by the clock of the second, which removed the living holder.
+#[test]
+fn what_was_seen_in_a_time_namespace_tells_nothing_in_the_next() {
+    on_server(|site| {
+        let holder = site.lock("holder", &["x"]);
+        holder.begun();
+        for ahead in ["10", "1000"] {
+            for words in [["lock", "-n", "x", "true"], ["grab", "-n", "x", "--as=b"]] {
+                let Some(run) = run_in(site, &["unshare", "-T", "--boottime", ahead], &words)
+                else {
+                    return;
+                };
+                assert_eq!(run.status, Some(75), "{words:?} {ahead}: {}", run.said);
+            }
+        }
+        holder.end();
     });
 }
 

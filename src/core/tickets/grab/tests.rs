@@ -25,7 +25,7 @@ fn ticket() -> Ticket {
         token: "one".to_owned(),
         incarnation: Incarnation(1),
         attempt: 100,
-        seen: Seen::nothing("boot"),
+        seen: Seen::nothing("boot", ""),
     }
 }
 
@@ -109,9 +109,9 @@ fn what_an_attempt_has_seen_is_noted_and_a_later_one_of_this_clock_removes_it() 
     let written = write(&mut first, 0, 21, at(1));
     list(&mut first, &[other(6), standing("ge", 21, 21, written)], 21, at(2));
     let noted = write(&mut first, 21, 22, at(2));
-    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot 6:2000", (21, 1)));
+    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot e 6:2000", (21, 1)));
     let after = |clock: &str, revision: u64, now: Instant| {
-        let ticket = Ticket { attempt: 200, seen: Seen::nothing(clock), ..ticket() };
+        let ticket = Ticket { attempt: 200, seen: Seen::nothing(clock, ""), ..ticket() };
         let mut later = process(ticket, false, 10, now);
         let own = standing("ge", 22, 21, noted.clone());
         list(&mut later, &[other(revision), own.clone()], 30, now);
@@ -134,7 +134,7 @@ fn a_bucket_is_believed_when_attempts_have_seen_it_for_long_enough() {
     let written = write(&mut first, 0, 21, at(1));
     list(&mut first, &[standing("ge", 21, 21, written)], 21, at(2));
     let noted = write(&mut first, 21, 22, at(2));
-    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot 0:2000", (21, 1)));
+    assert_eq!((noted.seen.to_text().as_str(), queued(&first)), ("boot e 0:2000", (21, 1)));
     let due = at(2).after(Duration::from_millis(10_100));
     for (now, is_due) in [(due.before(Duration::from_millis(1)), false), (due, true)] {
         let mut later = process(Ticket { attempt: 200, ..ticket() }, false, 9, now);

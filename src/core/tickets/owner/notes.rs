@@ -50,7 +50,8 @@ impl TicketOwner {
         let Phase::Recalling(why, waited) = &self.phase else { return };
         let (why, waited) = (why.clone(), waited.clone());
         let Some((revision, noted)) = notes else { return self.end(End::NotHad(why), now) };
-        let mut seen = Seen::nothing(&self.clock);
+        let epoch = self.bucket.as_ref().map_or("", |id| &*id.epoch);
+        let mut seen = Seen::nothing(&self.clock, epoch);
         match waited {
             Waited::ForTickets(blockers) => {
                 for (at, since) in blockers.iter().filter_map(|it| self.unmoved.get(&it.key)) {

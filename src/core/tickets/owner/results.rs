@@ -71,8 +71,16 @@ impl TicketOwner {
 
     pub(super) fn written(&mut self, written: Written, sent: Instant, now: Instant) {
         match (&self.phase, &self.goal) {
-            // Whatever became of it, the mark that stands counts.
-            (Phase::Young(..), _) => self.rest(now, Phase::ReadingMark),
+            (Phase::Young(..), _) => match written {
+                Written::Denied(why) if self.tried_enough(now) => {
+                    self.refuse(StoreErrorKind::Unreachable, why, now);
+                }
+                // Whatever became of it, the mark that stands counts.
+                Written::Stored(_)
+                | Written::Moved(_)
+                | Written::Denied(_)
+                | Written::Unknown(_) => self.rest(now, Phase::ReadingMark),
+            },
             (Phase::Noting(why, ..), Goal::Get(_)) => {
                 // Whether it is noted or not: the next attempt begins anew at worst.
                 let why = why.clone();

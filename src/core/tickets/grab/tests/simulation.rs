@@ -211,7 +211,7 @@ impl Simulation {
             let whose = Whose::Own(client.ticket.incarnation, element);
             Process::Release(Box::new(Releaser::new(client.ticket.names.clone(), whose, now)))
         } else {
-            let seen = Seen::nothing(&format!("{id}.{}", client.boot));
+            let seen = Seen::nothing(&format!("{id}.{}", client.boot), "");
             let ticket = Ticket { attempt: number << 20, seen, ..client.ticket.clone() };
             let limits = Limits { wait: Duration::from_micros(wait), withdraws };
             let grabber = Grabber::new(client.timing, ticket, element, limits, now);

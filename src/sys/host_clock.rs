@@ -1,5 +1,5 @@
-//! Which boot this is, and whether the clock of this process is that of the host: a timed ticket
-//! stands until an instant of the host's clock, whoever reads its record.
+//! Which boot this is, and whether the clock of this process is that of the host: instants that
+//! other processes read are those of that clock.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ const TIME_OF_HOST: u64 = 0xeffffffa;
 /// Returns the kernel's random name of this boot; blank where the kernel does not tell it. A
 /// container may have been given a name of its own, by a file that is mounted there: that tells
 /// nothing about the boot.
-pub(super) fn boot() -> String {
+pub fn boot() -> String {
     let path = Path::new(BOOT_ID);
     let read = || -> io::Result<Option<String>> {
         let mut file = File::open(path)?;
@@ -34,7 +34,7 @@ pub(super) fn boot() -> String {
 
 /// Returns whether the clock of this process is that of the host. Other time namespaces have
 /// clocks with other beginnings.
-pub(super) fn has_clock_of_host() -> bool {
+pub fn has_clock_of_host() -> bool {
     match fs::metadata("/proc/self/ns/time") {
         Ok(namespace) => namespace.ino() == TIME_OF_HOST,
         // A kernel without time namespaces has one clock.
@@ -42,4 +42,10 @@ pub(super) fn has_clock_of_host() -> bool {
             error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/ns").exists()
         }
     }
+}
+
+/// Returns the name of the clock of the host; blank for a process that has another one. That of
+/// another time namespace has no name: an ended one's number is given to the next.
+pub fn name() -> String {
+    if has_clock_of_host() { boot() } else { String::new() }
 }
