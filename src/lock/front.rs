@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::PollFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use rustix::process::Pid;
 
 use super::account::{Account, Ending, Outcome};
-use super::held::{self, HELD};
+use super::held::{self, HELD, HolderId};
 use super::hold::Hold;
+use super::processes::RENEWER;
 use super::protocol::{End, ToFront, ToRenewer, Validity};
 use super::report::Report;
 use super::signals::{Signals, is_deadly};
@@ -39,6 +39,7 @@ pub(super) struct Grant {
 /// What the front waits with, for as long as it lives.
 pub(super) struct Front<'a> {
     pub(super) request: &'a Request,
+    pub(super) holder: HolderId,
     /// What is said of the lock.
     pub(super) account: &'a mut Account,
     pub(super) signals: Signals,
@@ -47,8 +48,6 @@ pub(super) struct Front<'a> {
     renewer: Option<OwnedFd>,
     /// V, as the renewer tells it.
     validity: Validity,
-    /// The process of the renewer, if it is a child of this one.
-    pub(super) renewer_process: Option<Pid>,
     /// The ID has succeeded before.
     has_succeeded: bool,
 }
@@ -74,16 +73,16 @@ pub(super) fn run(
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (own, renewers) = pair.map_err(|error| no_process(error.into()))?;
     let validity = Validity::new().map_err(&no_process)?;
-    let renewer_process = raw::fork().map_err(&no_process)?;
-    if renewer_process.is_none() {
+    let holder = HolderId::random().map_err(&no_process)?;
+    if raw::fork().map_err(&no_process)?.is_none() {
         drop((own, signals, report.take()));
         if become_renewer().is_ok() {
-            renewer::run((renewers, validity), request, store, destination);
+            renewer::run((renewers, validity), request, holder, store, destination);
         }
         std::process::exit(0);
     }
     drop((renewers, store));
-    serve((own, validity), renewer_process, signals, request, account)
+    serve((own, validity), signals, request, holder, account)
 }
 
 /// Leaves the session of the user, and all files of the command but for stderr: whoever reads a
@@ -92,6 +91,7 @@ pub(super) fn run(
 /// renewer ends when it has released the lock.
 fn become_renewer() -> io::Result<()> {
     rustix::process::setsid()?;
+    rustix::thread::set_name(RENEWER)?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -102,19 +102,19 @@ fn become_renewer() -> io::Result<()> {
 /// Plays the front to a renewer; returns how the process is to end.
 pub(super) fn serve(
     (renewer, validity): (OwnedFd, Validity),
-    renewer_process: Option<Pid>,
     signals: Signals,
     request: &Request,
+    holder: HolderId,
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
     let mut front = Front {
         request,
+        holder,
         account,
         signals,
         alarm: Alarm::new().map_err(Refusal::system("cannot wait: "))?,
         renewer: Some(renewer),
         validity,
-        renewer_process,
         has_succeeded: false,
     };
     match front.wait()? {

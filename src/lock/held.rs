@@ -4,18 +4,19 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::io;
 
 use super::Request;
 use crate::core::Revision;
 use crate::core::tickets::Name;
 use crate::exit::{Exit, Refusal};
+use crate::sys;
 
 /// The variable: each name with its term, blanks between.
 pub(crate) const HELD: &str = "PUTEX_HELD";
 
-/// The variable with the id of the bucket.
-const EPOCH: &str = "PUTEX_EPOCH";
+/// The variable by which the processes of a command are found.
+const HELD_BY: &str = "PUTEX_HELD_BY";
 
 /// Returns the names that enclosing processes hold, with the numbers of their tickets.
 pub(super) fn of_environment() -> Vec<(Name, Revision)> {
@@ -61,7 +62,7 @@ pub(super) fn variables(
         ("PUTEX_KEY", names.into()),
         ("PUTEX_TOKEN", request.token.clone().into()),
         ("PUTEX_TERM", term.to_string().into()),
-        (EPOCH, epoch.into()),
+        ("PUTEX_EPOCH", epoch.into()),
         ("PUTEX_MODE", request.mode.name().into()),
         // Not that of an enclosing lock.
         ("PUTEX_SLOT", slot.map(|slot| slot.to_string()).unwrap_or_default().into()),
@@ -81,39 +82,38 @@ fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
     value
 }
 
-/// The variables that tell the processes of a command under a lock from all others: the locks
-/// that are held around it, with their terms, in the bucket of this id. Two buckets may have the
-/// same names and terms.
-pub(super) struct HeldVariables {
-    held: Vec<u8>,
-    epoch: Vec<u8>,
-}
+/// A random number by which the processes of a command are told from all others: what they start
+/// inherits it, also under a lock inside of it. The names and terms of two buckets may be equal.
+pub(super) struct HolderId(String);
 
-impl HeldVariables {
-    /// Returns those of a lock of this process.
-    pub(super) fn new(names: &[Name], term: u64, epoch: &str) -> HeldVariables {
-        HeldVariables::around(env::var_os(HELD).as_deref(), names, term, epoch)
+impl HolderId {
+    /// Returns the number of this process.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no random numbers.
+    pub(super) fn random() -> io::Result<HolderId> {
+        Ok(HolderId(format!("{:032x}", sys::random()?)))
     }
 
-    fn around(held: Option<&OsStr>, names: &[Name], term: u64, epoch: &str) -> HeldVariables {
-        HeldVariables { held: with(held, names, term).into_vec(), epoch: epoch.as_bytes().to_vec() }
+    /// Returns the variable of the command: the numbers of the enclosing processes, and this one.
+    pub(super) fn variable(&self) -> (&'static str, OsString) {
+        let mut value = env::var_os(HELD_BY).unwrap_or_default();
+        if !value.is_empty() {
+            value.push(" ");
+        }
+        value.push(&self.0);
+        (HELD_BY, value)
     }
 
-    /// Returns whether an environment, as /proc shows it, has them: those of the command, or
-    /// those of a lock of the same bucket inside of it.
+    /// Returns whether an environment, as /proc shows it, is that of a process of the command.
     pub(super) fn is_in(&self, environment: &[u8]) -> bool {
-        let has = |name: &str, is_right: &dyn Fn(&[u8]) -> bool| {
-            let mut variables = environment.split(|byte| *byte == 0);
-            variables.any(|variable| {
-                let value = variable.strip_prefix(name.as_bytes());
-                value.and_then(|value| value.strip_prefix(b"=")).is_some_and(is_right)
-            })
-        };
-        let is_inside = |value: &[u8]| {
-            let inner = value.strip_prefix(&*self.held);
-            inner.is_some_and(|inner| inner.is_empty() || inner.starts_with(b" "))
-        };
-        has(HELD, &is_inside) && has(EPOCH, &|value| value == self.epoch)
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| {
+            let value = variable.strip_prefix(HELD_BY.as_bytes());
+            let value = value.and_then(|value| value.strip_prefix(b"=")).unwrap_or_default();
+            value.split(|byte| *byte == b' ').any(|word| word == self.0.as_bytes())
+        })
     }
 }
 
@@ -142,31 +142,17 @@ mod tests {
 
     #[test]
     fn the_processes_of_a_command_are_told_from_those_of_other_locks() {
-        let around = Some(OsStr::new("a:1"));
-        let variables = HeldVariables::around(around, &names(&["db", "web/x"]), 12, "8c3e");
-        let own = "PUTEX_HELD=a:1 db:12 web/x:12";
-        let is_of_lock = |held: &str, epoch: &str| {
-            variables.is_in(format!("A=b\0{epoch}\0{held}\0HOME=/\0").as_bytes())
-        };
-        assert!(is_of_lock(own, "PUTEX_EPOCH=8c3e"));
-        assert!(is_of_lock(&format!("{own} inner:13"), "PUTEX_EPOCH=8c3e"));
-        // A lock of another bucket, which may have any term.
-        assert!(!is_of_lock(own, "PUTEX_EPOCH=8c3"));
-        assert!(!is_of_lock(own, "PUTEX_TERM=8c3e"));
-        // The renewer and the front themselves.
-        assert!(!is_of_lock("PUTEX_HELD=a:1", "PUTEX_EPOCH=8c3e"));
-        for other in [
-            "PUTEX_HELD=a:1 db:12 web/x:120",
-            "PUTEX_HELD=a:1 db:12",
-            "PUTEX_HELD=a:1 db:12 web/y:12",
-            "PUTEX_HELD=db:12 web/x:12",
-            "PUTEX_HELD=b a:1 db:12 web/x:12",
-            "XPUTEX_HELD=a:1 db:12 web/x:12",
-            "PUTEX_HELD=",
-        ] {
-            assert!(!is_of_lock(other, "PUTEX_EPOCH=8c3e"), "{other}");
+        let id = HolderId("8c3e".to_owned());
+        let is_of_command =
+            |variable: &str| id.is_in(format!("A=b\0{variable}\0HOME=/\0").as_bytes());
+        for own in ["PUTEX_HELD_BY=8c3e", "PUTEX_HELD_BY=7 8c3e", "PUTEX_HELD_BY=7 8c3e 9"] {
+            assert!(is_of_command(own), "{own}");
         }
-        assert!(!variables.is_in(b""));
+        for other in ["PUTEX_HELD_BY=8c3", "PUTEX_HELD_BY=8c3ee 7", "PUTEX_HELD=8c3e", "B=8c3e", ""]
+        {
+            assert!(!is_of_command(other), "{other}");
+        }
+        assert!(!id.is_in(b""));
     }
 
     #[test]

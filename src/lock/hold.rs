@@ -38,12 +38,9 @@ impl<'a> Hold<'a> {
         let own = rustix::process::getpid();
         // What outlives its parent in the command's group becomes a child of this process.
         let adopts = rustix::process::set_child_subreaper(Some(own)).map_err(Into::into);
-        let variables = held::variables(
-            front.request,
-            &front.account.names,
-            (grant.term, grant.slot),
-            &grant.epoch,
-        );
+        let (names, granted) = (&front.account.names, (grant.term, grant.slot));
+        let variables = held::variables(front.request, names, granted, &grant.epoch);
+        let variables = [&variables[..], &[front.holder.variable()]].concat();
         let command = &front.request.command;
         let terminal = Terminal::open();
         let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables));
@@ -171,10 +168,10 @@ impl<'a> Hold<'a> {
         let Some(signal) = self.end.take_due(now) else { return };
         match signal {
             EndSignal::Terminate => {
-                self.job.process.send_to_all(SIGTERM, self.front.renewer_process);
-                self.job.process.send_to_all(SIGCONT, self.front.renewer_process);
+                self.job.process.send_to_all(SIGTERM);
+                self.job.process.send_to_all(SIGCONT);
             }
-            EndSignal::Kill => self.job.process.send_to_all(SIGKILL, self.front.renewer_process),
+            EndSignal::Kill => self.job.process.send_to_all(SIGKILL),
         }
         if !had_begun {
             self.front.say_loss(&self.why);
@@ -205,7 +202,7 @@ impl<'a> Hold<'a> {
             self.front.account.group_is_left(self.job.process.group);
         }
         if self.end.is_killed() {
-            self.job.process.send_to_all(SIGKILL, self.front.renewer_process);
+            self.job.process.send_to_all(SIGKILL);
         }
         self.inspection.repeat(sys::now());
     }
@@ -213,9 +210,8 @@ impl<'a> Hold<'a> {
     /// Returns whether the command and its group have ended. After a loss nothing may be left
     /// that the command has started: timeout(1), for one, makes a group of its own.
     fn has_ended(&mut self) -> bool {
-        let renewer = self.front.renewer_process;
         self.job.process.has_ended()
-            && (!self.end.has_begun() || self.job.process.descendants(renewer).is_none())
+            && (!self.end.has_begun() || self.job.process.descendants().is_none())
     }
 
     /// The command and its group have ended: the lock is released, or held on. One whose

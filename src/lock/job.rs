@@ -60,18 +60,27 @@ impl Job {
             self.go_on();
             return false;
         }
-        let stops = reads || signal == SIGTSTP || terminal.is_of(self.process.group);
-        if stops {
-            self.take_terminal_back();
-            raw::act_by_default_with_group(signal);
+        let is_typed = reads || signal == SIGTSTP;
+        if !is_typed && !terminal.is_of(self.process.group) {
+            return false;
+        }
+        self.take_terminal_back();
+        // Where no shell watches this group, SIGSTOP would stop it for ever: whoever has stopped
+        // the command, and lets it go on, does not know of this process. SIGTSTP does not.
+        raw::act_by_default_with_group(if is_typed { signal } else { SIGTSTP });
+        let mut has_stopped = false;
+        while let Some(signal) = signals.next() {
             // The command is not sent SIGCONT twice: it may be stopped again in between.
-            while let Some(signal) = signals.next() {
-                if signal != SIGCONT {
-                    self.pass_on(signal);
-                }
+            match signal {
+                SIGCONT => has_stopped = true,
+                other => self.pass_on(other),
             }
         }
-        stops
+        if !is_typed && !has_stopped {
+            self.give_terminal();
+            return false;
+        }
+        true
     }
 
     /// The command has ended, and the terminal is taken back. Returns how this process ends: as the

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::account::Ending;
 use super::processes::{Alive, Processes};
+use crate::core::Instant;
 use crate::sys::{self, raw};
 
 /// The command with its process group.
@@ -21,6 +22,8 @@ pub(super) struct Process {
     /// The signal by which the leader was stopped last.
     stopped_by: Option<i32>,
     processes: Processes,
+    /// Not later than its start.
+    began: Instant,
 }
 
 /// A command that was spawned and has not begun before it is released.
@@ -81,8 +84,8 @@ impl Start {
 }
 
 impl Process {
-    fn new(group: Pid, processes: Processes) -> Process {
-        Process { group, ended: None, stopped_by: None, processes }
+    fn new(group: Pid, processes: Processes, began: Instant) -> Process {
+        Process { group, ended: None, stopped_by: None, processes, began }
     }
 
     /// Spawns the command, which does not begin before it is released.
@@ -95,7 +98,7 @@ impl Process {
         own: &[(&str, OsString)],
     ) -> io::Result<(Process, Start)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
-        let processes = Processes::open()?;
+        let (processes, began) = (Processes::open()?, sys::now());
         let (released, release) = io::pipe()?;
         let (failure, failed) = io::pipe()?;
         rustix::io::ioctl_fionbio(&failure, true)?;
@@ -108,7 +111,7 @@ impl Process {
         })?;
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
-        Ok((Process::new(group, processes), start))
+        Ok((Process::new(group, processes, began), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is
@@ -124,13 +127,14 @@ impl Process {
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Process, Option<io::Error>)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
+        let began = sys::now();
         let (group, failure) = raw::spawn(&raw::Spawn {
             arguments: &arguments,
             environment: &environment,
             inherited,
             terminal,
         })?;
-        Ok((Process::new(group, Processes::default()), failure))
+        Ok((Process::new(group, Processes::default(), began), failure))
     }
 
     /// Sends a signal to the group.
@@ -142,17 +146,18 @@ impl Process {
     }
 
     /// Sends a signal to the group, and to what the command has started outside of it.
-    pub(super) fn send_to_all(&self, signal: i32, renewer: Option<Pid>) {
+    pub(super) fn send_to_all(&self, signal: i32) {
         self.send(signal);
         if let Some(signal) = Signal::from_named_raw(signal) {
-            self.descendants(renewer).send(signal);
+            self.descendants().send(signal);
         }
     }
 
-    /// Returns the processes that descend from this one, but for the renewer: what the command
-    /// has started and left behind becomes a child of this process.
-    pub(super) fn descendants(&self, renewer: Option<Pid>) -> Alive {
-        self.processes.below(rustix::process::getpid(), renewer)
+    /// Returns the processes that descend from this one, but for renewers: what the command
+    /// has started and left behind becomes a child of this process. A shell that has executed this
+    /// program may have left older children to it, which are none of the command's.
+    pub(super) fn descendants(&self) -> Alive {
+        self.processes.below(rustix::process::getpid(), self.began)
     }
 
     /// Reaps what has ended: the command, what it has left behind, and the other process of

@@ -6,16 +6,25 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, Signal};
 
-use super::held::HeldVariables;
+use super::held::HolderId;
+use crate::core::Instant;
 use crate::sys::raw;
 
 /// How much of a directory is read at once.
 const LIST_BYTES: usize = 8192;
+
+/// The name of a renewer among processes. One of a lock inside of the command is not to be killed
+/// with that: it ends by itself, when it has released its lock.
+pub(super) const RENEWER: &CStr = c"putex-renewer";
+
+/// No tick of the times in /proc is longer.
+const TICK_MAX: Duration = Duration::from_millis(10);
 
 /// Processes that run.
 #[derive(Debug, Default)]
@@ -44,8 +53,11 @@ impl Alive {
 struct Running {
     process: Pid,
     parent: Option<Pid>,
+    /// It has not been started before this instant.
+    started: Instant,
     /// Its main thread has ended, and others run.
     has_lost_main: bool,
+    is_renewer: bool,
 }
 
 impl Running {
@@ -56,7 +68,7 @@ impl Running {
     /// When it is no such line.
     fn of_stat(process: Pid, stat: &str) -> Result<Option<Running>> {
         // The name before, in brackets, may have any character.
-        let (_, fields) = stat.rsplit_once(") ").ok_or(Errno::INVAL)?;
+        let (name, fields) = stat.rsplit_once(") ").ok_or(Errno::INVAL)?;
         let fields: Vec<_> = fields.split(' ').collect();
         let number = |at: usize| fields.get(at)?.trim_end().parse::<i32>().ok();
         let number = |at| number(at).ok_or(Errno::INVAL);
@@ -70,7 +82,14 @@ impl Running {
         if has_lost_main && number(17)? <= 1 {
             return Ok(None);
         }
-        Ok(Some(Running { process, parent: Pid::from_raw(parent), has_lost_main }))
+        let ticks: u64 = fields.get(19).and_then(|it| it.parse().ok()).ok_or(Errno::INVAL)?;
+        let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let started = Instant::from_boot(Duration::from_secs_f64(seconds));
+        let leads_session = number(3)? == process.as_raw_pid();
+        let name = name.split_once('(').map_or("", |(_, name)| name);
+        let is_renewer = leads_session && name.as_bytes() == RENEWER.to_bytes();
+        let parent = Pid::from_raw(parent);
+        Ok(Some(Running { process, parent, started, has_lost_main, is_renewer }))
     }
 }
 
@@ -198,8 +217,9 @@ impl Proc {
         (all, is_whole)
     }
 
-    /// Returns whether the environment that a process has begun its program with has these variables.
-    fn is_of_lock(&self, running: &Running, variables: &HeldVariables) -> Result<bool> {
+    /// Returns whether the environment that a process has begun its program with is of the
+    /// command of a holder.
+    fn is_of_command(&self, running: &Running, holder: &HolderId) -> Result<bool> {
         let process = running.process;
         let thread = match running.has_lost_main {
             false => Some(process),
@@ -209,7 +229,7 @@ impl Proc {
                 .find(|thread| *thread != process),
         };
         let Some(thread) = thread else { return Ok(false) };
-        Ok(variables.is_in(&self.read(&format!("{process}/task/{thread}/environ"))?))
+        Ok(holder.is_in(&self.read(&format!("{process}/task/{thread}/environ"))?))
     }
 }
 
@@ -257,22 +277,24 @@ impl Processes {
         }
     }
 
-    /// Returns what runs and descends from a process, but for one and what descends from that.
-    /// Without /proc nothing is known of it.
-    pub(super) fn below(&self, root: Pid, but_for: Option<Pid>) -> Alive {
-        self.select(but_for, |_, running| Ok(running.parent == Some(root)), |it| it != root)
+    /// Returns what runs, was started since that instant and descends from a process, but for
+    /// renewers. Without /proc nothing is known of it.
+    pub(super) fn below(&self, root: Pid, since: Instant) -> Alive {
+        // Times of /proc are whole ticks.
+        let is_since = |running: &Running| since.since(running.started) < TICK_MAX;
+        let is_child = |running: &Running| running.parent == Some(root) && is_since(running);
+        self.select(|_, running| Ok(is_child(running)), |it| it != root)
     }
 
-    /// Returns what runs and has the variables of a lock, and what descends from that, but for one.
-    /// Without /proc nothing is known of it.
-    pub(super) fn of_lock(&self, variables: &HeldVariables, but_for: Pid) -> Alive {
-        self.select(Some(but_for), |proc, running| proc.is_of_lock(running, variables), |_| true)
+    /// Returns what runs and is of the command of a holder, and what descends from that, but for
+    /// renewers. Without /proc nothing is known of it.
+    pub(super) fn of_command(&self, holder: &HolderId) -> Alive {
+        self.select(|proc, running| proc.is_of_command(running, holder), |_| true)
     }
 
     /// Returns the processes that are chosen, and all that descend from them.
     fn select(
         &self,
-        but_for: Option<Pid>,
         is_chosen: impl Fn(&Proc, &Running) -> Result<bool>,
         is_counted: impl Fn(Pid) -> bool,
     ) -> Alive {
@@ -284,7 +306,7 @@ impl Processes {
         let (mut rest, mut is_whole) = proc.all_running();
         // A number may be given to a new process while the list is read: a process would then
         // seem to descend from itself.
-        rest.retain(|it| Some(it.process) != but_for && is_counted(it.process));
+        rest.retain(|it| !it.is_renewer && is_counted(it.process));
         let mut processes = Vec::new();
         rest.retain(|running| match is_chosen(proc, running) {
             Ok(is_chosen) => {

@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 
 use super::Request;
-use super::held::{self, HeldVariables};
+use super::held::{self, HolderId};
 use super::processes::{Alive, Processes};
 use super::protocol::{ToRenewer, Validity};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
@@ -33,8 +33,8 @@ const KILL_PAUSE: Duration = Duration::from_millis(20);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How often in succession nothing of a command is found before it has ended. A process that is
-/// about to execute a program has no environment for a moment.
-const MISSES: u32 = 2;
+/// about to execute a program has no environment for a moment: in up to one look of fourteen.
+const MISSES: u32 = 4;
 
 /// How long to wait until the kernel may have memory for a message.
 const SEND_PAUSE: Duration = Duration::from_millis(5);
@@ -56,8 +56,7 @@ struct Renewer {
     /// The process of the front, if this one is its child.
     front_process: Option<Pid>,
     processes: Processes,
-    /// The variables of the command, once the lock was granted.
-    held_variables: Option<HeldVariables>,
+    holder: HolderId,
     /// V, as the front is told it.
     validity_told: Validity,
     /// The ticket is left to run out: a command may run that this process cannot end.
@@ -92,12 +91,13 @@ struct Renewer {
 pub(super) fn run(
     (front, validity_told): (OwnedFd, Validity),
     request: &Request,
+    holder: HolderId,
     bucket: Box<dyn Bucket>,
     destination: Destination,
 ) {
     let names: Vec<_> = request.names.iter().map(ToString::to_string).collect();
     let log = LogQueue::start_without_thread(&names.join(","), request.level, destination, false);
-    match Renewer::new(request, bucket, validity_told) {
+    match Renewer::new(request, holder, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
             renewer.front_process = parent_of_pair(&front);
@@ -146,6 +146,7 @@ fn leave_stderr(log: &io::Result<LogQueue>) {
 impl Renewer {
     fn new(
         request: &Request,
+        holder: HolderId,
         bucket: Box<dyn Bucket>,
         validity_told: Validity,
     ) -> io::Result<Renewer> {
@@ -176,7 +177,7 @@ impl Renewer {
             front: None,
             front_process: None,
             processes: Processes::open()?,
-            held_variables: None,
+            holder,
             validity_told,
             is_abandoned: false,
             command: None,
@@ -270,15 +271,13 @@ impl Renewer {
     }
 
     fn tell(&mut self, message: &ToFront) {
-        if let ToFront::Granted { valid_until, term, epoch, .. } = message {
+        if let ToFront::Granted { valid_until, .. } = message {
             self.validity_told.tell(*valid_until);
             // All but V is what it was.
             if self.granted_at.is_some() {
                 return;
             }
             self.granted_at = Some(sys::now());
-            let names = &self.owner.ticket().names;
-            self.held_variables = Some(HeldVariables::new(names, *term, epoch));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
@@ -344,15 +343,13 @@ impl Renewer {
     }
 
     /// Kills what a dead front has left of its command; returns whether there was anything. What
-    /// has left the group descends from the front no more, but has its variables.
+    /// has left the group descends from the front no more, but has its environment.
     fn kill_left(&self, command: &Command) -> bool {
         let has_ended = command.has_ended(&self.processes);
         if !has_ended {
             command.kill();
         }
-        let own = rustix::process::getpid();
-        let Some(variables) = &self.held_variables else { return !has_ended };
-        let left = self.processes.of_lock(variables, own);
+        let left = self.processes.of_command(&self.holder);
         left.send(Signal::KILL);
         !has_ended || !left.is_none()
     }
@@ -390,7 +387,8 @@ impl Renewer {
     /// started and left behind becomes a child of it.
     fn descendants_of_front(&self) -> Alive {
         let Some(front) = self.front_process else { return Alive::default() };
-        let below = self.processes.below(front, Some(rustix::process::getpid()));
+        let Some(began) = self.granted_at else { return Alive::default() };
+        let below = self.processes.below(front, began);
         // Its number may be that of a stranger since it has ended.
         let is_parent = rustix::process::getppid() == Some(front);
         if is_parent { below } else { Alive::default() }

@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::fs::{FileType, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -17,6 +17,13 @@ use crate::core::Instant;
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
 use crate::sys::{self, raw};
+
+/// A pipe without a reader is refused, and a full one holds nobody up.
+const APPENDS: OFlags = OFlags::WRONLY
+    .union(OFlags::APPEND)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 /// The line. A reader finds each field in each line.
 #[derive(Serialize)]
@@ -53,13 +60,10 @@ impl Report {
     /// Why it cannot be written.
     pub(super) fn open(path: &str) -> Result<Report, Refusal> {
         let opened = match descriptor(path) {
-            Some(number) => raw::copied(number),
+            Some(number) => open_copy(number),
             None => {
-                // A pipe without a reader is refused.
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
-                let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(path, flags, FileMode::from_raw_mode(0o666));
-                opened.map_err(io::Error::from)
+                let mode = FileMode::from_raw_mode(0o666);
+                rustix::fs::open(path, APPENDS | OFlags::CREATE, mode).map_err(io::Error::from)
             }
         };
         let refusal = |error: io::Error| {
@@ -92,6 +96,20 @@ impl Report {
         };
         destination.warn(&format!("--report: {}: {why}", self.path));
     }
+}
+
+/// Returns a copy of a descriptor of this process's caller.
+fn open_copy(number: RawFd) -> io::Result<OwnedFd> {
+    let copy = raw::copied(number)?;
+    let mode = rustix::fs::fcntl_getfl(&copy)? & OFlags::RWMODE;
+    if mode == OFlags::RDONLY {
+        return Err(Errno::BADF.into());
+    }
+    // A pipe with room for a part of the line would hold the copy up.
+    let is_pipe = FileType::from_raw_mode(rustix::fs::fstat(&copy)?.st_mode) == FileType::Fifo;
+    let path = format!("/proc/self/fd/{number}");
+    let again = || rustix::fs::open(path, APPENDS, FileMode::empty()).ok();
+    Ok(is_pipe.then(again).flatten().unwrap_or(copy))
 }
 
 /// Returns the number of the descriptor that a path means. To open that path opens the file

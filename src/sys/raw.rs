@@ -71,9 +71,15 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// When no such descriptor is open, or no other is left.
+/// When no such descriptor was open when this process was started, or no other is left.
 pub fn copied(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl(2) with F_DUPFD_CLOEXEC touches no memory, and fails on what is not open.
+    // SAFETY: fcntl(2) with F_GETFD touches no memory, and fails on what is not open.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    // What this process has opened itself is closed at exec.
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: as above, with F_DUPFD_CLOEXEC.
     match unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: it is new, so nothing else owns it.

@@ -133,6 +133,8 @@ fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
             timeout 100 env PUTEX_TERM=$PUTEX_TERM PUTEX_KEY=x sh -c "$W" holder stubborn; true"#,
         r#"timeout 100 "$P" lock $S --bucket other inner \
             timeout 100 env PUTEX_TERM=$PUTEX_TERM PUTEX_KEY=x sh -c "$W" holder stubborn; true"#,
+        r#""$P" lock --dir "$D/inner" inner sh -c 'timeout 100 env PUTEX_TERM='$PUTEX_TERM' \
+            PUTEX_KEY=x sh -c "$W" holder stubborn; true'"#,
     ] {
         on_server(|site| {
             let mut holder = Holder::start(site, script);
@@ -140,7 +142,7 @@ fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
             // It has the same name and term, in another bucket.
             let mut stranger = site.sandbox.command("sleep");
             stranger.arg("100").env("PUTEX_HELD", format!("x:{}", held.term));
-            let mut stranger = stranger.env("PUTEX_EPOCH", "8c3e").spawn().expect("it runs");
+            let mut stranger = stranger.env("PUTEX_HELD_BY", "8c3e").spawn().expect("it runs");
             let next = site.lock("next", &["x"]);
             next.waits_behind(1);
             holder.kill_front();
@@ -152,6 +154,38 @@ fn what_a_dead_front_has_left_in_other_groups_is_dead_before_the_next_begins() {
             next.end();
         });
     }
+}
+
+/// The renewer of the inner lock was killed with the command of the outer one.
+#[test]
+fn a_lock_inside_of_the_command_of_a_dead_front_does_not_have_to_run_out() {
+    on_server(|site| {
+        let script = r#""$P" lock $S -r 30s inner sh -c "$W" holder stubborn"#;
+        let mut holder = Holder::start(site, script);
+        let next = site.lock("next", &["inner"]);
+        next.waits_behind(1);
+        holder.kill_front();
+        next.begun();
+        next.end();
+    });
+}
+
+/// They descend from the front, as what the command has started does.
+#[test]
+fn what_a_shell_has_started_before_it_executed_putex_is_not_killed_with_the_command() {
+    on_server_quickly(|site| {
+        let script = r#"sleep 100 & echo $! >"$D/older"
+            exec "$P" lock $S x sh -c "$W" holder stubborn"#;
+        let mut shell = site.sandbox.command("sh");
+        shell.args(["-c", script]).env("P", programs::putex()).env("D", site.sandbox.text());
+        let mut holder = Holder::spawn(site, with_workers(shell, site));
+        let older = fs::read_to_string(site.sandbox.join("older")).expect("it was written");
+        signal(until("a renewer", || find_renewer(holder.front())), Signal::KILL);
+        assert_eq!(holder.ended().code(), Some(100), "{}", holder.said());
+        let older = older.trim().parse().expect("a number");
+        assert!(!lives(holder.held().pid) && lives(older));
+        signal(older, Signal::KILL);
+    });
 }
 
 #[test]

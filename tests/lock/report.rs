@@ -282,6 +282,37 @@ fn a_descriptor_of_the_shell_goes_on_behind_the_line() {
     });
 }
 
+/// It was held up in the write, after the release, until somebody read.
+#[test]
+fn a_pipe_with_room_for_a_part_of_the_line_holds_nobody_up() {
+    in_directory(|site| {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a page");
+        let names: Vec<_> = (0..32).map(|number| format!("{number}-{}", "x".repeat(140))).collect();
+        let mut command = site.putex(&["--report", "/dev/stdout", &names.join(","), "true"]);
+        let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().expect("it runs");
+        let status = wait_exit(&mut child, now() + PATIENCE).expect("it ends");
+        assert_eq!(status.code(), Some(0));
+        drop(reader);
+    });
+}
+
+#[test]
+fn a_descriptor_that_takes_no_line_is_refused() {
+    on_both_stores_quickly(|site| {
+        for (words, open) in [("/dev/fd/9", ""), ("/dev/fd/10", ""), ("/dev/fd/3", "3</dev/null")] {
+            let script = format!("\"$P\" lock $S --report {words} x true {open}");
+            let mut command = site.sandbox.command("sh");
+            command.args(["-c", &script]);
+            command.env("P", programs::putex()).env("S", site.options().join(" "));
+            let run = site.sandbox.run(&mut command);
+            assert_eq!(run.status, Some(64), "{words}: {}", run.said);
+        }
+        // Makes the bucket.
+        assert_eq!(site.run(&["x", "true"]).status, Some(0));
+    });
+}
+
 /// The journal of systemd is a socket, which no path opens.
 #[test]
 fn a_socket_takes_the_line() {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::site::{Site, on_both_stores, on_both_stores_quickly, on_server_quickly, state_of};
-use crate::support::clock::{PATIENCE, now, until_true};
-use crate::support::process::{lives, signal, wait_exit};
+use crate::support::clock::{PATIENCE, now, observe_for, until_true};
+use crate::support::process::{lives, parent_of, signal, wait_exit};
 use crate::support::programs;
 use crate::terminal::{CONTROL_C, CONTROL_Z, Terminal};
 
@@ -233,6 +233,28 @@ fn control_z_where_no_shell_would_continue_the_command_stops_nothing() {
         terminal.wait_for("^Z");
         pipe.write_all(b"end\n").expect("a pipe");
         assert_eq!(terminal.ended(), Some(7));
+    });
+}
+
+/// As by cpulimit. The front stopped with the command, and nobody let it go on: the lock was held
+/// for ever.
+#[test]
+fn a_command_that_is_stopped_and_goes_on_from_elsewhere_stops_no_front_that_no_shell_watches() {
+    on_both_stores(|site| {
+        let (mut pipe, mut terminal) = (pipe(site), Terminal::begin(site));
+        terminal.enter("exec $P lock $S x sh -c 'echo $$ >$D/job; echo be''gun; read y <$D/pipe'");
+        terminal.wait_for("begun");
+        let job = fs::read_to_string(site.sandbox.join("job")).expect("it was written");
+        let job = job.trim().parse().expect("a number");
+        signal(job, Signal::STOP);
+        until_true("its stop", || state_of(job) == Some('T'));
+        let front = parent_of(job).expect("it has one");
+        observe_for(Duration::from_millis(200));
+        assert_eq!(state_of(front), Some('S'), "the front");
+        signal(job, Signal::CONT);
+        pipe.write_all(b"end\n").expect("a pipe");
+        assert_eq!(terminal.ended(), Some(0));
+        expect_free(site);
     });
 }
 

@@ -3,22 +3,21 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, WaitOptions};
 
 use super::*;
-use crate::core::tickets::Name;
 use crate::sys;
 
-/// The variables of the lock of these tests.
-fn variables() -> HeldVariables {
-    let name = format!("test{}", std::process::id());
-    HeldVariables::new(&[Name::parse(&name).expect("a name")], 7, "8c3e")
-}
+/// The holder of the lock of these tests.
+static HOLDER: LazyLock<HolderId> = LazyLock::new(|| HolderId::random().expect("random numbers"));
 
-/// Processes with these variables in a group of their own, killed when this is dropped.
+const BOOT: Instant = Instant::from_boot(Duration::ZERO);
+
+/// Processes of its command in a group of their own, killed when this is dropped.
 struct Group(Child);
 
 impl Group {
@@ -27,8 +26,7 @@ impl Group {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).process_group(0);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-        shell.env("PUTEX_HELD", format!("test{}:7", std::process::id()));
-        shell.env("PUTEX_EPOCH", "8c3e").env("MAIN_ENDS", main_ends());
+        shell.envs([HOLDER.variable()]).env("MAIN_ENDS", main_ends());
         let mut shell = shell.spawn().expect("a shell");
         let mut line = String::new();
         BufReader::new(shell.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -108,7 +106,7 @@ fn a_process_whose_main_thread_has_ended_runs() {
     let processes = Processes::open().expect("descriptors");
     let group = Group::start(r#"exec python3 -c "$MAIN_ENDS""#);
     assert!(!processes.is_empty(group.group()));
-    let found = processes.of_lock(&variables(), rustix::process::getpid());
+    let found = processes.of_command(&HOLDER);
     assert!(found.processes.contains(&group.group()), "its environment is not found");
     group.kill();
     // It is not waited for: its parent is slow.
@@ -121,32 +119,43 @@ fn a_process_whose_name_is_no_text_runs() {
     let processes = Processes::open().expect("descriptors");
     let group = Group::start("printf '\\377' >/proc/$$/comm; echo ready; read -r line");
     assert!(!processes.is_empty(group.group()));
-    let own = rustix::process::getpid();
-    assert!(processes.of_lock(&variables(), own).processes.contains(&group.group()));
+    assert!(processes.of_command(&HOLDER).processes.contains(&group.group()));
 }
 
 #[test]
-fn what_has_the_variables_of_a_lock_is_found_with_what_descends_from_it() {
+fn what_is_of_a_command_is_found_with_what_descends_from_it() {
     let processes = Processes::open().expect("descriptors");
     let own = rustix::process::getpid();
     let group = Group::start("env -i sh -c 'sleep 100 & echo ready; wait' & wait");
     let bare = below_shell(&processes, &group);
-    let found = processes.of_lock(&variables(), own);
+    let found = processes.of_command(&HOLDER);
     assert!(found.processes.contains(&group.group()) && !found.is_none());
     assert!(bare.iter().all(|it| found.processes.contains(it)), "{found:?} {bare:?}");
-    // What does not have them, as this process, is not.
+    // What is not, as this process, is not found.
     assert!(!found.processes.contains(&own) && !found.processes.contains(&Pid::INIT));
-    let other = HeldVariables::new(&[Name::parse("test").expect("a name")], 7, "8c3e");
-    assert!(processes.of_lock(&other, own).is_none());
-    assert!(!processes.of_lock(&variables(), group.group()).processes.contains(&group.group()));
+    let other = HolderId::random().expect("random numbers");
+    assert!(processes.of_command(&other).is_none());
+}
+
+/// The lock inside of a command had to run out: its renewer was killed with the command.
+#[test]
+fn the_renewer_of_a_lock_is_known_by_its_name_and_session() {
+    let is_renewer = |name: &str, session: u32| {
+        let stat = format!("1 ({name}) S 0 1 {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0\n");
+        Running::of_stat(Pid::INIT, &stat).expect("a line").is_some_and(|it| it.is_renewer)
+    };
+    assert!(is_renewer("putex-renewer", 1));
+    for (name, session) in [("putex-renewer", 2), ("putex", 1), ("a (putex-renewer", 1)] {
+        assert!(!is_renewer(name, session), "{name} {session}");
+    }
 }
 
 /// Returns what descends from a shell with two generations below.
 fn below_shell(processes: &Processes, group: &Group) -> Vec<Pid> {
-    let below = processes.below(group.group(), None).processes;
+    let below = processes.below(group.group(), BOOT).processes;
     assert_eq!(below.len(), 2, "{below:?}");
-    // But for one, and for what descends from that.
-    assert!(processes.below(group.group(), Some(below[0])).is_none());
+    // What was started before an instant, as by a shell that has executed this program, is not.
+    assert!(processes.below(group.group(), sys::now().after(TICK_MAX)).is_none());
     below
 }
 
@@ -155,8 +164,8 @@ fn what_cannot_be_listed_counts_as_alive() {
     let group = Group::start("echo ready; read -r line");
     let broken = broken();
     assert!(!broken.is_empty(group.group()));
-    assert!(!broken.below(group.group(), None).is_none());
-    assert!(!broken.of_lock(&variables(), group.group()).is_none());
+    assert!(!broken.below(group.group(), BOOT).is_none());
+    assert!(!broken.of_command(&HOLDER).is_none());
     // Its stat cannot be read, nor anybody's.
     let folder = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("it is there");
     let proc = Proc { folder, spare: Cell::new(None) };
@@ -169,9 +178,9 @@ fn without_proc_only_a_group_that_is_not_there_is_empty_and_nothing_else_is_know
     let processes = Processes { proc: OnceCell::from(None) };
     let mut group = Group::start("sleep 100 & echo ready; wait");
     assert!(!processes.is_empty(group.group()));
-    let below = processes.below(group.group(), None);
+    let below = processes.below(group.group(), BOOT);
     assert!(below.is_none(), "{below:?}");
-    assert!(processes.of_lock(&variables(), rustix::process::getpid()).is_none());
+    assert!(processes.of_command(&HOLDER).is_none());
     group.kill();
     group.0.wait().expect("it ends");
     wait_until("the end of the other one", || processes.is_empty(group.group()));
@@ -197,14 +206,14 @@ fn without_descriptors(check: impl Fn(&Processes) -> bool) -> bool {
 #[test]
 fn processes_are_known_also_when_no_descriptor_is_left() {
     let group = Group::start("sleep 100 & echo ready; wait");
-    let (shell, variables) = (group.group(), variables());
+    let shell = group.group();
     assert!(without_descriptors(|processes| !processes.is_empty(shell)));
     assert!(without_descriptors(|processes| {
-        let below = processes.below(shell, None);
+        let below = processes.below(shell, BOOT);
         below.is_whole && below.processes.len() == 1
     }));
     assert!(without_descriptors(|processes| {
-        processes.of_lock(&variables, Pid::INIT).processes.contains(&shell)
+        processes.of_command(&HOLDER).processes.contains(&shell)
     }));
     group.kill();
     wait_until("the end of the group", || {

@@ -61,7 +61,9 @@ impl Rig {
     fn begin(base: PathBuf, request: &Request) -> Rig {
         let store = || Box::new(DirStore::new(base.clone(), BUCKET));
         let validity_told = Validity::new().expect("a counter");
-        let mut renewer = Renewer::new(request, store(), validity_told).expect("descriptors");
+        let holder = HolderId::random().expect("random numbers");
+        let mut renewer =
+            Renewer::new(request, holder, store(), validity_told).expect("descriptors");
         // The bucket is no new one.
         let mut tickets = Tickets::new(store(), renewer.owner.ticket());
         let soon = sys::now().after(Duration::from_secs(5));

@@ -12,6 +12,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
+use crate::lock::held::HolderId;
 use crate::lock::{Wait, conclude};
 
 /// R of the tests.
@@ -210,7 +211,8 @@ pub(super) fn front_of(line: Line, request: &Request) -> u8 {
     let destination = Destination::Pipe;
     let signals = Signals::open().expect("a descriptor");
     let mut account = Account::new(request, destination, sys::now());
-    match serve(line, None, signals, request, &mut account) {
+    let holder = HolderId::random().expect("random numbers");
+    match serve(line, signals, request, holder, &mut account) {
         Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
     }
