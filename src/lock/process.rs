@@ -9,8 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::account::Ending;
-use super::processes::{Alive, Processes};
-use crate::core::Instant;
+use super::processes::{Alive, Older, Processes};
 use crate::sys::{self, raw};
 
 /// The command with its process group.
@@ -22,8 +21,7 @@ pub(super) struct Process {
     /// The signal by which the leader was stopped last.
     stopped_by: Option<i32>,
     processes: Processes,
-    /// Not later than its start.
-    began: Instant,
+    older: Older,
 }
 
 /// A command that was spawned and has not begun before it is released.
@@ -84,8 +82,8 @@ impl Start {
 }
 
 impl Process {
-    fn new(group: Pid, processes: Processes, began: Instant) -> Process {
-        Process { group, ended: None, stopped_by: None, processes, began }
+    fn new(group: Pid, processes: Processes, older: Older) -> Process {
+        Process { group, ended: None, stopped_by: None, processes, older }
     }
 
     /// Spawns the command, which does not begin before it is released.
@@ -98,7 +96,8 @@ impl Process {
         own: &[(&str, OsString)],
     ) -> io::Result<(Process, Start)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
-        let (processes, began) = (Processes::open()?, sys::now());
+        let processes = Processes::open()?;
+        let older = processes.older_children_of(rustix::process::getpid());
         let (released, release) = io::pipe()?;
         let (failure, failed) = io::pipe()?;
         rustix::io::ioctl_fionbio(&failure, true)?;
@@ -111,7 +110,7 @@ impl Process {
         })?;
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
-        Ok((Process::new(group, processes, began), start))
+        Ok((Process::new(group, processes, older), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is
@@ -127,14 +126,13 @@ impl Process {
         terminal: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Process, Option<io::Error>)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
-        let began = sys::now();
         let (group, failure) = raw::spawn(&raw::Spawn {
             arguments: &arguments,
             environment: &environment,
             inherited,
             terminal,
         })?;
-        Ok((Process::new(group, Processes::default(), began), failure))
+        Ok((Process::new(group, Processes::default(), Older::NONE), failure))
     }
 
     /// Sends a signal to the group.
@@ -154,10 +152,10 @@ impl Process {
     }
 
     /// Returns the processes that descend from this one, but for renewers: what the command
-    /// has started and left behind becomes a child of this process. A shell that has executed this
-    /// program may have left older children to it, which are none of the command's.
+    /// has started and left behind becomes a child of this process. Its older children are none of
+    /// the command's.
     pub(super) fn descendants(&self) -> Alive {
-        self.processes.below(rustix::process::getpid(), self.began)
+        self.processes.below(rustix::process::getpid(), &self.older)
     }
 
     /// Reaps what has ended: the command, what it has left behind, and the other process of

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use super::held::HolderId;
 use crate::core::Instant;
-use crate::sys::raw;
+use crate::sys::{self, raw};
 
 /// How much of a directory is read at once.
 const LIST_BYTES: usize = 8192;
@@ -90,6 +90,26 @@ impl Running {
         let is_renewer = leads_session && name.as_bytes() == RENEWER.to_bytes();
         let parent = Pid::from_raw(parent);
         Ok(Some(Running { process, parent, started, has_lost_main, is_renewer }))
+    }
+}
+
+/// Children that a process had at an instant: a shell may have executed this program after it had
+/// started others.
+pub(super) struct Older {
+    until: Instant,
+    /// Those that the kernel has named. Not each kernel does.
+    children: Vec<Pid>,
+}
+
+impl Older {
+    /// Counts no child as older.
+    pub(super) const NONE: Older =
+        Older { until: Instant::from_boot(Duration::ZERO), children: Vec::new() };
+
+    /// Returns whether a child is one of these. The time of its start is known to a tick.
+    fn has(&self, child: &Running) -> bool {
+        let is_known = self.children.contains(&child.process) && child.started <= self.until;
+        is_known || self.until.since(child.started) >= TICK_MAX
     }
 }
 
@@ -277,13 +297,20 @@ impl Processes {
         }
     }
 
-    /// Returns what runs, was started since that instant and descends from a process, but for
-    /// renewers. Without /proc nothing is known of it.
-    pub(super) fn below(&self, root: Pid, since: Instant) -> Alive {
-        // Times of /proc are whole ticks.
-        let is_since = |running: &Running| since.since(running.started) < TICK_MAX;
-        let is_child = |running: &Running| running.parent == Some(root) && is_since(running);
+    /// Returns what runs and descends from a process, but for renewers, and for its older
+    /// children. Without /proc nothing is known of it.
+    pub(super) fn below(&self, root: Pid, older: &Older) -> Alive {
+        let is_child = |it: &Running| it.parent == Some(root) && !older.has(it);
         self.select(|_, running| Ok(is_child(running)), |it| it != root)
+    }
+
+    /// Returns the children that a process has now.
+    pub(super) fn older_children_of(&self, parent: Pid) -> Older {
+        let path = format!("{parent}/task/{parent}/children");
+        let read = self.proc().ok().flatten().and_then(|proc| proc.read(&path).ok());
+        let text = String::from_utf8(read.unwrap_or_default()).unwrap_or_default();
+        let numbers = text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?));
+        Older { until: sys::now(), children: numbers.collect() }
     }
 
     /// Returns what runs and is of the command of a holder, and what descends from that, but for

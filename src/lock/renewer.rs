@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use super::Request;
 use super::held::{self, HolderId};
-use super::processes::{Alive, Processes};
+use super::processes::{Alive, Older, Processes};
 use super::protocol::{ToRenewer, Validity};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind};
@@ -55,6 +55,8 @@ struct Renewer {
     front: Option<OwnedFd>,
     /// The process of the front, if this one is its child.
     front_process: Option<Pid>,
+    /// The children that the front had when the lock was granted.
+    older: Option<Older>,
     processes: Processes,
     holder: HolderId,
     /// V, as the front is told it.
@@ -176,6 +178,7 @@ impl Renewer {
             token: request.token.clone(),
             front: None,
             front_process: None,
+            older: None,
             processes: Processes::open()?,
             holder,
             validity_told,
@@ -278,6 +281,7 @@ impl Renewer {
                 return;
             }
             self.granted_at = Some(sys::now());
+            self.older = self.front_process.map(|it| self.processes.older_children_of(it));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
@@ -387,8 +391,8 @@ impl Renewer {
     /// started and left behind becomes a child of it.
     fn descendants_of_front(&self) -> Alive {
         let Some(front) = self.front_process else { return Alive::default() };
-        let Some(began) = self.granted_at else { return Alive::default() };
-        let below = self.processes.below(front, began);
+        let Some(older) = &self.older else { return Alive::default() };
+        let below = self.processes.below(front, older);
         // Its number may be that of a stranger since it has ended.
         let is_parent = rustix::process::getppid() == Some(front);
         if is_parent { below } else { Alive::default() }

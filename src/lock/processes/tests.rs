@@ -15,8 +15,6 @@ use crate::sys;
 /// The holder of the lock of these tests.
 static HOLDER: LazyLock<HolderId> = LazyLock::new(|| HolderId::random().expect("random numbers"));
 
-const BOOT: Instant = Instant::from_boot(Duration::ZERO);
-
 /// Processes of its command in a group of their own, killed when this is dropped.
 struct Group(Child);
 
@@ -152,10 +150,13 @@ fn the_renewer_of_a_lock_is_known_by_its_name_and_session() {
 
 /// Returns what descends from a shell with two generations below.
 fn below_shell(processes: &Processes, group: &Group) -> Vec<Pid> {
-    let below = processes.below(group.group(), BOOT).processes;
+    let below = processes.below(group.group(), &Older::NONE).processes;
     assert_eq!(below.len(), 2, "{below:?}");
-    // What was started before an instant, as by a shell that has executed this program, is not.
-    assert!(processes.below(group.group(), sys::now().after(TICK_MAX)).is_none());
+    // Older children are not, whether the kernel has named them or not.
+    let older = processes.older_children_of(group.group());
+    assert!(processes.below(group.group(), &older).is_none());
+    let older = Older { until: sys::now().after(TICK_MAX), children: Vec::new() };
+    assert!(processes.below(group.group(), &older).is_none());
     below
 }
 
@@ -164,7 +165,7 @@ fn what_cannot_be_listed_counts_as_alive() {
     let group = Group::start("echo ready; read -r line");
     let broken = broken();
     assert!(!broken.is_empty(group.group()));
-    assert!(!broken.below(group.group(), BOOT).is_none());
+    assert!(!broken.below(group.group(), &Older::NONE).is_none());
     assert!(!broken.of_command(&HOLDER).is_none());
     // Its stat cannot be read, nor anybody's.
     let folder = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("it is there");
@@ -178,7 +179,7 @@ fn without_proc_only_a_group_that_is_not_there_is_empty_and_nothing_else_is_know
     let processes = Processes { proc: OnceCell::from(None) };
     let mut group = Group::start("sleep 100 & echo ready; wait");
     assert!(!processes.is_empty(group.group()));
-    let below = processes.below(group.group(), BOOT);
+    let below = processes.below(group.group(), &Older::NONE);
     assert!(below.is_none(), "{below:?}");
     assert!(processes.of_command(&HOLDER).is_none());
     group.kill();
@@ -209,7 +210,7 @@ fn processes_are_known_also_when_no_descriptor_is_left() {
     let shell = group.group();
     assert!(without_descriptors(|processes| !processes.is_empty(shell)));
     assert!(without_descriptors(|processes| {
-        let below = processes.below(shell, BOOT);
+        let below = processes.below(shell, &Older::NONE);
         below.is_whole && below.processes.len() == 1
     }));
     assert!(without_descriptors(|processes| {
