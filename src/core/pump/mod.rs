@@ -318,9 +318,12 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 } else {
                     Level::Info
                 };
-                // The log did not say that this take began.
-                let from = if again && level != Level::Debug { "standby" } else { old };
-                context.report(Report::Moved { from, to: new.name(), why, level });
+                if again && level != Level::Debug {
+                    // The log did not say that this take began.
+                    let (from, why) = ("standby", Reason::TriedAgain);
+                    context.report(Report::Moved { from, to: old, why, level });
+                }
+                context.report(Report::Moved { from: old, to: new.name(), why, level });
                 state = new;
                 event = &Event::Tick;
             }
