@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use super::account::{Account, Ending, Outcome};
 use super::held::{self, HELD, HolderId};
 use super::hold::Hold;
-use super::processes::RENEWER;
+use super::processes::{Older, Processes, RENEWER};
 use super::protocol::{End, ToFront, ToRenewer, Validity};
 use super::report::Report;
 use super::signals::{Signals, is_deadly};
@@ -50,6 +50,8 @@ pub(super) struct Front<'a> {
     validity: Validity,
     /// The ID has succeeded before.
     has_succeeded: bool,
+    /// The processes, and the children from before the command. Opened while nobody waits for that.
+    pub(super) processes: (Processes, Older),
 }
 
 /// How the wait for the lock has ended.
@@ -107,6 +109,9 @@ pub(super) fn serve(
     holder: HolderId,
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
+    let processes = Processes::open()
+        .map_err(|error| Refusal::system("cannot start the command: ")(error.into()))?;
+    let older = processes.older_children_of(rustix::process::getpid());
     let mut front = Front {
         request,
         holder,
@@ -116,6 +121,7 @@ pub(super) fn serve(
         renewer: Some(renewer),
         validity,
         has_succeeded: false,
+        processes: (processes, older),
     };
     match front.wait()? {
         Waited::Granted(grant) => Hold::begin(front, grant)?.run(),

@@ -1,6 +1,7 @@
 //! The front while the lock is held: the command runs, is sent signals, stops and goes on with
 //! its terminal, and is ended in time when the lock is not renewed.
 
+use std::mem;
 use std::os::fd::AsFd;
 
 use libc::{SIGCONT, SIGKILL, SIGTERM};
@@ -10,6 +11,7 @@ use super::front::{Front, Grant, RENEWER_ENDED};
 use super::held;
 use super::job::{Inspection, Job};
 use super::process::{Process, Start};
+use super::processes::{Older, Processes};
 use super::protocol::{ToFront, ToRenewer};
 use super::terminal::Terminal;
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
@@ -43,7 +45,8 @@ impl<'a> Hold<'a> {
         let variables = [&variables[..], &[front.holder.variable()]].concat();
         let command = &front.request.command;
         let terminal = Terminal::open();
-        let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables));
+        let processes = mem::replace(&mut front.processes, (Processes::default(), Older::NONE));
+        let spawned = adopts.and_then(|()| Process::spawn_held(command, &variables, processes));
         let (process, start) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {

@@ -86,7 +86,8 @@ impl Process {
         Process { group, ended: None, stopped_by: None, processes, older }
     }
 
-    /// Spawns the command, which does not begin before it is released.
+    /// Spawns the command, which does not begin before it is released. The others are no processes
+    /// of it.
     ///
     /// # Errors
     ///
@@ -94,10 +95,9 @@ impl Process {
     pub(super) fn spawn_held(
         words: &[OsString],
         own: &[(&str, OsString)],
+        (processes, others): (Processes, Older),
     ) -> io::Result<(Process, Start)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
-        let processes = Processes::open()?;
-        let older = processes.older_children_of(rustix::process::getpid());
         let (released, release) = io::pipe()?;
         let (failure, failed) = io::pipe()?;
         rustix::io::ioctl_fionbio(&failure, true)?;
@@ -110,7 +110,7 @@ impl Process {
         })?;
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
-        Ok((Process::new(group, processes, older), start))
+        Ok((Process::new(group, processes, others), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is

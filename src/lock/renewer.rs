@@ -53,10 +53,8 @@ struct Renewer {
     token: String,
     /// The front; `None` when it is dead.
     front: Option<OwnedFd>,
-    /// The process of the front, if this one is its child.
-    front_process: Option<Pid>,
-    /// The children that the front had when the lock was granted.
-    older: Option<Older>,
+    /// The process of the front, if this one is its child, and the children it had before.
+    front_process: Option<(Pid, Older)>,
     processes: Processes,
     holder: HolderId,
     /// V, as the front is told it.
@@ -102,7 +100,9 @@ pub(super) fn run(
     match Renewer::new(request, holder, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.
-            renewer.front_process = parent_of_pair(&front);
+            let processes = &renewer.processes;
+            let parent = parent_of_pair(&front);
+            renewer.front_process = parent.map(|it| (it, processes.older_children_of(it)));
             renewer.front = Some(front);
             let mut has_stderr = true;
             loop {
@@ -178,7 +178,6 @@ impl Renewer {
             token: request.token.clone(),
             front: None,
             front_process: None,
-            older: None,
             processes: Processes::open()?,
             holder,
             validity_told,
@@ -281,7 +280,6 @@ impl Renewer {
                 return;
             }
             self.granted_at = Some(sys::now());
-            self.older = self.front_process.map(|it| self.processes.older_children_of(it));
         }
         let Some(front) = &self.front else { return };
         // Everything in a message has a form in JSON.
@@ -390,11 +388,10 @@ impl Renewer {
     /// Returns the processes that descend from the front. While that lives, what the command has
     /// started and left behind becomes a child of it.
     fn descendants_of_front(&self) -> Alive {
-        let Some(front) = self.front_process else { return Alive::default() };
-        let Some(older) = &self.older else { return Alive::default() };
-        let below = self.processes.below(front, older);
+        let Some((front, older)) = &self.front_process else { return Alive::default() };
+        let below = self.processes.below(*front, older);
         // Its number may be that of a stranger since it has ended.
-        let is_parent = rustix::process::getppid() == Some(front);
+        let is_parent = rustix::process::getppid() == Some(*front);
         if is_parent { below } else { Alive::default() }
     }
 }
