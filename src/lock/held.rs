@@ -74,12 +74,17 @@ pub(super) fn variables(
 fn with(held: Option<&OsStr>, names: &[Name], term: u64) -> OsString {
     let mut value = held.unwrap_or_default().to_owned();
     for name in names {
-        if !value.is_empty() {
-            value.push(" ");
-        }
-        value.push(format!("{name}:{term}"));
+        add_word(&mut value, &format!("{name}:{term}"));
     }
     value
+}
+
+/// Adds a word to the value of a variable.
+fn add_word(value: &mut OsString, word: &str) {
+    if !value.is_empty() {
+        value.push(" ");
+    }
+    value.push(word);
 }
 
 /// A random number by which the processes of a command are told from all others: what they start
@@ -99,10 +104,7 @@ impl HolderId {
     /// Returns the variable of the command: the numbers of the enclosing processes, and this one.
     pub(super) fn variable(&self) -> (&'static str, OsString) {
         let mut value = env::var_os(HELD_BY).unwrap_or_default();
-        if !value.is_empty() {
-            value.push(" ");
-        }
-        value.push(&self.0);
+        add_word(&mut value, &self.0);
         (HELD_BY, value)
     }
 

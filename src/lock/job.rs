@@ -60,14 +60,15 @@ impl Job {
             self.go_on();
             return false;
         }
-        let is_typed = reads || signal == SIGTSTP;
-        if !is_typed && !terminal.is_of(self.process.group) {
+        let is_of_terminal = reads || signal == SIGTSTP;
+        if !is_of_terminal && !terminal.is_of(self.process.group) {
             return false;
         }
         self.take_terminal_back();
-        // Where no shell watches this group, SIGSTOP would stop it for ever: whoever has stopped
-        // the command, and lets it go on, does not know of this process. SIGTSTP does not.
-        raw::act_by_default_with_group(if is_typed { signal } else { SIGTSTP });
+        // SIGSTOP would stop this group also where no shell watches it, and for ever: a program
+        // that stops the command, and lets the command go on, does not know this process. The
+        // kernel ignores SIGTSTP there.
+        raw::act_by_default_with_group(if is_of_terminal { signal } else { SIGTSTP });
         let mut has_stopped = false;
         while let Some(signal) = signals.next() {
             // The command is not sent SIGCONT twice: it may be stopped again in between.
@@ -76,7 +77,7 @@ impl Job {
                 other => self.pass_on(other),
             }
         }
-        if !is_typed && !has_stopped {
+        if !is_of_terminal && !has_stopped {
             self.give_terminal();
             return false;
         }

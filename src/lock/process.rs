@@ -86,8 +86,8 @@ impl Process {
         Process { group, ended: None, stopped_by: None, processes, older }
     }
 
-    /// Spawns the command, which does not begin before it is released. The others are no processes
-    /// of it.
+    /// Spawns the command, which does not begin before it is released. The older children of this
+    /// process are no processes of the command.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Process {
     pub(super) fn spawn_held(
         words: &[OsString],
         own: &[(&str, OsString)],
-        (processes, others): (Processes, Older),
+        (processes, older): (Processes, Older),
     ) -> io::Result<(Process, Start)> {
         let (arguments, environment) = (words_of(words)?, environment(own)?);
         let (released, release) = io::pipe()?;
@@ -110,7 +110,7 @@ impl Process {
         })?;
         let pidfd = sys::open_spawned(group)?;
         let start = Start { pidfd, release: Some(release), failure: Some(failure) };
-        Ok((Process::new(group, processes, others), start))
+        Ok((Process::new(group, processes, older), start))
     }
 
     /// Spawns the command, with the descriptor that it inherits and the terminal that it is

@@ -83,7 +83,7 @@ impl Report {
         destination: Destination,
     ) {
         let line = line(request, account, ending, sys::now());
-        // A pipe that is full holds nobody up.
+        // The copy of a socket may block, and a full one holds nobody up.
         let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
         let written = match poll(&mut polled, Some(&Timespec::default())) {
             Ok(0) => Err(Errno::AGAIN),

@@ -113,7 +113,9 @@ impl Site {
     /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
     fn believe(&self) {
         // A server that is slow on a busy host has no answer in time.
-        until_true("the bucket", || self.run(&["-n", "x", "true"]).status == Some(75));
+        let attempt = || Some(self.run(&["-n", "x", "true"])).filter(|it| it.status != Some(69));
+        let made = until("an answer", attempt);
+        assert_eq!(made.status, Some(75), "{}", made.said);
         let mut client = Client::connect(self.server().port()).expect("a connection");
         let epoch = r#"{"last_by_subj":"$KV.putex.putex.epoch"}"#;
         let epoch = client.call("STREAM.MSG.GET.KV_putex", epoch).expect("an epoch");

@@ -267,14 +267,14 @@ impl World<'_> {
         }
     }
 
-    /// The log names each change of state, or none of two that follow from each other: where a
-    /// line is missing, a reader cannot tell what the agent did.
+    /// Each logged change begins with the state that the log names last: where a line is missing,
+    /// a reader cannot tell what the agent did.
     fn check_log(&mut self, id: usize, report: &Report) {
         let Report::Moved { from, to, level, .. } = report else { return };
-        let logged = self.agents[id].logged_state;
         if *level == Level::Debug {
             return;
         }
+        let logged = self.agents[id].logged_state;
         if *from != logged {
             self.fail("log", format!("{report}, and the line before says {logged}"));
         }

@@ -14,10 +14,13 @@ use crate::core::record::Revision;
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
 impl EarlierKeys {
-    /// Takes in a listing that has the own ticket, of this number. It was made after the first
-    /// write of that ticket: a key that it lacks gets its next ticket later. A ticket that cannot
-    /// be read may be an earlier one.
+    /// Takes in a listing, for the owner of the ticket of this number. One that has that ticket was
+    /// made after its first write: a key that such a listing lacks gets its next ticket later. A
+    /// ticket that cannot be read may be an earlier one.
     pub fn learn(&mut self, number: Revision, listed: &[StoredTicket]) {
+        if listed.iter().all(|it| it.number != number) {
+            return;
+        }
         let may_be_earlier = |it: &&StoredTicket| it.number <= number || it.ticket.is_err();
         let keys = || listed.iter().filter(may_be_earlier).map(|it| it.key.clone());
         self.0.get_or_insert_with(|| Arc::new(keys().collect()));
@@ -50,6 +53,8 @@ mod tests {
             ticket: unreadable(),
         };
         let mut keys = EarlierKeys::default();
+        // It lacks the own ticket, and says nothing of others.
+        keys.learn(Revision(5), &[ticket("lock.a.1", 3)]);
         assert!(keys.may_have("lock.a.f"));
         let found = [ticket("lock.a.1", 3), ticket("lock.a.5", 5), ticket("lock.a.9", 9)];
         keys.learn(Revision(5), &found);

@@ -2,7 +2,7 @@
 //!
 //! A ticket is one message of the bucket. Its number is the revision of its first write, so
 //! tickets have one order for all clients. A ticket is granted when no earlier ticket conflicts
-//! with it. EarlierKeys tickets can only vanish: a ticket that is granted stays granted.
+//! with it. Earlier tickets can only vanish: a ticket that is granted stays granted.
 
 use std::fmt;
 use std::time::Duration;

@@ -18,8 +18,7 @@ impl Grabber {
         if is_old || last < self.hinted {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
-        let found = standing.iter().find(|it| is_own(it)).map(|it| it.number);
-        if let Some(own) = self.own.as_mut().filter(|own| found == Some(own.number)) {
+        if let Some(own) = &mut self.own {
             own.earlier_keys.learn(own.number, &standing);
         }
         let (mut own, others): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);

@@ -73,12 +73,14 @@ impl Grabber {
 
     /// A write of the ticket that was sent at this instant stands.
     fn stored(&mut self, revision: Revision, sent: Instant) {
-        let (number, earlier_keys) = match self.own.take() {
-            Some(own) => (own.number, own.earlier_keys),
-            None => (revision, EarlierKeys::default()),
-        };
         self.attempt = None;
-        self.own = Some(Own { number, revision, sent: Some(sent), earlier_keys });
+        let own = self.own.get_or_insert_with(|| Own {
+            number: revision,
+            revision,
+            sent: None,
+            earlier_keys: EarlierKeys::default(),
+        });
+        (own.revision, own.sent) = (revision, Some(sent));
         self.last = self.last.max(revision);
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);

@@ -137,12 +137,14 @@ impl TicketOwner {
 
     /// A write of the own ticket that was sent at this instant stands.
     pub(super) fn stored(&mut self, revision: Revision, sent: Instant) {
-        let (number, earlier_keys) = match self.own.take() {
-            Some(own) => (own.number, own.earlier_keys),
-            None => (revision, EarlierKeys::default()),
-        };
         self.attempt = None;
-        self.own = Some(Own { number, revision, sent, earlier_keys });
+        let own = self.own.get_or_insert_with(|| Own {
+            number: revision,
+            revision,
+            sent,
+            earlier_keys: EarlierKeys::default(),
+        });
+        (own.revision, own.sent) = (revision, sent);
         self.last = self.last.max(revision);
         // A hint of a later revision than this was false.
         self.hinted = self.hinted.min(revision);

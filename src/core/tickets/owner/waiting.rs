@@ -24,11 +24,10 @@ impl TicketOwner {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         let is_own = |other: &StoredTicket| other.key.ends_with(&key);
-        if standing.iter().any(is_own) {
-            own.earlier_keys.learn(own.number, &standing);
-        } else if last >= own.revision {
+        if last >= own.revision && !standing.iter().any(is_own) {
             return self.gone("its ticket was removed", now);
         }
+        own.earlier_keys.learn(own.number, &standing);
         let number = own.number;
         let others: Vec<_> = standing.into_iter().filter(|other| !is_own(other)).collect();
         match decide(&self.ticket, number, &others) {
