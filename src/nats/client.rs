@@ -285,19 +285,32 @@ impl Client {
         warned.map(|text| server_says(text)).collect()
     }
 
-    /// Subscribes until this connection ends. The refusal of a server arrives later and is
-    /// logged as a warning.
+    /// Subscribes until this connection ends, and ends the subscriptions of these numbers after
+    /// that. Returns the numbers of those that are new: one that was made with the login has none.
+    /// The refusal of a server arrives later and is logged as a warning.
     ///
     /// # Errors
     ///
     /// [`RequestError::NotSent`] or [`RequestError::Lost`].
-    pub fn subscribe(&mut self, subject: &str) -> Result<(), RequestError> {
+    pub fn subscribe(
+        &mut self,
+        subjects: &[String],
+        ended: &[u64],
+    ) -> Result<Vec<u64>, RequestError> {
         let link = self.link()?;
-        if link.sent_early.subscriptions.iter().any(|known| known == subject) {
-            return Ok(());
+        let (mut frame, mut numbers) = (String::new(), Vec::new());
+        for subject in subjects {
+            if !link.sent_early.subscriptions.contains(subject) {
+                let (number, sub) = link.subscription(subject).map_err(RequestError::NotSent)?;
+                frame.push_str(&sub);
+                numbers.push(number);
+            }
         }
-        let frame = link.subscription(subject).map_err(RequestError::NotSent)?;
-        self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))
+        frame.extend(ended.iter().map(|number| encode::unsub(*number)));
+        if !frame.is_empty() {
+            self.send(frame.as_bytes(), sys::now().after(WRITE_WAIT_MAX))?;
+        }
+        Ok(numbers)
     }
 
     /// Sends a message without waiting for a reply.

@@ -55,6 +55,11 @@ pub(crate) fn sub(subject: &str, sid: u64) -> Result<String, EncodeError> {
     line(format!("SUB {subject} {sid}"))
 }
 
+/// `UNSUB <sid>\r\n`
+pub(crate) fn unsub(sid: u64) -> String {
+    format!("UNSUB {sid}\r\n")
+}
+
 /// `PUB <subject> [reply-to] <#bytes>\r\n[payload]\r\n`, or with headers
 /// `HPUB <subject> [reply-to] <#header bytes> <#total bytes>\r\n[headers]\r\n\r\n[payload]\r\n`
 ///

@@ -15,6 +15,8 @@ use std::fmt;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::decode::MESSAGE_BYTES_MAX;
@@ -134,32 +136,72 @@ impl StreamInfo {
 ///
 /// See [`Failure`]. A part of a longer list of subjects is not understood.
 pub fn stream_info(payload: &[u8]) -> Result<StreamInfo, Failure> {
-    let mut value = answer(payload)?;
-    let created = text(&value, "created")?;
-    let last_seq = value["state"]["last_seq"].as_u64();
-    let last_seq = last_seq.ok_or_else(|| malformed("state.last_seq is missing"))?;
-    let listed = &value["state"]["subjects"];
-    let mut subjects: Vec<String> = match listed.as_object() {
-        Some(listed) => listed.keys().cloned().collect(),
-        None if listed.is_null() => Vec::new(),
-        None => return Err(malformed("state.subjects is not an object")),
-    };
+    let Info { error, created, config, state, cluster, ts, total } = parse(payload)?;
+    no_error(&error)?;
+    let created = created.ok_or_else(|| malformed("created is missing"))?;
+    let last_seq = state.last_seq.ok_or_else(|| malformed("state.last_seq is missing"))?;
+    let Names(mut subjects) = state.subjects.unwrap_or_default();
     subjects.sort_unstable();
-    if value["total"].as_u64().is_some_and(|total| total > subjects.len() as u64) {
+    subjects.dedup();
+    if total.is_some_and(|total| total > subjects.len() as u64) {
         return Err(malformed("more subjects than one answer lists"));
     }
-    let cluster = &value["cluster"];
     let text = |name: &str| cluster[name].as_str().filter(|text| !text.is_empty()).map(sanitize);
     Ok(StreamInfo {
         created,
         last_seq,
-        has_leader: has_leader(cluster),
+        has_leader: has_leader(&cluster),
         leader: text("leader").unwrap_or_default(),
-        has_time: value["ts"].is_string(),
+        has_time: ts.is_string(),
         cluster: text("name"),
         subjects,
-        config: value["config"].take(),
+        config,
     })
+}
+
+/// The answer to STREAM.INFO.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    error: Value,
+    created: Option<String>,
+    config: Value,
+    state: State,
+    cluster: Value,
+    ts: Value,
+    total: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct State {
+    last_seq: Option<u64>,
+    subjects: Option<Names>,
+}
+
+/// The names of an object. There may be thousands: their values are not kept.
+#[derive(Default)]
+struct Names(Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
+        deserializer.deserialize_map(Names::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Names;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Names, A::Error> {
+        while let Some((name, IgnoredAny)) = map.next_entry()? {
+            self.0.push(name);
+        }
+        Ok(self)
+    }
 }
 
 /// Returns whether this server is alone, or knows a leader of the stream that has heard of a
@@ -250,11 +292,18 @@ pub fn ack(payload: &[u8]) -> Result<(String, u64), Failure> {
 
 /// Parses an answer; an error reply becomes a [`Failure`].
 fn answer(payload: &[u8]) -> Result<Value, Failure> {
-    let value: Value =
-        serde_json::from_slice(payload).map_err(|error| malformed(&error.to_string()))?;
-    let error = &value["error"];
+    let value: Value = parse(payload)?;
+    no_error(&value["error"])?;
+    Ok(value)
+}
+
+fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(payload).map_err(|error| malformed(&error.to_string()))
+}
+
+fn no_error(error: &Value) -> Result<(), Failure> {
     if error.is_null() {
-        return Ok(value);
+        return Ok(());
     }
     if !error.is_object() {
         return Err(malformed("error is not an object"));

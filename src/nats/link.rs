@@ -123,10 +123,10 @@ impl Link {
         format!("{}{}", self.inbox, self.requests)
     }
 
-    /// Returns the frame of a new subscription.
-    pub(super) fn subscription(&mut self, subject: &str) -> Result<String, EncodeError> {
+    /// Returns the number and the frame of a new subscription.
+    pub(super) fn subscription(&mut self, subject: &str) -> Result<(u64, String), EncodeError> {
         self.last_sid += 1;
-        encode::sub(subject, self.last_sid)
+        Ok((self.last_sid, encode::sub(subject, self.last_sid)?))
     }
 
     /// Sends a whole frame. The reason of a failure is the last `-ERR` of the server, if there

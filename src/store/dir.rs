@@ -260,9 +260,10 @@ impl Bucket for DirStore {
         written
     }
 
-    fn subscribe(&mut self, key: &str) -> StoreResult<()> {
-        self.open.as_mut().ok_or_else(not_open)?.subscribed.push(key.to_owned());
-        Ok(())
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool> {
+        let keys = keys.iter().map(|key| (*key).to_owned());
+        self.open.as_mut().ok_or_else(not_open)?.subscribed.extend(keys);
+        Ok(false)
     }
 
     fn announce(&mut self, key: &str, content: &Content) {

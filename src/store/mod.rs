@@ -141,6 +141,8 @@ fn is_below(key: &str, prefix: &str) -> bool {
 pub struct Selection<'a> {
     /// The keys `prefix.…` of each of these.
     pub prefixes: &'a [String],
+    /// One of them that has an entry in all likelihood: it is read with the names of the others.
+    pub likely: Option<&'a str>,
     /// And those of them only for which this is true.
     pub wanted: &'a dyn Fn(&str) -> bool,
 }
@@ -279,12 +281,17 @@ pub trait Bucket: Send {
     /// Best effort.
     fn forget(&mut self, _key: &str) {}
 
-    /// Subscribes to the hints and announcements of a key until the store is opened again.
+    /// Has the hints of all keys below these prefixes come, until the next [`Bucket::subscribe`] or
+    /// [`Bucket::wait`]: those of the keys that are subscribed to then are returned. Best effort.
+    fn subscribe_below(&mut self, _prefixes: &[String]) {}
+
+    /// Subscribes to the hints and announcements of keys until the store is opened again. Returns
+    /// whether their hints have come since [`Bucket::subscribe_below`].
     ///
     /// # Errors
     ///
     /// When the store is not open.
-    fn subscribe(&mut self, key: &str) -> StoreResult<()>;
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool>;
 
     /// Sends a message to the subscribers of a key. Best effort; nothing is stored under
     /// the key.

@@ -78,6 +78,10 @@ pub struct NatsStore {
     stream: String,
     /// The keys that the present connection has subscribed to.
     subscribed: Vec<String>,
+    /// The subscriptions to all keys below some prefixes.
+    below: Vec<u64>,
+    /// The revision that the last listing reaches.
+    listed: Revision,
     /// The open bucket, or the reason to make no request.
     bucket: Result<OpenBucket, String>,
     /// The end of the last write, if it had no answer.
@@ -102,6 +106,8 @@ impl NatsStore {
             client,
             settings,
             subscribed: Vec::new(),
+            below: Vec::new(),
+            listed: Revision(0),
             bucket: Err(NOT_OPEN.to_owned()),
             unanswered_write: None,
         }
@@ -119,7 +125,12 @@ impl NatsStore {
 
     /// Returns the subjects of the hints and announcements of a key.
     fn hint_subjects(&self, key: &str) -> [String; 2] {
-        ["hint", "twin"].map(|kind| format!("putex.{kind}.{}.{key}", self.settings.bucket))
+        [self.hint_subject(key), format!("putex.twin.{}.{key}", self.settings.bucket)]
+    }
+
+    /// Returns the subject of the hints of a key, which may end in a wildcard.
+    fn hint_subject(&self, key: &str) -> String {
+        format!("putex.hint.{}.{key}", self.settings.bucket)
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
@@ -294,8 +305,9 @@ impl NatsStore {
         }
         let (subject, revision) = answer::hint(&message.headers, &self.stream)?;
         let key = subject.strip_prefix(&format!("$KV.{bucket}."))?.to_owned();
-        let revision = Some(revision);
-        self.subscribed.contains(&key).then_some(Hint::Changed { key, revision })
+        // The last listing has shown the earlier changes.
+        let is_new = revision > self.listed && self.subscribed.contains(&key);
+        is_new.then_some(Hint::Changed { key, revision: Some(revision) })
     }
 }
 
@@ -415,17 +427,26 @@ impl Bucket for NatsStore {
         self.forget_now(key);
     }
 
-    fn subscribe(&mut self, key: &str) -> StoreResult<()> {
-        if self.subscribed.iter().any(|known| known == key) {
-            return Ok(());
+    fn subscribe_below(&mut self, prefixes: &[String]) {
+        if self.below.is_empty() {
+            let subjects: Vec<_> =
+                prefixes.iter().map(|it| self.hint_subject(&format!("{it}.>"))).collect();
+            self.below = self.client.subscribe(&subjects, &[]).unwrap_or_default();
         }
-        name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
-        for subject in self.hint_subjects(key) {
-            let subscribed = self.client.subscribe(&subject);
-            subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
+    }
+
+    fn subscribe(&mut self, keys: &[&str]) -> StoreResult<bool> {
+        for key in keys {
+            name::valid_key(key).map_err(|text| Kind::Unsafe.error(text))?;
         }
-        self.subscribed.push(key.to_owned());
-        Ok(())
+        let new = keys.iter().filter(|key| !self.subscribed.iter().any(|it| it == *key));
+        let new: Vec<String> = new.map(|key| (*key).to_owned()).collect();
+        let subjects: Vec<_> = new.iter().flat_map(|key| self.hint_subjects(key)).collect();
+        let below = std::mem::take(&mut self.below);
+        let subscribed = self.client.subscribe(&subjects, &below);
+        subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
+        self.subscribed.extend(new);
+        Ok(!below.is_empty())
     }
 
     fn announce(&mut self, key: &str, content: &Content) {
@@ -439,6 +460,10 @@ impl Bucket for NatsStore {
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         if let Err(why) = &self.bucket {
             return Hint::Gone(why.clone());
+        }
+        if !self.below.is_empty() {
+            // A connection that fails is noticed below.
+            let _ = self.client.subscribe(&[], &std::mem::take(&mut self.below));
         }
         loop {
             match self.client.wait(wake, deadline) {

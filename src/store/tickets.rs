@@ -143,6 +143,9 @@ impl Tickets {
                 Input::Written(self.write(element, *at, *number, ticket, *by), now)
             }
             Step::WriteAndList(at, number, ticket, earlier_keys, by) => {
+                if *at == Revision(0) {
+                    self.bucket.subscribe_below(&self.prefixes);
+                }
                 let content = to_content(ticket, *number);
                 let (written, listed) =
                     self.write_and_list(element, *at, &content, earlier_keys, *by);
@@ -151,10 +154,10 @@ impl Tickets {
             Step::End(at, by) => Input::Written(self.end(element, *at, *by), now),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
             Step::List(earlier_keys, by) => {
-                Input::Listed(self.list(earlier_keys, *by).map_err(text))
+                Input::Listed(self.list(earlier_keys, element, *by).map_err(text))
             }
-            Step::Watch(keys) => match keys.iter().try_for_each(|key| self.watch(key)) {
-                Ok(()) => Input::Subscribed,
+            Step::Watch(keys) => match self.watch(keys.iter().map(|key| &**key)) {
+                Ok(missed_none) => Input::Subscribed { missed_none },
                 Err(error) => Input::Gone(error.text),
             },
             Step::Remove(other, by) => Input::Written(self.remove(other, who, *by), now),
@@ -192,7 +195,7 @@ impl Tickets {
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
         let key = self.key(element);
         let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+        let selection = Selection { prefixes: &self.prefixes, likely: None, wanted: &wanted };
         let (written, listing) = self.bucket.write_and_list(&key, at, content, selection, deadline);
         (written, listing.map(tickets_of))
     }
@@ -257,7 +260,7 @@ impl Tickets {
     }
 
     /// Lists the tickets of [`Tickets::new`] that may be earlier ones, and the revision that the
-    /// listing reaches.
+    /// listing reaches. The own ticket, if there is one, has this last element.
     ///
     /// # Errors
     ///
@@ -265,20 +268,25 @@ impl Tickets {
     pub fn list(
         &mut self,
         earlier_keys: &EarlierKeys,
+        element: &str,
         deadline: Instant,
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
+        // An earlier listing had it.
+        let own = earlier_keys.are_learned().then(|| self.key(element));
         let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection = Selection { prefixes: &self.prefixes, wanted: &wanted };
+        let selection =
+            Selection { prefixes: &self.prefixes, likely: own.as_deref(), wanted: &wanted };
         Ok(tickets_of(self.bucket.list(selection, deadline)?))
     }
 
-    /// Subscribes to the hints of a ticket.
+    /// Subscribes to the hints of tickets. Returns whether none of them was missed since the last
+    /// listing.
     ///
     /// # Errors
     ///
     /// When the store is not open.
-    pub fn watch(&mut self, key: &str) -> StoreResult<()> {
-        self.bucket.subscribe(key)
+    pub fn watch<'a>(&mut self, keys: impl Iterator<Item = &'a str>) -> StoreResult<bool> {
+        self.bucket.subscribe(&keys.collect::<Vec<_>>())
     }
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.

@@ -28,6 +28,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_listing_has_the_keys_below_its_prefix_and_no_other(make);
     a_listing_beside_writers_lacks_no_key(make);
     a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make);
+    a_listing_is_the_same_whatever_key_is_likely(make);
     a_listing_beside_a_write_has_all_that_was_stored_before(make);
     match checks_other_keys {
         true => a_condition_on_another_key_decides(make),
@@ -35,6 +36,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     }
     an_opening_reads_its_key_and_subscribes_to_it_before(make);
     a_subscription_is_for_its_key(make);
+    no_hint_is_missed_where_a_subscription_says_so(make);
     a_store_that_is_not_open_does_nothing(make);
     no_call_begins_after_its_deadline(make);
 }
@@ -62,7 +64,7 @@ fn get(store: &mut dyn Bucket, key: &str) -> Option<Entry> {
 /// Lists all keys below a prefix.
 pub(crate) fn list(store: &mut dyn Bucket, prefix: &str, by: Instant) -> StoreResult<Listing> {
     let prefixes = [prefix.to_owned()];
-    store.list(Selection { prefixes: &prefixes, wanted: &|_| true }, by)
+    store.list(Selection { prefixes: &prefixes, likely: None, wanted: &|_| true }, by)
 }
 
 /// Writes, and expects that it is stored.
@@ -155,7 +157,7 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
 fn a_retired_key_has_ended_at_once_and_for_its_old_revisions(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let (mut store, mut other) = (open(make, "retired"), open(make, "retired"));
-    other.subscribe("lock.a.1").expect("a subscription");
+    other.subscribe(&["lock.a.1"]).expect("a subscription");
     let first = created(&mut *store, "lock.a.1");
     let second = stored(&mut *store, "lock.a.1", Expected::Key(first), "renewed");
     let stays = created(&mut *store, "lock.a.2");
@@ -242,17 +244,31 @@ fn a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make: Make<'_>
         created(&mut *store, key);
     }
     let prefixes = ["b", "a", "a.1", "none"].map(str::to_owned);
-    let selection = Selection { prefixes: &prefixes, wanted: &|key| key != "a.2" };
+    let selection = Selection { prefixes: &prefixes, likely: None, wanted: &|key| key != "a.2" };
     let listing = store.list(selection, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["a.1", "a.1.2", "b.1"]);
+}
+
+fn a_listing_is_the_same_whatever_key_is_likely(make: Make<'_>) {
+    let mut store = open(make, "likely");
+    for key in ["a.1", "a.2", "a.3", "b.1"] {
+        created(&mut *store, key);
+    }
+    let prefixes = ["a".to_owned()];
+    for likely in [None, Some("a.1"), Some("a.2"), Some("a.none"), Some("b.1")] {
+        let selection = Selection { prefixes: &prefixes, likely, wanted: &|key| key != "a.2" };
+        let listing = store.list(selection, soon()).expect("a listing");
+        let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
+        assert_eq!(keys, ["a.1", "a.3"], "{likely:?}");
+    }
 }
 
 /// It need not have the written entry itself.
 fn a_listing_beside_a_write_has_all_that_was_stored_before(make: Make<'_>) {
     let (mut store, mut other) = (open(make, "taken"), open(make, "taken"));
     let prefixes = ["lock".to_owned()];
-    let all = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let all = Selection { prefixes: &prefixes, likely: None, wanted: &|_| true };
     let mut before: Vec<(String, Revision)> = Vec::new();
     for number in 0..20 {
         let key = format!("lock.{number:02}");
@@ -372,7 +388,7 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let (mut a, mut b) = (open(make, "subscribed"), open(make, "subscribed"));
     for key in ["lock.a", "lock.a", "one"] {
-        a.subscribe(key).expect("a subscription");
+        a.subscribe(&[key]).expect("a subscription");
     }
     for other in ["lock", "lock.a.b", "lock.b", "locks.a", "two", "one.more"] {
         created(&mut *b, other);
@@ -397,13 +413,40 @@ fn a_subscription_is_for_its_key(make: Make<'_>) {
     }
 }
 
+/// Whoever misses the hint of an end waits until it looks again by itself.
+fn no_hint_is_missed_where_a_subscription_says_so(make: Make<'_>) {
+    let waker = Waker::new().expect("a waker");
+    let (mut store, mut other) = (open(make, "below"), open(make, "below"));
+    let rests = |store: &mut dyn Bucket| store.wait(waker.as_fd(), Some(now().after(QUIET)));
+    store.subscribe_below(&["lock".to_owned()]);
+    let first = created(&mut *other, "lock.a.1");
+    list(&mut *store, "lock", soon()).expect("a listing");
+    let second = created(&mut *other, "lock.a.2");
+    let renewed = stored(&mut *other, "lock.a.1", Expected::Key(first), "renewed");
+    if store.subscribe(&["lock.a.1"]).expect("a subscription") {
+        // Not the change that the listing has shown, nor that of another key.
+        let hint = store.wait(waker.as_fd(), Some(soon()));
+        let revision = Some(renewed);
+        assert_eq!(hint, Hint::Changed { key: "lock.a.1".to_owned(), revision });
+    }
+    while rests(&mut *store) != Hint::Elapsed {}
+    stored(&mut *other, "lock.a.2", Expected::Key(second), "renewed");
+    assert_eq!(rests(&mut *store), Hint::Elapsed);
+    stored(&mut *other, "lock.a.1", Expected::Key(renewed), "again");
+    assert!(matches!(store.wait(waker.as_fd(), Some(soon())), Hint::Changed { .. }));
+    // The wait ends it: of a key that is chosen later, something may have been missed.
+    store.subscribe_below(&["lock".to_owned()]);
+    assert_eq!(rests(&mut *store), Hint::Elapsed);
+    assert!(!store.subscribe(&["lock.a.2"]).expect("a subscription"));
+}
+
 fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let mut store = make("closed");
     let unreachable = |error: StoreError| error.kind == StoreErrorKind::Unreachable;
     let got = store.get("web", soon());
     assert!(got.is_err_and(unreachable));
     assert!(list(&mut *store, "web", soon()).is_err_and(unreachable));
-    assert!(store.subscribe("web").is_err_and(unreachable));
+    assert!(store.subscribe(&["web"]).is_err_and(unreachable));
     let expected = Expected::Key(Revision(0));
     let written = store.compare_and_set("web", expected, &plain("a"), soon());
     assert!(matches!(written, Written::Unknown(_) | Written::Denied(_)), "{written:?}");

@@ -269,7 +269,7 @@ fn much_goes_through_tls_as_it_does_without() {
     let server = Server::start(&binary, &ours.tls(&["localhost"]));
     let mut client = client(&server.url("tls", "localhost"), ours.access());
     client.connect(soon()).expect("connected");
-    client.subscribe("big.*").expect("subscribed");
+    client.subscribe(&["big.*".to_owned()], &[]).expect("subscribed");
     let waker = Waker::new().expect("a descriptor");
     // Larger than a record, a buffer of the kernel, and what is read at once.
     for size in [0, 1, 16_384, 16_385, 300_000, 1_000_000] {

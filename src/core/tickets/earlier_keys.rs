@@ -14,6 +14,11 @@ use crate::core::record::Revision;
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
 impl EarlierKeys {
+    /// Returns whether a listing had the own ticket.
+    pub fn are_learned(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Takes in a listing, for the owner of the ticket of this number. One that has that ticket was
     /// made after its first write: a key that such a listing lacks gets its next ticket later. A
     /// ticket that cannot be read may be an earlier one.

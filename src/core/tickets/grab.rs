@@ -120,7 +120,8 @@ enum Phase {
     Listing,
     Writing,
     ReadingOwn,
-    Watching(BTreeSet<String>),
+    /// These are to be heard of; then nothing is done until this instant.
+    Watching(BTreeSet<String>, Instant),
     Removing(Box<StoredTicket>),
     /// The notes of this host are read, and written, before the ticket is withdrawn.
     Recalling,
@@ -255,7 +256,7 @@ impl Grabber {
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Watching(keys) => Step::Watch(keys.clone()),
+            Phase::Watching(keys, _) => Step::Watch(keys.clone()),
             Phase::Removing(other) => Step::Remove((**other).clone(), by),
             Phase::Recalling => Step::ReadNotes(by),
             Phase::Noting(at) => Step::WriteNotes(*at, self.seen.clone(), by),
@@ -301,11 +302,14 @@ impl Grabber {
             Input::Own(Err(why)) => self.failed(why, Phase::ReadingOwn, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
             Input::Listed(Err(why)) => self.failed(why, Phase::Listing, now),
-            Input::Subscribed => {
-                if let Phase::Watching(keys) = &self.phase {
+            Input::Subscribed { missed_none } => {
+                if let Phase::Watching(keys, until) = &self.phase {
                     self.watched.extend(keys.iter().cloned());
                     // As in `owner`: the write travels behind the subscription.
-                    self.phase = Phase::Writing;
+                    self.phase = match missed_none {
+                        true => Phase::Resting(*until, Box::new(Phase::Listing)),
+                        false => Phase::Writing,
+                    };
                 }
             }
             Input::Hint(revision) => {

@@ -82,7 +82,8 @@ enum Phase {
     Probing,
     /// The own ticket, which is not granted, is ended for now.
     Withdrawing,
-    Watching(BTreeSet<String>),
+    /// These are to be heard of; then nothing is done until this instant.
+    Watching(BTreeSet<String>, Instant),
     Removing(Box<StoredTicket>),
     /// Why the lock is not had in time; another process may have noted more of what is waited for.
     Recalling(String, Waited),
@@ -256,7 +257,7 @@ impl TicketOwner {
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Probing => Step::List(EarlierKeys::default(), by),
             Phase::Withdrawing => self.next_withdrawal(by),
-            Phase::Watching(keys) => Step::Watch(keys.clone()),
+            Phase::Watching(keys, _) => Step::Watch(keys.clone()),
             Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
             Phase::Recalling(..) => Step::ReadNotes(by),
             Phase::Noting(_, at, seen) => Step::WriteNotes(*at, seen.clone(), by),
@@ -354,12 +355,15 @@ impl TicketOwner {
             Input::Own(Err(why)) => self.failed(why, Phase::Writing, now),
             Input::Listed(Ok((standing, last))) => self.listed(standing, last, now),
             Input::Listed(Err(why)) => self.failed(why, self.listing_phase(), now),
-            Input::Subscribed => {
-                if let Phase::Watching(keys) = &self.phase {
-                    self.watched.extend(keys.clone());
+            Input::Subscribed { missed_none } => {
+                if let Phase::Watching(keys, until) = &self.phase {
+                    self.watched.extend(keys.iter().cloned());
                     // The renewal travels behind the subscription: a change that is stored
                     // later is told, an earlier one is in the listing that follows.
-                    self.phase = Phase::Writing;
+                    self.phase = match missed_none {
+                        true => Phase::Resting(*until, Box::new(Phase::Listing)),
+                        false => Phase::Writing,
+                    };
                 }
             }
             Input::Hint(revision) => {

@@ -92,7 +92,7 @@ impl Rig {
         let mut tickets = Tickets::new(store, self.renewer.owner.ticket());
         let soon = sys::now().after(Duration::from_secs(5));
         tickets.open(soon).expect("it is there");
-        tickets.list(&EarlierKeys::default(), soon).expect("it is there").0.len()
+        tickets.list(&EarlierKeys::default(), "", soon).expect("it is there").0.len()
     }
 }
 

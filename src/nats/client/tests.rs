@@ -102,7 +102,7 @@ fn what_comes_between_request_and_reply() {
         peer.rest();
     });
     let mut client = connected(&fake);
-    client.subscribe("hint.>").expect("connected");
+    client.subscribe(&["hint.>".to_owned()], &[]).expect("connected");
     assert_eq!(request(&mut client, 5000).expect("a reply").payload, b"hi");
     assert_eq!(client.server().expect("connected").max_payload, 99);
     let ClientEvent::Message(message) = wait(&mut client, 5000) else {
@@ -291,7 +291,7 @@ fn answers_to_what_was_sent_with_the_login_do_not_grow_old() {
         if is_connected_to_again {
             client.connect_with(&early, in_ms(5000)).expect("connected");
         }
-        client.subscribe("hint.>").expect("it is subscribed to");
+        client.subscribe(&["hint.>".to_owned()], &[]).expect("it is subscribed to");
         let (subject, payload) = ("read", &b"it"[..]);
         let read = Outgoing { subject, payload, repeats: true, ..Outgoing::default() };
         for expected in [if is_connected_to_again { "late" } else { "early" }, "last"] {
@@ -367,7 +367,7 @@ fn nothing_is_carried_over_to_the_next_connection() {
     };
     let fake = FakeServer::new(vec![Box::new(first), Box::new(second)]);
     let mut client = connected(&fake);
-    client.subscribe("hint.>").expect("connected");
+    client.subscribe(&["hint.>".to_owned()], &[]).expect("connected");
     lost(request(&mut client, 5000));
     assert!(request(&mut client, 5000).is_err());
     client.connect(in_ms(5000)).expect("let in again");

@@ -121,7 +121,7 @@ impl Link {
             return Ok(frames);
         }
         for subject in &early.subscriptions {
-            frames.extend(self.subscription(subject)?.into_bytes());
+            frames.extend(self.subscription(subject)?.1.into_bytes());
             self.sent_early.subscriptions.push(subject.clone());
         }
         for (subject, payload) in &early.requests {

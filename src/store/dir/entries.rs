@@ -57,7 +57,7 @@ impl Folder {
     /// renamed meanwhile.
     pub(super) fn list(
         &self,
-        Selection { prefixes, wanted }: Selection<'_>,
+        Selection { prefixes, likely: _, wanted }: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;

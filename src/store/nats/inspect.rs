@@ -34,7 +34,7 @@ impl NatsStore {
         self.client.connect(deadline)?;
         let mut found = Inspection::default();
         found.remarks.extend(self.client.server().map(describe_server));
-        self.subscribe(key)?;
+        self.subscribe(&[key])?;
         let NatsSettings { bucket, replicas, api, .. } = self.settings.clone();
         if let Some(info) = self.find(deadline)? {
             found.warnings = self.accept_bucket(&info)?.remarks;

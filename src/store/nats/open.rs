@@ -49,6 +49,8 @@ impl NatsStore {
         let subjects = [self.raw_subject(name::EPOCH_KEY), self.subject(first.key())?];
         if !self.client.is_connected() {
             self.subscribed.clear();
+            self.below.clear();
+            self.listed = Revision(0);
         }
         let requests = self.first_requests(&subjects);
         let subscriptions = match first {
@@ -59,7 +61,7 @@ impl NatsStore {
         self.client.connect_with(&early, deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         if let FirstKey::Subscribe(key) = first {
-            self.subscribe(key)?;
+            self.subscribe(&[key])?;
         }
         let (info, created, read) = match self.read_at_once(&early.requests, &subjects, deadline)? {
             Some((info, read)) => (info, false, read),

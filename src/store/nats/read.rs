@@ -22,6 +22,11 @@ pub(super) fn last_of(subject: &str) -> String {
     json!({ "last_by_subj": subject }).to_string()
 }
 
+/// Returns the request to read a subject.
+fn read_request<'a>(target: &'a str, body: &'a str) -> Outgoing<'a> {
+    Outgoing { subject: target, headers: &[], payload: body.as_bytes(), repeats: true }
+}
+
 impl NatsStore {
     /// Returns the result of a read that began at `began`. A failed read may mean that the
     /// bucket was deleted, or that the server is cut off: both are checked.
@@ -54,28 +59,29 @@ impl NatsStore {
         subjects: &[String],
         deadline: Instant,
     ) -> StoreResult<Vec<Entry>> {
-        let target = format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream);
+        let target = self.read_target();
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
             let bodies: Vec<String> = subjects.iter().map(|subject| last_of(subject)).collect();
-            let requests: Vec<_> = bodies
-                .iter()
-                .map(|body| Outgoing {
-                    subject: &target,
-                    headers: &[],
-                    payload: body.as_bytes(),
-                    repeats: true,
-                })
-                .collect();
+            let requests: Vec<_> = bodies.iter().map(|body| read_request(&target, body)).collect();
             let replies = self.client.requests(&requests, answer_by(deadline));
             let replies = replies.map_err(|error| self.request_error(&target, &error))?;
-            for (subject, reply) in subjects.iter().zip(replies) {
-                let stored = jetstream::stored(&reply.payload, subject);
-                let stored = stored.map_err(|failure| self.api_error(subject, &failure))?;
-                entries.extend(stored.map(|stored| answer::entry(subject, &stored)));
+            for (subject, reply) in subjects.iter().zip(&replies) {
+                entries.extend(self.entry_in(subject, reply)?);
             }
         }
         Ok(entries)
+    }
+
+    fn read_target(&self) -> String {
+        format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream)
+    }
+
+    /// Returns the entry in the reply to a request to read its subject, if there is one.
+    fn entry_in(&mut self, subject: &str, reply: &Message) -> StoreResult<Option<Entry>> {
+        let stored = jetstream::stored(&reply.payload, subject);
+        let stored = stored.map_err(|failure| self.api_error(subject, &failure))?;
+        Ok(stored.map(|stored| answer::entry(subject, &stored)))
     }
 
     /// Lists the selected keys. STREAM.INFO names the keys and MSG.GET returns their entries, both
@@ -86,13 +92,19 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        let requests = self.listing_requests(selection.prefixes)?;
-        let requests = requests.outgoing();
+        let listing = self.listing_requests(selection.prefixes)?;
+        let likely = selection.likely.map(|key| self.subject(key)).transpose()?;
+        let (target, body) = (self.read_target(), likely.as_deref().map(last_of));
+        let read = body.as_ref().map(|body| read_request(&target, body));
+        let requests: Vec<_> = listing.outgoing().into_iter().chain(read).collect();
         loop {
             let replies = self.client.requests(&requests, answer_by(deadline));
-            let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-            let listed = self.read_listed(replies, None, selection, deadline)?;
-            if let Some(listing) = listed {
+            let mut replies = replies.map_err(|error| self.request_error("listing", &error))?;
+            let last = likely.as_ref().and_then(|subject| Some((subject, replies.pop()?)));
+            let read = last.map(|(subject, reply)| self.entry_in(subject, &reply)).transpose()?;
+            let read = read.flatten();
+            let names = self.names(replies, selection)?;
+            if let Some(listing) = self.read_named(names, read, deadline)? {
                 return Ok(listing);
             }
             self.pause(deadline)?;
@@ -108,22 +120,23 @@ impl NatsStore {
         selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
-        if let Some(listing) = self.read_listed(replies, Some(written), selection, deadline)? {
+        let (subjects, last) = self.names(replies, selection)?;
+        // Where others have written since, it may have ended.
+        let known = Some(written).filter(|written| last <= written.revision);
+        if let Some(listing) = self.read_named((subjects, last), known, deadline)? {
             return Ok(listing);
         }
         self.pause(deadline)?;
         self.list_now(selection, deadline)
     }
 
-    /// Reads the selected ones of the keys that these replies name; `None` when a key was removed
-    /// meanwhile, or another server was asked for its entry.
-    fn read_listed(
+    /// Returns the subjects of the selected ones of the keys that these replies name, in their
+    /// order, and the revision that all of the replies reach.
+    fn names(
         &mut self,
         replies: Vec<Message>,
-        written: Option<Entry>,
         selection: Selection<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<Listing>> {
+    ) -> StoreResult<(Vec<String>, Revision)> {
         let home = self.raw_subject("").len();
         let (mut subjects, mut last) = (Vec::new(), Revision(u64::MAX));
         for reply in replies {
@@ -151,17 +164,30 @@ impl NatsStore {
         }
         subjects.sort();
         subjects.dedup();
-        // Nobody has written since: the entry is known.
-        let known = written.filter(|written| last <= written.revision);
+        Ok((subjects, last))
+    }
+
+    /// Reads the named keys but the one whose entry is known; `None` when a key was removed
+    /// meanwhile, or another server was asked for its entry.
+    fn read_named(
+        &mut self,
+        (mut subjects, last): (Vec<String>, Revision),
+        known: Option<Entry>,
+        deadline: Instant,
+    ) -> StoreResult<Option<Listing>> {
+        let home = self.raw_subject("").len();
         let known = known.filter(|known| {
             let at = subjects.iter().position(|subject| subject[home..] == known.key);
             at.map(|at| subjects.remove(at)).is_some()
         });
         let mut entries = self.read_all(&subjects, deadline)?;
-        let is_complete = entries.len() == subjects.len();
+        if entries.len() < subjects.len() {
+            return Ok(None);
+        }
         entries.extend(known);
         entries.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(is_complete.then_some(Listing { entries, last }))
+        self.listed = last;
+        Ok(Some(Listing { entries, last }))
     }
 
     /// Returns the requests that list the keys below these prefixes.

@@ -67,7 +67,7 @@ fn find_or_create(answers: [&str; 3]) -> Result<bool, StoreError> {
 
 fn list(answers: &[&str]) -> Result<Listing, StoreError> {
     let prefixes = ["lock".to_owned()];
-    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let selection = Selection { prefixes: &prefixes, likely: None, wanted: &|_| true };
     with_answers(answers, |store, deadline| {
         store.bucket = Ok(opened());
         store.list_now(selection, deadline)
@@ -155,7 +155,7 @@ fn only_the_owner_of_a_ticket_says_that_nobody_writes_it_again() {
 fn a_listing_of_a_bucket_that_was_made_anew_is_none_and_closes_the_store() {
     let anew = subjects(LEADER, "").replace("now", "later");
     let prefixes = ["lock".to_owned()];
-    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let selection = Selection { prefixes: &prefixes, likely: None, wanted: &|_| true };
     let (listing, listed_again) = with_answers(&[&anew], |store, deadline| {
         store.bucket = Ok(opened());
         (store.list_now(selection, deadline), store.list(selection, deadline))
@@ -184,7 +184,7 @@ fn a_listing_beside_a_write_is_sent_with_it_and_reads_no_entry_that_is_known() {
     store.client.connect(deadline).expect("the script accepts the client");
     store.bucket = Ok(opened());
     let prefixes = ["lock".to_owned()];
-    let selection = Selection { prefixes: &prefixes, wanted: &|_| true };
+    let selection = Selection { prefixes: &prefixes, likely: None, wanted: &|_| true };
     let content = Content::new([], b"own");
     let (written, listing) =
         store.write_and_list("lock.a.1", Revision(0), &content, selection, deadline);

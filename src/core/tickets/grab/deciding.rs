@@ -132,7 +132,7 @@ impl Grabber {
         let until = removals.chain(believed_at).fold(write_at.min(self.limit), Instant::min);
         self.phase = match watched.is_subset(&self.watched) {
             true => Phase::Resting(until, Box::new(Phase::Listing)),
-            false => Phase::Watching(watched),
+            false => Phase::Watching(watched, until),
         };
     }
 

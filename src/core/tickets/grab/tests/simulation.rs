@@ -279,7 +279,8 @@ impl Simulation {
         let by = match &step {
             Step::Exit => return self.ended(id),
             Step::Watch(_) => {
-                self.handle(id, Input::Subscribed, now);
+                let missed_none = self.random.one_in(2);
+                self.handle(id, Input::Subscribed { missed_none }, now);
                 return self.act(id);
             }
             Step::Rest(until) => {

@@ -189,7 +189,7 @@ fn no_history_of_three_clients_without_a_fault_grants_to_two_or_to_none() {
 #[test]
 fn no_history_of_slots_gives_one_of_them_to_two() {
     let scope = Scope { name: "three for two slots", askers: &[SLOT, SLOT, SLOT], ..TWO };
-    look_through(&Scope { faults: 0, is_tried: true, ..scope }, 1_200);
+    look_through(&Scope { faults: 0, is_tried: true, ..scope }, 950);
 }
 
 #[test]

@@ -4,13 +4,15 @@
 //! commands are played. What must hold: no two commands that conflict run at the same time, a
 //! ticket is granted only when no earlier one that conflicts stands, and every client ends.
 
+mod front;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
 use crate::core::record::Incarnation;
 use crate::core::tickets::random::Random;
-use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
+use crate::core::tickets::simulated_bucket::{Bucket, Chances, last_listed, no_result};
 use crate::core::tickets::{Mode, Name, Seen, Soft};
 
 /// Microseconds of true time.
@@ -55,6 +57,8 @@ pub(super) struct Client {
     /// The bucket that it has opened.
     opened: u64,
     watched: Vec<String>,
+    /// The changes of all tickets, since before the first write and until some are watched.
+    below: Option<Vec<(String, u64)>>,
     heard: Vec<Input>,
     ended: bool,
     outcome: Option<End>,
@@ -157,6 +161,7 @@ impl Simulation {
                 done: false,
                 opened: 0,
                 watched: Vec::new(),
+                below: None,
                 heard: Vec::new(),
                 ended: false,
                 outcome: None,
@@ -233,14 +238,20 @@ impl Simulation {
         let by = match &step {
             Step::Exit => return self.ended(client),
             Step::Rest(until) => {
+                self.clients[client].below = None;
                 let request = self.next_id();
                 self.clients[client].request = Some((request, step.clone()));
                 let at = self.clients[client].true_time(*until);
                 return self.at(at, Event::Reply(client, request, Some(Input::Rested)));
             }
-            Step::Watch(key) => {
-                self.clients[client].watched.extend(key.clone());
-                self.clients[client].owner.handle(Input::Subscribed, now);
+            Step::Watch(keys) => {
+                self.clients[client].watched.extend(keys.clone());
+                let below = self.clients[client].below.take();
+                let missed_none = below.is_some();
+                for (_, revision) in below.into_iter().flatten().filter(|it| keys.contains(&it.0)) {
+                    self.hint(client, revision);
+                }
+                self.clients[client].owner.handle(Input::Subscribed { missed_none }, now);
                 return self.act(client);
             }
             Step::Open(by) | Step::ReadMark(by) | Step::ReadOwn(by) | Step::List(_, by) => *by,
@@ -248,6 +259,9 @@ impl Simulation {
             Step::Write(_, _, _, by) | Step::WriteAndList(_, _, _, _, by) => *by,
             Step::Remove(_, by) | Step::ReadNotes(by) | Step::WriteNotes(_, _, by) => *by,
         };
+        if matches!(step, Step::WriteAndList(Revision(0), ..)) {
+            self.clients[client].below = Some(Vec::new());
+        }
         let request = self.next_id();
         self.clients[client].request = Some((request, step.clone()));
         let given_up = self.clients[client].true_time(by);
@@ -285,84 +299,10 @@ impl Simulation {
         );
         self.clients[client].owner = owner.with_soft(soft).with_notes(clock);
         self.clients[client].watched.clear();
+        self.clients[client].below = None;
         self.clients[client].outcome = None;
         self.clients[client].paused_until = self.now + later;
         self.wake(client, self.now + later);
-    }
-
-    /// Takes what the owner tells its front.
-    fn listen(&mut self, client: usize) {
-        for told in self.clients[client].owner.take_messages() {
-            self.show(format_args!("{client} told {told:?}"));
-            match told {
-                ToFront::Granted { valid_until, term, epoch, slot } => {
-                    assert_eq!(slot, self.clients[client].owner.ticket.slot);
-                    self.granted(client, valid_until, term, &epoch);
-                }
-                ToFront::Lost(_) => {
-                    let now = self.now;
-                    match &mut self.clients[client].command {
-                        // It ends within the time after SIGTERM.
-                        Some(command) => command.ends_at = command.ends_at.min(now + R / 4),
-                        None => self.clients[client].heard.push(Input::Done),
-                    }
-                    self.command_times(client);
-                }
-                ToFront::Ended(end) => self.clients[client].outcome = Some(end),
-                // The last two are not of the owner.
-                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
-            }
-        }
-    }
-
-    fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
-        // It is killed before that as a rule.
-        let killed_at = self.clients[client].true_time(valid_until);
-        let names = self.clients[client].owner.ticket.clone();
-        if let Some(command) = &mut self.clients[client].command {
-            command.killed_at = killed_at;
-            return self.command_times(client);
-        }
-        let terminate_at = self.clients[client].timing.kill_times(valid_until).terminate_at;
-        if self.clients[client].done || self.clients[client].local(self.now) >= terminate_at {
-            return;
-        }
-        self.grants += 1;
-        // Numbers of a bucket that is lost meanwhile tell nothing of the new one.
-        let is_of_this = epoch == self.bucket.id.to_string();
-        let (mut earlier, mut beside) = (0, 0);
-        for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
-            let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
-                continue;
-            };
-            let conflicts = other.conflicts(&names);
-            assert!(!conflicts, "{}: granted {term} before {key} {}", self.now, entry.number);
-            earlier += u32::from(other.shares_slots(&names));
-        }
-        for other in self.clients.iter().filter_map(|other| other.command.as_ref()) {
-            let conflicts = other.names.conflicts(&names);
-            assert!(!conflicts, "{}: {client} beside {}", self.now, other.names.token);
-            if other.names.shares_slots(&names) {
-                beside += 1;
-                assert_ne!(other.names.slot, names.slot, "{}: one slot twice", self.now);
-            }
-        }
-        if let Mode::Slots(count) = names.mode {
-            let is_slot = names.slot.is_some_and(|slot| slot < count);
-            assert!(is_slot && earlier < count && beside < count, "{}: {names:?}", self.now);
-        }
-        let lasts = self.random.below(3 * LIFE);
-        let command = Command { ends_at: self.now + lasts, killed_at, round: 0, names };
-        self.clients[client].command = Some(command);
-        self.command_times(client);
-    }
-
-    fn command_times(&mut self, client: usize) {
-        if let Some(command) = &mut self.clients[client].command {
-            command.round += 1;
-            let (round, at) = (command.round, command.ends_at.min(command.killed_at));
-            self.at(at, Event::CommandOver(client, round));
-        }
     }
 
     /// A request reaches the bucket; returns the answer.
@@ -374,15 +314,21 @@ impl Simulation {
         let chances = Chances { is_old, is_before, is_purged: false };
         let (answer, changed) = self.bucket.answer(step, element, sent, chances);
         let Some((key, revision)) = changed else { return answer };
+        for client in &mut self.clients {
+            client.below.iter_mut().for_each(|below| below.push((key.clone(), revision)));
+        }
         let watches = |at: &usize| self.clients[*at].watched.contains(&key);
         let watchers: Vec<usize> = (0..self.clients.len()).filter(watches).collect();
-        for watcher in watchers {
-            if !self.random.one_in(5) {
-                let delay = self.random.below(R / 10);
-                self.at(self.now + delay, Event::Hint(watcher, revision));
-            }
-        }
+        watchers.into_iter().for_each(|watcher| self.hint(watcher, revision));
         answer
+    }
+
+    /// Tells a client of a change; some hints are lost.
+    fn hint(&mut self, client: usize, revision: u64) {
+        if !self.random.one_in(5) {
+            let delay = self.random.below(R / 10);
+            self.at(self.now + delay, Event::Hint(client, revision));
+        }
     }
 
     /// A listing says of which bucket it is.
@@ -462,6 +408,10 @@ impl Simulation {
         let input = answer.unwrap_or_else(|| no_result(&step, now));
         if let Input::Opened(Ok(info)) = &input {
             self.clients[client].opened = info.id.epoch.parse().expect("a number");
+        }
+        let below = self.clients[client].below.as_mut();
+        if let (Some(last), Some(below)) = (last_listed(&input), below) {
+            below.retain(|(_, revision)| *revision > last.0);
         }
         self.clients[client].owner.handle(input, now);
         self.listen(client);

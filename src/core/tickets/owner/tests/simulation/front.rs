@@ -1,0 +1,80 @@
+//! The fronts of the clients: what they are told, and their commands.
+
+use super::*;
+
+impl Simulation {
+    /// Takes what the owner tells its front.
+    pub(super) fn listen(&mut self, client: usize) {
+        for told in self.clients[client].owner.take_messages() {
+            self.show(format_args!("{client} told {told:?}"));
+            match told {
+                ToFront::Granted { valid_until, term, epoch, slot } => {
+                    assert_eq!(slot, self.clients[client].owner.ticket.slot);
+                    self.granted(client, valid_until, term, &epoch);
+                }
+                ToFront::Lost(_) => {
+                    let now = self.now;
+                    match &mut self.clients[client].command {
+                        // It ends within the time after SIGTERM.
+                        Some(command) => command.ends_at = command.ends_at.min(now + R / 4),
+                        None => self.clients[client].heard.push(Input::Done),
+                    }
+                    self.command_times(client);
+                }
+                ToFront::Ended(end) => self.clients[client].outcome = Some(end),
+                // The last two are not of the owner.
+                ToFront::Waiting { .. } | ToFront::HasSucceeded | ToFront::Recorded(_) => {}
+            }
+        }
+    }
+
+    fn granted(&mut self, client: usize, valid_until: Instant, term: u64, epoch: &str) {
+        // It is killed before that as a rule.
+        let killed_at = self.clients[client].true_time(valid_until);
+        let names = self.clients[client].owner.ticket.clone();
+        if let Some(command) = &mut self.clients[client].command {
+            command.killed_at = killed_at;
+            return self.command_times(client);
+        }
+        let terminate_at = self.clients[client].timing.kill_times(valid_until).terminate_at;
+        if self.clients[client].done || self.clients[client].local(self.now) >= terminate_at {
+            return;
+        }
+        self.grants += 1;
+        // Numbers of a bucket that is lost meanwhile tell nothing of the new one.
+        let is_of_this = epoch == self.bucket.id.to_string();
+        let (mut earlier, mut beside) = (0, 0);
+        for (key, entry) in self.bucket.entries.iter().filter(|_| is_of_this) {
+            let Some(other) = entry.ticket.as_ref().filter(|_| entry.number < term) else {
+                continue;
+            };
+            let conflicts = other.conflicts(&names);
+            assert!(!conflicts, "{}: granted {term} before {key} {}", self.now, entry.number);
+            earlier += u32::from(other.shares_slots(&names));
+        }
+        for other in self.clients.iter().filter_map(|other| other.command.as_ref()) {
+            let conflicts = other.names.conflicts(&names);
+            assert!(!conflicts, "{}: {client} beside {}", self.now, other.names.token);
+            if other.names.shares_slots(&names) {
+                beside += 1;
+                assert_ne!(other.names.slot, names.slot, "{}: one slot twice", self.now);
+            }
+        }
+        if let Mode::Slots(count) = names.mode {
+            let is_slot = names.slot.is_some_and(|slot| slot < count);
+            assert!(is_slot && earlier < count && beside < count, "{}: {names:?}", self.now);
+        }
+        let lasts = self.random.below(3 * LIFE);
+        let command = Command { ends_at: self.now + lasts, killed_at, round: 0, names };
+        self.clients[client].command = Some(command);
+        self.command_times(client);
+    }
+
+    fn command_times(&mut self, client: usize) {
+        if let Some(command) = &mut self.clients[client].command {
+            command.round += 1;
+            let (round, at) = (command.round, command.ends_at.min(command.killed_at));
+            self.at(at, Event::CommandOver(client, round));
+        }
+    }
+}
