@@ -332,11 +332,11 @@ impl Simulation {
         };
         for message in told {
             match message {
-                ToFront::Granted { valid_until, term, .. } => {
+                ToFront::Granted { valid_until, term, epoch, .. } => {
                     if self.clients[id].holds.is_none() {
                         self.clients[id].command_until = self.now + self.random.below(2 * LIFE);
                     }
-                    self.granted(id, term, valid_until);
+                    self.granted(id, (&epoch, term), valid_until);
                 }
                 ToFront::Lost(_) => {
                     self.let_go(id);
@@ -351,11 +351,13 @@ impl Simulation {
         }
     }
 
-    /// A client has the lock until that instant.
-    fn granted(&mut self, id: usize, term: u64, valid_until: Instant) {
+    /// A client has the lock by a ticket of the bucket of this epoch, which may be lost by now,
+    /// until that instant.
+    fn granted(&mut self, id: usize, (epoch, term): (&str, u64), valid_until: Instant) {
         let (to, now) = (self.clients[id].true_time(valid_until), self.now);
-        let (requester, bucket) = (self.clients[id].requester, self.bucket.id);
-        self.show(format_args!("{id} has {term} until {to}"));
+        let bucket = epoch.parse().expect("the number of a bucket");
+        let requester = self.clients[id].requester;
+        self.show(format_args!("{id} has {term} of {bucket} until {to}"));
         if to <= now {
             return;
         }
@@ -391,7 +393,8 @@ impl Simulation {
             Process::Grab(grabber) => match grabber.ended().cloned() {
                 Some(Grabbed::Granted { term, valid_until }) => {
                     client.is_done |= is_calm && client.shares_name;
-                    self.granted(id, term, valid_until);
+                    let epoch = grabber.bucket.as_ref().map_or("", |id| &*id.epoch);
+                    self.granted(id, (epoch, term), valid_until);
                 }
                 Some(Grabbed::Overlaps(why)) => panic!("{id}: {why}"),
                 Some(_) | None => {}
