@@ -271,7 +271,7 @@ impl Tickets {
         element: &str,
         deadline: Instant,
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
-        // An earlier listing had it.
+        // After that listing the own ticket has been written.
         let own = earlier_keys.are_learned().then(|| self.key(element));
         let wanted = wanted(&self.names, self.reads_all, earlier_keys);
         let selection =

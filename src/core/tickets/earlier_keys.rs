@@ -6,41 +6,45 @@ use std::sync::Arc;
 use super::ticket::StoredTicket;
 use crate::core::record::Revision;
 
-/// The keys of the tickets before an own one. Of those that are used once, only these have to be
-/// read: a ticket that comes later has a greater number, and is never waited for. Under another
-/// key a ticket may stand although a read has shown the end of the one before: a server that does
-/// not know yet that it is not the leader any more shows what it had.
+/// The last elements of the keys of the tickets before an own one, and that of its own. Of the
+/// keys that are used once, only these have to be read: a ticket that comes later has a greater
+/// number, and is never waited for. Under another key a ticket may stand although a read has shown
+/// the end of the one before: a server that does not know yet that it is not the leader any more
+/// shows what it had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EarlierKeys(pub(super) Option<Arc<BTreeSet<String>>>);
 
 impl EarlierKeys {
-    /// Returns whether a listing had the own ticket.
+    /// Returns whether a listing has told them.
     pub fn are_learned(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Takes in a listing, for the owner of the ticket of this number. One that has that ticket was
-    /// made after its first write: a key that such a listing lacks gets its next ticket later. A
-    /// ticket that cannot be read may be an earlier one.
-    pub fn learn(&mut self, number: Revision, listed: &[StoredTicket]) {
-        if listed.iter().all(|it| it.number != number) {
-            return;
-        }
+    /// Takes in a listing that reaches the first write of the own ticket, which has this number,
+    /// and whose key has this last element: it has all earlier ones, and a key that it lacks gets
+    /// its next ticket later. A ticket that cannot be read may be an earlier one.
+    pub fn learn(&mut self, own: &str, number: Revision, listed: &[StoredTicket]) {
         let may_be_earlier = |it: &&StoredTicket| it.number <= number || it.ticket.is_err();
-        let keys = || listed.iter().filter(may_be_earlier).map(|it| it.key.clone());
-        self.0.get_or_insert_with(|| Arc::new(keys().collect()));
+        let earlier = || listed.iter().filter(may_be_earlier).map(|it| last_element(&it.key));
+        let elements = || earlier().chain([own]).map(str::to_owned);
+        self.0.get_or_insert_with(|| Arc::new(elements().collect()));
     }
 
     /// Returns whether the ticket of this key may be an earlier one, or the own one.
     pub fn may_have(&self, key: &str) -> bool {
-        self.0.as_ref().is_none_or(|keys| keys.contains(key) || !is_used_once(key))
+        let has = |elements: &Arc<BTreeSet<String>>| elements.contains(last_element(key));
+        self.0.as_ref().is_none_or(has) || !is_used_once(key)
     }
+}
+
+fn last_element(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
 }
 
 /// Returns whether the key is of `putex lock`, which uses a random number once; that of `putex
 /// grab` is always the same for one requester, and has other letters than digits.
 pub fn is_used_once(key: &str) -> bool {
-    key.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    last_element(key).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -58,15 +62,13 @@ mod tests {
             ticket: unreadable(),
         };
         let mut keys = EarlierKeys::default();
-        // It lacks the own ticket, and says nothing of others.
-        keys.learn(Revision(5), &[ticket("lock.a.1", 3)]);
         assert!(keys.may_have("lock.a.f"));
-        let found = [ticket("lock.a.1", 3), ticket("lock.a.5", 5), ticket("lock.a.9", 9)];
-        keys.learn(Revision(5), &found);
+        // It is from just before the own ticket.
+        keys.learn("5", Revision(5), &[ticket("lock.a.1", 3), ticket("lock.a.9", 9)]);
         let expected = ["lock.a.1", "lock.a.5", "lock.a.9", "lock.a.g0-script"];
         assert!(expected.iter().all(|key| keys.may_have(key)) && !keys.may_have("lock.a.f"));
-        // An old listing of later takes nothing away.
-        keys.learn(Revision(5), &[ticket("lock.a.5", 5)]);
+        // A later listing takes nothing away.
+        keys.learn("5", Revision(5), &[ticket("lock.a.5", 5)]);
         assert!(keys.may_have("lock.a.1"));
     }
 }

@@ -19,7 +19,7 @@ impl Grabber {
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         if let Some(own) = &mut self.own {
-            own.earlier_keys.learn(own.number, &standing);
+            own.earlier_keys.learn(&element, own.number, &standing);
         }
         let (mut own, others): (Vec<_>, Vec<_>) = standing.into_iter().partition(is_own);
         match (&self.own, own.pop()) {

@@ -27,7 +27,7 @@ impl TicketOwner {
         if last >= own.revision && !standing.iter().any(is_own) {
             return self.gone("its ticket was removed", now);
         }
-        own.earlier_keys.learn(own.number, &standing);
+        own.earlier_keys.learn(&key, own.number, &standing);
         let number = own.number;
         let others: Vec<_> = standing.into_iter().filter(|other| !is_own(other)).collect();
         match decide(&self.ticket, number, &others) {

@@ -176,20 +176,20 @@ fn no_history_of_three_clients_without_a_fault_grants_to_two_or_to_none() {
     let scope = Scope { faults: 0, ..TWO };
     look_through(
         &Scope { name: "three for a", askers: &[A, A, A], lasts: LONG_LASTS, ..scope },
-        4_400,
+        3_600,
     );
     look_through(
         &Scope { name: "a, a/b and a shared", askers: &[A, BELOW, READER], ..scope },
-        1_800,
+        1_750,
     );
     look_through(&Scope { name: "a, b and both", askers: &[A, B, BOTH], ..scope }, 1_600);
-    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 650);
+    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 600);
 }
 
 #[test]
 fn no_history_of_slots_gives_one_of_them_to_two() {
     let scope = Scope { name: "three for two slots", askers: &[SLOT, SLOT, SLOT], ..TWO };
-    look_through(&Scope { faults: 0, is_tried: true, ..scope }, 950);
+    look_through(&Scope { faults: 0, is_tried: true, ..scope }, 620);
 }
 
 #[test]
