@@ -53,6 +53,9 @@ const REMARKS: [Rule; 5] = [
     ("max_msgs_per_subject", |count| *count == 1, "old records are kept for nothing"),
 ];
 
+/// First level of JetStream's API whose servers read several keys for one request.
+const BATCH_LEVEL: u64 = 1;
+
 /// A bucket that is safe for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SafeBucket {
@@ -62,6 +65,10 @@ pub struct SafeBucket {
     pub level: u64,
     /// How the last entry of a key that is not used again is removed.
     pub retirement: Option<Retirement>,
+    /// Whether the server removes an entry after the time in its header.
+    pub has_ttl: bool,
+    /// Whether each copy answers requests to read several keys.
+    pub reads_directly: bool,
     /// Its shortcomings, one line each.
     pub remarks: Vec<String>,
 }
@@ -69,9 +76,9 @@ pub struct SafeBucket {
 /// How the last entry of a key that is not used again is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retirement {
-    /// The server removes it after the time in its header.
+    /// The server removes it after the time in its header, a second at least.
     Ttl,
-    /// Its writer has it purged.
+    /// Its writer has it purged at once.
     Purge,
 }
 
@@ -149,9 +156,10 @@ pub fn check(
     let (Some(replicas), Some(level), []) = (replicas, level, &*faults) else {
         return Err(format!("bucket {bucket}: {}", faults.join("; ")));
     };
-    let retirement = match (is_true(&config["allow_msg_ttl"]), is_true(&config["deny_purge"])) {
-        (true, _) => Some(Retirement::Ttl),
-        (false, false) => Some(Retirement::Purge),
+    let has_ttl = is_true(&config["allow_msg_ttl"]);
+    let retirement = match (has_ttl, is_true(&config["deny_purge"])) {
+        (_, false) => Some(Retirement::Purge),
+        (true, true) => Some(Retirement::Ttl),
         (false, true) => None,
     };
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
@@ -161,7 +169,8 @@ pub fn check(
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
     }
     let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
-    Ok(SafeBucket { replicas, level, retirement, remarks })
+    let reads_directly = level >= BATCH_LEVEL && is_true(&config["allow_direct"]);
+    Ok(SafeBucket { replicas, level, retirement, has_ttl, reads_directly, remarks })
 }
 
 /// Returns the reasons why the stream is not the one of the bucket, does not have its keys

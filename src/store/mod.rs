@@ -143,8 +143,21 @@ pub struct Selection<'a> {
     pub prefixes: &'a [String],
     /// One of them that has an entry in all likelihood: it is read with the names of the others.
     pub likely: Option<&'a str>,
+    /// Those that are used once and have ended in all likelihood: they are read with the names too.
+    pub ended: &'a [String],
+    /// Whether nobody writes a key again whose entry is a tombstone, and an earlier entry than the
+    /// last one does no harm: then any copy of the bucket may be asked for it.
+    pub used_once: &'a dyn Fn(&str) -> bool,
     /// And those of them only for which this is true.
     pub wanted: &'a dyn Fn(&str) -> bool,
+}
+
+impl<'a> Selection<'a> {
+    /// Returns all keys below these prefixes.
+    pub fn all(prefixes: &'a [String]) -> Selection<'a> {
+        let (used_once, wanted) = (&|_: &str| false, &|_: &str| true);
+        Selection { prefixes, likely: None, ended: &[], used_once, wanted }
+    }
 }
 
 /// The selected keys.

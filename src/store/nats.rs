@@ -96,6 +96,10 @@ struct OpenBucket {
     level: u64,
     /// How the last entry of a key is removed.
     retirement: Option<Retirement>,
+    /// Whether the server removes an entry after the time in its header.
+    has_ttl: bool,
+    /// Whether the copies are asked for several entries at once.
+    reads_directly: bool,
 }
 
 impl NatsStore {

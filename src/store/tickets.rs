@@ -47,6 +47,8 @@ pub struct Tickets {
     prefix: String,
     /// The key of the notes.
     notes_key: String,
+    /// The keys whose hints are waited for.
+    watched: Vec<String>,
     /// The mark, which was read when the bucket was opened just now.
     mark: Option<Mark>,
 }
@@ -73,6 +75,7 @@ impl Tickets {
             reads_all: !ticket.held.is_empty(),
             prefix: format!("{ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
+            watched: Vec::new(),
             mark: None,
         }
     }
@@ -195,7 +198,7 @@ impl Tickets {
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
         let key = self.key(element);
         let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection = Selection { prefixes: &self.prefixes, likely: None, wanted: &wanted };
+        let selection = selection(&self.prefixes, None, &[], &wanted);
         let (written, listing) = self.bucket.write_and_list(&key, at, content, selection, deadline);
         (written, listing.map(tickets_of))
     }
@@ -274,8 +277,7 @@ impl Tickets {
         // After that listing the own ticket has been written.
         let own = earlier_keys.are_learned().then(|| self.key(element));
         let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection =
-            Selection { prefixes: &self.prefixes, likely: own.as_deref(), wanted: &wanted };
+        let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
         Ok(tickets_of(self.bucket.list(selection, deadline)?))
     }
 
@@ -286,13 +288,30 @@ impl Tickets {
     ///
     /// When the store is not open.
     pub fn watch<'a>(&mut self, keys: impl Iterator<Item = &'a str>) -> StoreResult<bool> {
-        self.bucket.subscribe(&keys.collect::<Vec<_>>())
+        let keys: Vec<&str> = keys.collect();
+        // Of several that are watched, one has ended.
+        self.watched = match &keys[..] {
+            [key] if is_used_once(key) => vec![(*key).to_owned()],
+            _ => Vec::new(),
+        };
+        self.bucket.subscribe(&keys)
     }
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     pub fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Instant) -> Hint {
         self.bucket.wait(wake, Some(deadline))
     }
+}
+
+/// Returns the tickets to list. An entry of a key that is used once may be an earlier one: the
+/// number of a ticket stays, and nothing follows the end of a ticket. So that only delays.
+fn selection<'a>(
+    prefixes: &'a [String],
+    likely: Option<&'a str>,
+    ended: &'a [String],
+    wanted: &'a dyn Fn(&str) -> bool,
+) -> Selection<'a> {
+    Selection { prefixes, likely, ended, used_once: &is_used_once, wanted }
 }
 
 /// Returns which keys have to be read for these names.

@@ -29,6 +29,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
     a_listing_beside_writers_lacks_no_key(make);
     a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make);
     a_listing_is_the_same_whatever_key_is_likely(make);
+    a_listing_is_the_same_from_any_copy(make);
     a_listing_beside_a_write_has_all_that_was_stored_before(make);
     match checks_other_keys {
         true => a_condition_on_another_key_decides(make),
@@ -64,7 +65,7 @@ fn get(store: &mut dyn Bucket, key: &str) -> Option<Entry> {
 /// Lists all keys below a prefix.
 pub(crate) fn list(store: &mut dyn Bucket, prefix: &str, by: Instant) -> StoreResult<Listing> {
     let prefixes = [prefix.to_owned()];
-    store.list(Selection { prefixes: &prefixes, likely: None, wanted: &|_| true }, by)
+    store.list(Selection::all(&prefixes), by)
 }
 
 /// Writes, and expects that it is stored.
@@ -244,7 +245,7 @@ fn a_listing_of_several_prefixes_has_the_wanted_keys_of_each_once(make: Make<'_>
         created(&mut *store, key);
     }
     let prefixes = ["b", "a", "a.1", "none"].map(str::to_owned);
-    let selection = Selection { prefixes: &prefixes, likely: None, wanted: &|key| key != "a.2" };
+    let selection = Selection { wanted: &|key| key != "a.2", ..Selection::all(&prefixes) };
     let listing = store.list(selection, soon()).expect("a listing");
     let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
     assert_eq!(keys, ["a.1", "a.1.2", "b.1"]);
@@ -257,10 +258,34 @@ fn a_listing_is_the_same_whatever_key_is_likely(make: Make<'_>) {
     }
     let prefixes = ["a".to_owned()];
     for likely in [None, Some("a.1"), Some("a.2"), Some("a.none"), Some("b.1")] {
-        let selection = Selection { prefixes: &prefixes, likely, wanted: &|key| key != "a.2" };
+        let selection =
+            Selection { likely, wanted: &|key| key != "a.2", ..Selection::all(&prefixes) };
         let listing = store.list(selection, soon()).expect("a listing");
         let keys: Vec<_> = listing.entries.iter().map(|entry| &*entry.key).collect();
         assert_eq!(keys, ["a.1", "a.3"], "{likely:?}");
+    }
+}
+
+fn a_listing_is_the_same_from_any_copy(make: Make<'_>) {
+    let mut store = open(make, "copies");
+    for key in ["a.1", "a.2", "a.3", "a.4", "b.1"] {
+        created(&mut *store, key);
+    }
+    let ended = content(&[("KV-Operation", "DEL")], b"");
+    let at = Expected::Key(get(&mut *store, "a.3").expect("an entry").revision);
+    let written = store.compare_and_set("a.3", at, &ended, soon());
+    assert!(matches!(written, Written::Stored(_)), "{written:?}");
+    let prefixes = ["a".to_owned()];
+    let from_leader = store.list(Selection::all(&prefixes), soon()).expect("a listing");
+    assert_eq!(from_leader.entries.len(), 4);
+    let once: [&dyn Fn(&str) -> bool; 2] = [&|_| true, &|key| key != "a.2"];
+    for used_once in once {
+        let ended = ["a.3".to_owned(), "a.none".to_owned()];
+        for ended in [&[][..], &ended] {
+            let selection = Selection { used_once, ended, ..Selection::all(&prefixes) };
+            let listing = store.list(selection, soon()).expect("a listing");
+            assert_eq!(listing, from_leader);
+        }
     }
 }
 
@@ -268,7 +293,7 @@ fn a_listing_is_the_same_whatever_key_is_likely(make: Make<'_>) {
 fn a_listing_beside_a_write_has_all_that_was_stored_before(make: Make<'_>) {
     let (mut store, mut other) = (open(make, "taken"), open(make, "taken"));
     let prefixes = ["lock".to_owned()];
-    let all = Selection { prefixes: &prefixes, likely: None, wanted: &|_| true };
+    let all = Selection::all(&prefixes);
     let mut before: Vec<(String, Revision)> = Vec::new();
     for number in 0..20 {
         let key = format!("lock.{number:02}");

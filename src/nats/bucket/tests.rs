@@ -269,7 +269,7 @@ fn what_a_server_says_of_a_bucket_is_told_in_one_line() {
 fn entries_that_have_ended_go_where_the_bucket_lets_them() {
     for (ttl, deny_purge, expected) in [
         (json!(true), json!(true), Some(Retirement::Ttl)),
-        (json!(true), json!(false), Some(Retirement::Ttl)),
+        (json!(true), json!(false), Some(Retirement::Purge)),
         (Value::Null, json!(false), Some(Retirement::Purge)),
         (Value::Null, Value::Null, Some(Retirement::Purge)),
         (Value::Null, json!(true), None),

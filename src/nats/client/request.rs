@@ -17,7 +17,23 @@ struct Pending<'a> {
     /// Whether it was sent with the login.
     is_sent: bool,
     frame: Vec<u8>,
+    /// The messages before the last one, at most so many, where the reply has several.
+    parts: Option<(usize, Vec<Message>)>,
     answer: Option<Message>,
+}
+
+impl Pending<'_> {
+    /// Takes a message of the reply. The last one of several has a status.
+    fn take(&mut self, message: Message) {
+        match &mut self.parts {
+            Some((most, parts)) if parts.len() < *most && message.headers.status().is_none() => {
+                parts.push(message);
+            }
+            _ => {
+                self.answer.get_or_insert(message);
+            }
+        }
+    }
 }
 
 impl Client {
@@ -54,7 +70,7 @@ impl Client {
             let is_sent = early.is_some();
             let reply = early.map_or_else(|| Ok(self.link()?.next_reply()), Ok)?;
             let frame = self.frame(sent, Some(&reply))?;
-            pending.push(Pending { sent, reply, is_sent, frame, answer: None });
+            pending.push(Pending { sent, reply, is_sent, frame, parts: None, answer: None });
         }
         if began >= by {
             return Err(RequestError::NotSent("no time is left".to_owned()));
@@ -93,6 +109,34 @@ impl Client {
         Ok(pending.into_iter().filter_map(|pending| pending.answer).collect())
     }
 
+    /// Sends a message and waits for its reply of several messages, at most so many, and a last one
+    /// with a status. Returns that one first. The message is sent once.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn batch(
+        &mut self,
+        sent: &Outgoing<'_>,
+        most: usize,
+        by: Instant,
+    ) -> Result<(Message, Vec<Message>), RequestError> {
+        let reply = self.link()?.next_reply();
+        let frame = self.frame(sent, Some(&reply))?;
+        self.send(&frame, by)?;
+        let parts = Some((most, Vec::new()));
+        let mut pending = [Pending { sent, reply, is_sent: true, frame, parts, answer: None }];
+        while pending[0].answer.is_none() {
+            if sys::now() >= by {
+                return Err(RequestError::TimedOut);
+            }
+            self.receive_reply(&mut pending, by)?;
+        }
+        let [Pending { answer, parts, .. }] = pending;
+        let parts = parts.map(|(_, parts)| parts).unwrap_or_default();
+        Ok((answer.ok_or(RequestError::TimedOut)?, parts))
+    }
+
     /// Receives one operation until this instant, and takes the reply to one of the requests.
     fn receive_reply(
         &mut self,
@@ -112,7 +156,7 @@ impl Client {
                     if status == Some(NO_RESPONDERS) && message.payload.is_empty() {
                         return Err(RequestError::NoResponders);
                     }
-                    replied.answer.get_or_insert(message);
+                    replied.take(message);
                 }
             }
             Ok(Received::Op(ServerOp::Err(text))) => {

@@ -57,7 +57,7 @@ impl Folder {
     /// renamed meanwhile.
     pub(super) fn list(
         &self,
-        Selection { prefixes, likely: _, wanted }: Selection<'_>,
+        Selection { prefixes, wanted, .. }: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;

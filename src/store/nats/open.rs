@@ -197,6 +197,8 @@ impl NatsStore {
             replicated: have > 1,
             level: found.level,
             retirement: found.retirement,
+            has_ttl: found.has_ttl,
+            reads_directly: found.reads_directly,
         });
         Ok(found)
     }

@@ -4,18 +4,26 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::answer::END_OF_BATCH;
 use super::retire::FORGOTTEN;
-use super::{Kind, NatsStore, answer, answer_by};
+use super::{Kind, NatsStore, OpenBucket, answer, answer_by};
 use crate::core::{Instant, Revision};
 use crate::nats::jetstream;
 use crate::nats::{Message, Outgoing};
 use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
+use crate::sys;
 
 /// How many keys are read at once.
 const READS_AT_ONCE: usize = 128;
 
 /// How long after a write without an answer a read does not count as an answer of the leader.
 const DOUBT_MAX: Duration = Duration::from_secs(2);
+
+/// How many keys that are not found are looked for one by one, rather than by another listing.
+const GONE_MAX: usize = 8;
+
+/// How long a copy of the bucket is waited for before the leader is asked.
+const COPY_ANSWER_MAX: Duration = Duration::from_millis(250);
 
 /// Returns the body of the request to read a subject.
 pub(super) fn last_of(subject: &str) -> String {
@@ -73,6 +81,44 @@ impl NatsStore {
         Ok(entries)
     }
 
+    /// Reads keys from any copy of the bucket, for one request, if that has all writes up to this
+    /// revision. Returns the entries that it has, but for tombstones: a copy that is being made may
+    /// have a part of the entries, and old ones.
+    fn read_from_any_copy(
+        &mut self,
+        subjects: &[String],
+        last: Revision,
+        deadline: Instant,
+    ) -> Vec<Entry> {
+        let Ok(OpenBucket { reads_directly: true, .. }) = self.bucket else { return Vec::new() };
+        if !(2..=READS_AT_ONCE).contains(&subjects.len()) {
+            return Vec::new();
+        }
+        let target = format!("{}.DIRECT.GET.{}", self.settings.api, self.stream);
+        let body = json!({ "multi_last": subjects }).to_string();
+        let payload = body.as_bytes();
+        let request = Outgoing { subject: &target, headers: &[], payload, repeats: false };
+        let by = deadline.min(sys::now().after(COPY_ANSWER_MAX));
+        let found = match self.client.batch(&request, subjects.len(), by) {
+            Ok((end, found)) if answer::reaches(&end.headers, last) => found,
+            Ok((end, _)) if end.headers.status() == Some(END_OF_BATCH) => return Vec::new(),
+            // It may not be asked, or does not know such a request.
+            Ok(_) | Err(_) => {
+                if let Ok(bucket) = &mut self.bucket {
+                    bucket.reads_directly = false;
+                }
+                return Vec::new();
+            }
+        };
+        let entries = found.iter().filter_map(|it| answer::direct_entry(it, &self.stream));
+        let is_asked = |entry: &Entry| subjects.contains(&self.raw_subject(&entry.key));
+        let counts = |entry: &Entry| is_asked(entry) && !entry.content.is_tombstone();
+        let mut entries: Vec<_> = entries.filter(counts).collect();
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        entries.dedup_by(|a, b| a.key == b.key);
+        entries
+    }
+
     fn read_target(&self) -> String {
         format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream)
     }
@@ -93,21 +139,32 @@ impl NatsStore {
         deadline: Instant,
     ) -> StoreResult<Listing> {
         let listing = self.listing_requests(selection.prefixes)?;
-        let likely = selection.likely.map(|key| self.subject(key)).transpose()?;
-        let (target, body) = (self.read_target(), likely.as_deref().map(last_of));
-        let read = body.as_ref().map(|body| read_request(&target, body));
-        let requests: Vec<_> = listing.outgoing().into_iter().chain(read).collect();
+        let beside = selection.likely.into_iter().chain(selection.ended.iter().map(|key| &**key));
+        let beside: Vec<_> = beside.map(|key| self.subject(key)).collect::<StoreResult<_>>()?;
+        let (target, bodies) = (self.read_target(), beside.iter().map(|it| last_of(it)));
+        let bodies: Vec<_> = bodies.collect();
+        let reads = bodies.iter().map(|body| read_request(&target, body));
+        let requests: Vec<_> = listing.outgoing().into_iter().chain(reads).collect();
+        let mut is_first = true;
         loop {
             let replies = self.client.requests(&requests, answer_by(deadline));
             let mut replies = replies.map_err(|error| self.request_error("listing", &error))?;
-            let last = likely.as_ref().and_then(|subject| Some((subject, replies.pop()?)));
-            let read = last.map(|(subject, reply)| self.entry_in(subject, &reply)).transpose()?;
-            let read = read.flatten();
+            let read = replies.split_off(requests.len() - beside.len());
+            let mut known = Vec::new();
+            for (subject, reply) in beside.iter().zip(&read) {
+                known.extend(self.entry_in(subject, reply)?);
+            }
+            // Another entry may be from before the names, and its hint would seem to be old.
+            let is_likely = |entry: &Entry| selection.likely == Some(&*entry.key);
+            known.retain(|entry| is_likely(entry) || entry.content.is_tombstone());
             let names = self.names(replies, selection)?;
-            if let Some(listing) = self.read_named(names, read, deadline)? {
+            if let Some(listing) = self.read_named(names, known, selection, deadline)? {
                 return Ok(listing);
             }
-            self.pause(deadline)?;
+            // As a rule the removal of a key is shown by the next listing.
+            if !std::mem::take(&mut is_first) {
+                self.pause(deadline)?;
+            }
         }
     }
 
@@ -123,11 +180,11 @@ impl NatsStore {
         let (subjects, last) = self.names(replies, selection)?;
         // Where others have written since, it may have ended.
         let known = Some(written).filter(|written| last <= written.revision);
-        if let Some(listing) = self.read_named((subjects, last), known, deadline)? {
-            return Ok(listing);
+        let known = Vec::from_iter(known);
+        match self.read_named((subjects, last), known, selection, deadline)? {
+            Some(listing) => Ok(listing),
+            None => self.list_now(selection, deadline),
         }
-        self.pause(deadline)?;
-        self.list_now(selection, deadline)
     }
 
     /// Returns the subjects of the selected ones of the keys that these replies name, in their
@@ -167,22 +224,32 @@ impl NatsStore {
         Ok((subjects, last))
     }
 
-    /// Reads the named keys but the one whose entry is known; `None` when a key was removed
-    /// meanwhile, or another server was asked for its entry.
+    /// Reads the named keys but those whose entries are known, and leaves out those that were
+    /// removed meanwhile; `None` when it is not known whether they were.
     fn read_named(
         &mut self,
         (mut subjects, last): (Vec<String>, Revision),
-        known: Option<Entry>,
+        known: Vec<Entry>,
+        selection: Selection<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<Listing>> {
         let home = self.raw_subject("").len();
-        let known = known.filter(|known| {
-            let at = subjects.iter().position(|subject| subject[home..] == known.key);
-            at.map(|at| subjects.remove(at)).is_some()
-        });
-        let mut entries = self.read_all(&subjects, deadline)?;
-        if entries.len() < subjects.len() {
-            return Ok(None);
+        let is_named = |entry: &Entry| subjects.iter().any(|it| it[home..] == entry.key);
+        let known: Vec<_> = known.into_iter().filter(is_named).collect();
+        subjects.retain(|subject| known.iter().all(|entry| entry.key != subject[home..]));
+        let named = subjects.len();
+        let any: Vec<_> =
+            subjects.extract_if(.., |subject| (selection.used_once)(&subject[home..])).collect();
+        let mut entries = self.read_from_any_copy(&any, last, deadline);
+        let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
+        subjects.extend(any.into_iter().filter(|subject| !is_read(subject)));
+        entries.extend(self.read_all(&subjects, deadline)?);
+        if entries.len() < named {
+            let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
+            subjects.retain(|subject| !is_read(subject));
+            if !self.are_gone(subjects, last, deadline)? {
+                return Ok(None);
+            }
         }
         entries.extend(known);
         entries.sort_by(|a, b| a.key.cmp(&b.key));
@@ -190,15 +257,37 @@ impl NatsStore {
         Ok(Some(Listing { entries, last }))
     }
 
+    /// Returns whether the leader names none of these subjects, which a listing up to this revision
+    /// has named: they have ended and were removed meanwhile. One that only a read did not find may
+    /// be missing at a server that is no leader any more.
+    fn are_gone(
+        &mut self,
+        subjects: Vec<String>,
+        last: Revision,
+        deadline: Instant,
+    ) -> StoreResult<bool> {
+        if subjects.len() > GONE_MAX {
+            return Ok(false);
+        }
+        let listing = self.info_requests(subjects.into_iter());
+        let replies = self.client.requests(&listing.outgoing(), answer_by(deadline));
+        let replies = replies.map_err(|error| self.request_error("listing", &error))?;
+        let (named, reached) = self.names(replies, Selection::all(&[]))?;
+        Ok(named.is_empty() && reached >= last)
+    }
+
     /// Returns the requests that list the keys below these prefixes.
     pub(super) fn listing_requests(&self, prefixes: &[String]) -> StoreResult<ListingRequests> {
-        let body = |prefix: &String| {
-            let filter = format!("{}.>", self.subject(prefix)?);
-            Ok(json!({ "subjects_filter": filter }).to_string())
-        };
+        let filter = |prefix: &String| Ok(format!("{}.>", self.subject(prefix)?));
+        let filters: Vec<_> = prefixes.iter().map(filter).collect::<StoreResult<_>>()?;
+        Ok(self.info_requests(filters.into_iter()))
+    }
+
+    /// Returns the requests that name the subjects of these filters.
+    fn info_requests(&self, filters: impl Iterator<Item = String>) -> ListingRequests {
         let subject = format!("{}.STREAM.INFO.{}", self.settings.api, self.stream);
-        let bodies: StoreResult<_> = prefixes.iter().map(body).collect();
-        Ok(ListingRequests { subject, bodies: bodies? })
+        let body = |filter| json!({ "subjects_filter": filter }).to_string();
+        ListingRequests { subject, bodies: filters.map(body).collect() }
     }
 }
 

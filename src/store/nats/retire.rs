@@ -31,7 +31,7 @@ impl NatsStore {
             Stays::Retired => RETIRED_FOR,
             Stays::ForDays => NOTED_FOR,
         };
-        (self.retirement() == Some(Retirement::Ttl)).then_some(ttl)
+        self.bucket.as_ref().ok().filter(|bucket| bucket.has_ttl).map(|_| ttl)
     }
 
     /// See [`Bucket::forget`](crate::store::Bucket::forget).
