@@ -108,6 +108,7 @@ pub fn create(bucket: &str, replicas: u32, version: &str) -> String {
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
+        "allow_direct": true,
         "republish": {
             "src": format!("$KV.{bucket}.>"),
             "dest": format!("putex.hint.{bucket}.>"),
