@@ -17,15 +17,19 @@
 //! | `stop` | the stop procedure |
 //! | [`watchdog_timeout`] | which timeout of a watchdog device resets the host in time |
 //! | [`guard`] | the guard: when the service may run, when it is stopped |
+//! | [`lease`] | until when a lease is held, as its holder and as others know it |
 //! | [`tickets`] | `putex lock`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 
 pub mod command;
 pub mod event;
 pub mod guard;
+pub mod lease;
 pub mod level;
 pub mod protocol;
 pub mod pump;
+#[cfg(test)]
+mod random;
 pub mod record;
 pub mod report;
 pub mod service;

@@ -149,13 +149,13 @@ impl Timing {
     /// Returns T·(1 − e), rounded down: how long after sending a renewal its
     /// holder may act on the lock.
     pub fn validity(self) -> Duration {
-        self.lock_time() - share_up(self.lock_time(), self.drift_ppm)
+        shortened(self.lock_time(), self.drift_ppm)
     }
 
     /// Returns `lock`·(1 + e), rounded up: how long a challenger watches a
     /// revision stand still before it may take over.
     pub fn takeover_wait(self, lock: Duration) -> Duration {
-        lock + share_up(lock, self.drift_ppm)
+        lengthened(lock, self.drift_ppm)
     }
 
     /// Returns C·R: how long after its takeover was acknowledged an agent may
@@ -190,6 +190,18 @@ impl Timing {
         let lost = (self.confirmation().as_nanos() * 2 * ppm).div_ceil(one + ppm);
         from_nanos(lost)
     }
+}
+
+/// Returns what a clock whose rate is off by this share may count at most while `of` passes on a
+/// true one, so that no more passes: `of`·(1 − e), rounded down.
+pub(super) fn shortened(of: Duration, drift_ppm: u32) -> Duration {
+    of - share_up(of, drift_ppm)
+}
+
+/// Returns what such a clock must count until `of` has passed on a true one: `of`·(1 + e), rounded
+/// up.
+pub(super) fn lengthened(of: Duration, drift_ppm: u32) -> Duration {
+    of.saturating_add(share_up(of, drift_ppm))
 }
 
 fn share_up(of: Duration, ppm: u32) -> Duration {

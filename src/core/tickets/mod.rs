@@ -21,8 +21,6 @@ pub mod earlier_keys;
 pub mod grab;
 pub mod once;
 pub mod owner;
-#[cfg(test)]
-mod random;
 pub mod release;
 pub mod seen;
 #[cfg(test)]

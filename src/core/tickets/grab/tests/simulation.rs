@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::*;
+use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::random::Random;
 use crate::core::tickets::simulated_bucket::{Bucket, Chances, no_result};
 use crate::core::tickets::{
     Input, Mode, Name, Released, Releaser, Step, TicketOwner, ToFront, Whose,

@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::super::*;
+use crate::core::random::Random;
 use crate::core::record::Incarnation;
-use crate::core::tickets::random::Random;
 use crate::core::tickets::simulated_bucket::{Bucket, Chances, last_listed, no_result};
 use crate::core::tickets::{Mode, Name, Seen, Soft};
 

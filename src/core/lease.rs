@@ -1,0 +1,145 @@
+//! Until when a lease is held, as its holder knows it and as others know it.
+//!
+//! A lease says who has it and for how long, D. It says no time of day: no clock of one host is
+//! compared with that of another. What is known of the moment at which it was written is two
+//! instants of the own clock, between which that was: see [`WriteBounds`].
+//!
+//! ```text
+//!                            true time ->
+//!  holder      sent ------ D·(1 − e) ------> guaranteed until
+//!  bucket           | written ------- D ------->|
+//!  others    before |       after ------ D·(1 + e) ------> may be expired
+//!                   |<----- D·(1 − e) ----->| held for certain until
+//! ```
+//!
+//! The rate of each clock is wrong by at most the share e. So the holder's D·(1 − e) ends before D
+//! of true time has passed since the write, and D·(1 + e) of another ends after that.
+//!
+//! The arithmetic is that of `Skew` in the lease package of juju, with durations in the place of
+//! times of day, and with the drift of clocks: <https://pkg.go.dev/github.com/juju/juju>, 2015.
+
+use std::time::Duration;
+
+use super::time::Instant;
+use super::timing::{lengthened, shortened};
+
+/// Between which instants of this host's clock a lease was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBounds {
+    not_before: Option<Instant>,
+    not_after: Instant,
+}
+
+impl WriteBounds {
+    /// Returns the bounds of an own write: the moment before it was sent, and the one after its
+    /// acknowledgement was received.
+    pub fn of_own(sent: Instant, acknowledged: Instant) -> WriteBounds {
+        WriteBounds { not_before: Some(sent), not_after: acknowledged }
+    }
+
+    /// Returns the bounds of a lease that a read has shown, which ended at this instant.
+    /// `not_there_at` is when the last read began that has not shown it yet, `None` without one:
+    /// that read must be one of the bucket's leader.
+    pub fn of_read(not_there_at: Option<Instant>, ended: Instant) -> WriteBounds {
+        WriteBounds { not_before: not_there_at, not_after: ended }
+    }
+
+    /// Returns what is known by both of these bounds of one lease.
+    #[must_use]
+    pub fn and(self, other: WriteBounds) -> WriteBounds {
+        WriteBounds {
+            not_before: self.not_before.max(other.not_before),
+            not_after: self.not_after.min(other.not_after),
+        }
+    }
+}
+
+/// What is known of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// It is held: nobody can have expired it.
+    Held,
+    /// It may be held, and somebody may have expired it.
+    Unsure,
+    /// It is not held: its holder knows that, and anybody may expire it.
+    RunOut,
+}
+
+/// For how long a lease is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTime {
+    duration: Duration,
+    drift_ppm: u32,
+}
+
+impl LeaseTime {
+    /// Returns the time of a lease that says this duration. Clocks are wrong by at most so many
+    /// millionths, fewer than a million.
+    pub fn stored(duration: Duration, drift_ppm: u32) -> LeaseTime {
+        LeaseTime { duration, drift_ppm }
+    }
+
+    /// Returns the time of a lease that its holder has for so long at least, by the holder's
+    /// clock, from any moment before it is written. It is whole milliseconds, rounded up.
+    pub fn guaranteeing(asked: Duration, drift_ppm: u32) -> LeaseTime {
+        let millionths = u128::from(1_000_000 - drift_ppm);
+        // A nanosecond more: the drift is rounded up where it is cut off.
+        let nanos = (asked.as_nanos() * 1_000_000).div_ceil(millionths) + 1;
+        let ms = u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        LeaseTime { duration: Duration::from_millis(ms), drift_ppm }
+    }
+
+    /// Returns the duration that the lease says.
+    pub fn duration(self) -> Duration {
+        self.duration
+    }
+
+    /// Returns until when the holder has the lease whose write was sent then.
+    pub fn guaranteed_until(self, sent: Instant) -> Instant {
+        sent.after(shortened(self.duration, self.drift_ppm))
+    }
+
+    /// Returns until when nobody can have expired the lease; `None` if nothing is known.
+    pub fn held_until(self, written: WriteBounds) -> Option<Instant> {
+        let counted = shortened(self.duration, self.drift_ppm);
+        written.not_before.map(|at| at.after(counted))
+    }
+
+    /// Returns from when on the lease may be expired.
+    pub fn run_out_at(self, written: WriteBounds) -> Instant {
+        written.not_after.after(lengthened(self.duration, self.drift_ppm))
+    }
+
+    /// Returns what is known of the lease at this instant.
+    pub fn state(self, written: WriteBounds, now: Instant) -> LeaseState {
+        if now >= self.run_out_at(written) {
+            LeaseState::RunOut
+        } else if self.held_until(written).is_some_and(|until| now < until) {
+            LeaseState::Held
+        } else {
+            LeaseState::Unsure
+        }
+    }
+
+    /// Returns the time with which the holder extends this lease now, so that it has the lease for
+    /// so long at least, and no shorter than before; `None` if it has it for so long already.
+    /// `sent` is the moment before the present lease was sent, `None` if it is not known: then the
+    /// lease does not become shorter.
+    pub fn extended(
+        self,
+        sent: Option<Instant>,
+        asked: Duration,
+        now: Instant,
+    ) -> Option<LeaseTime> {
+        let wanted = LeaseTime::guaranteeing(asked, self.drift_ppm);
+        let duration = match sent.map(|sent| self.guaranteed_until(sent)) {
+            Some(until) if until >= now.after(asked) => return None,
+            Some(_) => wanted.duration,
+            None => wanted.duration.max(self.duration),
+        };
+        Some(LeaseTime { duration, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests;
