@@ -81,10 +81,10 @@ impl LeaseTime {
 
     /// Returns the time of a lease that its holder has for so long at least, by the holder's
     /// clock, from any moment before it is written. It is whole milliseconds, rounded up.
-    pub fn guaranteeing(asked: Duration, drift_ppm: u32) -> LeaseTime {
+    pub fn guaranteeing(at_least: Duration, drift_ppm: u32) -> LeaseTime {
         let millionths = u128::from(1_000_000 - drift_ppm);
         // A nanosecond more: the drift is rounded up where it is cut off.
-        let nanos = (asked.as_nanos() * 1_000_000).div_ceil(millionths) + 1;
+        let nanos = (at_least.as_nanos() * 1_000_000).div_ceil(millionths) + 1;
         let ms = u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         LeaseTime { duration: Duration::from_millis(ms), drift_ppm }
     }
@@ -128,12 +128,12 @@ impl LeaseTime {
     pub fn extended(
         self,
         sent: Option<Instant>,
-        asked: Duration,
+        at_least: Duration,
         now: Instant,
     ) -> Option<LeaseTime> {
-        let wanted = LeaseTime::guaranteeing(asked, self.drift_ppm);
+        let wanted = LeaseTime::guaranteeing(at_least, self.drift_ppm);
         let duration = match sent.map(|sent| self.guaranteed_until(sent)) {
-            Some(until) if until >= now.after(asked) => return None,
+            Some(until) if until >= now.after(at_least) => return None,
             Some(_) => wanted.duration,
             None => wanted.duration.max(self.duration),
         };

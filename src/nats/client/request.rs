@@ -23,8 +23,8 @@ struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// Takes a message of the reply. The last one of several has a status.
-    fn take(&mut self, message: Message) {
+    /// Adds a message of the reply. The last one of several has a status.
+    fn add(&mut self, message: Message) {
         match &mut self.parts {
             Some((most, parts)) if parts.len() < *most && message.headers.status().is_none() => {
                 parts.push(message);
@@ -156,7 +156,7 @@ impl Client {
                     if status == Some(NO_RESPONDERS) && message.payload.is_empty() {
                         return Err(RequestError::NoResponders);
                     }
-                    replied.take(message);
+                    replied.add(message);
                 }
             }
             Ok(Received::Op(ServerOp::Err(text))) => {
