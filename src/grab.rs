@@ -20,7 +20,7 @@ use crate::core::tickets::{
     Broken, Grabbed, Grabber, Input, Limits, LockTiming, Mode, Name, Released, Releaser, Seen,
     Step, StoredTicket, Ticket, Whose,
 };
-use crate::core::{Incarnation, Instant, StoreError};
+use crate::core::{Incarnation, Instant, StoreError, Written};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::digest;
 use crate::lock::{HELD, check_held};
@@ -236,10 +236,10 @@ impl Speaker<'_> {
         }
     }
 
-    /// Says that the ticket of another was removed, or is.
+    /// Says that the ticket of another was removed.
     fn warn_of_removal(&self, other: &StoredTicket) {
         let who = other.describe();
-        self.warn(&format!("{who} has not renewed its lock in time: it is removed"));
+        self.warn(&format!("{who} has not renewed its lock in time: it was removed"));
     }
 
     /// Says why it has ended so, unless errors alone are to be said.
@@ -291,13 +291,16 @@ impl Process<'_> {
     }
 
     fn perform(&mut self, step: Step, element: &str, now: Instant) -> Input {
-        if let (Step::Remove(other, _), Task::Grab { .. }) = (&step, &self.speaker.request.task) {
-            self.speaker.warn_of_removal(other);
-        }
         if let Step::Rest(until) = step {
             return self.rest(until);
         }
         let input = self.tickets.perform(&step, element, &self.speaker.request.who, now);
+        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_), _))) =
+            (&step, &input)
+            && matches!(self.speaker.request.task, Task::Grab { .. })
+        {
+            self.speaker.warn_of_removal(other);
+        }
         if let Some(Input::Opened(opened)) = &input {
             self.is_open = opened.is_ok();
         }

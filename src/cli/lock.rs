@@ -11,13 +11,10 @@ use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{count, drift_ppm, duration, replicas, seconds, slots, status};
 use super::{Environment, Invocation, Location, resolve, usage, utf8};
-use crate::core::tickets::{self, LockTiming, Mode, Soft, check_id};
+use crate::core::tickets::{self, LockTiming, Mode, NAMES_MAX, Soft, check_id};
 use crate::exit::Refusal;
 use crate::lock::{Request, Wait};
 use crate::store::name::valid_bucket;
-
-/// Most names of one lock: all of them stand in one line of its ticket.
-const NAMES_MAX: usize = 32;
 
 /// The arguments of `putex lock`, each of them valid.
 #[derive(Debug)]

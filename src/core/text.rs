@@ -1,8 +1,8 @@
 //! Text that others chose, made safe to show.
 
-/// Returns the text without characters that could forge a line, move a terminal's cursor or
-/// reverse the order of letters: control characters, line and paragraph separators, overrides
-/// of the writing direction. Each becomes `?`.
+/// Returns the text without characters that could forge a line, move a terminal's cursor,
+/// reverse the order of letters or not be seen: control characters, line and paragraph separators,
+/// marks and overrides of the writing direction, letters without a width. Each becomes `?`.
 pub fn sanitize(text: &str) -> String {
     text.replace(is_unsafe, "?")
 }
@@ -25,7 +25,9 @@ pub fn sanitize_field(text: &str) -> String {
 }
 
 fn is_unsafe(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let has_no_width = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{feff}' | '\u{3164}');
+    let directs = matches!(letter, '\u{61c}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}');
+    letter.is_control() || has_no_width || directs
 }
 
 #[cfg(test)]
@@ -40,6 +42,7 @@ mod tests {
             "a?b??c?d????1m?[2J"
         );
         assert_eq!(sanitize("x\u{2028}y\u{202e}z\u{2066}"), "x?y?z?");
+        assert_eq!(sanitize("x\u{200b}y\u{200f}z\u{61c}\u{feff}\u{3164}"), "x?y?z???");
     }
 
     #[test]

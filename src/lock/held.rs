@@ -8,7 +8,7 @@ use std::io;
 
 use super::Request;
 use crate::core::Revision;
-use crate::core::tickets::Name;
+use crate::core::tickets::{HELD_MAX, Name};
 use crate::exit::{Exit, Refusal};
 use crate::sys;
 
@@ -32,12 +32,17 @@ fn parse(held: Option<&OsStr>) -> Vec<(Name, Revision)> {
     held.collect()
 }
 
-/// Checks that no name is held already, nor one above or below it.
+/// Checks that no name is held already, nor one above or below it, and that not too many are.
 ///
 /// # Errors
 ///
-/// The name that is.
+/// The name that is, or the number.
 pub(crate) fn check(names: &[Name], held: Option<&OsStr>) -> Result<(), Refusal> {
+    let count = parse(held).len();
+    if count > HELD_MAX {
+        let text = format!("enclosing putex locks hold {count} names: {HELD_MAX} are the most");
+        return Err(Refusal::new(Exit::Usage, format!("{text} ({HELD})")));
+    }
     for (held, _) in parse(held) {
         let conflicts = |name: &&Name| name.contains(&held) || held.contains(name);
         if let Some(name) = names.iter().find(conflicts) {

@@ -17,7 +17,7 @@ use super::held::{self, HolderId};
 use super::processes::{Alive, Older, Processes};
 use super::protocol::{ToRenewer, Validity};
 use crate::core::tickets::{End, Input, Name, Once, Seen, Step, Ticket, TicketOwner, ToFront};
-use crate::core::{Incarnation, Instant, StoreErrorKind};
+use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{receive, send};
 use crate::log::{Destination, LogQueue};
 use crate::store::tickets::Tickets;
@@ -223,11 +223,13 @@ impl Renewer {
 
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
-        if let Step::Remove(other, _) = &step {
-            log::warn!("{} has not renewed its lock in time: it is removed", other.describe());
-        }
         let element = self.owner.key_element();
         let input = self.tickets.perform(&step, &element, &self.token, now);
+        if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_), _))) =
+            (&step, &input)
+        {
+            log::warn!("{} has not renewed its lock in time: it was removed", other.describe());
+        }
         if let Some(Input::Opened(opened)) = &input {
             self.is_open = opened.is_ok();
         }

@@ -233,10 +233,9 @@ impl Client {
         let beside_at = began.after(self.candidates.beside_after(next, has_password));
         let (next, early) = (next.clone(), early.clone());
         let make = move || Link::make(&next, to, &options, &early, by);
-        // Nothing is tried beside the only candidate, nor where no thread is left.
-        let is_alone = self.candidates.are_all(&[id]);
-        let thread = if is_alone { None } else { Task::start("connect", make.clone()).ok() };
-        let task = thread.map_or_else(|| Task::ended(make()), Ok);
+        // A file with credentials may hang. Where the service has used up all threads, nothing is
+        // tried beside.
+        let task = Task::start("connect", make.clone()).or_else(|_| Task::ended(make()));
         let task = task.map_err(|error| io_error_text(&error))?;
         self.candidates.goes_on(id, by);
         self.attempts.push(Attempt { id, began, beside_at, task });

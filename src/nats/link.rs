@@ -117,10 +117,16 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Returns a new subject for a reply.
-    pub(super) fn next_reply(&mut self) -> String {
+    /// Returns a new subject for a reply. Whoever hears the replies to others, and may publish
+    /// such, does not know the next one.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no random number.
+    pub(super) fn next_reply(&mut self) -> Result<String, String> {
         self.requests += 1;
-        format!("{}{}", self.inbox, self.requests)
+        let random = sys::random().map_err(|error| io_error_text(&error))?;
+        Ok(format!("{}{}-{random:032x}", self.inbox, self.requests))
     }
 
     /// Returns the number and the frame of a new subscription.

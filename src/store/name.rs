@@ -10,6 +10,9 @@ pub const EPOCH_KEY: &str = "putex.epoch";
 /// Key that says that tickets of a lost bucket have run out.
 pub const MARK_KEY: &str = "putex.settled";
 
+/// Key that is written to confirm that another one has been read as it is.
+pub const READ_KEY: &str = "putex.read";
+
 /// Longest name of a bucket or a key, in bytes.
 ///
 /// A server stores a bucket in a directory of its name, a directory store a key in a file of

@@ -5,6 +5,7 @@
 //! | `lock.<element>...<nonce>` | a ticket for one name; the nonce is the client's own |
 //! | `lock._.<nonce>` | a ticket for several names |
 //! | `putex.settled` | the mark: tickets of a lost bucket have run out |
+//! | `putex.read` | nothing: a write of it confirms that another key has been read as it is |
 //! | `putex.seen.<element>...<clock>` | what processes of a host have seen that did not wait |
 //!
 //! An ended ticket is a tombstone that a compare-and-set has written: a renewal in flight then wins
@@ -16,15 +17,16 @@ use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
 use self::entry::{
-    SEVERAL, mark_to_content, notes_to_content, standing, to_content, to_mark, to_notes, tombstone,
+    RELEASED, SEVERAL, mark_to_content, notes_to_content, standing, to_content, to_mark, to_notes,
+    tombstone, was_released,
 };
-use super::name::MARK_KEY;
+use super::name::{MARK_KEY, READ_KEY};
 use super::{
-    Bucket, BucketInfo, Content, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
-    StoreResult,
+    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
+    StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::tickets::{
-    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once,
+    EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once, overlap,
 };
 use crate::core::{Instant, Revision, Written};
 
@@ -39,8 +41,10 @@ pub struct Tickets {
     bucket: Box<dyn Bucket>,
     /// The prefixes of the keys of all tickets that may conflict.
     prefixes: Vec<String>,
-    /// The names that are asked for.
-    names: Vec<Name>,
+    /// The ticket that is asked for.
+    own: Ticket,
+    /// The number of copies of the bucket.
+    replicas: u32,
     /// Tickets that do not conflict are read too.
     reads_all: bool,
     /// The key of the own ticket without its last element.
@@ -71,7 +75,8 @@ impl Tickets {
         Tickets {
             bucket,
             prefixes,
-            names: names.to_vec(),
+            own: ticket.clone(),
+            replicas: 1,
             reads_all: !ticket.held.is_empty(),
             prefix: format!("{ROOT}.{elements}"),
             notes_key: format!("{NOTES_ROOT}.{elements}"),
@@ -99,6 +104,7 @@ impl Tickets {
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
+        self.replicas = bucket.replicas;
         Ok((bucket, to_mark(entry)))
     }
 
@@ -197,9 +203,12 @@ impl Tickets {
         deadline: Instant,
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
         let key = self.key(element);
-        let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection = selection(&self.prefixes, None, &[], &wanted);
-        let (written, listing) = self.bucket.write_and_list(&key, at, content, selection, deadline);
+        let (written, listing) = {
+            let wanted = wanted(&self.own.names, self.reads_all, earlier_keys);
+            let selection = selection(&self.prefixes, None, &[], &wanted);
+            self.bucket.write_and_list(&key, at, content, selection, deadline)
+        };
+        let listing = listing.and_then(|listing| self.confirmed(listing, &key, deadline));
         (written, listing.map(tickets_of))
     }
 
@@ -224,7 +233,7 @@ impl Tickets {
     /// writes it again.
     pub fn end(&mut self, element: &str, at: Revision, deadline: Instant) -> Written {
         let key = self.key(element);
-        let written = self.retire(&key, at, "released", deadline);
+        let written = self.retire(&key, at, RELEASED, deadline);
         if matches!(written, Written::Stored(_)) && is_used_once(&key) {
             self.bucket.forget(&key);
         }
@@ -276,9 +285,61 @@ impl Tickets {
     ) -> StoreResult<(Vec<StoredTicket>, Revision)> {
         // After that listing the own ticket has been written.
         let own = earlier_keys.are_learned().then(|| self.key(element));
-        let wanted = wanted(&self.names, self.reads_all, earlier_keys);
-        let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
-        Ok(tickets_of(self.bucket.list(selection, deadline)?))
+        let listing = {
+            let wanted = wanted(&self.own.names, self.reads_all, earlier_keys);
+            let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
+            self.bucket.list(selection, deadline)?
+        };
+        Ok(tickets_of(self.confirmed(listing, &self.key(element), deadline)?))
+    }
+
+    /// Returns a listing when it is certain that no ticket stands where it has none that conflicts.
+    ///
+    /// The leader names the keys, but another server may read their entries that does not know yet
+    /// that it is not the leader any more. An old entry of a key that is used once is that of the
+    /// same ticket. Under the key of a script it may be that of an earlier ticket, which has ended
+    /// or has another mode; and an owner whose first write had no answer may write it again after
+    /// others have removed it. So these are confirmed by a write that names their revision.
+    ///
+    /// # Errors
+    ///
+    /// When an entry is old, or the write had no answer.
+    fn confirmed(
+        &mut self,
+        listing: Listing,
+        own: &str,
+        deadline: Instant,
+    ) -> StoreResult<Listing> {
+        let others = listing.entries.iter().filter(|entry| entry.key != own);
+        let doubtful: Vec<_> = others.filter(|entry| self.may_be_overtaken(entry)).collect();
+        for Entry { key, revision, .. } in doubtful {
+            let expected = Expected::OtherKey(key, *revision);
+            let nothing = Content::default();
+            let why = match self.bucket.compare_and_set(READ_KEY, expected, &nothing, deadline) {
+                Written::Stored(_) => continue,
+                Written::Moved(_) => format!("{key} was read from a server that is behind"),
+                Written::Denied(why) | Written::Unknown(why) => why,
+            };
+            return Err(StoreErrorKind::Unreachable.error(why));
+        }
+        Ok(listing)
+    }
+
+    /// Returns whether a ticket that conflicts may stand where this entry was read.
+    fn may_be_overtaken(&self, entry: &Entry) -> bool {
+        if self.replicas == 1 || !may_conflict(&self.own.names, &entry.key) {
+            return false;
+        }
+        let is_used_once = is_used_once(&entry.key);
+        match standing(entry.clone()).map(|standing| standing.ticket) {
+            None => !is_used_once || !was_released(entry),
+            Some(Ok(ticket)) => {
+                !is_used_once
+                    && overlap(&ticket.names, &self.own.names)
+                    && !ticket.conflicts(&self.own)
+            }
+            Some(Err(_)) => false,
+        }
     }
 
     /// Subscribes to the hints of tickets. Returns whether none of them was missed since the last
@@ -335,6 +396,9 @@ fn may_conflict(names: &[Name], key: &str) -> bool {
     let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
     names.iter().any(|name| name.contains(&theirs) || theirs.contains(name))
 }
+
+#[cfg(test)]
+mod confirming;
 
 #[cfg(test)]
 mod tests {

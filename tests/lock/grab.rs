@@ -175,7 +175,7 @@ fn attempts_one_by_one_get_rid_of_a_holder_that_is_gone_and_not_too_early() {
             Some(Grab::of(&attempt)).filter(Grab::is_had)
         });
         assert!(now() > begun + run_out(site), "after {:?}", now() - begun);
-        assert!(said.contains("gone has not renewed its lock in time: it is removed"), "{said}");
+        assert!(said.contains("gone has not renewed its lock in time: it was removed"), "{said}");
         // The other one comes back: it has lost the lock, and waits.
         let back = run(site, &["grab", "--as", "gone", "--for", "1s", "x"]);
         let (lost, back) = (Grab::of(&gone), Grab::of(&back));

@@ -317,7 +317,7 @@ impl Grabber {
                 if let Phase::Resting(_, then) = &self.phase
                     && **then == Phase::Listing
                 {
-                    self.phase = Phase::Listing;
+                    self.phase = if self.is_due(now) { Phase::Writing } else { Phase::Listing };
                 }
             }
             Input::Rested => self.rested(now),
@@ -345,10 +345,20 @@ impl Grabber {
             self.end(Grabbed::Refused(StoreErrorKind::Unreachable, why));
         } else {
             self.why_waiting = why;
-            let pause = (self.step() / 16).max(Duration::from_millis(10));
-            let until = now.after(pause).min(self.store_limit);
-            self.phase = Phase::Resting(until, Box::new(then));
+            self.pause(then, now);
         }
+    }
+
+    fn pause(&mut self, then: Phase, now: Instant) {
+        let pause = (self.step() / 16).max(Duration::from_millis(10));
+        let until = now.after(pause).min(self.store_limit);
+        self.phase = Phase::Resting(until, Box::new(then));
+    }
+
+    /// Returns whether the ticket is to be written again.
+    fn is_due(&self, now: Instant) -> bool {
+        let sent = self.own.as_ref().and_then(|own| own.sent);
+        sent.is_some_and(|sent| now >= sent.after(self.step()))
     }
 
     fn opened(&mut self, info: BucketInfo) {
@@ -385,9 +395,7 @@ impl Grabber {
         if now < *until {
             return;
         }
-        let sent = self.own.as_ref().and_then(|own| own.sent);
-        let is_due = sent.is_some_and(|sent| now >= sent.after(self.step()));
-        let renews = is_due && **then == Phase::Listing;
+        let renews = **then == Phase::Listing && self.is_due(now);
         self.phase = if renews { Phase::Writing } else { (**then).clone() };
     }
 }

@@ -39,5 +39,7 @@ pub use self::owner::{Soft, TicketOwner};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::seen::Seen;
 pub use self::step::{End, Input, Mark, Step, ToFront};
-pub use self::ticket::{Mode, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
+pub use self::ticket::{
+    HELD_MAX, Mode, NAMES_MAX, Name, SLOTS_MAX, StoredTicket, Ticket, Unreadable,
+};
 pub use self::times::{KILL_LEAD, KillTimes, LockTiming};

@@ -371,7 +371,7 @@ impl TicketOwner {
                 if let (Goal::Get(_), Phase::Resting(_, then)) = (&self.goal, &self.phase)
                     && **then == Phase::Listing
                 {
-                    self.phase = Phase::Listing;
+                    self.phase = self.listing_or_renewal(now);
                 }
             }
             Input::Rested => self.rested(now),
@@ -397,6 +397,14 @@ impl TicketOwner {
             (_, _, Phase::Closed | Phase::Done) => {}
             (_, _, _) => self.phase = Phase::Writing,
         }
+    }
+
+    /// Returns the phase of a ticket that waits when something may have changed. However often that
+    /// is said, the ticket is renewed in time.
+    fn listing_or_renewal(&self, now: Instant) -> Phase {
+        let renew_at = self.own.as_ref().map(|own| own.renew_at(self.timing));
+        let is_due = renew_at.is_some_and(|at| now >= at);
+        if is_due { Phase::Writing } else { self.listing_phase() }
     }
 
     fn finish(&mut self) {

@@ -38,6 +38,13 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(Vec<String>);
 
+/// Most names of a ticket: all of them stand in one line of it.
+pub const NAMES_MAX: usize = 32;
+
+/// Most names that the requester of a ticket holds already. Each of them is compared with those of
+/// all other tickets.
+pub const HELD_MAX: usize = 128;
+
 /// Most slots of a name.
 pub const SLOTS_MAX: u32 = 1000;
 

@@ -68,7 +68,7 @@ impl Client {
             let early = sent_early.iter().position(|early| early.is(sent));
             let early = early.map(|index| sent_early.swap_remove(index).reply);
             let is_sent = early.is_some();
-            let reply = early.map_or_else(|| Ok(self.link()?.next_reply()), Ok)?;
+            let reply = early.map_or_else(|| self.next_reply(), Ok)?;
             let frame = self.frame(sent, Some(&reply))?;
             pending.push(Pending { sent, reply, is_sent, frame, parts: None, answer: None });
         }
@@ -121,7 +121,7 @@ impl Client {
         most: usize,
         by: Instant,
     ) -> Result<(Message, Vec<Message>), RequestError> {
-        let reply = self.link()?.next_reply();
+        let reply = self.next_reply()?;
         let frame = self.frame(sent, Some(&reply))?;
         self.send(&frame, by)?;
         let parts = Some((most, Vec::new()));
@@ -135,6 +135,10 @@ impl Client {
         let [Pending { answer, parts, .. }] = pending;
         let parts = parts.map(|(_, parts)| parts).unwrap_or_default();
         Ok((answer.ok_or(RequestError::TimedOut)?, parts))
+    }
+
+    fn next_reply(&mut self) -> Result<String, RequestError> {
+        self.link()?.next_reply().map_err(RequestError::NotSent)
     }
 
     /// Receives one operation until this instant, and takes the reply to one of the requests.

@@ -125,7 +125,7 @@ impl Link {
             self.sent_early.subscriptions.push(subject.clone());
         }
         for (subject, payload) in &early.requests {
-            let (subject, payload, reply) = (subject.clone(), payload.clone(), self.next_reply());
+            let (subject, payload, reply) = (subject.clone(), payload.clone(), self.next_reply()?);
             let (frame, _) = encode::publish(&subject, Some(&reply), &[], payload.as_bytes())?;
             frames.extend(frame);
             self.sent_early.requests.push(EarlyRequest { subject, payload, reply });

@@ -19,7 +19,7 @@ const READS_AT_ONCE: usize = 128;
 /// How long after a write without an answer a read does not count as an answer of the leader.
 const DOUBT_MAX: Duration = Duration::from_secs(2);
 
-/// How many keys that are not found are looked for one by one, rather than by another listing.
+/// How many keys that are not found are looked for one by one, rather than in the names of all.
 const GONE_MAX: usize = 8;
 
 /// How long a copy of the bucket is waited for before the leader is asked.
@@ -243,11 +243,18 @@ impl NatsStore {
         let mut entries = self.read_from_any_copy(&any, last, deadline);
         let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
         subjects.extend(any.into_iter().filter(|subject| !is_read(subject)));
-        entries.extend(self.read_all(&subjects, deadline)?);
+        let read = self.read_all(&subjects, deadline)?;
+        // The purge of an ended ticket may have been lost.
+        let is_left =
+            |entry: &&Entry| (selection.used_once)(&entry.key) && entry.content.is_tombstone();
+        for ended in read.iter().filter(is_left) {
+            self.purge_if_it_stays(&ended.key, ended.revision);
+        }
+        entries.extend(read);
         if entries.len() < named {
             let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
             subjects.retain(|subject| !is_read(subject));
-            if !self.are_gone(subjects, last, deadline)? {
+            if !self.are_gone(subjects, last, selection.prefixes, deadline)? {
                 return Ok(None);
             }
         }
@@ -264,16 +271,18 @@ impl NatsStore {
         &mut self,
         subjects: Vec<String>,
         last: Revision,
+        prefixes: &[String],
         deadline: Instant,
     ) -> StoreResult<bool> {
-        if subjects.len() > GONE_MAX {
-            return Ok(false);
-        }
-        let listing = self.info_requests(subjects.into_iter());
+        let listing = match subjects.len() {
+            0..=GONE_MAX => self.info_requests(subjects.iter().cloned()),
+            _ => self.listing_requests(prefixes)?,
+        };
         let replies = self.client.requests(&listing.outgoing(), answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
         let (named, reached) = self.names(replies, Selection::all(&[]))?;
-        Ok(named.is_empty() && reached >= last)
+        let is_named = subjects.iter().any(|subject| named.contains(subject));
+        Ok(!is_named && reached >= last)
     }
 
     /// Returns the requests that list the keys below these prefixes.

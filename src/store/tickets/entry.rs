@@ -18,7 +18,9 @@
 use std::time::Duration;
 
 use super::super::{Content, Entry, OPERATION};
-use crate::core::tickets::{Mark, Mode, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable};
+use crate::core::tickets::{
+    HELD_MAX, Mark, Mode, NAMES_MAX, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable,
+};
 use crate::core::{COUNT_MAX, Incarnation, R_MAX, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
@@ -60,6 +62,14 @@ pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
 /// Converts notes into the content of an entry.
 pub(super) fn notes_to_content(seen: &Seen) -> Content {
     Content::new([(SEEN, seen.to_text())], b"")
+}
+
+/// Why a ticket has ended that its owner has ended.
+pub(super) const RELEASED: &str = "released";
+
+/// Returns whether the owner of a ticket has ended it, who does not write it again.
+pub(super) fn was_released(entry: &Entry) -> bool {
+    entry.content.header(END) == Some(RELEASED)
 }
 
 /// Returns the last content of a ticket that has ended for this reason.
@@ -125,16 +135,20 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         [_, path @ .., _] => vec![path.join("/")],
         _ => return Err("its key is not that of a ticket".to_owned()),
     };
+    let held = content.header(HELD).unwrap_or_default();
+    if texts.len() > NAMES_MAX || held.split_whitespace().nth(HELD_MAX).is_some() {
+        return Err(format!("it has more than {NAMES_MAX} names, or holds more than {HELD_MAX}"));
+    }
     let names = texts.iter().map(|text| Name::parse(text));
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
-    let held = content.header(HELD).unwrap_or_default().split_whitespace();
     Ok(Ticket {
         names: names.collect::<Result<_, _>>()?,
         mode,
         slot: slot.transpose()?,
         held: held
+            .split_whitespace()
             .map(|held| held_of(held).ok_or_else(|| damaged(HELD)))
             .collect::<Result<_, _>>()?,
         lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
@@ -207,6 +221,21 @@ mod tests {
         let content = to_content(&two, None);
         let several = standing(entry("lock._.0f", 5, content)).expect("one");
         assert_eq!(several.ticket, Ok(two));
+    }
+
+    /// Whoever waits compares all names of all tickets with each other: that took minutes.
+    #[test]
+    fn a_ticket_of_too_many_names_is_no_ticket() {
+        let many = |count| (0..count).map(|it| format!("n{it}")).collect::<Vec<_>>();
+        let is_read = |names: usize, held: usize| {
+            let names = many(names);
+            let mut ticket = ticket(&names.iter().map(|name| &**name).collect::<Vec<_>>());
+            ticket.held = vec![ticket.held[0].clone(); held];
+            let stored = standing(entry("lock._.0f", 5, to_content(&ticket, None)));
+            stored.expect("it stands").ticket.is_ok()
+        };
+        assert!(is_read(NAMES_MAX, HELD_MAX));
+        assert!(!is_read(NAMES_MAX + 1, 0) && !is_read(2, HELD_MAX + 1));
     }
 
     #[test]

@@ -16,6 +16,7 @@ impl Grabber {
         let is_own = |other: &StoredTicket| other.key.rsplit('.').next() == Some(&*element);
         let is_old = self.own.as_ref().is_some_and(|own| !own.is_reached_by(last));
         if is_old || last < self.hinted {
+            self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         if let Some(own) = &mut self.own {

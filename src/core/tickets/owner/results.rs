@@ -87,7 +87,12 @@ impl TicketOwner {
                 self.end(End::NotHad(why), now);
             }
             (Phase::Removing(dead), _) => match written {
-                Written::Stored(_) | Written::Moved(_) => self.phase = self.listing_phase(),
+                Written::Stored(_) => self.phase = self.listing_phase(),
+                // It was renewed, or others have removed it. What has shown it unmoved was old.
+                Written::Moved(_) => {
+                    self.unmoved.remove(&dead.key);
+                    self.phase = self.listing_phase();
+                }
                 // Others may remove it, or this owner later: the store says the same again soon.
                 Written::Denied(why) => {
                     self.unmoved.remove(&dead.key);

@@ -164,6 +164,25 @@ fn a_hint_is_followed_by_a_listing_that_reaches_it() {
     assert!(matches!(owner.next(begin), Step::Rest(_)), "an older listing tells nothing");
 }
 
+/// Whoever may publish hints kept a waiter from the lock, and its ticket from being renewed.
+#[test]
+fn false_hints_cost_one_listing_and_no_renewal() {
+    let (mut owner, begin) = waiting();
+    owner.handle(Input::Hint(Some(Revision(u64::MAX))), begin);
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), begin);
+    let Step::Rest(until) = owner.next(begin) else { panic!("asked again at once") };
+    owner.handle(Input::Rested, until);
+    owner.handle(Input::Listed(Ok((Vec::new(), Revision(8)))), until);
+    let Step::WriteAndList(at, None, ..) = owner.next(until) else {
+        panic!("the listing, without the own ticket, tells nothing")
+    };
+    assert_eq!(at, Revision(0));
+    let (mut owner, begin) = waiting();
+    let renew_at = begin.after(owner.timing.renewal());
+    owner.handle(Input::Hint(Some(Revision(u64::MAX))), renew_at);
+    assert!(matches!(owner.next(renew_at), Step::WriteAndList(..)), "not renewed");
+}
+
 /// It was false, or of a bucket that has gone back. What is stored later is known.
 #[test]
 fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {

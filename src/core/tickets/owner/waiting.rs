@@ -21,6 +21,8 @@ impl TicketOwner {
             return;
         };
         if !own.is_reached_by(last) || last < self.hinted {
+            // Of a hint that the next listing does not reach either, nobody knows who sent it.
+            self.hinted = self.hinted.min(last);
             return self.failed("the listing is old".to_owned(), Phase::Listing, now);
         }
         let is_own = |other: &StoredTicket| other.key.ends_with(&key);
@@ -121,9 +123,8 @@ impl TicketOwner {
         } else if let Phase::Resting(until, then) = &self.phase
             && now >= self.earlier(*until)
         {
-            let renew_at = self.own.as_ref().map(|own| own.renew_at(self.timing));
-            let is_due = **then == Phase::Listing && renew_at.is_some_and(|at| now >= at);
-            self.phase = if is_due { Phase::Writing } else { (**then).clone() };
+            let is_listing = **then == Phase::Listing;
+            self.phase = if is_listing { self.listing_or_renewal(now) } else { (**then).clone() };
         }
     }
 }

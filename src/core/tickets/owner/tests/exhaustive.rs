@@ -176,14 +176,14 @@ fn no_history_of_three_clients_without_a_fault_grants_to_two_or_to_none() {
     let scope = Scope { faults: 0, ..TWO };
     look_through(
         &Scope { name: "three for a", askers: &[A, A, A], lasts: LONG_LASTS, ..scope },
-        3_600,
+        3_200,
     );
     look_through(
         &Scope { name: "a, a/b and a shared", askers: &[A, BELOW, READER], ..scope },
-        1_750,
+        1_550,
     );
-    look_through(&Scope { name: "a, b and both", askers: &[A, B, BOTH], ..scope }, 1_600);
-    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 600);
+    look_through(&Scope { name: "a, b and both", askers: &[A, B, BOTH], ..scope }, 1_450);
+    look_through(&Scope { name: "one gives up", askers: &[A, A, IMPATIENT], ..scope }, 550);
 }
 
 #[test]

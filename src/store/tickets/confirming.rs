@@ -1,0 +1,130 @@
+//! Entries that a server may have read that is no leader any more, in a bucket of several copies.
+
+use std::sync::{Arc, Mutex};
+
+use super::entry::{RELEASED, to_content, tombstone};
+use super::*;
+use crate::core::tickets::Mode;
+use crate::core::{BucketId, Incarnation};
+
+/// A bucket that has this entry, as it is read, and answers each write so.
+struct Shown {
+    entry: Entry,
+    answer: Written,
+    /// The keys and revisions that writes have named.
+    named: Arc<Mutex<Vec<(String, u64)>>>,
+}
+
+impl Bucket for Shown {
+    fn open(&mut self, _: FirstKey<'_>, _: Instant) -> StoreResult<(BucketInfo, Option<Entry>)> {
+        let id = BucketId { epoch: "8c3e".to_owned(), created: "now".to_owned() };
+        let (last, replicas) = (Revision(9), 3);
+        let info =
+            BucketInfo { id, last, age: None, replicas, remarks: Vec::new(), retires: Ok(()) };
+        Ok((info, None))
+    }
+
+    fn get(&mut self, _: &str, _: Instant) -> StoreResult<Option<Entry>> {
+        Ok(None)
+    }
+
+    fn list(&mut self, _: Selection<'_>, _: Instant) -> StoreResult<Listing> {
+        Ok(Listing { entries: vec![self.entry.clone()], last: Revision(9) })
+    }
+
+    fn compare_and_set(
+        &mut self,
+        key: &str,
+        expected: Expected<'_>,
+        _: &Content,
+        _: Instant,
+    ) -> Written {
+        assert_eq!(key, READ_KEY);
+        let Expected::OtherKey(other, Revision(revision)) = expected else {
+            panic!("{expected:?}")
+        };
+        self.named.lock().expect("one thread").push((other.to_owned(), revision));
+        self.answer.clone()
+    }
+
+    fn write_for(&mut self, _: Stays, _: &str, _: Revision, _: &Content, _: Instant) -> Written {
+        panic!("nothing ends")
+    }
+
+    fn subscribe(&mut self, _: &[&str]) -> StoreResult<bool> {
+        Ok(true)
+    }
+
+    fn announce(&mut self, _: &str, _: &Content) {}
+
+    fn wait(&mut self, _: BorrowedFd<'_>, _: Option<Instant>) -> Hint {
+        Hint::Elapsed
+    }
+}
+
+fn ticket(name: &str, mode: Mode) -> Ticket {
+    Ticket {
+        names: vec![Name::parse(name).expect("a name")],
+        mode,
+        slot: None,
+        held: Vec::new(),
+        lifetime: std::time::Duration::from_secs(15),
+        token: "alpha".to_owned(),
+        incarnation: Incarnation(1),
+        attempt: 1,
+        seen: Seen::default(),
+    }
+}
+
+/// Lists for a shared lock of `db`, beside this entry; returns whether there was a listing, and
+/// what was confirmed.
+fn list(key: &str, content: Content, answer: Written) -> (bool, Vec<(String, u64)>) {
+    let named = Arc::new(Mutex::new(Vec::new()));
+    let entry = Entry { key: key.to_owned(), revision: Revision(7), content };
+    let bucket = Shown { entry, answer, named: Arc::clone(&named) };
+    let own = ticket("db", Mode::Shared);
+    let mut tickets = Tickets::new(Box::new(bucket), &own);
+    let by = Instant::from_boot(std::time::Duration::MAX);
+    tickets.open(by).expect("it opens");
+    let listed = tickets.list(&EarlierKeys::default(), "0f", by).is_ok();
+    let named = named.lock().expect("one thread").clone();
+    (listed, named)
+}
+
+/// A leader that was stopped and goes on showed the shared ticket of a script that had an exclusive
+/// one since: a shared lock was granted beside it.
+#[test]
+fn what_may_hide_a_later_ticket_is_confirmed_and_nothing_else() {
+    const SCRIPT: &str = "lock.db.g12ab-8c3e";
+    const ONCE: &str = "lock.db.12ab0";
+    let stored = || Written::Stored(Revision(10));
+    let of = |name: &str, mode| to_content(&ticket(name, mode), None);
+    let doubtful = [
+        (SCRIPT, of("db", Mode::Shared)),
+        (SCRIPT, tombstone(RELEASED)),
+        (SCRIPT, tombstone("removed by beta")),
+        (ONCE, tombstone("removed by beta")),
+    ];
+    for (key, content) in doubtful {
+        let named = vec![(key.to_owned(), 7)];
+        let listed = |answer| list(key, content.clone(), answer);
+        assert_eq!(listed(stored()), (true, named.clone()), "{key}: {content:?}");
+        let moved = Written::Moved(Some(Revision(8)));
+        assert_eq!(listed(moved), (false, named.clone()), "{key}: {content:?}");
+        let unknown = Written::Unknown("no answer".to_owned());
+        assert_eq!(listed(unknown), (false, named.clone()), "{key}: {content:?}");
+        let denied = Written::Denied("an old server".to_owned());
+        assert_eq!(listed(denied), (false, named), "{key}: {content:?}");
+    }
+    let certain = [
+        // It is waited for, or is what it always was.
+        (SCRIPT, of("db", Mode::Exclusive)),
+        (ONCE, of("db", Mode::Shared)),
+        (ONCE, tombstone(RELEASED)),
+        ("lock.db.0f", tombstone("removed by beta")),
+        ("lock.other.g12ab-8c3e", of("other", Mode::Shared)),
+    ];
+    for (key, content) in certain {
+        assert_eq!(list(key, content.clone(), stored()), (true, Vec::new()), "{key}: {content:?}");
+    }
+}
