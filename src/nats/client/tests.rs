@@ -63,6 +63,28 @@ fn lost(outcome: Result<Message, RequestError>) -> String {
     }
 }
 
+/// Whoever had heard one reply to another client knew the subject of the next one, and answered it.
+#[test]
+fn no_reply_tells_where_the_next_one_is_expected() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        let mut random = Vec::new();
+        for _ in 0..2 {
+            let frame = peer.frame();
+            let (_, secret) = frame.reply().rsplit_once('-').expect("a random part");
+            assert!(secret.len() == 32 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            random.push(secret.to_owned());
+            peer.reply_to(&frame, "ok");
+        }
+        assert_ne!(random[0], random[1]);
+    });
+    let mut client = connected(&fake);
+    for _ in 0..2 {
+        request(&mut client, 5000).expect("an answer");
+    }
+    fake.finish();
+}
+
 #[test]
 fn request_and_reply() {
     let fake = FakeServer::once(|peer| {

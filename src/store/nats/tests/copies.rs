@@ -119,3 +119,27 @@ fn of_the_entries_that_are_read_beside_the_names_the_tombstone_of_an_ended_key_c
     assert!(read_again[0].content.is_tombstone(), "{read_again:?}");
     assert_eq!(list(&[&subjects(LEADER, ""), MISSING]), []);
 }
+
+/// Where the acknowledgement of a release is lost, its tombstone stood in the bucket for ever.
+#[test]
+fn whoever_reads_a_tombstone_that_its_owner_has_not_had_purged_has_it_purged() {
+    let fake = FakeServer::once(|peer| {
+        peer.accept_client();
+        peer.answer(&subjects(LEADER, r#""$KV.locks.lock.b":1"#));
+        let headers = data_encoding::BASE64.encode(b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n");
+        peer.answer(&format!(
+            r#"{{"message":{{"subject":"$KV.locks.lock.b","seq":6,"hdrs":"{headers}"}}}}"#
+        ));
+        let purge = peer.frame();
+        assert_eq!(purge.words[1], "$JS.API.STREAM.PURGE.KV_locks");
+        assert_eq!(purge.body, r#"{"filter":"$KV.locks.lock.b","seq":7}"#);
+    });
+    let mut store = store_of(vec![fake.server()]);
+    let deadline = sys::now().after(PATIENCE);
+    store.client.connect(deadline).expect("the script accepts the client");
+    store.bucket = Ok(OpenBucket { retirement: Some(Retirement::Purge), ..opened() });
+    let prefixes = ["lock".to_owned()];
+    let selection = Selection { used_once: &|_| true, ..Selection::all(&prefixes) };
+    store.list_now(selection, deadline).expect("a listing");
+    fake.finish();
+}
