@@ -145,8 +145,8 @@ pub struct Selection<'a> {
     pub likely: Option<&'a str>,
     /// Those that are used once and have ended in all likelihood: they are read with the names too.
     pub ended: &'a [String],
-    /// Whether nobody writes a key again whose entry is a tombstone, and an earlier entry than the
-    /// last one does no harm: then any copy of the bucket may be asked for it.
+    /// Whether an earlier entry of a key than the last one does no harm unless it is a tombstone:
+    /// then any copy of the bucket may be asked for it, and what it has counts if it is none.
     pub used_once: &'a dyn Fn(&str) -> bool,
     /// And those of them only for which this is true.
     pub wanted: &'a dyn Fn(&str) -> bool,

@@ -364,8 +364,8 @@ impl Tickets {
     }
 }
 
-/// Returns the tickets to list. An entry of a key that is used once may be an earlier one: the
-/// number of a ticket stays, and nothing follows the end of a ticket. So that only delays.
+/// Returns the tickets to list. An entry of a key that is used once may be an earlier one: its
+/// number, names and mode stay, so a ticket that has ended since only delays.
 fn selection<'a>(
     prefixes: &'a [String],
     likely: Option<&'a str>,
