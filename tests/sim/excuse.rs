@@ -15,8 +15,8 @@
 //! * `until`, until a stop has had its time: no guard was there when the lock ran out, a killed
 //!   start was late to die, an agent told of a loss late, or so early that a stop that runs is
 //!   killed before the deadline that it was told.
-//! * away, until a guard is there: no guard is there although the lock has run out, the agent
-//!   cannot kill the control group.
+//! * away, until a guard is there: no guard is there although the lock has run out, or although
+//!   a killed start is late to die; the agent cannot kill the control group.
 
 use putex::core::timing::SLACK;
 

@@ -367,6 +367,10 @@ impl World<'_> {
         let until = &mut place.excuse.until;
         // In a sleep of its host it does not die: then it works, and dies, after that.
         *until = (*until).max(late.map_or(0, |died| died.max(self.now) + turn));
+        // Without a guard nobody stops it in that time: guard and agent are dead.
+        if late.is_some() && place.away_since.is_some() {
+            place.excused_until = place.excused_until.max(*until);
+        }
     }
 
     /// Whether a start is under way.
