@@ -196,7 +196,7 @@ impl Account {
     /// The leader of the command has ended, and its group has not.
     pub(super) fn group_is_left(&self, group: rustix::process::Pid) {
         let text = format!("the command has ended, others in its process group {group} have not");
-        self.tell(&format!("{text}: the lock is kept"));
+        self.warn(&format!("{text}: the lock is kept"));
     }
 
     /// The command and its group have ended, under the lock. Returns until when that is held, and

@@ -201,8 +201,11 @@ impl<'a> Hold<'a> {
         if !(has_led || self.end.is_killed()) || !self.inspection.is_due(sys::now()) {
             return;
         }
-        if self.inspection.is_first() && has_led {
-            self.front.account.group_is_left(self.job.process.group);
+        if has_led {
+            self.job.leader_has_ended();
+            if self.inspection.take_is_to_be_said() {
+                self.front.account.group_is_left(self.job.process.group);
+            }
         }
         if self.end.is_killed() {
             self.job.process.send_to_all(SIGKILL);

@@ -25,18 +25,24 @@ pub(super) struct Job {
     wants_terminal: bool,
     /// The last signal that was passed on, of those that end a process.
     passed_on: Option<i32>,
+    /// Whether the command's group had the terminal when the leader had ended; `None` before.
+    had_terminal: Option<bool>,
 }
 
 impl Job {
     /// Returns the job of a command that was spawned, and whether it is to have the terminal.
     pub(super) fn new(process: Process, terminal: Option<Terminal>, wants_terminal: bool) -> Job {
-        Job { process, terminal, wants_terminal, passed_on: None }
+        Job { process, terminal, wants_terminal, passed_on: None, had_terminal: None }
     }
 
     /// Passes a signal on to the command.
     pub(super) fn pass_on(&mut self, signal: i32) {
         match signal {
             SIGCONT => self.go_on(),
+            SIGTSTP if self.process.ended.is_some() => {
+                self.process.send(signal);
+                raw::act_by_default(signal);
+            }
             SIGTSTP | SIGWINCH => self.process.send(signal),
             SIGCHLD | SIGTTOU => {}
             _ if is_deadly(signal) => {
@@ -84,19 +90,27 @@ impl Job {
         true
     }
 
+    /// The leader has ended. Takes the terminal back, as a shell would then: the signals of the
+    /// terminal come to this process, and what is left of the group is in the background.
+    pub(super) fn leader_has_ended(&mut self) {
+        let terminal = self.terminal.as_ref();
+        let has_it = || terminal.is_some_and(|it| it.is_of(self.process.group));
+        self.had_terminal = Some(self.had_terminal.unwrap_or_else(has_it));
+        self.take_terminal_back();
+    }
+
     /// The command has ended, and the terminal is taken back. Returns how this process ends: as the
     /// command, if that was interrupted at a terminal. A shell ends a script, or a line, if it got
     /// the signal itself and what it waits for ended by it.
-    pub(super) fn end(&self) -> Ending {
+    pub(super) fn end(&mut self) -> Ending {
+        self.leader_has_ended();
         let ended = self.process.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
         let terminal = self.terminal.as_ref();
-        let had_it = terminal.is_some_and(|it| it.is_of(self.process.group));
-        self.take_terminal_back();
         match ended {
             Ending::Signal(signal @ (SIGINT | SIGQUIT))
                 if terminal.is_some_and(Terminal::is_own) && !raw::is_ignored(signal) =>
             {
-                let is_typed = had_it && self.passed_on != Some(signal);
+                let is_typed = self.had_terminal == Some(true) && self.passed_on != Some(signal);
                 if is_typed { Ending::Typed(signal) } else { ended }
             }
             Ending::Status(_) | Ending::Signal(_) | Ending::Typed(_) => {
@@ -114,6 +128,7 @@ impl Job {
     pub(super) fn give_terminal(&self) {
         if let Some(terminal) = &self.terminal
             && self.wants_terminal
+            && self.had_terminal.is_none()
         {
             terminal.give(self.process.group);
         }
@@ -131,7 +146,12 @@ impl Job {
 pub(super) struct Inspection {
     at: Option<Instant>,
     pause: Duration,
+    /// It was said that the group is left.
+    is_said: bool,
 }
+
+/// A group that is left at an inspection so long after another is said: this process seems to hang.
+const SAID_AFTER: Duration = Duration::from_millis(500);
 
 impl Inspection {
     /// Returns when it is due; `None` if it was not begun.
@@ -139,8 +159,10 @@ impl Inspection {
         self.at
     }
 
-    pub(super) fn is_first(&self) -> bool {
-        self.at.is_none()
+    /// Returns, once, whether it is to be said now that the group is left.
+    pub(super) fn take_is_to_be_said(&mut self) -> bool {
+        let is_long = self.pause >= SAID_AFTER;
+        is_long && !std::mem::replace(&mut self.is_said, true)
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {

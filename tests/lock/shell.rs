@@ -282,6 +282,27 @@ fn a_command_whose_output_a_shell_takes_reads_the_terminal() {
     });
 }
 
+/// The terminal stayed with the group: Control-Z stopped what was left of it, and neither the front
+/// nor the shell noticed that.
+#[test]
+fn control_z_works_while_the_front_waits_for_what_the_command_has_left() {
+    on_both_stores_quickly(|site| {
+        let mut terminal = Terminal::begin(site);
+        terminal.enter("$P lock $S x sh -c 'sleep 1000 & echo be''gun'");
+        terminal.wait_for("begun");
+        terminal.wait_for("the command has ended, others in its process group");
+        terminal.press(CONTROL_Z);
+        terminal.wait_for("Stopped");
+        terminal.enter("$P lock $S -n x true");
+        terminal.wait_for("not had: ");
+        terminal.enter("kill %1; fg");
+        terminal.wait_for("> ");
+        terminal.expect_status(0);
+        terminal.end();
+        expect_free(site);
+    });
+}
+
 /// It would have to be renewed for as long as it is stopped.
 #[test]
 fn a_stopped_wait_gets_no_lock_that_it_keeps() {

@@ -161,10 +161,10 @@ fn the_lock_is_released_when_the_whole_group_has_ended() {
     // The second is a child of a process that has left the group.
     let leaves = "python3 -c 'import os,time
 if os.fork() == 0:
-    time.sleep(1.2)
+    time.sleep(2.2)
 else:
-    os.setsid(); time.sleep(3)' & sleep 0.4; exit 4";
-    for script in ["(sleep 1.2) & exit 4", leaves] {
+    os.setsid(); time.sleep(4)' & sleep 0.4; exit 4";
+    for script in ["(sleep 2) & exit 4", leaves] {
         let mut run = Run::begin(&["sh", "-c", script]);
         run.grant(LONG);
         let (_, leader) = run.started();

@@ -86,7 +86,8 @@ impl Local<'_> {
         let mut inspection = Inspection::default();
         while !job.process.has_ended() {
             if job.process.ended.is_some() && inspection.is_due(sys::now()) {
-                if inspection.is_first() {
+                job.leader_has_ended();
+                if inspection.take_is_to_be_said() {
                     self.account.group_is_left(job.process.group);
                 }
                 inspection.repeat(sys::now());
