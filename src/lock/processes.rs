@@ -313,10 +313,15 @@ impl Processes {
         Older { until: sys::now(), children: numbers.collect() }
     }
 
-    /// Returns what runs and is of the command of a holder, and what descends from that, but for
-    /// renewers. Without /proc nothing is known of it.
-    pub(super) fn of_command(&self, holder: &HolderId) -> Alive {
-        self.select(|proc, running| proc.is_of_command(running, holder), |_| true)
+    /// Returns what runs and is of the command of a holder, which was started after this instant,
+    /// and what descends from that, but for renewers. Without /proc nothing is known of it.
+    pub(super) fn of_command(&self, holder: &HolderId, since: Instant) -> Alive {
+        // The environments of others may be large, and there may be thousands of them.
+        let is_older = |it: &Running| since.since(it.started) >= TICK_MAX;
+        self.select(
+            |proc, running| Ok(!is_older(running) && proc.is_of_command(running, holder)?),
+            |_| true,
+        )
     }
 
     /// Returns the processes that are chosen, and all that descend from them.

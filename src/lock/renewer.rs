@@ -353,7 +353,9 @@ impl Renewer {
         if !has_ended {
             command.kill();
         }
-        let left = self.processes.of_command(&self.holder);
+        // The command is started after the front was told of the lock.
+        let since = self.granted_at.unwrap_or(Instant::from_boot(Duration::ZERO));
+        let left = self.processes.of_command(&self.holder, since);
         left.send(Signal::KILL);
         !has_ended || !left.is_none()
     }

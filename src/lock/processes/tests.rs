@@ -12,6 +12,9 @@ use rustix::process::{Resource, Rlimit, WaitOptions};
 use super::*;
 use crate::sys;
 
+/// Before every process.
+const START: Instant = Instant::from_boot(Duration::ZERO);
+
 /// The holder of the lock of these tests.
 static HOLDER: LazyLock<HolderId> = LazyLock::new(|| HolderId::random().expect("random numbers"));
 
@@ -104,7 +107,7 @@ fn a_process_whose_main_thread_has_ended_runs() {
     let processes = Processes::open().expect("descriptors");
     let group = Group::start(r#"exec python3 -c "$MAIN_ENDS""#);
     assert!(!processes.is_empty(group.group()));
-    let found = processes.of_command(&HOLDER);
+    let found = processes.of_command(&HOLDER, START);
     assert!(found.processes.contains(&group.group()), "its environment is not found");
     group.kill();
     // It is not waited for: its parent is slow.
@@ -117,7 +120,7 @@ fn a_process_whose_name_is_no_text_runs() {
     let processes = Processes::open().expect("descriptors");
     let group = Group::start("printf '\\377' >/proc/$$/comm; echo ready; read -r line");
     assert!(!processes.is_empty(group.group()));
-    assert!(processes.of_command(&HOLDER).processes.contains(&group.group()));
+    assert!(processes.of_command(&HOLDER, START).processes.contains(&group.group()));
 }
 
 #[test]
@@ -126,13 +129,16 @@ fn what_is_of_a_command_is_found_with_what_descends_from_it() {
     let own = rustix::process::getpid();
     let group = Group::start("env -i sh -c 'sleep 100 & echo ready; wait' & wait");
     let bare = below_shell(&processes, &group);
-    let found = processes.of_command(&HOLDER);
+    let found = processes.of_command(&HOLDER, START);
     assert!(found.processes.contains(&group.group()) && !found.is_none());
     assert!(bare.iter().all(|it| found.processes.contains(it)), "{found:?} {bare:?}");
     // What is not, as this process, is not found.
     assert!(!found.processes.contains(&own) && !found.processes.contains(&Pid::INIT));
     let other = HolderId::random().expect("random numbers");
-    assert!(processes.of_command(&other).is_none());
+    assert!(processes.of_command(&other, START).is_none());
+    // Nor is what was there before the command.
+    let later = sys::now().after(TICK_MAX * 2);
+    assert!(processes.of_command(&HOLDER, later).is_none());
 }
 
 /// The lock inside of a command had to run out: its renewer was killed with the command.
@@ -166,7 +172,7 @@ fn what_cannot_be_listed_counts_as_alive() {
     let broken = broken();
     assert!(!broken.is_empty(group.group()));
     assert!(!broken.below(group.group(), &Older::NONE).is_none());
-    assert!(!broken.of_command(&HOLDER).is_none());
+    assert!(!broken.of_command(&HOLDER, START).is_none());
     // Its stat cannot be read, nor anybody's.
     let folder = rustix::fs::open("/proc", OFlags::PATH, Mode::empty()).expect("it is there");
     let proc = Proc { folder, spare: Cell::new(None) };
@@ -181,7 +187,7 @@ fn without_proc_only_a_group_that_is_not_there_is_empty_and_nothing_else_is_know
     assert!(!processes.is_empty(group.group()));
     let below = processes.below(group.group(), &Older::NONE);
     assert!(below.is_none(), "{below:?}");
-    assert!(processes.of_command(&HOLDER).is_none());
+    assert!(processes.of_command(&HOLDER, START).is_none());
     group.kill();
     group.0.wait().expect("it ends");
     wait_until("the end of the other one", || processes.is_empty(group.group()));
@@ -214,7 +220,7 @@ fn processes_are_known_also_when_no_descriptor_is_left() {
         below.is_whole && below.processes.len() == 1
     }));
     assert!(without_descriptors(|processes| {
-        processes.of_command(&HOLDER).processes.contains(&shell)
+        processes.of_command(&HOLDER, START).processes.contains(&shell)
     }));
     group.kill();
     wait_until("the end of the group", || {
