@@ -66,7 +66,7 @@ fn every_change_of_state_that_a_story_tells_is_in_the_page() {
 
 #[test]
 fn the_record_has_the_headers_that_are_written() {
-    let source = read("src/store/lease.rs");
+    let source = read("src/store/record.rs");
     let source = source.split("#[cfg(test)]").next().unwrap();
     let header = |word: &&str| word.starts_with("Putex-");
     let known: BTreeSet<_> = source.split('"').filter(header).collect();

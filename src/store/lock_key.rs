@@ -1,12 +1,12 @@
 //! The lock key of an agent: records, stored as entries of a [`Bucket`].
 //!
 //! A record is an entry whose payload is the token and whose headers are those of
-//! [`lease`](super::lease). A notice is a message with the token, `Putex-Incarnation` and
+//! [`record`](super::record). A notice is a message with the token, `Putex-Incarnation` and
 //! `Putex-Host`.
 
 use std::os::fd::BorrowedFd;
 
-use super::lease::{from_headers, to_headers};
+use super::record::{from_headers, to_headers};
 use super::{Bucket, Content, Entry, Expected, FirstKey, Hint, StoreResult};
 use crate::core::{
     Event, Instant, KeyState, KeyValue, Notice, Opened, Record, Revision, Written, sanitize,

@@ -6,9 +6,10 @@
 //! | [`nats`] | a bucket on NATS servers |
 //! | [`dir`] | a bucket in a directory |
 //! | [`lock_key`] | the lock key of an agent: records, stored as entries |
-//! | [`lease`] | the headers of a record |
+//! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
+//! | [`mark`] | the mark of a bucket that has been there for long enough |
 //! | [`once`] | the IDs that have succeeded under a lock |
 //! | [`name`] | the names that buckets and keys may have |
 //!
@@ -20,12 +21,13 @@
 //! 3. Every call returns at its deadline at the latest.
 
 pub mod dir;
-pub mod lease;
 pub mod lock_file;
 pub mod lock_key;
+pub mod mark;
 pub mod name;
 pub mod nats;
 pub mod once;
+pub mod record;
 pub mod tickets;
 
 use std::os::fd::BorrowedFd;
@@ -145,8 +147,8 @@ pub struct Selection<'a> {
     pub likely: Option<&'a str>,
     /// Those that are used once and have ended in all likelihood: they are read with the names too.
     pub ended: &'a [String],
-    /// Whether an earlier entry of a key than the last one does no harm unless it is a tombstone:
-    /// then any copy of the bucket may be asked for it, and what it has counts if it is none.
+    /// Whether an earlier entry of a key than the last one does no harm: then any copy of the
+    /// bucket may be asked for it.
     pub used_once: &'a dyn Fn(&str) -> bool,
     /// And those of them only for which this is true.
     pub wanted: &'a dyn Fn(&str) -> bool,
@@ -260,6 +262,13 @@ pub trait Bucket: Send {
         content: &Content,
         deadline: Instant,
     ) -> Written;
+
+    /// Has a write confirm that a key stands at this revision, 0 for no entry: an entry that was
+    /// read before is the last one then. Not each server knows such a write: [`Written::Denied`].
+    fn confirm(&mut self, key: &str, revision: Revision, deadline: Instant) -> Written {
+        let expected = Expected::OtherKey(key, revision);
+        self.compare_and_set(name::READ_KEY, expected, &Content::default(), deadline)
+    }
 
     /// Stores the content of a key as [`Bucket::compare_and_set`], and lists keys, as
     /// [`Bucket::list`]. A listing beside a write that was stored lacks none of the entries that

@@ -16,14 +16,12 @@ pub(crate) mod entry;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
-use self::entry::{
-    RELEASED, SEVERAL, mark_to_content, notes_to_content, standing, to_content, to_mark, to_notes,
-    tombstone, was_released,
-};
-use super::name::{MARK_KEY, READ_KEY};
+use self::entry::{RELEASED, SEVERAL, notes_to_content, standing, to_content, to_notes, tombstone};
+use super::mark;
+use super::name::MARK_KEY;
 use super::{
-    Bucket, BucketInfo, Content, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays,
-    StoreError, StoreErrorKind, StoreResult,
+    Bucket, BucketInfo, Entry, Expected, FirstKey, Hint, Listing, Selection, Stays, StoreError,
+    StoreErrorKind, StoreResult,
 };
 use crate::core::tickets::{
     EarlierKeys, Input, Mark, Name, Seen, Step, StoredTicket, Ticket, is_used_once, overlap,
@@ -105,22 +103,7 @@ impl Tickets {
     pub fn open(&mut self, deadline: Instant) -> StoreResult<(BucketInfo, Mark)> {
         let (bucket, entry) = self.bucket.open(FirstKey::Read(MARK_KEY), deadline)?;
         self.replicas = bucket.replicas;
-        Ok((bucket, to_mark(entry)))
-    }
-
-    /// Reads the mark.
-    ///
-    /// # Errors
-    ///
-    /// When there was no answer by the deadline.
-    pub fn mark(&mut self, deadline: Instant) -> StoreResult<Mark> {
-        Ok(to_mark(self.bucket.get(MARK_KEY, deadline)?))
-    }
-
-    /// Writes a mark in the place of its revision.
-    pub fn write_mark(&mut self, mark: &Mark, deadline: Instant) -> Written {
-        let (expected, content) = (Expected::Key(mark.revision), mark_to_content(mark));
-        self.bucket.compare_and_set(MARK_KEY, expected, &content, deadline)
+        Ok((bucket, mark::of_entry(entry)))
     }
 
     /// Returns the key of the own ticket with this last element.
@@ -145,9 +128,12 @@ impl Tickets {
                 bucket
             })),
             Step::ReadMark(by) => {
-                Input::Mark(mark.map_or_else(|| self.mark(*by), Ok).map_err(text))
+                let read = || mark::read(&mut *self.bucket, *by);
+                Input::Mark(mark.map_or_else(read, Ok).map_err(text))
             }
-            Step::WriteMark(mark, by) => Input::Written(self.write_mark(mark, *by), now),
+            Step::WriteMark(mark, by) => {
+                Input::Written(mark::write(&mut *self.bucket, mark, *by), now)
+            }
             Step::Write(at, number, ticket, by) => {
                 Input::Written(self.write(element, *at, *number, ticket, *by), now)
             }
@@ -155,9 +141,8 @@ impl Tickets {
                 if *at == Revision(0) {
                     self.bucket.subscribe_below(&self.prefixes);
                 }
-                let content = to_content(ticket, *number);
                 let (written, listed) =
-                    self.write_and_list(element, *at, &content, earlier_keys, *by);
+                    self.write_and_list(element, (*at, *number), ticket, earlier_keys, *by);
                 Input::WrittenAndListed(written, now, listed.map_err(text))
             }
             Step::End(at, by) => Input::Written(self.end(element, *at, *by), now),
@@ -189,7 +174,8 @@ impl Tickets {
         self.bucket.compare_and_set(&self.key(element), Expected::Key(at), &content, deadline)
     }
 
-    /// Writes this content into the own ticket, and lists as [`Tickets::list`].
+    /// Writes the own ticket, of this number, in the place of this revision, and lists as
+    /// [`Tickets::list`].
     ///
     /// # Errors
     ///
@@ -197,18 +183,25 @@ impl Tickets {
     fn write_and_list(
         &mut self,
         element: &str,
-        at: Revision,
-        content: &Content,
+        (at, number): (Revision, Option<Revision>),
+        ticket: &Ticket,
         earlier_keys: &EarlierKeys,
         deadline: Instant,
     ) -> (Written, StoreResult<(Vec<StoredTicket>, Revision)>) {
-        let key = self.key(element);
+        let (key, content) = (self.key(element), to_content(ticket, number));
         let (written, listing) = {
             let wanted = wanted(&self.own.names, self.reads_all, earlier_keys);
             let selection = selection(&self.prefixes, None, &[], &wanted);
-            self.bucket.write_and_list(&key, at, content, selection, deadline)
+            self.bucket.write_and_list(&key, at, &content, selection, deadline)
         };
-        let listing = listing.and_then(|listing| self.confirmed(listing, &key, deadline));
+        let own_number = match written {
+            Written::Stored(revision) if at == Revision(0) => Some(revision),
+            Written::Stored(_) | Written::Moved(_) | Written::Denied(_) | Written::Unknown(_) => {
+                number
+            }
+        };
+        let own = (&*key, own_number);
+        let listing = listing.and_then(|listing| self.confirmed(listing, own, deadline));
         (written, listing.map(tickets_of))
     }
 
@@ -290,16 +283,20 @@ impl Tickets {
             let selection = selection(&self.prefixes, own.as_deref(), &self.watched, &wanted);
             self.bucket.list(selection, deadline)?
         };
-        Ok(tickets_of(self.confirmed(listing, &self.key(element), deadline)?))
+        let key = self.key(element);
+        let own = listing.entries.iter().find(|entry| entry.key == key).cloned();
+        let number = own.and_then(standing).map(|own| own.number);
+        Ok(tickets_of(self.confirmed(listing, (&key, number), deadline)?))
     }
 
-    /// Returns a listing when it is certain that no ticket stands where it has none that conflicts.
+    /// Returns a listing when it is certain that no ticket stands where it has none that conflicts,
+    /// or when an earlier one that conflicts stands anyway.
     ///
     /// The leader names the keys, but another server may read their entries that does not know yet
     /// that it is not the leader any more. An old entry of a key that is used once is that of the
     /// same ticket. Under the key of a script it may be that of an earlier ticket, which has ended
-    /// or has another mode; and an owner whose first write had no answer may write it again after
-    /// others have removed it. So these are confirmed by a write that names their revision.
+    /// or has another mode. So these are confirmed by a write that names their revision; only by
+    /// whoever may be granted the names then, or hundreds of waiters would write.
     ///
     /// # Errors
     ///
@@ -307,15 +304,22 @@ impl Tickets {
     fn confirmed(
         &mut self,
         listing: Listing,
-        own: &str,
+        (own, number): (&str, Option<Revision>),
         deadline: Instant,
     ) -> StoreResult<Listing> {
+        if self.replicas == 1 {
+            return Ok(listing);
+        }
         let others = listing.entries.iter().filter(|entry| entry.key != own);
         let doubtful: Vec<_> = others.filter(|entry| self.may_be_overtaken(entry)).collect();
+        let standing = listing.entries.iter().filter(|entry| entry.key != own).cloned();
+        let mut standing = standing.filter_map(entry::standing);
+        let blocks = |other: StoredTicket| number.is_some_and(|own| other.blocks(&self.own, own));
+        if doubtful.is_empty() || standing.any(blocks) {
+            return Ok(listing);
+        }
         for Entry { key, revision, .. } in doubtful {
-            let expected = Expected::OtherKey(key, *revision);
-            let nothing = Content::default();
-            let why = match self.bucket.compare_and_set(READ_KEY, expected, &nothing, deadline) {
+            let why = match self.bucket.confirm(key, *revision, deadline) {
                 Written::Stored(_) => continue,
                 Written::Moved(_) => format!("{key} was read from a server that is behind"),
                 Written::Denied(why) | Written::Unknown(why) => why,
@@ -327,16 +331,13 @@ impl Tickets {
 
     /// Returns whether a ticket that conflicts may stand where this entry was read.
     fn may_be_overtaken(&self, entry: &Entry) -> bool {
-        if self.replicas == 1 || !may_conflict(&self.own.names, &entry.key) {
+        if is_used_once(&entry.key) || !may_conflict(&self.own.names, &entry.key) {
             return false;
         }
-        let is_used_once = is_used_once(&entry.key);
         match standing(entry.clone()).map(|standing| standing.ticket) {
-            None => !is_used_once || !was_released(entry),
+            None => true,
             Some(Ok(ticket)) => {
-                !is_used_once
-                    && overlap(&ticket.names, &self.own.names)
-                    && !ticket.conflicts(&self.own)
+                overlap(&ticket.names, &self.own.names) && !ticket.conflicts(&self.own)
             }
             Some(Err(_)) => false,
         }
@@ -365,7 +366,8 @@ impl Tickets {
 }
 
 /// Returns the tickets to list. An entry of a key that is used once may be an earlier one: its
-/// number, names and mode stay, so a ticket that has ended since only delays.
+/// number, names and mode stay, so a ticket that has ended since only delays, and a tombstone is
+/// the last entry.
 fn selection<'a>(
     prefixes: &'a [String],
     likely: Option<&'a str>,

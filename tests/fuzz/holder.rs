@@ -15,7 +15,7 @@ use crate::core::time::Instant;
 use crate::core::timing::Timing;
 use crate::guard::protocol::{AgentPacket, PACKET_MAX, Settings, decode, encode};
 use crate::nats::Headers;
-use crate::store::lease;
+use crate::store::record;
 
 /// Longest value of a variable that a command is given here. The kernel's limit is
 /// 128 KiB, and no name of anything is near it.
@@ -31,7 +31,7 @@ pub fn holder(data: &[u8]) -> bool {
     let headers = Headers::parse(block);
     let token = String::from_utf8_lossy(value).into_owned();
     let find = |name: &str| headers.iter().find(|field| field.0 == name).map(|field| field.1);
-    let lease = lease::from_headers(find);
+    let lease = record::from_headers(find);
     let ours = lease.is_some();
     let mut world = World::new(token, Noise::of(data));
     let record = Record { token: world.value.clone(), lease };

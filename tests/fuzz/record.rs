@@ -10,10 +10,10 @@ use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::jetstream::Stored;
 use crate::nats::{Headers, encode};
 use crate::store::Entry;
-use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, notice_to_content, to_content, to_key_state};
 use crate::store::nats::answer;
 use crate::store::nats::sendable;
+use crate::store::record;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
@@ -79,9 +79,9 @@ fn survives(record: &Record) {
     if let Some(lease) = &again.lease {
         assert!(lease.renewal <= R_MAX && lease.grace <= R_MAX * COUNT_MAX);
         assert!(lease.failures <= COUNT_MAX && lease.confirmations <= COUNT_MAX);
-        let headers = lease::to_headers(lease);
+        let headers = record::to_headers(lease);
         let find = |name: &str| headers.iter().find(|header| header.0 == name);
-        let same = lease::from_headers(|name| find(name).map(|header| header.1.as_str()));
+        let same = record::from_headers(|name| find(name).map(|header| header.1.as_str()));
         assert_eq!(same.as_ref(), Some(lease));
     }
 }

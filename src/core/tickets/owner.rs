@@ -84,7 +84,8 @@ enum Phase {
     Withdrawing,
     /// These are to be heard of; then nothing is done until this instant.
     Watching(BTreeSet<String>, Instant),
-    Removing(Box<StoredTicket>),
+    /// The last of these is removed, then the ones before it.
+    Removing(Vec<StoredTicket>),
     /// Why the lock is not had in time; another process may have noted more of what is waited for.
     Recalling(String, Waited),
     /// What was seen is noted for another process: this, in the place of that revision.
@@ -258,7 +259,10 @@ impl TicketOwner {
             Phase::Probing => Step::List(EarlierKeys::default(), by),
             Phase::Withdrawing => self.next_withdrawal(by),
             Phase::Watching(keys, _) => Step::Watch(keys.clone()),
-            Phase::Removing(standing) => Step::Remove((**standing).clone(), by),
+            Phase::Removing(dead) => match dead.last() {
+                Some(dead) => Step::Remove(dead.clone(), by),
+                None => Step::Rest(now),
+            },
             Phase::Recalling(..) => Step::ReadNotes(by),
             Phase::Noting(_, at, seen) => Step::WriteNotes(*at, seen.clone(), by),
             Phase::Resting(until, _) => Step::Rest(self.earlier(*until)),
@@ -274,6 +278,10 @@ impl TicketOwner {
                 Some(_) => Step::ReadOwn(by),
                 None => Step::End(expected, by),
             };
+        }
+        if self.key_is_used(now) {
+            (self.attempt, self.ticket.slot) = (None, None);
+            self.nonce.1 += 1;
         }
         let number = self.ticket.attempt + 1;
         let attempt = *self.attempt.get_or_insert(Attempt { expected, number, first_sent: now });

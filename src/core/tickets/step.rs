@@ -119,8 +119,8 @@ impl Mark {
     pub fn why_missing(wait: Duration) -> String {
         let wait = Ms(wait);
         format!(
-            "the bucket is new or was lost, or no lock in it had so long a T yet: locks of a lost \
-             bucket run out within {wait}"
+            "the bucket is new or was lost, or nobody has asked for so long a time in it before \
+             (R*F, --for): locks of a lost bucket run out within {wait}"
         )
     }
 }

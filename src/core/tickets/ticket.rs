@@ -170,7 +170,7 @@ pub struct Unreadable {
 impl StoredTicket {
     /// Returns whether it has to end before `own`, of this number, is granted. One that cannot
     /// be read may be that of a later version: it comes first and conflicts with all.
-    pub(super) fn blocks(&self, own: &Ticket, number: Revision) -> bool {
+    pub fn blocks(&self, own: &Ticket, number: Revision) -> bool {
         match &self.ticket {
             Ok(ticket) => self.number < number && ticket.conflicts(own),
             Err(_) => true,

@@ -15,6 +15,7 @@ use crate::core::Written;
 use crate::core::tickets::{EarlierKeys, LockTiming, Mark, Mode, Name};
 use crate::lock::Wait;
 use crate::store::dir::DirStore;
+use crate::store::mark;
 
 const BUCKET: &str = "locks";
 
@@ -70,7 +71,10 @@ impl Rig {
         let (bucket, mark) = tickets.open(soon).expect("it can be made");
         let lifetime = request.timing.lifetime();
         let mark = Mark { epoch: bucket.id.epoch, lifetime, ..mark };
-        assert!(matches!(tickets.write_mark(&mark, soon), Written::Stored(_) | Written::Moved(_)));
+        assert!(matches!(
+            mark::write(tickets.bucket(), &mark, soon),
+            Written::Stored(_) | Written::Moved(_)
+        ));
         let flags = SocketFlags::CLOEXEC;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (front, renewers) = pair.expect("a socket");
@@ -136,7 +140,7 @@ fn the_mark_that_was_read_with_the_opening_serves_the_next_step_only() {
             rig.renewer.perform(Step::Watch(["lock.db.a".to_owned()].into()), sys::now());
         }
         mark.epoch = format!("changed {is_next}");
-        let written = other.write_mark(&mark, by);
+        let written = mark::write(other.bucket(), &mark, by);
         assert!(matches!(written, Written::Stored(_)), "{written:?}");
         let read = rig.renewer.perform(Step::ReadMark(by), sys::now());
         let Input::Mark(Ok(read)) = read else { panic!("{read:?}") };

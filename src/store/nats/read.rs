@@ -81,19 +81,32 @@ impl NatsStore {
         Ok(entries)
     }
 
-    /// Reads keys from any copy of the bucket, for one request, if that has all writes up to this
-    /// revision. Returns the entries that it has, but for tombstones: a copy that is being made may
-    /// have a part of the entries, and old ones.
+    /// Reads keys from any copy of the bucket, many for one request, if that has all writes up to
+    /// this revision. Returns the entries that it has: a copy that is being made may have a part
+    /// of the entries, and old ones.
     fn read_from_any_copy(
         &mut self,
         subjects: &[String],
         last: Revision,
         deadline: Instant,
     ) -> Vec<Entry> {
-        let Ok(OpenBucket { reads_directly: true, .. }) = self.bucket else { return Vec::new() };
-        if !(2..=READS_AT_ONCE).contains(&subjects.len()) {
-            return Vec::new();
+        let mut entries = Vec::new();
+        for subjects in subjects.chunks(READS_AT_ONCE).filter(|subjects| subjects.len() > 1) {
+            let Ok(OpenBucket { reads_directly: true, .. }) = self.bucket else { break };
+            entries.extend(self.read_from_one_copy(subjects, last, deadline));
         }
+        entries.sort_by(|a: &Entry, b| a.key.cmp(&b.key));
+        entries.dedup_by(|a, b| a.key == b.key);
+        entries
+    }
+
+    /// Makes one such request.
+    fn read_from_one_copy(
+        &mut self,
+        subjects: &[String],
+        last: Revision,
+        deadline: Instant,
+    ) -> Vec<Entry> {
         let target = format!("{}.DIRECT.GET.{}", self.settings.api, self.stream);
         let body = json!({ "multi_last": subjects }).to_string();
         let payload = body.as_bytes();
@@ -112,11 +125,7 @@ impl NatsStore {
         };
         let entries = found.iter().filter_map(|it| answer::direct_entry(it, &self.stream));
         let is_asked = |entry: &Entry| subjects.contains(&self.raw_subject(&entry.key));
-        let counts = |entry: &Entry| is_asked(entry) && !entry.content.is_tombstone();
-        let mut entries: Vec<_> = entries.filter(counts).collect();
-        entries.sort_by(|a, b| a.key.cmp(&b.key));
-        entries.dedup_by(|a, b| a.key == b.key);
-        entries
+        entries.filter(is_asked).collect()
     }
 
     fn read_target(&self) -> String {
@@ -243,14 +252,13 @@ impl NatsStore {
         let mut entries = self.read_from_any_copy(&any, last, deadline);
         let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
         subjects.extend(any.into_iter().filter(|subject| !is_read(subject)));
-        let read = self.read_all(&subjects, deadline)?;
+        entries.extend(self.read_all(&subjects, deadline)?);
         // The purge of an ended ticket may have been lost.
         let is_left =
             |entry: &&Entry| (selection.used_once)(&entry.key) && entry.content.is_tombstone();
-        for ended in read.iter().filter(is_left) {
+        for ended in entries.iter().filter(is_left) {
             self.purge_if_it_stays(&ended.key, ended.revision);
         }
-        entries.extend(read);
         if entries.len() < named {
             let is_read = |subject: &String| entries.iter().any(|it| it.key == subject[home..]);
             subjects.retain(|subject| !is_read(subject));

@@ -6,10 +6,12 @@ use super::entry::{RELEASED, to_content, tombstone};
 use super::*;
 use crate::core::tickets::Mode;
 use crate::core::{BucketId, Incarnation};
+use crate::store::name::READ_KEY;
+use crate::store::{Content, Expected};
 
 /// A bucket that has this entry, as it is read, and answers each write so.
 struct Shown {
-    entry: Entry,
+    entries: Vec<Entry>,
     answer: Written,
     /// The keys and revisions that writes have named.
     named: Arc<Mutex<Vec<(String, u64)>>>,
@@ -29,7 +31,7 @@ impl Bucket for Shown {
     }
 
     fn list(&mut self, _: Selection<'_>, _: Instant) -> StoreResult<Listing> {
-        Ok(Listing { entries: vec![self.entry.clone()], last: Revision(9) })
+        Ok(Listing { entries: self.entries.clone(), last: Revision(9) })
     }
 
     fn compare_and_set(
@@ -79,9 +81,19 @@ fn ticket(name: &str, mode: Mode) -> Ticket {
 /// Lists for a shared lock of `db`, beside this entry; returns whether there was a listing, and
 /// what was confirmed.
 fn list(key: &str, content: Content, answer: Written) -> (bool, Vec<(String, u64)>) {
+    list_among(&[(key, 7, content)], answer)
+}
+
+/// Does so beside these entries.
+fn list_among(entries: &[(&str, u64, Content)], answer: Written) -> (bool, Vec<(String, u64)>) {
     let named = Arc::new(Mutex::new(Vec::new()));
-    let entry = Entry { key: key.to_owned(), revision: Revision(7), content };
-    let bucket = Shown { entry, answer, named: Arc::clone(&named) };
+    let entry = |(key, at, content): &(&str, u64, Content)| Entry {
+        key: (*key).to_owned(),
+        revision: Revision(*at),
+        content: content.clone(),
+    };
+    let entries = entries.iter().map(entry).collect();
+    let bucket = Shown { entries, answer, named: Arc::clone(&named) };
     let own = ticket("db", Mode::Shared);
     let mut tickets = Tickets::new(Box::new(bucket), &own);
     let by = Instant::from_boot(std::time::Duration::MAX);
@@ -103,7 +115,6 @@ fn what_may_hide_a_later_ticket_is_confirmed_and_nothing_else() {
         (SCRIPT, of("db", Mode::Shared)),
         (SCRIPT, tombstone(RELEASED)),
         (SCRIPT, tombstone("removed by beta")),
-        (ONCE, tombstone("removed by beta")),
     ];
     for (key, content) in doubtful {
         let named = vec![(key.to_owned(), 7)];
@@ -121,10 +132,27 @@ fn what_may_hide_a_later_ticket_is_confirmed_and_nothing_else() {
         (SCRIPT, of("db", Mode::Exclusive)),
         (ONCE, of("db", Mode::Shared)),
         (ONCE, tombstone(RELEASED)),
+        (ONCE, tombstone("removed by beta")),
         ("lock.db.0f", tombstone("removed by beta")),
         ("lock.other.g12ab-8c3e", of("other", Mode::Shared)),
     ];
     for (key, content) in certain {
         assert_eq!(list(key, content.clone(), stored()), (true, Vec::new()), "{key}: {content:?}");
     }
+}
+
+/// Dozens of waiters confirmed what only the first of them needs: their writes refused each other,
+/// none renewed its ticket in time, and nobody got the lock for minutes.
+#[test]
+fn whoever_is_blocked_anyway_confirms_nothing() {
+    let doubtful = ("lock.db.g12ab-8c3e", 7, tombstone(RELEASED));
+    let own = ("lock.db.0f", 5, to_content(&ticket("db", Mode::Shared), None));
+    let blocker = |at| ("lock.db.77", at, to_content(&ticket("db", Mode::Exclusive), None));
+    let list = |entries: &[_]| list_among(entries, Written::Stored(Revision(10)));
+    let confirmed = vec![("lock.db.g12ab-8c3e".to_owned(), 7)];
+    assert_eq!(list(&[doubtful.clone(), own.clone(), blocker(4)]), (true, Vec::new()));
+    // A later ticket blocks nobody, and without the own one nobody knows which is later.
+    let later = list(&[doubtful.clone(), own, blocker(6)]);
+    assert_eq!(later, (true, confirmed.clone()));
+    assert_eq!(list(&[doubtful, blocker(4)]), (true, confirmed));
 }

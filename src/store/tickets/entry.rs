@@ -1,4 +1,4 @@
-//! Tickets and the mark as entries of a bucket.
+//! Tickets as entries of a bucket.
 //!
 //! | header | value |
 //! |---|---|
@@ -6,53 +6,33 @@
 //! | `Putex-Mode` | `x` exclusive, `s` shared, `k4` one of four slots |
 //! | `Putex-Slot` | the slot of a granted ticket |
 //! | `Putex-Held` | what the owner holds meanwhile, as `PUTEX_HELD` |
-//! | `Putex-Life` | T in milliseconds; also of the mark |
+//! | `Putex-Life` | T in milliseconds |
 //! | `Putex-Names` | several names, with commas between |
 //! | `Putex-Incarnation`, `Putex-Nonce` | the owner, and the attempt that has written this |
 //! | `Putex-Seen` | what the owner had seen before: [`Seen`]; of `putex grab` and of notes |
-//! | `Putex-Epoch` | the random id of the bucket; of the mark only |
 //! | `Putex-End` | why a ticket has ended; `KV-Operation: DEL` stands beside it |
 //!
 //! The payload is the token.
 
-use std::time::Duration;
-
+use super::super::mark::{LIFE, lifetime};
 use super::super::{Content, Entry, OPERATION};
 use crate::core::tickets::{
-    HELD_MAX, Mark, Mode, NAMES_MAX, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable,
+    HELD_MAX, Mode, NAMES_MAX, Name, SLOTS_MAX, Seen, StoredTicket, Ticket, Unreadable,
 };
-use crate::core::{COUNT_MAX, Incarnation, R_MAX, Revision, sanitize, sanitize_field};
+use crate::core::{Incarnation, Revision, sanitize, sanitize_field};
 
 const NUMBER: &str = "Putex-Ticket";
 const MODE: &str = "Putex-Mode";
 const SLOT: &str = "Putex-Slot";
 const HELD: &str = "Putex-Held";
-const LIFE: &str = "Putex-Life";
 const NAMES: &str = "Putex-Names";
 const INCARNATION: &str = "Putex-Incarnation";
 const ATTEMPT: &str = "Putex-Nonce";
 const END: &str = "Putex-End";
 const SEEN: &str = "Putex-Seen";
-const EPOCH: &str = "Putex-Epoch";
 
 /// The second element of the key of a ticket for several names.
 pub(super) const SEVERAL: &str = "_";
-
-/// Converts the entry of the mark.
-pub(super) fn to_mark(entry: Option<Entry>) -> Mark {
-    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
-    entry.map_or(none, |Entry { revision, content, .. }| Mark {
-        revision,
-        epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
-        lifetime: lifetime(&content).unwrap_or_default(),
-    })
-}
-
-/// Converts the mark into the content of its entry.
-pub(super) fn mark_to_content(mark: &Mark) -> Content {
-    let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
-    Content::new(headers, b"")
-}
 
 /// Converts the entry of notes into its revision and the notes.
 pub(super) fn to_notes(entry: Entry) -> (Revision, Seen) {
@@ -66,11 +46,6 @@ pub(super) fn notes_to_content(seen: &Seen) -> Content {
 
 /// Why a ticket has ended that its owner has ended.
 pub(super) const RELEASED: &str = "released";
-
-/// Returns whether the owner of a ticket has ended it, who does not write it again.
-pub(super) fn was_released(entry: &Entry) -> bool {
-    entry.content.header(END) == Some(RELEASED)
-}
 
 /// Returns the last content of a ticket that has ended for this reason.
 pub(super) fn tombstone(why: &str) -> Content {
@@ -181,14 +156,10 @@ pub(crate) fn held_of(text: &str) -> Option<(Name, Revision)> {
     Some((Name::parse(name).ok()?, Revision(number.parse().ok()?)))
 }
 
-/// Returns the lifetime in an entry. No ticket may make others wait for ever.
-fn lifetime(content: &Content) -> Option<Duration> {
-    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
-    (lifetime <= R_MAX * COUNT_MAX).then_some(lifetime)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn ticket(names: &[&str]) -> Ticket {

@@ -97,8 +97,11 @@ impl Grabber {
         now: Instant,
     ) {
         self.seen.note(blockers.iter().map(|other| other.revision), now);
-        if let Some(dead) = blockers.iter().find(|other| self.may_remove(other, now)) {
-            self.phase = Phase::Removing(Box::new(dead.clone()));
+        let dead: Vec<_> = blockers.iter().filter(|it| self.may_remove(it, now)).collect();
+        if !dead.is_empty() {
+            // Each process begins with another one: of hundreds, all would remove the same.
+            let at = self.ticket.attempt % dead.len() as u64;
+            self.phase = Phase::Removing(Box::new(dead[at as usize].clone()));
             return;
         }
         let believed_at = self.believed_at(now);

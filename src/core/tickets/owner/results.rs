@@ -86,22 +86,26 @@ impl TicketOwner {
                 let why = why.clone();
                 self.end(End::NotHad(why), now);
             }
-            (Phase::Removing(dead), _) => match written {
-                Written::Stored(_) => self.phase = self.listing_phase(),
-                // It was renewed, or others have removed it. What has shown it unmoved was old.
-                Written::Moved(_) => {
-                    self.unmoved.remove(&dead.key);
-                    self.phase = self.listing_phase();
-                }
-                // Others may remove it, or this owner later: the store says the same again soon.
-                Written::Denied(why) => {
-                    self.unmoved.remove(&dead.key);
-                    if !self.gave_up(&why, now) {
-                        self.rest(now, self.listing_phase());
+            (Phase::Removing(dead), _) => {
+                let key = dead.last().map(|dead| dead.key.clone()).unwrap_or_default();
+                match written {
+                    Written::Stored(_) => self.next_removal(now),
+                    // It was renewed, or others have removed it. What has shown it unmoved was old.
+                    Written::Moved(_) => {
+                        self.unmoved.remove(&key);
+                        self.next_removal(now);
                     }
+                    // Others may remove it, or this owner later: the store says the same again
+                    // soon.
+                    Written::Denied(why) => {
+                        self.unmoved.remove(&key);
+                        if !self.gave_up(&why, now) {
+                            self.rest(now, self.listing_phase());
+                        }
+                    }
+                    Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
                 }
-                Written::Unknown(why) => self.failed(why, self.listing_phase(), now),
-            },
+            }
             (Phase::Withdrawing, Goal::Get(_)) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.withdrawn(now),
                 Written::Denied(why) | Written::Unknown(why) => {
@@ -116,7 +120,7 @@ impl TicketOwner {
                 Written::Denied(_) | Written::Unknown(_) => self.rest(now, Phase::Writing),
             },
             (_, Goal::Get(_) | Goal::Keep | Goal::Lost(_)) => match written {
-                Written::Stored(revision) => self.stored(revision, sent),
+                Written::Stored(revision) => self.stored(revision, sent, now),
                 // By another, or by an earlier copy of this write.
                 Written::Moved(_) => self.phase = Phase::ReadingOwn,
                 // No copy of it was sent before: there is no ticket.
@@ -140,8 +144,19 @@ impl TicketOwner {
         self.attempt.is_some_and(|attempt| attempt.first_sent == sent)
     }
 
+    /// Returns whether the first write under the key may have been stored, and others may have
+    /// removed the ticket. Then a copy of that write could be stored a second time. A key is used
+    /// once: its tombstone is the last entry that any owner knows of, wherever it is read.
+    pub(super) fn key_is_used(&self, now: Instant) -> bool {
+        let first = self.attempt.filter(|_| self.own.is_none());
+        first.is_some_and(|it| now >= it.first_sent.after(self.timing.validity()))
+    }
+
     /// A write of the own ticket that was sent at this instant stands.
-    pub(super) fn stored(&mut self, revision: Revision, sent: Instant) {
+    pub(super) fn stored(&mut self, revision: Revision, sent: Instant, now: Instant) {
+        if self.key_is_used(now) {
+            return self.gone("its ticket was stored too late", now);
+        }
         self.attempt = None;
         let own = self.own.get_or_insert_with(|| Own {
             number: revision,
@@ -180,7 +195,7 @@ impl TicketOwner {
         let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
         match own.map(|ticket| ticket.attempt) {
             Some(number) if number == attempt.number => {
-                self.stored(revision, attempt.first_sent);
+                self.stored(revision, attempt.first_sent, now);
             }
             // The write before still stands, or nothing yet: this one may come.
             Some(_) if revision == attempt.expected => self.unresolved(now),

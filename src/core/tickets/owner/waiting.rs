@@ -10,6 +10,9 @@ use crate::core::tickets::decision::{self, Decision, decide, describe};
 use crate::core::tickets::{End, StoredTicket, ToFront};
 use crate::core::time::Instant;
 
+/// Most tickets that are removed before the others are listed again.
+const REMOVALS_MAX: usize = 16;
+
 impl TicketOwner {
     pub(super) fn listed(&mut self, standing: Vec<StoredTicket>, last: Revision, now: Instant) {
         if self.phase == Phase::Probing {
@@ -81,14 +84,34 @@ impl TicketOwner {
         self.tell(ToFront::Waiting { ahead: blockers.len() as u64, why });
     }
 
-    /// Begins to remove a ticket that has not moved for too long, if there is one.
+    /// Begins to remove tickets that have not moved for too long, if there are some. Each owner
+    /// begins with another one: of hundreds, which crashed hosts have left, dozens of owners would
+    /// remove the same.
     pub(super) fn removes_dead(&mut self, blockers: &[StoredTicket], now: Instant) -> bool {
         self.note_unmoved(blockers, now);
-        let dead = blockers.iter().find(|other| self.removal_at(other) <= now);
-        if let Some(dead) = dead {
-            self.phase = Phase::Removing(Box::new(dead.clone()));
+        let is_dead = |other: &&StoredTicket| self.removal_at(other) <= now;
+        let mut dead: Vec<_> = blockers.iter().filter(is_dead).cloned().collect();
+        if dead.is_empty() {
+            return false;
         }
-        dead.is_some()
+        let first = self.nonce.0 % dead.len() as u128;
+        dead.rotate_left(first as usize);
+        dead.truncate(REMOVALS_MAX);
+        self.phase = Phase::Removing(dead);
+        true
+    }
+
+    /// A ticket was removed, by this owner or another. The next one follows, unless the own ticket
+    /// is to be renewed.
+    pub(super) fn next_removal(&mut self, now: Instant) {
+        if let Phase::Removing(dead) = &mut self.phase {
+            dead.pop();
+            let is_over = dead.is_empty();
+            let next = self.listing_or_renewal(now);
+            if is_over || next == Phase::Writing {
+                self.phase = next;
+            }
+        }
     }
 
     /// Notes since when the tickets before this one have not moved.

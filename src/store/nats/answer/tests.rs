@@ -1,8 +1,8 @@
 use super::*;
 use crate::core::{KeyValue, Record};
-use crate::store::lease;
 use crate::store::lock_key::{notice_from_content, to_content, to_key_state};
 use crate::store::nats::sendable;
+use crate::store::record;
 
 const STREAM: &str = "KV_locks";
 const SUBJECT: &str = "$KV.locks.web";
@@ -128,7 +128,7 @@ fn headers_of_the_protocol_are_no_content_but_for_the_reason_of_a_marker() {
 
 #[test]
 fn a_lease_with_blanks_survives_and_no_empty_header_is_sent() {
-    let lease = lease::from_headers(|name| match name {
+    let lease = record::from_headers(|name| match name {
         "Putex-Format" => Some("1"),
         "Putex-State" => Some("active"),
         "Putex-Timing" => Some("500 3 2"),

@@ -126,7 +126,8 @@ impl Form<'_> {
             }
             Phase::Removing(stored) => {
                 self.add(9);
-                self.stored(stored);
+                self.add(stored.len() as i64);
+                stored.iter().for_each(|stored| self.stored(stored));
             }
             Phase::Resting(until, then) => {
                 self.add(10);

@@ -1,0 +1,51 @@
+//! The mark of a bucket in which tickets and leases of an earlier bucket have run out: the entry
+//! `putex.settled`.
+//!
+//! | header | value |
+//! |---|---|
+//! | `Putex-Life` | the longest lifetime that was waited for, in milliseconds |
+//! | `Putex-Epoch` | the random id of the bucket |
+
+use std::time::Duration;
+
+use super::name::MARK_KEY;
+use super::{Bucket, Content, Entry, Expected, StoreResult};
+use crate::core::tickets::Mark;
+use crate::core::tickets::grab::LIFETIME_MAX;
+use crate::core::{Instant, Revision, Written};
+
+/// The header with a lifetime, also that of a ticket or a lease.
+pub(super) const LIFE: &str = "Putex-Life";
+const EPOCH: &str = "Putex-Epoch";
+
+/// Reads the mark.
+///
+/// # Errors
+///
+/// When there was no answer by the deadline.
+pub fn read(bucket: &mut dyn Bucket, deadline: Instant) -> StoreResult<Mark> {
+    Ok(of_entry(bucket.get(MARK_KEY, deadline)?))
+}
+
+/// Writes a mark in the place of its revision.
+pub fn write(bucket: &mut dyn Bucket, mark: &Mark, deadline: Instant) -> Written {
+    let headers = [(LIFE, mark.lifetime.as_millis().to_string()), (EPOCH, mark.epoch.clone())];
+    let (expected, content) = (Expected::Key(mark.revision), Content::new(headers, b""));
+    bucket.compare_and_set(MARK_KEY, expected, &content, deadline)
+}
+
+/// Converts the entry of the mark.
+pub(super) fn of_entry(entry: Option<Entry>) -> Mark {
+    let none = Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO };
+    entry.map_or(none, |Entry { revision, content, .. }| Mark {
+        revision,
+        epoch: content.header(EPOCH).unwrap_or_default().to_owned(),
+        lifetime: lifetime(&content).unwrap_or_default(),
+    })
+}
+
+/// Returns the lifetime in an entry. No ticket and no lease may make others wait for ever.
+pub(super) fn lifetime(content: &Content) -> Option<Duration> {
+    let lifetime = Duration::from_millis(content.header(LIFE)?.parse().ok()?);
+    (lifetime <= LIFETIME_MAX).then_some(lifetime)
+}
