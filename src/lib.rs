@@ -17,6 +17,7 @@
 //! | [`agent`] | the process that owns the lock: threads around the pump |
 //! | [`lock`] | `putex lock`: a command that runs while a lock is held |
 //! | [`grab`] | `putex grab` and `putex release`: locks without a process |
+//! | [`lease`] | `putex lease` and `putex put`: leases, and writes under one |
 //! | [`cli`] | the command line, settings, contexts, help |
 //! | [`check`] | `putex check` |
 //!
@@ -74,6 +75,7 @@ pub mod core;
 pub mod exit;
 pub mod grab;
 pub mod guard;
+pub mod lease;
 pub mod lock;
 pub mod log;
 pub mod nats;

@@ -11,13 +11,15 @@ use putex::agent::signals::Signals;
 use putex::agent::{self, Setup};
 use putex::check::{self, Findings};
 use putex::cli::connect;
+use putex::cli::lease::Action;
 use putex::cli::{
-    self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, Location, LockArgs,
+    self, AgentArgs, CheckArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs,
 };
 use putex::core::{AgentId, Config, GuardConfig, Incarnation};
 use putex::exit::{Exit, Refusal};
 use putex::grab;
 use putex::guard;
+use putex::lease;
 use putex::lock;
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
             Invocation::Check(_)
             | Invocation::Grab(_)
             | Invocation::Guard
+            | Invocation::Lease(_)
             | Invocation::Lock(_)
             | Invocation::Print(_),
         )
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         }
         Invocation::Lock(args) => run_lock(&args, destination),
         Invocation::Grab(args) => run_grab(&args, destination),
+        Invocation::Lease(args) => run_lease(&args, destination),
         Invocation::Guard => guard::run(stderr).map(status),
     });
     ExitCode::from(ended.unwrap_or_else(|refusal| destination.refuse(&refusal) as u8))
@@ -137,6 +141,20 @@ fn run_grab(args: &GrabArgs, destination: Destination) -> Result<u8, Refusal> {
         Location::Nats(_) => {
             grab::run(&args.request, connect::grab_store(args, &variable)?, destination)?
         }
+    };
+    print(&text).map(|_| status)
+}
+
+/// Does something with leases; returns the exit status.
+fn run_lease(args: &LeaseArgs, destination: Destination) -> Result<u8, Refusal> {
+    let is_local = matches!(args.location, Location::Dir(_));
+    let store = connect::lease_store(args, &variable)?;
+    let (text, status) = match &args.action {
+        Action::Lease(request) => {
+            let base = connect::runtime_base();
+            lease::run(request, store, is_local, &base, destination)?
+        }
+        Action::Put(put) => lease::run_put(put, store, is_local, destination)?,
     };
     print(&text).map(|_| status)
 }

@@ -64,9 +64,9 @@ fn the_pages_name_the_default_and_the_variable_of_every_flag() {
 #[test]
 fn flags_mentioned_anywhere_in_the_pages_exist() {
     let known: BTreeSet<_> = FLAGS.iter().flat_map(spellings).collect();
-    let pages =
-        ["putex.8", "putex.7", "putex-tutorial.7", "putex.conf.5", "putex-lock.1", "putex-grab.1"];
-    let pages = pages.map(|page| read(&format!("man/{page}"))).concat();
+    let pages = explained_flags().map(|(page, _)| page).concat();
+    let others = ["putex.7", "putex-tutorial.7", "putex.conf.5"];
+    let pages = pages + &others.map(|page| read(&format!("man/{page}"))).concat();
     for line in pages.lines().filter(|line| line.starts_with('.')) {
         for flag in flags_of(line) {
             assert!(known.contains(&flag), "{flag} in {line:?}");
@@ -149,10 +149,14 @@ fn the_pages_have_the_exit_statuses_of_the_program_and_no_others() {
     // Success is that of the command.
     let locked = all.iter().copied().filter(|status| *status != 0).collect();
     // No command is run.
-    let grabbed = all.iter().copied().filter(|status| ![70, 126, 127].contains(status)).collect();
+    let grabbed: BTreeSet<u8> =
+        all.iter().copied().filter(|status| ![70, 126, 127].contains(status)).collect();
+    let mut leased: BTreeSet<u8> = BTreeSet::clone(&grabbed);
+    leased.insert(1);
     for (page, known) in [
         (page(), common.clone()),
         (read("man/putex-lock.1"), locked),
+        (read("man/putex-lease.1"), leased),
         (read("man/putex-grab.1"), grabbed),
     ] {
         let items = items(&section(&page, "EXIT STATUS"));

@@ -46,7 +46,7 @@ _putex() {
     fi
     local verb=agent options=
     case ${COMP_WORDS[1]} in
-        agent | check | finish | lock | grab | release | timing | help) verb=${COMP_WORDS[1]} ;;
+        agent | check | finish | lock | grab | release | lease | put | timing | help) verb=${COMP_WORDS[1]} ;;
     esac
     COMPREPLY=()
     local place=0
@@ -87,13 +87,13 @@ _putex() {
             --failures | -f | --confirmations | -c | --slots | -j | \
             --quiet-for | --hard-after | --timeout | --wait | -w | \
             --conflict-exit-code | -E | --kill-after | -k | --hold | \
-            --once | --command | --for | --as | --holder | --drift | \
-            --replicas | --notify-fd)
+            --once | --command | --for | --as | --holder | --lease | \
+            --drift | --replicas | --notify-fd)
             return ;;
     esac
     if [[ $cur == -* ]]; then
         case $verb in
-            agent | check | finish | lock | grab | release)
+            agent | check | finish | lock | grab | release | lease | put)
                 options+=' --config --nats --context --user --password-file
                     --auth-token-file --nkey --creds --tlsca --tlscert --tlskey
                     --tlsfirst --inbox-prefix --js-domain --js-api-prefix --dir
@@ -128,7 +128,7 @@ _putex() {
                 options+=' --nb --nonblock --nonblocking -n --for' ;;
         esac
         case $verb in
-            grab | release)
+            grab | release | put)
                 options+=' --as' ;;
         esac
         case $verb in
@@ -136,7 +136,19 @@ _putex() {
                 options+=' --force --holder' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | timing)
+            lease)
+                options+=' --for --as --timeout --wait -w' ;;
+        esac
+        case $verb in
+            timing)
+                options+=' --lease' ;;
+        esac
+        case $verb in
+            put)
+                options+=' --lease' ;;
+        esac
+        case $verb in
+            agent | check | finish | lock | grab | lease | timing)
                 options+=' --drift' ;;
         esac
         case $verb in
@@ -144,16 +156,18 @@ _putex() {
                 options+=' --connect' ;;
         esac
         case $verb in
-            agent | check | finish | lock | grab | release | timing | help)
+            agent | check | finish | lock | grab | release | lease | put | timing | help)
                 options+=' --help -h --version -V' ;;
         esac
     elif ((COMP_CWORD == 1)); then
-        options='agent check finish lock grab release timing help'
+        options='agent check finish lock grab release lease put timing help'
     elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then
-        options='agent tutorial lock grab release theory config trouble check
-            finish help timing guard commands managers environment files
-            signals exit messages examples tls bucket servers record
-            states fencing limits caveats'
+        options='agent tutorial lock grab release lease put theory config
+            trouble check finish help timing guard commands managers
+            environment files signals exit messages examples tls bucket
+            servers record states fencing limits caveats'
+    elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then
+        options='claim extend check expire list'
     fi
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
 }

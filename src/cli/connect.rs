@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::Access;
-use super::{AgentArgs, GrabArgs, Location, LockArgs, Lookup, context};
+use super::lease::Action;
+use super::{AgentArgs, GrabArgs, LeaseArgs, Location, LockArgs, Lookup, context};
+use crate::core::lease::command::REQUEST_MAX;
 use crate::exit::{Exit, Refusal};
 use crate::guard::{Identity, digest, protocol};
 use crate::nats::{Client, ConnectOptions, Login, Server};
@@ -136,6 +138,22 @@ impl StoreSettings {
         }
     }
 
+    /// Returns those of `putex lease` and `putex put`.
+    pub fn of_lease(args: &LeaseArgs) -> StoreSettings {
+        let LeaseArgs { bucket, replicas, allow_memory, action, .. } = args;
+        let name = match action {
+            Action::Lease(request) => format!("lease {} {}", request.subject(), request.who),
+            Action::Put(put) => format!("put {} {}", put.key, put.holder),
+        };
+        StoreSettings {
+            bucket: bucket.clone(),
+            replicas: *replicas,
+            allow_memory: *allow_memory,
+            name: format!("putex {name}"),
+            renewal: REQUEST_MAX,
+        }
+    }
+
     /// Returns those of `putex lock`.
     pub fn of_lock(args: &LockArgs) -> StoreSettings {
         let LockArgs { bucket, replicas, allow_memory, request, .. } = args;
@@ -156,11 +174,16 @@ impl StoreSettings {
 ///
 /// As of [`lock_store`].
 pub fn grab_store(args: &GrabArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = args.location.complete(var)?;
-    match location.faults().into_iter().next() {
-        Some(fault) => Err(fault.into()),
-        None => Ok(bucket(location, StoreSettings::of_grab(args))),
-    }
+    complete_store(&args.location, StoreSettings::of_grab(args), var)
+}
+
+/// Returns the store for `putex lease` and `putex put`, not yet opened.
+///
+/// # Errors
+///
+/// As of [`lock_store`].
+pub fn lease_store(args: &LeaseArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
+    complete_store(&args.location, StoreSettings::of_lease(args), var)
 }
 
 /// Returns the store for an agent, not yet opened.
@@ -185,10 +208,19 @@ pub fn store(args: &AgentArgs, var: Lookup<'_>) -> Result<LockKey, Refusal> {
 ///
 /// The first fault; also a file that is missing: a command is not kept waiting for it.
 pub fn lock_store(args: &LockArgs, var: Lookup<'_>) -> Result<Box<dyn Bucket>, Refusal> {
-    let location = args.location.complete(var)?;
+    complete_store(&args.location, StoreSettings::of_lock(args), var)
+}
+
+/// Returns the store of a location, or the first fault of its files.
+fn complete_store(
+    location: &Location,
+    settings: StoreSettings,
+    var: Lookup<'_>,
+) -> Result<Box<dyn Bucket>, Refusal> {
+    let location = location.complete(var)?;
     match location.faults().into_iter().next() {
         Some(fault) => Err(fault.into()),
-        None => Ok(bucket(location, StoreSettings::of_lock(args))),
+        None => Ok(bucket(location, settings)),
     }
 }
 

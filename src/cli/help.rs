@@ -14,6 +14,9 @@ pub fn help(subcommand: Option<Subcommand>) -> String {
         Subcommand::Grab | Subcommand::Release => {
             text + "\nThe rest is told by putex help grab, putex-grab(1).\n"
         }
+        Subcommand::Lease | Subcommand::Put => {
+            text + "\nThe rest is told by putex help lease, putex-lease(1).\n"
+        }
         Subcommand::Agent | Subcommand::Check | Subcommand::Finish => text + SEE_AGENT,
         Subcommand::Timing | Subcommand::Guard => text + SEE_AGENT,
     }
@@ -54,23 +57,35 @@ fn overview() -> String {
     let usages: Vec<_> = by_hand.map(Subcommand::usage).collect();
     let (of_locks, others): (Vec<&Flag>, Vec<&Flag>) =
         FLAGS.iter().partition(|flag| is_of_locks(flag));
-    let (of_lock, of_grab): (Vec<_>, Vec<_>) =
-        of_locks.into_iter().partition(|flag| flag.subcommands.contains(&Subcommand::Lock));
+    let is_of = |flag: &&Flag, of: Subcommand| flag.subcommands.contains(&of);
+    let (of_lock, others_of_locks): (Vec<_>, Vec<_>) =
+        of_locks.into_iter().partition(|flag| is_of(flag, Subcommand::Lock));
+    let (of_grab, of_lease): (Vec<_>, Vec<_>) = others_of_locks
+        .into_iter()
+        .partition(|flag| is_of(flag, Subcommand::Grab) || is_of(flag, Subcommand::Release));
     format!(
         "putex keeps at most one copy of a service running over several hosts.\n\n\
          usage: {}\n\ncommands:\n{commands}\noptions:\n{}\n\
          options of putex lock, besides those for a store:\n{}\n\
-         options of putex grab and putex release, besides -s -x -w -E and those for a store:\n{}",
+         options of putex grab and putex release, besides -s -x -w -E and those for a store:\n{}\n\
+         options of putex lease and putex put, besides those for a store:\n{}",
         usages.join("\n       "),
         options(others),
         options(of_lock),
-        options(of_grab)
+        options(of_grab),
+        options(of_lease)
     )
 }
 
 /// Returns whether a flag is of the commands for locks alone.
 fn is_of_locks(flag: &Flag) -> bool {
-    let of_locks = [Subcommand::Lock, Subcommand::Grab, Subcommand::Release];
+    let of_locks = [
+        Subcommand::Lock,
+        Subcommand::Grab,
+        Subcommand::Release,
+        Subcommand::Lease,
+        Subcommand::Put,
+    ];
     flag.subcommands.iter().all(|of| of_locks.contains(of))
 }
 

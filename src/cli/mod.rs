@@ -5,7 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table`, `subcommand` | every option and every command |
-//! | `parse`, `lock`, `grab` | words to an [`Invocation`] |
+//! | `parse`, `lock`, `grab`, `lease` | words to an [`Invocation`] |
 //! | `settings`, `config` | the settings of all origins, each with its origin |
 //! | `resolve`, `access`, `value` | settings to values, and every fault in them |
 //! | `context`, `connect` | files of the nats command; a location to a store |
@@ -17,6 +17,7 @@ pub mod connect;
 pub mod context;
 mod grab;
 pub mod help;
+pub mod lease;
 mod lock;
 mod parse;
 pub mod resolve;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use self::access::Access;
 use self::config::ReadConfig;
 pub use self::grab::GrabArgs;
+pub use self::lease::LeaseArgs;
 pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
@@ -56,6 +58,8 @@ pub enum Invocation {
     Lock(Box<LockArgs>),
     /// Get a lock for a script, or release it.
     Grab(Box<GrabArgs>),
+    /// Do something with leases, or write under one.
+    Lease(Box<LeaseArgs>),
     /// Run the guard of the agent that started this process.
     Guard,
     /// Print this text and exit with success: help, version, timing.

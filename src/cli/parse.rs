@@ -9,7 +9,10 @@ use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
-use super::{CheckArgs, Environment, Invocation, grab, help, lock, timing, topics, usage, utf8};
+use super::value::drift_ppm;
+use super::{
+    CheckArgs, Environment, Invocation, grab, help, lease, lock, timing, topics, usage, utf8,
+};
 use crate::exit::Refusal;
 
 /// Reads a command line.
@@ -73,6 +76,9 @@ pub fn parse(
     if let Some(of @ (Subcommand::Grab | Subcommand::Release)) = subcommand {
         return grab::invocation(of, settings, positionals, environment);
     }
+    if let Some(of @ (Subcommand::Lease | Subcommand::Put)) = subcommand {
+        return lease::invocation(of, settings, positionals, environment);
+    }
     if let ([word, ..], None) = (&positionals[..], subcommand)
         && positionals.len() != ARGUMENTS.len()
     {
@@ -135,8 +141,11 @@ fn invocation(
     settings.add_environment(environment.var)?;
     if subcommand == Subcommand::Timing {
         let mut faults = Faults { settings: &settings, found: Vec::new() };
-        let timing = resolve::timing(&mut faults);
-        let text = timing.map(|timing| Invocation::Print(timing::report(timing)));
+        let text = match settings.get(Name::TimingLease) {
+            Some(_) => lease_timing(&mut faults),
+            None => resolve::timing(&mut faults).map(timing::report),
+        };
+        let text = text.map(Invocation::Print);
         return text.ok_or_else(|| faults.found.swap_remove(0));
     }
     let Config { path, settings: of_file, faults } = config::load(&settings, environment.read);
@@ -161,6 +170,13 @@ fn invocation(
         // Without arguments there is a fault. An agent reports the first; `putex check` all.
         Some(_) | None => Err(faults.swap_remove(0)),
     }
+}
+
+/// Returns what the time of a lease means.
+fn lease_timing(faults: &mut Faults<'_>) -> Option<String> {
+    let at_least = lease::time_of_lease(faults, Name::TimingLease);
+    let drift_ppm = faults.parse(Name::Drift, drift_ppm);
+    Some(timing::lease_report(at_least?, drift_ppm?))
 }
 
 /// Returns a setting of the command line.

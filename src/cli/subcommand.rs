@@ -12,9 +12,9 @@ macro_rules! subcommands {
 
         impl Subcommand {
             /// All commands, in the order of the help text.
-            pub const ALL: [Self; 9] = [$(Self::$subcommand),*];
+            pub const ALL: [Self; 11] = [$(Self::$subcommand),*];
 
-            const ROWS: [[&str; 3]; 9] = [$([$name, $about, $usage]),*];
+            const ROWS: [[&str; 3]; 11] = [$([$name, $about, $usage]),*];
         }
     };
 }
@@ -34,8 +34,17 @@ subcommands! {
         "putex grab [--for TIME] [--as WHO] [-n | -w SECONDS] [options] NAME[,NAME ...]";
     Release "release" "give back what putex grab has got, or take it away from its holder"
         "putex release [--as WHO] [--force --holder WHO] [options] NAME[,NAME ...]";
+    Lease "lease" "claim, extend, expire and show leases, which outlive the process that claims"
+        "putex lease claim --for TIME [--as WHO] [options] NAME\n       \
+         putex lease extend --for TIME [--as WHO] [options] NAME\n       \
+         putex lease check [--as WHO] [options] NAME\n       \
+         putex lease expire [-w SECONDS] [options] NAME\n       \
+         putex lease list [options] [NAME]";
+    Put "put" "write a value unless a lease has gone"
+        "putex put --lease NAME [--as WHO] [options] KEY [VALUE]";
     Timing "timing" "show what -r, -f, -c and --drift mean in seconds"
-        "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]";
+        "putex timing [-r TIME] [-f COUNT] [-c COUNT] [--drift PERCENT]\n       \
+         putex timing --lease TIME [--drift PERCENT]";
     Help "help" "show this help, or what the manual says of a topic" "putex help [TOPIC]";
     Guard "guard" "watch over an agent: started by it, not by hand"
         "started by putex agent, not by hand";

@@ -39,6 +39,8 @@ const STORES: &[Subcommand] = &[
     Subcommand::Lock,
     Subcommand::Grab,
     Subcommand::Release,
+    Subcommand::Lease,
+    Subcommand::Put,
 ];
 
 /// The commands with a process that has a token.
@@ -56,6 +58,7 @@ const CLOCKS: &[Subcommand] = &[
     Subcommand::Finish,
     Subcommand::Lock,
     Subcommand::Grab,
+    Subcommand::Lease,
     Subcommand::Timing,
 ];
 
@@ -70,8 +73,14 @@ const GRAB: &[Subcommand] = &[Subcommand::Grab];
 
 const RELEASE: &[Subcommand] = &[Subcommand::Release];
 
-/// The commands for a lock without a process.
-const GRABS: &[Subcommand] = &[Subcommand::Grab, Subcommand::Release];
+/// The commands for a lock, or a lease, without a process.
+const ASKERS: &[Subcommand] = &[Subcommand::Grab, Subcommand::Release, Subcommand::Put];
+
+const LEASE: &[Subcommand] = &[Subcommand::Lease];
+
+const ONLY_TIMING: &[Subcommand] = &[Subcommand::Timing];
+
+const PUT: &[Subcommand] = &[Subcommand::Put];
 
 const ALL: &[Subcommand] = &Subcommand::ALL;
 
@@ -224,13 +233,28 @@ flags! {
         For: "for" { value: "time", default: "60s" }
             "the lock, or the place, runs out after so long: seconds, or with ms, s, m";
     }
-    GRABS {
+    ASKERS {
         As: "as" { value: "who", default: "the token of putex.conf, or the host name" }
             "who asks: whoever asks by the same name is the same requester";
     }
     RELEASE {
         Force: "force" {} "take the lock away from another holder, whom --holder names";
         Holder: "holder" { value: "who" } "with --force: the holder that is to lose the lock";
+    }
+    LEASE {
+        LeaseFor: "for" { value: "time" }
+            "of claim and extend: for so long at least, in seconds, or with ms, s, m";
+        LeaseAs: "as" { value: "who", default: "the token of putex.conf, or the host name" }
+            "of claim and extend: the holder; of check: whether this one has it";
+        ExpireWait: "timeout" { short: Some('w'), others: &["--wait"], value: "seconds" }
+            "of expire: wait for so long at most until the lease has run out";
+    }
+    ONLY_TIMING {
+        TimingLease: "lease" { value: "time" }
+            "show what a lease for this time means instead: seconds, or with ms, s, m";
+    }
+    PUT {
+        Lease: "lease" { value: "name" } "the lease without which nothing is written";
     }
     CLOCKS {
         Drift: "drift" { value: "percent", default: "1%" }

@@ -38,6 +38,9 @@ pub const LOCK: Page = page!("putex-lock.1");
 /// putex-grab(1).
 pub const GRAB: Page = page!("putex-grab.1");
 
+/// putex-lease(1).
+pub const LEASE: Page = page!("putex-lease.1");
+
 /// putex.conf(5).
 pub const CONFIG: Page = page!("putex.conf.5");
 
@@ -86,6 +89,8 @@ pub const TOPICS: &[Topic] = &[
     topic("lock", LOCK, "", "putex-lock(1): run a command while a lock is held"),
     topic("grab", GRAB, "", "putex-grab(1): locks for scripts, that run out by themselves"),
     topic("release", GRAB, "   Release", "how such a lock is given back, or taken away"),
+    topic("lease", LEASE, "", "putex-lease(1): leases, which outlive what has claimed them"),
+    topic("put", LEASE, "   Write under", "a write that is refused unless a lease stands"),
     topic("theory", THEORY, "", "putex(7): why at most one copy runs, and when not"),
     topic("config", CONFIG, "", "putex.conf(5): settings in a file"),
     topic("trouble", AGENT, "TROUBLESHOOTING", "what to do if nobody runs the service"),

@@ -18,10 +18,58 @@
 //! The arithmetic is that of `Skew` in the lease package of juju, with durations in the place of
 //! times of day, and with the drift of clocks: <https://pkg.go.dev/github.com/juju/juju>, 2015.
 
+//!
+//! | file | part |
+//! |---|---|
+//! | this one | the arithmetic |
+//! | `notes` | what a host has seen of a lease before |
+//! | `command` | how a lease is claimed, extended, expired, and asked for |
+//! | `step` | what such a command does next, what comes of that, and how it ends |
+
+pub mod command;
+pub mod notes;
+pub mod step;
+
 use std::time::Duration;
 
+use super::record::Revision;
 use super::time::Instant;
 use super::timing::{lengthened, shortened};
+
+pub use self::command::LeaseCommand;
+pub use self::notes::LeaseNotes;
+pub use self::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
+
+/// A lease as its entry in the bucket says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseEntry {
+    /// Who has it.
+    pub holder: String,
+    /// For how long.
+    pub duration: Duration,
+    /// The revision of the claim; `None` in the claim itself.
+    pub term: Option<Revision>,
+    /// The number of the command that has written it, a random one.
+    pub attempt: u64,
+}
+
+/// What is stored under the key of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// The revision of the entry; 0 without one.
+    pub revision: Revision,
+    /// The lease; `None` if it has been expired, or was never claimed. An error says why the entry
+    /// cannot be read.
+    pub lease: Option<Result<LeaseEntry, String>>,
+}
+
+impl LeaseEntry {
+    /// Returns the number of the claim, which a lease keeps while it is extended; the entry stands
+    /// at this revision.
+    pub fn term_at(&self, revision: Revision) -> Revision {
+        self.term.unwrap_or(revision)
+    }
+}
 
 /// Between which instants of this host's clock a lease was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,22 +170,25 @@ impl LeaseTime {
     }
 
     /// Returns the time with which the holder extends this lease now, so that it has the lease for
-    /// so long at least, and no shorter than before; `None` if it has it for so long already.
-    /// `sent` is the moment before the present lease was sent, `None` if it is not known: then the
-    /// lease does not become shorter.
+    /// so long at least; `None` if it has it for so long already. `written` is what the holder
+    /// knows of the present lease. Nobody else may have the lease run out earlier than before:
+    /// others have been told that it is held until then.
     pub fn extended(
         self,
-        sent: Option<Instant>,
+        written: Option<WriteBounds>,
         at_least: Duration,
         now: Instant,
     ) -> Option<LeaseTime> {
+        let until = written.and_then(|it| it.not_before).map(|sent| self.guaranteed_until(sent));
+        if until.is_some_and(|until| until >= now.after(at_least)) {
+            return None;
+        }
+        let passed = written.map_or(Duration::ZERO, |it| now.since(it.not_after));
+        let rest = self.duration.saturating_sub(shortened(passed, self.drift_ppm));
+        let rest = rest.as_nanos().div_ceil(1_000_000);
+        let rest = Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX));
         let wanted = LeaseTime::guaranteeing(at_least, self.drift_ppm);
-        let duration = match sent.map(|sent| self.guaranteed_until(sent)) {
-            Some(until) if until >= now.after(at_least) => return None,
-            Some(_) => wanted.duration,
-            None => wanted.duration.max(self.duration),
-        };
-        Some(LeaseTime { duration, ..self })
+        Some(LeaseTime { duration: wanted.duration.max(rest), ..self })
     }
 }
 

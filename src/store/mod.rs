@@ -9,6 +9,7 @@
 //! | [`record`] | the headers of a record |
 //! | [`tickets`] | the tickets of `putex lock` in NATS, stored as entries |
 //! | [`lock_file`] | the tickets of `putex lock` on one host, in a file with locked bytes |
+//! | [`leases`] | the leases of `putex lease`, stored as entries; what this host has seen of them |
 //! | [`mark`] | the mark of a bucket that has been there for long enough |
 //! | [`once`] | the IDs that have succeeded under a lock |
 //! | [`name`] | the names that buckets and keys may have |
@@ -21,6 +22,7 @@
 //! 3. Every call returns at its deadline at the latest.
 
 pub mod dir;
+pub mod leases;
 pub mod lock_file;
 pub mod lock_key;
 pub mod mark;

@@ -13,6 +13,14 @@ pub const MARK_KEY: &str = "putex.settled";
 /// Key that is written to confirm that another one has been read as it is.
 pub const READ_KEY: &str = "putex.read";
 
+/// The first elements of the keys that putex uses itself, besides the keys of agents.
+const OWN_ROOTS: [&str; 4] = ["lease", "lock", "once", "putex"];
+
+/// Returns whether putex uses a key itself, for something else than an agent.
+pub fn is_own(key: &str) -> bool {
+    key.split('.').next().is_some_and(|first| OWN_ROOTS.contains(&first))
+}
+
 /// Longest name of a bucket or a key, in bytes.
 ///
 /// A server stores a bucket in a directory of its name, a directory store a key in a file of
@@ -66,6 +74,16 @@ fn check(what: &str, name: &str, others: &str, rule: &str) -> Result<(), String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_locks_and_leases_are_told_from_those_of_users() {
+        assert!(
+            ["lease.db", "lock.db.0f", "once.x", "putex.epoch", "lease"]
+                .iter()
+                .all(|key| is_own(key))
+        );
+        assert!(["db", "leases.db", "a.lock", "lock/x"].iter().all(|key| !is_own(key)));
+    }
 
     #[test]
     fn names_that_nats_takes_are_taken() {

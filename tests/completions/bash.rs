@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::{FLAGS, Subcommand};
 use putex::cli::topics::TOPICS;
 
@@ -77,11 +78,13 @@ pub(crate) fn script() -> String {
     let _ = write!(
         out,
         "    elif ((COMP_CWORD == 1)); then\n        options='{}'\n    \
-         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
+         elif [[ $verb == help ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    \
+         elif [[ $verb == lease ]] && ((COMP_CWORD == 2)); then\n        options='{}'\n    fi\n    \
          mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n}}\n\n\
          complete -F _putex putex\n",
         names.join(" "),
-        wrapped(&topics, "", "\n            ")
+        wrapped(&topics, "", "\n            "),
+        ACTIONS.join(" ")
     );
     out
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::Subcommand;
 use putex::cli::topics::TOPICS;
 
@@ -97,6 +98,12 @@ pub(crate) fn script() -> String {
             "complete -c putex -n '__putex_runs help; and __putex_word 2' -a {} -d {}",
             topic.name,
             quoted(topic.about)
+        );
+    }
+    for action in ACTIONS {
+        let _ = writeln!(
+            out,
+            "complete -c putex -n '__putex_runs lease; and __putex_word 2' -a {action}"
         );
     }
     let completes = "-n '__putex_command >/dev/null' -a '(__putex_complete_command)'";

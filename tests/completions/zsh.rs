@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use putex::cli::lease::ACTIONS;
 use putex::cli::table::{Flag, Subcommand};
 use putex::cli::topics::TOPICS;
 
@@ -81,7 +82,7 @@ pub(crate) fn script() -> String {
          # zsh completion of putex: /usr/share/zsh/vendor-completions/_putex\n\
          {ORIGIN}\n\
          local verb=\n\
-         local -a flags verbs topics\n\
+         local -a flags verbs topics actions\n\
          verbs=(\n"
     );
     let described =
@@ -93,9 +94,10 @@ pub(crate) fn script() -> String {
     for topic in TOPICS {
         let _ = writeln!(out, "    {}", described(topic.name, topic.about));
     }
+    let _ = write!(out, ")\nactions=({})\n", ACTIONS.join(" "));
     let _ = write!(
         out,
-        ")\nif ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
+        "if ((CURRENT > 2)) && [[ $words[2] == ({}) ]]; then\n    \
          verb=$words[2]\n    \
          shift words\n    \
          ((CURRENT--))\n\
@@ -121,6 +123,8 @@ pub(crate) fn script() -> String {
          '') ((CURRENT == 2)) && flags+=('1:command:{_describe command verbs}') ;;\n        \
          agent|check|finish) flags+=(':server: ' ':bucket: ' ':key: ' ':token: ') ;;\n        \
          lock|grab|release) flags+=(':name: ') ;;\n        \
+         lease) flags+=('1:action:{_describe action actions}' ':name: ') ;;\n        \
+         put) flags+=(':key: ' ':value: ') ;;\n        \
          help) flags+=('1:topic:{_describe topic topics}') ;;\n    \
          esac\n\
          else\n    \

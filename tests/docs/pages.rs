@@ -4,17 +4,19 @@ use putex::cli::table::{FLAGS, Flag, Subcommand};
 
 use super::mdoc::read;
 
-/// The commands for locks, which have pages of their own.
-const LOCKS: [Subcommand; 3] = [Subcommand::Lock, Subcommand::Grab, Subcommand::Release];
+/// The commands for locks and leases, which have pages of their own.
+const LOCKS: [Subcommand; 5] =
+    [Subcommand::Lock, Subcommand::Grab, Subcommand::Release, Subcommand::Lease, Subcommand::Put];
 
 /// Returns the pages that explain flags, each with the flags.
-pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 3] {
+pub(crate) fn explained_flags() -> [(String, Vec<&'static Flag>); 4] {
     let of = |takes: &dyn Fn(&Subcommand) -> bool| {
         FLAGS.iter().filter(|flag| flag.subcommands.iter().any(takes)).collect()
     };
     [
         (read("man/putex.8"), of(&|it| !LOCKS.contains(it))),
         (read("man/putex-lock.1"), of(&|it| *it == LOCKS[0])),
-        (read("man/putex-grab.1"), of(&|it| LOCKS[1..].contains(it))),
+        (read("man/putex-grab.1"), of(&|it| LOCKS[1..3].contains(it))),
+        (read("man/putex-lease.1"), of(&|it| LOCKS[3..].contains(it))),
     ]
 }

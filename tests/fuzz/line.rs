@@ -9,16 +9,21 @@ use log::Level;
 
 use super::assert_one_line;
 use crate::cli::access::Access;
+use crate::cli::lease::Action;
 use crate::cli::resolve::Resolved;
-use crate::cli::{self, AgentArgs, Environment, GrabArgs, Invocation, Location, LockArgs, Lookup};
+use crate::cli::{
+    self, AgentArgs, Environment, GrabArgs, Invocation, LeaseArgs, Location, LockArgs, Lookup,
+};
 use crate::core::Instant;
+use crate::core::lease::{LeaseTask, LeaseTime};
 use crate::core::tickets::{self, Mode, Soft};
 use crate::core::timing::Timing;
 use crate::exit::{Exit, Refusal};
 use crate::grab::Task;
+use crate::lease;
 use crate::lock::{Request, Wait};
 use crate::nats::{Login, Secret, Server};
-use crate::store::name::{valid_bucket, valid_key};
+use crate::store::name::{is_own, valid_bucket, valid_key};
 
 /// A password that no refusal may show.
 const SECRET: &str = "hunter2";
@@ -57,6 +62,10 @@ pub fn cli(data: &[u8]) -> bool {
         }
         Ok(Invocation::Grab(args)) => {
             check_grab(&args);
+            return true;
+        }
+        Ok(Invocation::Lease(args)) => {
+            check_lease(&args);
             return true;
         }
         Ok(Invocation::Print(text)) => assert!(text.ends_with('\n')),
@@ -201,6 +210,30 @@ fn check_grab(args: &GrabArgs) {
         }
         Task::Release => {}
         Task::Break(holder) => assert!(!holder.trim().is_empty()),
+    }
+}
+
+/// A lease that others can read, or a write to a key of the user.
+fn check_lease(args: &LeaseArgs) {
+    assert_eq!(valid_bucket(&args.bucket), Ok(()));
+    assert!((1..=5).contains(&args.replicas));
+    match &args.action {
+        Action::Lease(request) => {
+            assert_one_line(&request.who);
+            if let lease::Task::One(
+                _,
+                LeaseTask::Claim { holder, at_least } | LeaseTask::Extend { holder, at_least },
+            ) = &request.task
+            {
+                assert!(!holder.trim().is_empty());
+                let time = LeaseTime::guaranteeing(*at_least, request.drift_ppm);
+                assert!(time.duration() <= tickets::grab::LIFETIME_MAX);
+            }
+        }
+        Action::Put(put) => {
+            assert_eq!(valid_key(&put.key), Ok(()));
+            assert!(!is_own(&put.key));
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl Site {
     }
 
     /// Makes the bucket, and writes its mark, by which no locks of a lost bucket are waited for.
-    fn believe(&self) {
+    pub(crate) fn believe(&self) {
         // A server that is slow on a busy host has no answer in time.
         let attempt = || Some(self.run(&["-n", "x", "true"])).filter(|it| it.status != Some(69));
         let made = until("an answer", attempt);

@@ -1,69 +1,124 @@
-//! Clients that claim, extend and expire one lease in a bucket that answers late or not at all,
-//! under a virtual clock.
+//! Commands of several hosts on one lease, in a bucket that answers late or not at all, under a
+//! virtual clock. The commands are those that are shipped.
 //!
-//! Clocks begin anywhere and are wrong by up to the drift. Processes pause between any two
-//! steps, so a write may arrive long after it was decided. Some clients have no notes: they see
-//! each revision for the first time. What must hold:
+//! Clocks begin anywhere and are wrong by up to the drift. Processes pause between any two steps,
+//! so a write may arrive long after it was decided, and so may one whose answer was given up. In a
+//! bucket of three copies a server that is behind may answer a read. The bucket may be lost and
+//! made anew. Some hosts keep no notes. What must hold:
 //!
-//! 1. A lease that somebody has expired was not guaranteed to its holder any more, nor is it made
-//!    shorter by an extension.
-//! 2. Whoever is told that the lease is held is told so only while nobody has expired it.
+//! 1. No lease is claimed or expired that is guaranteed to another then, or of which somebody has
+//!    been told that it is held then.
+//! 2. A holder has a lease for as long as was asked for, from the beginning of the command.
+//! 3. Nobody is told that a lease is not held which was guaranteed during the whole command.
 
 use std::collections::BTreeMap;
 
 use super::super::*;
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
 use crate::core::random::Random;
+use crate::core::record::BucketId;
+use crate::core::tickets::Mark;
+use crate::core::tickets::times::LIFETIME_DEFAULT;
 
 /// Microseconds of true time.
 type Time = u64;
 
 const DRIFT_PPM: u32 = 10_000;
-const DURATION: Time = 10_000_000;
-const STEPS: usize = 60;
 
-/// What the bucket has at one revision.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    revision: u64,
-    /// The number of its write.
-    write: usize,
-    /// The holder and its lease, `None` after an expiry.
-    lease: Option<(usize, LeaseTime)>,
+/// Leases last for up to this time, which is less than the lifetime that is waited for in a new
+/// bucket.
+const LONGEST: Time = 14_000_000;
+
+/// How many commands a history has.
+const COMMANDS: u32 = 60;
+
+/// How often each thing has happened.
+#[derive(Debug, Default)]
+pub(super) struct Counts([u64; 12]);
+
+const NAMES: [&str; 12] = [
+    "claimed", "taken", "young", "extended", "not had", "expired", "too early", "absent", "held",
+    "unsure", "not held", "refused",
+];
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    pub(super) fn are_all_above(&self, least: u64) -> bool {
+        self.0.iter().all(|count| *count > least)
+    }
+
+    fn count(&mut self, name: &str) {
+        let at = NAMES.iter().position(|it| *it == name).expect("a known name");
+        self.0[at] += 1;
+    }
 }
 
-/// A write that a client has decided on.
-#[derive(Clone, Copy, Debug)]
-struct Write {
-    by: usize,
-    /// In the place of this revision.
-    at: u64,
-    lease: Option<(usize, LeaseTime)>,
-    /// By the clock of the client.
-    sent: Instant,
+/// A request under way.
+#[derive(Clone, Debug)]
+struct Request {
+    client: usize,
+    number: u64,
+    /// The bucket that it was sent to.
+    epoch: u64,
+    step: LeaseStep,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The client begins a command, or a step of it.
+    Turn(usize),
+    /// A request reaches the bucket.
+    Arrives(Request),
+    /// The answer to a request of this number reaches the client.
+    Answered(usize, u64, LeaseInput),
+    /// The client has waited for long enough.
+    GivenUp(usize, u64),
 }
 
 struct Client {
     ppm: i64,
     offset: Time,
-    /// What it has seen last, and what it knows of the write of that.
-    seen: Option<(Entry, WriteBounds)>,
-    /// When its last read of the leader began, and the revision that this has shown.
-    read: Option<(Instant, u64)>,
-    /// When its writes were sent, by their numbers.
-    own: BTreeMap<usize, Instant>,
-    has_notes: bool,
+    command: Option<(LeaseCommand, Time)>,
+    /// What it was asked for last.
+    requested: Duration,
+    extends: bool,
+    /// The number of the request that it waits for.
+    waits_for: u64,
+    keeps_notes: bool,
+    /// Its notes, and the bucket that they are about.
+    notes: (u64, LeaseNotes),
+}
+
+/// Until when somebody relies on it that a lease is not given to another.
+#[derive(Clone, Debug)]
+struct Reliance {
+    /// The bucket.
+    epoch: u64,
+    holder: String,
+    from: Time,
+    until: Time,
 }
 
 pub(super) struct Simulation {
     random: Random,
     now: Time,
+    events: BTreeMap<(Time, u64), Event>,
+    numbers: u64,
     clients: Vec<Client>,
-    history: Vec<Entry>,
-    /// Writes under way, by the time at which they arrive.
-    under_way: BTreeMap<(Time, usize), Write>,
-    sent: usize,
-    /// Until when the lease of each revision is guaranteed to its holder, in true time.
-    guaranteed: BTreeMap<u64, Time>,
+    replicas: u32,
+    /// The bucket's number, its last revision, and whether it has a mark.
+    epoch: u64,
+    last: u64,
+    mark: Option<(u64, Mark)>,
+    history: Vec<StoredLease>,
+    /// When the lease was claimed or expired, for whom it was claimed, and in which bucket.
+    changes: Vec<(Time, Option<String>, u64)>,
+    reliances: Vec<Reliance>,
+    begun: u32,
+    counts: Counts,
 }
 
 /// Returns how many millionths a clock is too fast: half of the clocks are as wrong as may be.
@@ -85,7 +140,7 @@ impl Client {
 
     /// Returns the true time of an instant, rounded down.
     fn true_time(&self, instant: Instant) -> Time {
-        let counted = instant.since_boot().as_micros() - u128::from(self.offset);
+        let counted = instant.since_boot().as_micros().saturating_sub(u128::from(self.offset));
         let rate = u128::try_from(1_000_000 + self.ppm).expect("clocks go on");
         u64::try_from(counted * 1_000_000 / rate).expect("in this history")
     }
@@ -97,154 +152,338 @@ impl Simulation {
         let clients = (0..2 + random.below(3)).map(|_| Client {
             ppm: rate(&mut random),
             offset: random.below(1_000_000_000),
-            seen: None,
-            read: None,
-            own: BTreeMap::new(),
-            has_notes: !random.one_in(3),
+            command: None,
+            requested: Duration::ZERO,
+            extends: false,
+            waits_for: 0,
+            keeps_notes: !random.one_in(3),
+            notes: (0, LeaseNotes::default()),
         });
         let clients = clients.collect();
-        let history = vec![Entry { revision: 0, write: 0, lease: None }];
-        let (under_way, guaranteed) = (BTreeMap::new(), BTreeMap::new());
-        Simulation { random, now: 1, clients, history, under_way, sent: 0, guaranteed }
+        let replicas = if random.one_in(2) { 1 } else { 3 };
+        let mut simulation = Simulation {
+            random,
+            now: 1,
+            events: BTreeMap::new(),
+            numbers: 0,
+            clients,
+            replicas,
+            epoch: 0,
+            last: 0,
+            mark: None,
+            history: Vec::new(),
+            changes: Vec::new(),
+            reliances: Vec::new(),
+            begun: 0,
+            counts: Counts::default(),
+        };
+        simulation.make_bucket();
+        // As a rule it has been there for long.
+        if !simulation.random.one_in(4) {
+            simulation.write_mark(LIFETIME_DEFAULT);
+        }
+        for id in 0..simulation.clients.len() {
+            simulation.at(1, Event::Turn(id));
+        }
+        simulation
     }
 
-    /// Lets time pass; writes that arrive meanwhile are stored or refused.
-    fn pass(&mut self, time: Time) {
-        let until = self.now + time;
-        while let Some(first) = self.under_way.first_entry().filter(|it| it.key().0 <= until) {
-            let ((at, number), write) = first.remove_entry();
-            self.now = self.now.max(at);
-            self.arrive(number, write);
-        }
-        self.now = until;
+    fn make_bucket(&mut self) {
+        self.epoch += 1;
+        (self.last, self.mark) = (1, None);
+        self.history = vec![StoredLease { revision: Revision(0), lease: None }];
+    }
+
+    fn write_mark(&mut self, lifetime: Duration) {
+        self.last += 1;
+        let (revision, epoch) = (Revision(self.last), self.epoch.to_string());
+        self.mark = Some((self.last, Mark { revision, epoch, lifetime }));
+    }
+
+    fn at(&mut self, time: Time, event: Event) {
+        self.numbers += 1;
+        self.events.insert((time.max(self.now), self.numbers), event);
     }
 
     /// How long a message is under way, as a rule; half of them no time at all.
     fn brief(&mut self) -> Time {
-        let most = if self.random.one_in(2) { 1 } else { DURATION / 20 };
+        let most = if self.random.one_in(2) { 1 } else { LONGEST / 40 };
         self.random.below(most)
     }
 
-    /// Waits for the first moment at which this client may expire the lease of another.
-    fn wait_for_end(&mut self, id: usize) {
-        let client = &self.clients[id];
-        let Some((Entry { lease: Some((holder, lease)), .. }, bounds)) = client.seen else {
-            return;
+    /// How long a process pauses.
+    fn pause(&mut self) -> Time {
+        if self.random.one_in(16) { self.random.below(2 * LONGEST) } else { 0 }
+    }
+
+    fn begin(&mut self, id: usize) -> LeaseCommand {
+        self.begun += 1;
+        let requested = Duration::from_micros(LONGEST / 3 + self.random.below(LONGEST * 2 / 3));
+        let holder = format!("c{id}");
+        let other = format!("c{}", self.random.below(self.clients.len() as u64));
+        let task = match self.random.below(6) {
+            0 | 1 => LeaseTask::Claim { holder, at_least: requested },
+            2 => LeaseTask::Extend { holder, at_least: requested },
+            3 | 4 => {
+                let wait = [0, LONGEST * 2][self.random.below(2) as usize];
+                LeaseTask::Expire { wait: Duration::from_micros(wait) }
+            }
+            _ => LeaseTask::Check {
+                holder: [None, Some(other)][self.random.below(2) as usize].clone(),
+            },
         };
-        if holder != id {
-            // The true time is rounded down.
-            let end = client.true_time(lease.run_out_at(bounds)) + 1;
-            self.pass(end.saturating_sub(self.now));
+        let attempt = self.random.next();
+        let client = &mut self.clients[id];
+        client.requested = requested;
+        client.extends = matches!(task, LeaseTask::Extend { .. });
+        LeaseCommand::new(task, DRIFT_PPM, attempt, true, client.local(self.now))
+    }
+
+    /// A client begins a command, or does the next step of it.
+    fn turn(&mut self, id: usize) {
+        let (mut command, began) = match self.clients[id].command.take() {
+            Some(running) => running,
+            None if self.begun >= COMMANDS => return,
+            None => (self.begin(id), self.now),
+        };
+        let step = command.next(self.clients[id].local(self.now));
+        let by = match step {
+            LeaseStep::Exit => {
+                let end = command.ended().expect("it has ended").clone();
+                self.clients[id].notes = match self.clients[id].keeps_notes {
+                    true => (self.epoch, command.notes().clone()),
+                    false => (0, LeaseNotes::default()),
+                };
+                self.judge(id, end, began);
+                let rest = self.random.below(LONGEST);
+                return self.at(self.now + rest, Event::Turn(id));
+            }
+            LeaseStep::Rest(until) => {
+                let until = self.clients[id].true_time(until) + 1;
+                self.clients[id].command = Some((command, began));
+                self.numbers += 1;
+                let number = self.numbers;
+                self.clients[id].waits_for = number;
+                return self.at(until, Event::Answered(id, number, LeaseInput::Rested));
+            }
+            LeaseStep::Open(by)
+            | LeaseStep::Read(by)
+            | LeaseStep::ReadMark(by)
+            | LeaseStep::WriteMark(_, by)
+            | LeaseStep::Write(_, _, by)
+            | LeaseStep::Confirm(_, by) => by,
+        };
+        self.clients[id].command = Some((command, began));
+        self.numbers += 1;
+        let number = self.numbers;
+        self.clients[id].waits_for = number;
+        let by = self.clients[id].true_time(by) + 1;
+        self.at(by, Event::GivenUp(id, number));
+        // The process may pause between the decision and the request.
+        let under_way = self.pause() + self.brief();
+        if !self.random.one_in(12) {
+            let request = Request { client: id, number, epoch: self.epoch, step };
+            self.at(self.now + under_way, Event::Arrives(request));
         }
     }
 
-    fn arrive(&mut self, number: usize, write: Write) {
-        let current = self.history[self.history.len() - 1];
-        if current.revision != write.at {
+    /// Returns what a read shows, perhaps by a server that is behind.
+    fn read_state(&mut self) -> StoredLease {
+        let is_behind = self.replicas > 1 && self.random.one_in(6);
+        let back = if is_behind { self.random.below(4) as usize } else { 0 };
+        self.history[(self.history.len() - 1).saturating_sub(back)].clone()
+    }
+
+    fn arrives(&mut self, Request { client, number, epoch, step }: Request) {
+        if epoch != self.epoch {
             return;
         }
-        let revision = current.revision + 1;
-        let before = current.lease.map_or(0, |_| self.guaranteed[&current.revision]);
-        match write.lease {
-            None => assert!(
-                self.now >= before,
-                "{} expired {current:?} at {}, which is guaranteed until {before}",
-                write.by,
-                self.now
-            ),
-            Some((holder, lease)) => {
-                let until = self.clients[holder].true_time(lease.guaranteed_until(write.sent));
-                assert!(until >= before, "{holder} has shortened {current:?}");
-                self.guaranteed.insert(revision, until);
+        let current = self.history[self.history.len() - 1].revision;
+        let input = match step {
+            LeaseStep::Open(_) => {
+                let info = BucketInfo {
+                    id: BucketId { epoch: self.epoch.to_string(), created: String::new() },
+                    last: Revision(self.last),
+                    age: None,
+                    replicas: self.replicas,
+                    remarks: Vec::new(),
+                    retires: Ok(()),
+                };
+                let (epoch, notes) = self.clients[client].notes.clone();
+                let notes = if epoch == self.epoch { notes } else { LeaseNotes::default() };
+                LeaseInput::Opened(Ok(Box::new((info, self.read_state(), notes))))
+            }
+            LeaseStep::Read(_) => LeaseInput::Read(Ok(self.read_state())),
+            LeaseStep::ReadMark(_) => LeaseInput::Mark(Ok(self.mark.clone().map_or(
+                Mark { revision: Revision(0), epoch: String::new(), lifetime: Duration::ZERO },
+                |(_, mark)| mark,
+            ))),
+            LeaseStep::WriteMark(mark, _) => {
+                let at = self.mark.as_ref().map_or(0, |(revision, _)| *revision);
+                LeaseInput::Written(
+                    if mark.revision.0 == at && mark.epoch == self.epoch.to_string() {
+                        self.write_mark(mark.lifetime);
+                        Written::Stored(Revision(self.last))
+                    } else {
+                        Written::Moved(None)
+                    },
+                )
+            }
+            LeaseStep::Confirm(at, _) if at == current => {
+                self.last += 1;
+                LeaseInput::Written(Written::Stored(Revision(self.last)))
+            }
+            LeaseStep::Write(at, lease, _) if at == current => {
+                self.last += 1;
+                self.store(lease);
+                LeaseInput::Written(Written::Stored(Revision(self.last)))
+            }
+            LeaseStep::Confirm(..) | LeaseStep::Write(..) => {
+                LeaseInput::Written(Written::Moved(Some(current)))
+            }
+            LeaseStep::Rest(_) | LeaseStep::Exit => unreachable!("no request"),
+        };
+        let under_way = self.pause() + self.brief();
+        if !self.random.one_in(12) {
+            self.at(self.now + under_way, Event::Answered(client, number, input));
+        }
+    }
+
+    /// A write of the lease is stored.
+    fn store(&mut self, lease: Option<LeaseEntry>) {
+        let is_change = lease.as_ref().is_none_or(|lease| lease.term.is_none());
+        if is_change {
+            let holder = lease.as_ref().map(|lease| lease.holder.clone());
+            self.changes.push((self.now, holder, self.epoch));
+        }
+        let revision = Revision(self.last);
+        self.history.push(StoredLease { revision, lease: lease.map(Ok) });
+        self.check_reliances();
+    }
+
+    /// Somebody relies on a lease.
+    fn rely(&mut self, holder: &str, until: Time) {
+        let claim =
+            self.changes.iter().rev().find(|(_, whose, _)| whose.as_deref() == Some(holder));
+        let (from, epoch) = claim.map(|(at, _, epoch)| (*at, *epoch)).expect("it was claimed");
+        let holder = holder.to_owned();
+        self.reliances.push(Reliance { epoch, holder, from, until });
+        self.check_reliances();
+    }
+
+    /// No lease is claimed by another or expired while somebody relies on it.
+    fn check_reliances(&self) {
+        for Reliance { holder, from, until, .. } in &self.reliances {
+            for (at, whose, _) in &self.changes {
+                let is_others = whose.as_ref() != Some(holder);
+                assert!(
+                    !is_others || at <= from || at >= until,
+                    "{holder} relies on the lease from {from} until {until}, changed at {at} for \
+                     {whose:?}"
+                );
             }
         }
-        self.history.push(Entry { revision, write: number, lease: write.lease });
     }
 
-    /// Reads the bucket; now and then from a server that is behind, whose answer tells nothing of
-    /// what it does not show.
-    fn read(&mut self, id: usize) {
-        let began = self.clients[id].local(self.now);
-        let there = self.brief();
-        self.pass(there);
-        let is_behind = self.random.one_in(8);
-        let back = if is_behind { self.random.below(3) as usize } else { 0 };
-        let shown = self.history[(self.history.len() - 1).saturating_sub(back)];
-        let is_slow = self.random.one_in(10);
-        let until = if is_slow { self.random.below(2 * DURATION) } else { self.brief() };
-        self.pass(until);
-        let ended = self.clients[id].local(self.now);
-        let client = &mut self.clients[id];
-        let not_there_at = client.read.filter(|(_, revision)| *revision < shown.revision);
-        let bounds = WriteBounds::of_read(not_there_at.map(|(at, _)| at), ended);
-        client.seen = Some(match client.seen.filter(|_| client.has_notes) {
-            Some((entry, known)) if entry.revision == shown.revision => (entry, known.and(bounds)),
-            // A later one was seen before.
-            Some((entry, known)) if entry.revision > shown.revision => (entry, known),
-            Some(_) | None => (shown, bounds),
-        });
-        if !is_behind && client.has_notes {
-            client.read = Some((began, shown.revision));
+    /// Nobody is told that a lease is not held which was guaranteed all the time. `of_lost`: nor if
+    /// its bucket was lost meanwhile.
+    fn check_denied(&self, holder: Option<&str>, began: Time, of_lost: bool) {
+        for it in self.reliances.iter().filter(|it| of_lost || it.epoch == self.epoch) {
+            let is_asked = holder.is_none_or(|holder| holder == it.holder);
+            assert!(
+                !(is_asked && it.from < began && it.until > self.now),
+                "from {began} to {} the lease is said not to be held by {holder:?}: {it:?}",
+                self.now
+            );
         }
     }
 
-    /// Whoever knows that the lease is held is right at this moment.
-    fn check_told(&self, id: usize) {
+    fn judge(&mut self, id: usize, end: LeaseEnd, began: Time) {
+        let own = format!("c{id}");
         let client = &self.clients[id];
-        let Some((entry, bounds)) = client.seen else { return };
-        let Some((_, lease)) = entry.lease else { return };
-        let next = self.history.iter().find(|it| it.revision == entry.revision + 1);
-        if next.is_some_and(|next| next.lease.is_none()) {
-            let state = lease.state(bounds, client.local(self.now));
-            assert!(state != LeaseState::Held, "{id} is told that {entry:?} is held");
+        match end {
+            LeaseEnd::Had { valid_until, .. } => {
+                let asked_until = client.local(began).after(client.requested);
+                assert!(valid_until >= asked_until, "{own} has it for a shorter time");
+                let until = client.true_time(valid_until);
+                self.counts.count(if client.extends { "extended" } else { "claimed" });
+                self.rely(&own, until);
+            }
+            LeaseEnd::Checked(LeaseState::Held, Some(view)) => {
+                let until = client.true_time(view.held_until.expect("it is known"));
+                self.counts.count("held");
+                self.rely(&view.holder, until);
+            }
+            LeaseEnd::Checked(LeaseState::RunOut, None) => {
+                self.counts.count("not held");
+                self.check_denied(None, began, true);
+            }
+            LeaseEnd::Checked(LeaseState::RunOut, Some(_)) => self.counts.count("not held"),
+            LeaseEnd::Checked(_, _) => self.counts.count("unsure"),
+            LeaseEnd::NotHad(_) => {
+                self.counts.count("not had");
+                self.check_denied(Some(&own), began, false);
+            }
+            LeaseEnd::Absent => {
+                self.counts.count("absent");
+                self.check_denied(None, began, false);
+            }
+            LeaseEnd::Taken(_) => self.counts.count("taken"),
+            LeaseEnd::Young(_) => self.counts.count("young"),
+            LeaseEnd::Expired(_) => self.counts.count("expired"),
+            LeaseEnd::TooEarly(_) => self.counts.count("too early"),
+            LeaseEnd::Refused(..) => self.counts.count("refused"),
         }
     }
 
-    /// Decides by what the client has seen, and sends that, perhaps after a pause.
-    fn act(&mut self, id: usize) {
-        let asked = Duration::from_micros(DURATION / 2 + self.random.below(DURATION));
-        let client = &self.clients[id];
-        let Some((entry, bounds)) = client.seen else { return };
-        let now = client.local(self.now);
-        let lease = match entry.lease {
-            None => Some((id, LeaseTime::guaranteeing(asked, DRIFT_PPM))),
-            Some((holder, lease)) if holder == id => {
-                let sent = client.own.get(&entry.write).copied().filter(|_| client.has_notes);
-                match lease.extended(sent, asked, now) {
-                    Some(lease) => Some((id, lease)),
-                    None => return,
+    fn take_in(&mut self, id: usize, number: u64, input: LeaseInput) {
+        if self.clients[id].waits_for != number {
+            return;
+        }
+        self.clients[id].waits_for = 0;
+        let local = self.clients[id].local(self.now);
+        if let Some((command, _)) = &mut self.clients[id].command {
+            command.handle(input, local);
+        }
+        let pause = self.pause();
+        self.at(self.now + pause, Event::Turn(id));
+    }
+
+    /// Tells a client that its request had no answer.
+    fn give_up(&mut self, id: usize, number: u64) {
+        let Some((command, _)) = &self.clients[id].command else { return };
+        let why = || "no answer".to_owned();
+        let mut command = command.clone();
+        let input = match command.next(self.clients[id].local(self.now)) {
+            LeaseStep::Open(_) => LeaseInput::Opened(Err(StoreErrorKind::Unreachable.error(why()))),
+            LeaseStep::Read(_) => LeaseInput::Read(Err(why())),
+            LeaseStep::ReadMark(_) => LeaseInput::Mark(Err(why())),
+            LeaseStep::WriteMark(..) | LeaseStep::Write(..) | LeaseStep::Confirm(..) => {
+                LeaseInput::Written(Written::Unknown(why()))
+            }
+            LeaseStep::Rest(_) | LeaseStep::Exit => return,
+        };
+        self.take_in(id, number, input);
+    }
+
+    /// Runs to the end; returns how often each thing has happened.
+    pub(super) fn run(&mut self) -> Counts {
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.now = at;
+            if self.random.one_in(2_000) {
+                self.make_bucket();
+            }
+            match event {
+                Event::Turn(id) => self.turn(id),
+                Event::Arrives(request) => self.arrives(request),
+                Event::Answered(id, number, input) => self.take_in(id, number, input),
+                Event::GivenUp(id, number) => {
+                    if self.clients[id].waits_for == number {
+                        self.give_up(id, number);
+                    }
                 }
             }
-            Some((_, lease)) if lease.state(bounds, now) == LeaseState::RunOut => None,
-            Some(_) => return,
-        };
-        self.sent += 1;
-        self.clients[id].own.insert(self.sent, now);
-        let is_late = self.random.one_in(6);
-        let late = if is_late { self.random.below(3 * DURATION) } else { self.brief() };
-        let arrives = self.now + late;
-        if !self.random.one_in(10) {
-            let write = Write { by: id, at: entry.revision, lease, sent: now };
-            self.under_way.insert((arrives, self.sent), write);
         }
-    }
-
-    /// Runs to the end; returns how many writes were stored.
-    pub(super) fn run(&mut self) -> usize {
-        for _ in 0..STEPS {
-            let id = self.random.below(self.clients.len() as u64) as usize;
-            let pause = match self.random.below(8) {
-                0 => self.random.below(2 * DURATION),
-                _ => self.random.below(DURATION / 4),
-            };
-            self.pass(pause);
-            self.read(id);
-            (0..self.clients.len()).for_each(|id| self.check_told(id));
-            if self.random.one_in(4) {
-                self.wait_for_end(id);
-            }
-            self.act(id);
-        }
-        self.history.len() - 1
+        std::mem::take(&mut self.counts)
     }
 }

@@ -1,0 +1,242 @@
+//! The command lines of `putex lease` and `putex put`.
+
+use std::time::Duration;
+
+use log::Level;
+
+use super::config::{self, Config};
+use super::resolve;
+use super::settings::{Faults, Settings};
+use super::table::{Name, Subcommand, nearest};
+use super::value::{drift_ppm, replicas, seconds};
+use super::{Environment, Invocation, Location, usage};
+use crate::core::lease::LeaseTask;
+use crate::core::tickets;
+use crate::core::tickets::grab::LIFETIME_MAX;
+use crate::exit::{Exit, Refusal};
+use crate::lease::{Put, Request, Task};
+use crate::store::name::{is_own, valid_bucket, valid_key};
+
+/// What is done with a lease, in the order of the help text.
+pub const ACTIONS: [&str; 5] = ["claim", "extend", "check", "expire", "list"];
+
+/// The shortest lease.
+const FOR_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time for which a lease is asked for: with the drift, it stays below
+/// [`LIFETIME_MAX`].
+const FOR_MAX: Duration = Duration::from_secs(75 * 60);
+
+/// The arguments of `putex lease` or `putex put`, each of them valid.
+#[derive(Debug)]
+pub struct LeaseArgs {
+    /// Where the leases are kept.
+    pub location: Location,
+    /// The bucket.
+    pub bucket: String,
+    /// The number of replicas of a bucket that putex creates.
+    pub replicas: u32,
+    /// Whether a bucket in memory is accepted.
+    pub allow_memory: bool,
+    /// What is asked for.
+    pub action: Action,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub enum Action {
+    /// Something with leases.
+    Lease(Request),
+    /// A write under a lease.
+    Put(Put),
+}
+
+/// The words of the line.
+enum Words {
+    Lease(&'static str, Option<tickets::Name>),
+    Put(String, Option<String>),
+}
+
+/// Returns the invocation with these options and words.
+pub(super) fn invocation(
+    of: Subcommand,
+    mut settings: Settings,
+    words: Vec<String>,
+    environment: &Environment<'_>,
+) -> Result<Invocation, Refusal> {
+    let words = if of == Subcommand::Put { put_words(words)? } else { lease_words(words)? };
+    settings.add_environment(environment.var)?;
+    let Config { settings: of_file, faults, .. } = config::load(&settings, environment.read);
+    settings.add(of_file);
+    let mut faults = Faults { settings: &settings, found: faults };
+    // The settings that seem to be missing are in a file that could not be read.
+    let args = match faults.found.is_empty() {
+        true => resolve(&mut faults, words, environment),
+        false => None,
+    };
+    match args {
+        Some(args) if faults.found.is_empty() => Ok(Invocation::Lease(Box::new(args))),
+        // Without arguments there is a fault.
+        Some(_) | None => Err(faults.found.swap_remove(0)),
+    }
+}
+
+fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
+    let mut words = words.into_iter();
+    let all = "write putex lease claim, extend, check or expire NAME, or putex lease list";
+    let Some(action) = words.next() else { return Err(usage(all.to_owned())) };
+    let Some(action) = ACTIONS.into_iter().find(|known| *known == action) else {
+        let nearest = nearest(&action, ACTIONS.map(str::to_owned));
+        return Err(usage(format!("lease {action}: no such command{nearest}; {all}")));
+    };
+    let (name, more) = (words.next(), words.next());
+    if let Some(more) = more {
+        return Err(usage(format!("{more}: unexpected argument; one name at a time")));
+    }
+    let parse = |text: String| {
+        tickets::Name::parse(&text).map_err(|why| usage(format!("NAME: {text}: {why}")))
+    };
+    let name = name.map(parse).transpose()?;
+    if name.is_none() && action != "list" {
+        return Err(usage(format!("NAME is missing; write putex lease {action} NAME")));
+    }
+    Ok(Words::Lease(action, name))
+}
+
+fn put_words(words: Vec<String>) -> Result<Words, Refusal> {
+    let mut words = words.into_iter();
+    let (key, value, more) = (words.next(), words.next(), words.next());
+    if let Some(more) = more {
+        return Err(usage(format!("{more}: unexpected argument; quote a value with blanks")));
+    }
+    let key = key.ok_or_else(|| {
+        usage("KEY is missing; write putex put --lease NAME KEY VALUE".to_owned())
+    })?;
+    valid_key(&key).map_err(|why| usage(format!("KEY: {why}")))?;
+    if is_own(&key) {
+        let why = "putex keeps locks, leases and notes below it; write another key";
+        return Err(usage(format!("KEY: {key}: {why}")));
+    }
+    Ok(Words::Put(key, value))
+}
+
+/// Resolves the settings; `None` if there is a fault.
+fn resolve(
+    faults: &mut Faults<'_>,
+    words: Words,
+    environment: &Environment<'_>,
+) -> Option<LeaseArgs> {
+    let settings = faults.settings;
+    let location = resolve::location(faults, environment.var);
+    let bucket = settings.text_or_default(Name::Bucket)?.to_owned();
+    let bucket = faults.collect(Name::Bucket, valid_bucket(&bucket).map(|()| bucket));
+    let replicas = faults.parse(Name::Replicas, replicas);
+    let level = resolve::level(settings, Level::Warn);
+    let action = match words {
+        Words::Lease(action, name) => {
+            let who = who(faults, Name::LeaseAs, environment);
+            let drift_ppm = faults.parse(Name::Drift, drift_ppm);
+            let task = task(faults, action, name, who.as_deref());
+            let (task, who, drift_ppm) = (task?, who?, drift_ppm?);
+            Action::Lease(Request { task, who, drift_ppm, level })
+        }
+        Words::Put(key, value) => {
+            let holder = who(faults, Name::As, environment);
+            let lease = lease(faults);
+            let (lease, holder) = (lease?, holder?);
+            Action::Put(Put { lease, holder, key, value, level })
+        }
+    };
+    let allow_memory = settings.is_on(Name::AllowMemory);
+    Some(LeaseArgs {
+        location: location?,
+        bucket: bucket?,
+        replicas: replicas?,
+        allow_memory,
+        action,
+    })
+}
+
+/// Resolves who asks.
+fn who(faults: &mut Faults<'_>, option: Name, environment: &Environment<'_>) -> Option<String> {
+    let who = faults.settings.text(option).or(faults.settings.text(Name::Token));
+    let who = who.map_or_else(|| resolve::valid_host(environment.host), resolve::valid_token);
+    faults.collect(option, who)
+}
+
+fn task(
+    faults: &mut Faults<'_>,
+    action: &str,
+    name: Option<tickets::Name>,
+    who: Option<&str>,
+) -> Option<Task> {
+    for (option, takers) in [
+        (Name::LeaseFor, &["claim", "extend"][..]),
+        (Name::LeaseAs, &["claim", "extend", "check"]),
+        (Name::ExpireWait, &["expire"]),
+    ] {
+        if faults.settings.get(option).is_some() && !takers.contains(&action) {
+            return faults.usage(option, &format!("not an option of putex lease {action}"));
+        }
+    }
+    let Some(name) = name else { return Some(Task::List(None)) };
+    let task = match action {
+        "claim" | "extend" => {
+            let (at_least, holder) = (at_least(faults, action), who.map(str::to_owned));
+            let (at_least, holder) = (at_least?, holder?);
+            match action {
+                "claim" => LeaseTask::Claim { holder, at_least },
+                _ => LeaseTask::Extend { holder, at_least },
+            }
+        }
+        "expire" => {
+            let wait = faults.settings.get(Name::ExpireWait).is_some();
+            let wait = match wait {
+                true => faults.parse(Name::ExpireWait, seconds)?,
+                false => Duration::ZERO,
+            };
+            LeaseTask::Expire { wait }
+        }
+        "check" => {
+            let holder = faults.settings.get(Name::LeaseAs).and(who).map(str::to_owned);
+            LeaseTask::Check { holder }
+        }
+        _ => return Some(Task::List(Some(name))),
+    };
+    Some(Task::One(name, task))
+}
+
+/// Resolves for how long a lease is asked for.
+fn at_least(faults: &mut Faults<'_>, action: &str) -> Option<Duration> {
+    if faults.settings.get(Name::LeaseFor).is_none() {
+        let why = format!("is missing; write putex lease {action} NAME --for 60s");
+        return faults.refuse(Name::LeaseFor, Exit::Usage, &why);
+    }
+    time_of_lease(faults, Name::LeaseFor)
+}
+
+/// Resolves the time of a lease in this option.
+pub(super) fn time_of_lease(faults: &mut Faults<'_>, option: Name) -> Option<Duration> {
+    let time = faults.parse(option, seconds)?;
+    if (FOR_MIN..=FOR_MAX).contains(&time) {
+        return Some(time);
+    }
+    let why = "write 1s to 75m; whoever needs a lease for longer extends it";
+    faults.usage(option, why)
+}
+
+/// Resolves the lease of a write.
+fn lease(faults: &mut Faults<'_>) -> Option<tickets::Name> {
+    if faults.settings.get(Name::Lease).is_none() {
+        let why = "is missing; write putex put --lease NAME KEY VALUE";
+        return faults.refuse(Name::Lease, Exit::Usage, why);
+    }
+    let text = faults.text(Name::Lease)?;
+    let name = tickets::Name::parse(&text).map_err(|why| format!("{text}: {why}"));
+    faults.collect(Name::Lease, name)
+}
+
+const _: () = assert!(FOR_MAX.as_secs() * 5 / 4 <= LIFETIME_MAX.as_secs());
+
+#[cfg(test)]
+mod tests;

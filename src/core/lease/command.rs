@@ -1,0 +1,422 @@
+//! The decisions of `putex lease`: one command that claims a lease, extends or expires it, or asks
+//! whether it is held.
+//!
+//! Every write names the revision that it replaces, so whoever decides by an old read is refused.
+//! An answer that rests on something that is *not* there, or not any more, is different: a server
+//! that does not know yet that it is not the leader may have given it. In a bucket of several
+//! copies such an answer is confirmed first, by a write that names the revision that was read.
+
+use std::time::Duration;
+
+use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
+use super::{LeaseEntry, LeaseNotes, LeaseState, LeaseTime, StoredLease, WriteBounds};
+use crate::core::event::{BucketInfo, StoreErrorKind, Written};
+use crate::core::record::{BucketId, Revision};
+use crate::core::tickets::Mark;
+use crate::core::time::Instant;
+
+/// A request has an answer within this time, or is made again.
+pub const REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// The store is tried for so long: an election of a leader takes up to 8 s.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait until a request is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    Reading,
+    ReadingMark,
+    WritingMark(Mark),
+    Writing(Option<LeaseEntry>),
+    /// What was read last is confirmed.
+    Confirming(Confirmed),
+    Resting(Instant, Box<Phase>),
+    Done(LeaseEnd),
+}
+
+/// What follows when what was read last is confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Confirmed {
+    /// It counts, whatever was noted.
+    Counts,
+    /// [`LeaseEnd::NotHad`].
+    NotHad(Option<LeaseView>),
+    /// [`LeaseEnd::Absent`].
+    Absent,
+    /// [`LeaseEnd::Checked`]: it is not held.
+    NotHeld(Option<LeaseView>),
+}
+
+/// One command for one lease.
+#[derive(Clone, Debug)]
+pub struct LeaseCommand {
+    task: LeaseTask,
+    drift_ppm: u32,
+    /// A number that no other command has.
+    attempt: u64,
+    /// Whether the bucket may be lost and made anew while leases of it are held.
+    may_be_lost: bool,
+    /// When the step under way began.
+    began: Instant,
+    /// The store is given up then.
+    until: Instant,
+    /// The end of a lease is waited for until then.
+    wait_until: Instant,
+    bucket: Option<(BucketId, Revision)>,
+    replicas: u32,
+    notes: LeaseNotes,
+    /// What was read last, and when that read began.
+    last_read: (StoredLease, Instant),
+    /// When the first write without an answer was sent.
+    first_sent: Option<Instant>,
+    phase: Phase,
+}
+
+impl LeaseCommand {
+    /// Returns a command. `attempt` is a number that no other command has. `may_be_lost`: the
+    /// bucket may be lost and made anew while leases of it are held.
+    pub fn new(
+        task: LeaseTask,
+        drift_ppm: u32,
+        attempt: u64,
+        may_be_lost: bool,
+        now: Instant,
+    ) -> LeaseCommand {
+        let wait = if let LeaseTask::Expire { wait } = task { wait } else { Duration::ZERO };
+        LeaseCommand {
+            task,
+            drift_ppm,
+            attempt,
+            may_be_lost,
+            began: now,
+            until: now.after(PATIENCE),
+            wait_until: now.after(wait),
+            bucket: None,
+            replicas: 1,
+            notes: LeaseNotes::default(),
+            last_read: (StoredLease { revision: Revision(0), lease: None }, now),
+            first_sent: None,
+            phase: Phase::Closed,
+        }
+    }
+
+    /// Returns how it has ended; `None` before that.
+    pub fn ended(&self) -> Option<&LeaseEnd> {
+        if let Phase::Done(end) = &self.phase { Some(end) } else { None }
+    }
+
+    /// Returns what this host has seen of the lease.
+    pub fn notes(&self) -> &LeaseNotes {
+        &self.notes
+    }
+
+    /// Returns what is to be done now. The step begins at this instant.
+    pub fn next(&mut self, now: Instant) -> LeaseStep {
+        self.began = now;
+        let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
+        let at = self.last_read.0.revision;
+        match &self.phase {
+            Phase::Closed => LeaseStep::Open(by),
+            Phase::Reading => LeaseStep::Read(by),
+            Phase::ReadingMark => LeaseStep::ReadMark(by),
+            Phase::WritingMark(mark) => LeaseStep::WriteMark(mark.clone(), by),
+            Phase::Writing(lease) => LeaseStep::Write(at, lease.clone(), by),
+            Phase::Confirming(_) => LeaseStep::Confirm(at, by),
+            Phase::Resting(until, _) => LeaseStep::Rest(*until),
+            Phase::Done(_) => LeaseStep::Exit,
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, input: LeaseInput, now: Instant) {
+        match input {
+            LeaseInput::Opened(Ok(opened)) => self.opened(*opened, now),
+            LeaseInput::Opened(Err(error)) => match error.kind {
+                StoreErrorKind::Unsafe | StoreErrorKind::Credentials => {
+                    self.end(LeaseEnd::Refused(error.kind, error.text));
+                }
+                StoreErrorKind::Unreachable | StoreErrorKind::Unfit => {
+                    self.failed(error.text, Phase::Closed, now);
+                }
+            },
+            LeaseInput::Read(Ok(stored)) => self.read(stored, now),
+            LeaseInput::Read(Err(why)) => self.failed(why, Phase::Reading, now),
+            LeaseInput::Mark(Ok(mark)) => self.marked(mark, now),
+            LeaseInput::Mark(Err(why)) => self.failed(why, Phase::ReadingMark, now),
+            LeaseInput::Written(written) => match self.phase.clone() {
+                Phase::Writing(lease) => self.written(written, lease, now),
+                Phase::Confirming(then) => self.confirmed(written, then, now),
+                Phase::WritingMark(_) => match written {
+                    // Whatever became of it, the mark that stands counts.
+                    Written::Stored(_) | Written::Moved(_) => self.phase = Phase::ReadingMark,
+                    Written::Denied(why) | Written::Unknown(why) => {
+                        self.failed(why, Phase::ReadingMark, now);
+                    }
+                },
+                Phase::Closed
+                | Phase::Reading
+                | Phase::ReadingMark
+                | Phase::Resting(..)
+                | Phase::Done(_) => {}
+            },
+            LeaseInput::Rested => {
+                if let Phase::Resting(until, then) = &self.phase
+                    && now >= *until
+                {
+                    self.phase = (**then).clone();
+                }
+            }
+            LeaseInput::Gone => {
+                if self.ended().is_none() {
+                    self.phase = Phase::Closed;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, end: LeaseEnd) {
+        self.phase = Phase::Done(end);
+    }
+
+    /// A request had no result: it is made again after a pause, until the store is given up.
+    fn failed(&mut self, why: String, then: Phase, now: Instant) {
+        if now < self.until {
+            self.phase = Phase::Resting(now.after(PAUSE), Box::new(then));
+            return;
+        }
+        let doubt = match self.first_sent {
+            Some(_) => "; the last write may have been stored",
+            None => "",
+        };
+        self.end(LeaseEnd::Refused(StoreErrorKind::Unreachable, format!("{why}{doubt}")));
+    }
+
+    fn opened(
+        &mut self,
+        (info, stored, notes): (BucketInfo, StoredLease, LeaseNotes),
+        now: Instant,
+    ) {
+        let is_same = self.bucket.as_ref().is_some_and(|(id, _)| *id == info.id);
+        if !is_same {
+            // What was written to another bucket stands there.
+            (self.notes, self.first_sent) = (notes, None);
+        }
+        self.bucket = Some((info.id, info.last));
+        self.replicas = info.replicas;
+        self.read(stored, now);
+    }
+
+    fn read(&mut self, stored: StoredLease, now: Instant) {
+        let (began, is_exact) = (self.began, self.replicas == 1);
+        let is_new = self.notes.read(stored.revision, began, now, is_exact);
+        self.last_read = (stored, began);
+        if is_new {
+            return self.decide(now);
+        }
+        match is_exact {
+            // Somebody has removed the later entries.
+            true => self.read_anew(now),
+            false => self.phase = Phase::Confirming(Confirmed::Counts),
+        }
+    }
+
+    /// What was read last counts, whatever was noted.
+    fn read_anew(&mut self, now: Instant) {
+        self.notes.forget();
+        let (StoredLease { revision, .. }, began) = &self.last_read;
+        self.notes.read(*revision, *began, now, true);
+        self.decide(now);
+    }
+
+    /// Returns what this host knows of the lease that was read.
+    fn view(&self, lease: &LeaseEntry, now: Instant) -> LeaseView {
+        LeaseView::of(lease, self.last_read.0.revision, &self.notes, self.drift_ppm, now)
+    }
+
+    /// Decides by what was read last.
+    fn decide(&mut self, now: Instant) {
+        let lease = match self.last_read.0.lease.clone() {
+            Some(Err(why)) => return self.end(LeaseEnd::Refused(StoreErrorKind::Unsafe, why)),
+            Some(Ok(lease)) => Some(lease),
+            None => None,
+        };
+        let view = lease.as_ref().map(|lease| self.view(lease, now));
+        match (self.task.clone(), lease.zip(view)) {
+            (LeaseTask::Claim { .. }, None) => match self.may_be_lost {
+                true => self.phase = Phase::ReadingMark,
+                false => self.write_claim(),
+            },
+            (LeaseTask::Claim { holder, .. } | LeaseTask::Extend { holder, .. }, Some((it, _)))
+                if it.holder == holder && it.attempt == self.attempt =>
+            {
+                // The write without an answer was stored.
+                let sent = self.first_sent.unwrap_or(self.began);
+                self.had(&it, self.last_read.0.revision, sent, now);
+            }
+            (LeaseTask::Claim { .. }, Some((_, view))) => self.end(LeaseEnd::Taken(view)),
+            (LeaseTask::Extend { holder, at_least }, Some((it, _))) if it.holder == holder => {
+                self.extend(it, at_least, now);
+            }
+            (LeaseTask::Extend { .. }, standing) => {
+                let view = standing.map(|(_, view)| view);
+                self.end_confirmed(Confirmed::NotHad(view), now);
+            }
+            (LeaseTask::Expire { .. }, None) => self.end_confirmed(Confirmed::Absent, now),
+            (LeaseTask::Expire { .. }, Some((_, view))) => {
+                // The store is there.
+                self.until = now.after(PATIENCE);
+                if view.state == LeaseState::RunOut {
+                    self.phase = Phase::Writing(None);
+                } else if view.run_out_at <= self.wait_until {
+                    self.phase = Phase::Resting(view.run_out_at, Box::new(Phase::Reading));
+                } else {
+                    self.end(LeaseEnd::TooEarly(view));
+                }
+            }
+            (LeaseTask::Check { .. }, None) => match self.may_be_lost {
+                true => self.phase = Phase::ReadingMark,
+                false => self.end_confirmed(Confirmed::NotHeld(None), now),
+            },
+            (LeaseTask::Check { holder }, Some((it, view))) => {
+                let is_anothers = holder.is_some_and(|holder| holder != it.holder);
+                if is_anothers || view.state == LeaseState::RunOut {
+                    self.end_confirmed(Confirmed::NotHeld(Some(view)), now);
+                } else {
+                    self.end(LeaseEnd::Checked(view.state, Some(view)));
+                }
+            }
+        }
+    }
+
+    /// Goes on so if what was read last is no old entry.
+    fn end_confirmed(&mut self, then: Confirmed, now: Instant) {
+        match self.replicas {
+            1 => self.conclude(then, now),
+            _ => self.phase = Phase::Confirming(then),
+        }
+    }
+
+    fn conclude(&mut self, then: Confirmed, now: Instant) {
+        match then {
+            Confirmed::Counts => self.read_anew(now),
+            Confirmed::NotHad(view) => self.end(LeaseEnd::NotHad(view)),
+            Confirmed::Absent => self.end(LeaseEnd::Absent),
+            Confirmed::NotHeld(view) => self.end(LeaseEnd::Checked(LeaseState::RunOut, view)),
+        }
+    }
+
+    fn confirmed(&mut self, written: Written, then: Confirmed, now: Instant) {
+        match written {
+            Written::Stored(_) => {
+                let (StoredLease { revision, .. }, began) = &self.last_read;
+                self.notes.confirm(*revision, *began);
+                self.conclude(then, now);
+            }
+            Written::Denied(why) => match then {
+                // Whoever counts as having lost a lease does not rely on it.
+                Confirmed::NotHad(view) => self.end(LeaseEnd::NotHad(view)),
+                Confirmed::NotHeld(view) => self.end(LeaseEnd::Checked(LeaseState::Unsure, view)),
+                Confirmed::Absent | Confirmed::Counts => self.failed(why, Phase::Reading, now),
+            },
+            Written::Unknown(why) => self.failed(why, Phase::Reading, now),
+            Written::Moved(_) => {
+                let why = "the lease was read from a server that is behind".to_owned();
+                self.failed(why, Phase::Reading, now);
+            }
+        }
+    }
+
+    fn marked(&mut self, mark: Mark, now: Instant) {
+        let epoch = self.bucket.as_ref().map_or("", |(id, _)| &*id.epoch);
+        let LeaseTask::Claim { at_least, .. } = self.task else {
+            // A lease of a lost bucket may be held.
+            return match mark.missing(epoch, Duration::ZERO) {
+                Some(_) => self.end(LeaseEnd::Checked(LeaseState::Unsure, None)),
+                None => self.end_confirmed(Confirmed::NotHeld(None), now),
+            };
+        };
+        let lifetime = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
+        let Some(missing) = mark.missing(epoch, lifetime) else { return self.write_claim() };
+        let time = LeaseTime::stored(missing.lifetime, self.drift_ppm);
+        let since = self.notes.see_bucket(now);
+        let old_at = time.run_out_at(WriteBounds::of_read(None, since));
+        if now >= old_at {
+            self.phase = Phase::WritingMark(missing);
+        } else {
+            self.end(LeaseEnd::Young(old_at.since(now)));
+        }
+    }
+
+    fn write_claim(&mut self) {
+        let LeaseTask::Claim { holder, at_least } = &self.task else { return };
+        let duration = LeaseTime::guaranteeing(*at_least, self.drift_ppm).duration();
+        let (holder, attempt) = (holder.clone(), self.attempt);
+        self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None, attempt }));
+    }
+
+    fn extend(&mut self, lease: LeaseEntry, at_least: Duration, now: Instant) {
+        let revision = self.last_read.0.revision;
+        let time = LeaseTime::stored(lease.duration, self.drift_ppm);
+        let written = self.notes.written(revision);
+        let term = lease.term_at(revision);
+        match time.extended(written, at_least, now) {
+            Some(time) => {
+                let (duration, term) = (time.duration(), Some(term));
+                let attempt = self.attempt;
+                self.phase = Phase::Writing(Some(LeaseEntry { duration, term, attempt, ..lease }));
+            }
+            None => {
+                let valid_until = written.and_then(|written| time.held_until(written));
+                self.end(LeaseEnd::Had { term, valid_until: valid_until.unwrap_or(now) });
+            }
+        }
+    }
+
+    fn written(&mut self, written: Written, lease: Option<LeaseEntry>, now: Instant) {
+        let sent = self.began;
+        match written {
+            Written::Stored(revision) if self.is_of_another_bucket(revision) => {
+                self.phase = Phase::Closed;
+            }
+            Written::Stored(revision) => match lease {
+                Some(lease) => self.had(&lease, revision, sent, now),
+                None => {
+                    let expired = self.last_read.0.lease.clone().and_then(Result::ok);
+                    let view = expired.map(|lease| self.view(&lease, now));
+                    self.notes.write(revision, sent, now);
+                    self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
+                }
+            },
+            Written::Moved(_) if now < self.until => self.phase = Phase::Reading,
+            Written::Moved(_) => {
+                let why = "others have written the lease again and again".to_owned();
+                self.failed(why, Phase::Reading, now);
+            }
+            Written::Denied(why) => self.failed(why, Phase::Reading, now),
+            Written::Unknown(why) => {
+                self.first_sent.get_or_insert(sent);
+                self.failed(why, Phase::Reading, now);
+            }
+        }
+    }
+
+    /// Returns whether a write with this revision went to a bucket that was made anew.
+    fn is_of_another_bucket(&self, revision: Revision) -> bool {
+        self.bucket.as_ref().is_some_and(|(_, last)| revision <= *last)
+    }
+
+    /// The lease that stands at this revision was written by this command, and sent then at the
+    /// earliest.
+    fn had(&mut self, lease: &LeaseEntry, revision: Revision, sent: Instant, now: Instant) {
+        self.notes.write(revision, sent, now);
+        let time = LeaseTime::stored(lease.duration, self.drift_ppm);
+        let (term, valid_until) = (lease.term_at(revision), time.guaranteed_until(sent));
+        self.end(LeaseEnd::Had { term, valid_until });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! `putex lease` and `putex put --lease`: leases, which outlive the process that has claimed them.
+//!
+//! | file | part |
+//! |---|---|
+//! | this one | what is asked for and said, and what is done |
+//! | `put` | a write that is refused unless a lease stands |
+
+mod put;
+
+use std::path::Path;
+
+use log::Level;
+
+use crate::core::lease::command::REQUEST_MAX;
+use crate::core::lease::step::why_young;
+use crate::core::lease::{
+    LeaseCommand, LeaseEnd, LeaseInput, LeaseNotes, LeaseState, LeaseStep, LeaseTask, LeaseView,
+    StoredLease,
+};
+use crate::core::tickets::Name;
+use crate::core::{BucketId, Instant, Ms, StoreError, sanitize_field};
+use crate::exit::{LockExit, Refusal};
+use crate::log::Destination;
+use crate::store::Bucket;
+use crate::store::leases::{Leases, NotesFolder};
+use crate::sys::{self, Alarm};
+
+pub use self::put::{Put, run as run_put};
+
+/// The status of `putex lease check` when a lease is not held.
+const NOT_HELD: u8 = 1;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is to be done.
+    pub task: Task,
+    /// Who asks, for the tombstone of a lease that is expired.
+    pub who: String,
+    /// How many millionths the rate of a host's clock may be off.
+    pub drift_ppm: u32,
+    /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
+    pub level: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Something with one lease.
+    One(Name, LeaseTask),
+    /// Leases are listed: all, or those of a name and below it.
+    List(Option<Name>),
+}
+
+impl Request {
+    /// Returns the lease, or what is done, for people who look at the server.
+    pub fn subject(&self) -> String {
+        match &self.task {
+            Task::One(name, _) => name.to_string(),
+            Task::List(_) => "list".to_owned(),
+        }
+    }
+}
+
+/// How it has ended: what is printed, and the exit status.
+pub type Ended = (String, u8);
+
+/// Does what is asked for. `base` is the directory for files of this host. `is_local`: the bucket
+/// is a directory, which ends with the host.
+///
+/// # Errors
+///
+/// Why it was not done.
+pub fn run(
+    request: &Request,
+    bucket: Box<dyn Bucket>,
+    is_local: bool,
+    base: &Path,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    let leases = Leases::new(bucket);
+    let mut speaker = Speaker { level: request.level, destination };
+    let notes = NotesFolder::open(base, sys::host_clock::name());
+    let notes = notes.inspect_err(|error| speaker.warn(&no_notes(&error.text))).ok();
+    let mut process = Process { request, leases, notes, epoch: String::new(), speaker };
+    match &request.task {
+        Task::One(name, task) => process.run_one(name, task, is_local),
+        Task::List(prefix) => process.list(prefix.as_ref()),
+    }
+}
+
+fn no_notes(why: &str) -> String {
+    format!("what this host sees of leases is not noted for its next commands: {why}")
+}
+
+/// What says how it has ended.
+#[derive(Clone, Copy)]
+struct Speaker {
+    level: u64,
+    destination: Destination,
+}
+
+impl Speaker {
+    fn warn(&mut self, text: &str) {
+        self.tell(Level::Warn, text);
+    }
+
+    fn tell(&self, level: Level, text: &str) {
+        if self.level >= level as u64 {
+            self.destination.tell(text);
+        }
+    }
+}
+
+struct Process<'a> {
+    request: &'a Request,
+    leases: Leases,
+    /// `None` if they cannot be kept.
+    notes: Option<NotesFolder>,
+    /// The random id of the bucket.
+    epoch: String,
+    speaker: Speaker,
+}
+
+impl Process<'_> {
+    fn run_one(&mut self, name: &Name, task: &LeaseTask, is_local: bool) -> Result<Ended, Refusal> {
+        let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
+        let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
+        let drift_ppm = self.request.drift_ppm;
+        let mut command =
+            LeaseCommand::new(task.clone(), drift_ppm, number as u64, !is_local, sys::now());
+        loop {
+            let step = command.next(sys::now());
+            if let LeaseStep::Rest(until) = step {
+                self.note(name, command.notes());
+                // A wait that fails is a short wait.
+                let _ = alarm.wait([], Some(until));
+            }
+            let input = self.perform(name, step);
+            command.handle(input, sys::now());
+            if let Some(end) = command.ended().cloned() {
+                self.note(name, command.notes());
+                return self.say(name, end);
+            }
+        }
+    }
+
+    fn perform(&mut self, name: &Name, step: LeaseStep) -> LeaseInput {
+        let text = |error: StoreError| error.text;
+        let host = &self.request.who;
+        match step {
+            LeaseStep::Open(by) => {
+                LeaseInput::Opened(self.leases.open(name, by).map(|(info, stored)| {
+                    let BucketId { epoch, .. } = &info.id;
+                    self.epoch.clone_from(epoch);
+                    let read = |notes: &NotesFolder| notes.read(epoch, name, sys::now());
+                    let notes = self.notes.as_ref().map(read).unwrap_or_default();
+                    Box::new((info, stored, notes))
+                }))
+            }
+            LeaseStep::Read(by) => LeaseInput::Read(self.leases.read(name, by).map_err(text)),
+            LeaseStep::ReadMark(by) => LeaseInput::Mark(self.leases.mark(by).map_err(text)),
+            LeaseStep::WriteMark(mark, by) => {
+                LeaseInput::Written(self.leases.write_mark(&mark, by))
+            }
+            LeaseStep::Write(at, lease, by) => {
+                LeaseInput::Written(self.leases.write(name, at, lease.as_ref(), host, by))
+            }
+            LeaseStep::Confirm(at, by) => LeaseInput::Written(self.leases.confirm(name, at, by)),
+            LeaseStep::Rest(_) | LeaseStep::Exit => LeaseInput::Rested,
+        }
+    }
+
+    /// Notes what this host has seen of a lease.
+    fn note(&mut self, name: &Name, seen: &LeaseNotes) {
+        let Some(notes) = &self.notes else { return };
+        if let Err(error) = notes.write(&self.epoch, name, seen) {
+            self.speaker.warn(&no_notes(&error.to_string()));
+            self.notes = None;
+        }
+    }
+
+    fn say(&mut self, name: &Name, end: LeaseEnd) -> Result<Ended, Refusal> {
+        let now = sys::now();
+        let (not_had, lost) = (LockExit::NotHad as u8, LockExit::Lost as u8);
+        let (why, status) = match end {
+            LeaseEnd::Had { term, valid_until } => {
+                let valid = valid_until.since(now).as_secs();
+                return Ok((format!("term={term} valid={valid}\n"), 0));
+            }
+            LeaseEnd::Expired(LeaseView { holder, term, .. }) => {
+                return Ok((format!("expired {name} term={term} holder={holder}\n"), 0));
+            }
+            LeaseEnd::Taken(view) => {
+                let next = match view.state {
+                    LeaseState::RunOut => format!("; see putex lease expire {name}"),
+                    LeaseState::Held | LeaseState::Unsure => String::new(),
+                };
+                (format!("not claimed: {}{next}", describe(&view, now)), not_had)
+            }
+            LeaseEnd::Young(left) => (format!("not claimed: {}", why_young(left)), not_had),
+            LeaseEnd::NotHad(view) => {
+                let others = view.map_or("nobody has it".to_owned(), |view| describe(&view, now));
+                (format!("not extended, the lease has gone: {others}"), lost)
+            }
+            LeaseEnd::TooEarly(view) => (format!("not expired: {}", describe(&view, now)), not_had),
+            LeaseEnd::Absent => {
+                self.speaker.tell(Level::Info, &format!("{name}: nobody has it"));
+                return Ok((String::new(), 0));
+            }
+            LeaseEnd::Checked(state, view) => return Ok(self.answer(name, state, view.as_ref())),
+            LeaseEnd::Refused(kind, text) => return Err(StoreError { kind, text }.into()),
+        };
+        self.speaker.warn(&format!("{name}: {why}"));
+        Ok((String::new(), status))
+    }
+
+    /// Returns the answer of `putex lease check`.
+    fn answer(&self, name: &Name, state: LeaseState, view: Option<&LeaseView>) -> Ended {
+        let described = match (view, state) {
+            (Some(view), _) => describe(view, sys::now()),
+            (None, LeaseState::Unsure) => {
+                "nobody has it, but the bucket is new, or was lost and made anew".to_owned()
+            }
+            (None, LeaseState::Held | LeaseState::RunOut) => "nobody has it".to_owned(),
+        };
+        let (level, status) = match state {
+            LeaseState::Held => (Level::Info, 0),
+            LeaseState::RunOut => (Level::Info, NOT_HELD),
+            LeaseState::Unsure => (Level::Warn, LockExit::NotHad as u8),
+        };
+        self.speaker.tell(level, &format!("{name}: {described}"));
+        (String::new(), status)
+    }
+
+    fn list(&mut self, prefix: Option<&Name>) -> Result<Ended, Refusal> {
+        let began = sys::now();
+        let by = began.after(REQUEST_MAX * 2);
+        let (info, all) = self.leases.list(prefix, by)?;
+        self.epoch = info.id.epoch;
+        let mut text = String::new();
+        for (name, StoredLease { revision, lease }) in all {
+            let now = sys::now();
+            let lease = match lease {
+                Some(Ok(lease)) => lease,
+                Some(Err(why)) => {
+                    self.speaker.warn(&format!("{name}: {why}"));
+                    continue;
+                }
+                None => continue,
+            };
+            let read = |notes: &NotesFolder| notes.read(&self.epoch, &name, now);
+            let known = self.notes.as_ref().map(read).unwrap_or_default();
+            let mut notes = known.clone();
+            if notes.read(revision, began, now, info.replicas == 1) && notes != known {
+                self.note(&name, &notes);
+            }
+            let view = LeaseView::of(&lease, revision, &notes, self.request.drift_ppm, now);
+            text += &line(&name, &view, now);
+        }
+        Ok((text, 0))
+    }
+}
+
+/// Describes a lease for people.
+fn describe(view: &LeaseView, now: Instant) -> String {
+    let LeaseView { holder, state, held_until, run_out_at, .. } = view;
+    let most = Ms(run_out_at.since(now));
+    match (state, held_until) {
+        (LeaseState::Held, Some(until)) => {
+            format!("{holder} has it, for {} at least and {most} at most", Ms(until.since(now)))
+        }
+        (LeaseState::Held | LeaseState::Unsure, _) => {
+            format!("{holder} may have it; this host knows in {most} that it has run out")
+        }
+        (LeaseState::RunOut, _) if *run_out_at > now => format!("{holder} has it"),
+        (LeaseState::RunOut, _) => format!("that of {holder} has run out"),
+    }
+}
+
+/// Returns the line for a lease. Scripts compare whole numbers.
+fn line(name: &Name, view: &LeaseView, now: Instant) -> String {
+    let LeaseView { holder, term, state, held_until, run_out_at } = view;
+    let state = match state {
+        LeaseState::Held => "held",
+        LeaseState::Unsure => "unsure",
+        LeaseState::RunOut => "run-out",
+    };
+    let least = held_until.map_or(0, |until| until.since(now).as_secs());
+    let most = run_out_at.since(now);
+    let most = most.as_secs() + u64::from(most.subsec_nanos() > 0);
+    let holder = sanitize_field(holder);
+    format!("{name} term={term} state={state} least={least} most={most} holder={holder}\n")
+}

@@ -1,0 +1,115 @@
+//! `putex put --lease`: one write to a key, which the server refuses unless a lease stands at the
+//! revision that was read.
+
+use std::io::{self, Read as _};
+
+use log::Level;
+
+use super::{Ended, Speaker};
+use crate::core::lease::LeaseEntry;
+use crate::core::lease::command::REQUEST_MAX;
+use crate::core::tickets::Name;
+use crate::core::{StoreErrorKind, Written};
+use crate::exit::{Exit, LockExit, Refusal};
+use crate::log::Destination;
+use crate::store::leases::{self, Leases};
+use crate::store::{Bucket, Content, Expected};
+use crate::sys;
+
+/// The header of the records of agents, and of no other entry.
+const FORMAT: &str = "Putex-Format";
+
+/// The largest value, in bytes: each store takes it.
+const VALUE_MAX: usize = 32 * 1024;
+
+/// What is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// The lease.
+    pub lease: Name,
+    /// Who has to have it.
+    pub holder: String,
+    /// The key.
+    pub key: String,
+    /// The value; `None`: what stdin has.
+    pub value: Option<String>,
+    /// The lowest level that is logged: 1 errors, 2 warnings, and so on.
+    pub level: u64,
+}
+
+impl Put {
+    fn value(&self) -> Result<Vec<u8>, Refusal> {
+        let mut value = Vec::new();
+        match &self.value {
+            Some(text) => value.extend(text.as_bytes()),
+            None => {
+                let read = io::stdin().take(VALUE_MAX as u64 + 1).read_to_end(&mut value);
+                read.map_err(Refusal::system("cannot read the value: "))?;
+            }
+        }
+        if value.len() > VALUE_MAX {
+            let text = format!("VALUE: it has more than the maximum of {VALUE_MAX} bytes");
+            return Err(Refusal::new(Exit::Usage, text));
+        }
+        Ok(value)
+    }
+}
+
+/// Writes it. `is_local`: the bucket is a directory.
+///
+/// # Errors
+///
+/// Why it was not written.
+pub fn run(
+    put: &Put,
+    bucket: Box<dyn Bucket>,
+    is_local: bool,
+    destination: Destination,
+) -> Result<Ended, Refusal> {
+    let Put { lease: name, holder, key, level, .. } = put;
+    let value = put.value()?;
+    let mut speaker = Speaker { level: *level, destination };
+    let mut leases = Leases::new(bucket);
+    let until = sys::now().after(REQUEST_MAX * 2);
+    let (_, mut stored) = leases.open(name, until)?;
+    let entry = leases.bucket().get(key, until)?;
+    if entry.is_some_and(|entry| entry.content.header(FORMAT).is_some()) {
+        let text = format!("{key}: it is the lock of a putex agent; write another key");
+        return Err(StoreErrorKind::Unsafe.error(text).into());
+    }
+    loop {
+        let why = match &stored.lease {
+            Some(Err(why)) => return Err(StoreErrorKind::Unsafe.error(why.clone()).into()),
+            Some(Ok(LeaseEntry { holder: other, .. })) if other != holder => {
+                Some(format!("{other} has it"))
+            }
+            Some(Ok(_)) => None,
+            None => Some("nobody has it".to_owned()),
+        };
+        if let Some(why) = why {
+            speaker.warn(&format!("{name}: nothing written, {holder} does not have it: {why}"));
+            return Ok((String::new(), LockExit::Lost as u8));
+        }
+        let lease_key = leases::key(name);
+        let expected = Expected::OtherKey(&lease_key, stored.revision);
+        let content = Content::new([], &value);
+        let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());
+        match leases.bucket().compare_and_set(key, expected, &content, until) {
+            Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),
+            // Its holder has extended it meanwhile, or it has gone.
+            Written::Moved(_) if sys::now() < until => {
+                speaker.tell(Level::Info, &format!("{name}: it was written meanwhile"));
+                stored = leases.read(name, until)?;
+            }
+            Written::Moved(_) => return unreachable(format!("{name}: it does not stay as it is")),
+            // A disk may fail for now. A server says what it will say again.
+            Written::Denied(why) if is_local => return unreachable(why),
+            Written::Denied(why) => {
+                return Err(StoreErrorKind::Unsafe.error(format!("{key}: {why}")).into());
+            }
+            Written::Unknown(why) => {
+                return unreachable(format!("{key}: {why}; it may have been written"));
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! `putex lease` and `putex put`: who has a lease when the process that has claimed it is gone.
+
+#[path = "leases/stress.rs"]
+mod stress;
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::site::Site;
+use crate::support::clock::{PATIENCE, now, until_true};
+use crate::support::process::wait_exit;
+use crate::support::programs;
+use crate::support::sandbox::{Run, Sandbox};
+
+/// Tells a story about a directory, and about nats-server.
+fn on_both_stores(story: impl Fn(&Site)) {
+    for site in Site::in_directory(&[]).into_iter().chain(Site::on_server(&[])) {
+        story(&site);
+        expect_no_processes(&site);
+    }
+}
+
+/// No command leaves a process: leases need none.
+fn expect_no_processes(site: &Site) {
+    assert_eq!(site.sandbox.processes(), [0; 0]);
+}
+
+/// Runs `putex` with these words, the store behind the first of them.
+fn run(site: &Site, words: &[&str]) -> Run {
+    run_on(&site.sandbox, site, words)
+}
+
+/// Runs it on another host, which has seen nothing yet.
+fn run_on(host: &Sandbox, site: &Site, words: &[&str]) -> Run {
+    host.run(host.putex().arg(words[0]).args(site.store()).args(&words[1..]))
+}
+
+fn status(site: &Site, words: &[&str]) -> i32 {
+    run(site, words).status.expect("no signal")
+}
+
+/// Returns the numbers in the line of a claim or an extension.
+fn had(run: &Run) -> (u64, u64) {
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let numbers: Vec<u64> = ["term=", "valid="]
+        .iter()
+        .zip(run.shown.trim_end().split(' '))
+        .filter_map(|(name, word)| word.strip_prefix(name)?.parse().ok())
+        .collect();
+    let [term, valid] = numbers[..] else { panic!("{run:?}") };
+    (term, valid)
+}
+
+fn claiming(who: &str, time: &str) -> Vec<String> {
+    ["lease", "claim", "--as", who, "--for", time, "db/x"].map(str::to_owned).to_vec()
+}
+
+fn words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn a_lease_is_had_for_its_time_whatever_becomes_of_who_has_claimed_it() {
+    on_both_stores(|site| {
+        let (term, valid) = had(&run(site, &words(&claiming("one", "60"))));
+        assert!((59..=60).contains(&valid), "{valid}");
+        for who in ["one", "two"] {
+            let again = run(site, &words(&claiming(who, "60")));
+            assert_eq!(again.status, Some(75), "{again:?}");
+            assert!(again.said.contains("db/x: not claimed: one has it, for "), "{again:?}");
+        }
+        // It never becomes shorter.
+        let extend = ["lease", "extend", "--as", "one", "db/x", "--for"];
+        for (time, least) in [("5", 57), ("70s", 69)] {
+            let (same, valid) = had(&run(site, &[&extend[..], &[time]].concat()));
+            assert_eq!(same, term);
+            assert!((least..=70).contains(&valid), "{time}: {valid}");
+        }
+        let others = run(site, &["lease", "extend", "--as", "two", "db/x", "--for", "5"]);
+        assert_eq!(others.status, Some(100), "{others:?}");
+        assert!(others.said.contains("db/x: not extended, the lease has gone: one has it"));
+        for (words_behind, due) in [
+            (&["db/x"][..], 0),
+            (&["--as", "one", "db/x"], 0),
+            (&["--as", "two", "db/x"], 1),
+            (&["db"], 1),
+        ] {
+            let check = run(site, &[&["lease", "check"], words_behind].concat());
+            assert_eq!(
+                (check.status, &*check.said, &*check.shown),
+                (Some(due), "", ""),
+                "{words_behind:?}"
+            );
+        }
+        let early = run(site, &["lease", "expire", "db/x"]);
+        assert_eq!(early.status, Some(75), "{early:?}");
+        assert!(early.said.contains("db/x: not expired: one has it, for "), "{early:?}");
+        for (words_behind, lines) in [(&[][..], 1), (&["db"], 1), (&["db/x"], 1), (&["web"], 0)] {
+            let list = run(site, &[&["lease", "list"], words_behind].concat());
+            assert_eq!(list.shown.lines().count(), lines, "{words_behind:?}: {list:?}");
+            if lines > 0 {
+                let start = format!("db/x term={term} state=held least=");
+                assert!(list.shown.starts_with(&start), "{list:?}");
+                assert!(list.shown.ends_with(" holder=one\n"), "{list:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_has_run_out_stays_until_it_is_expired_and_then_is_claimed_anew() {
+    on_both_stores(|site| {
+        let (term, _) = had(&run(site, &words(&claiming("one", "1"))));
+        let began = now();
+        let late = run(site, &["lease", "expire", "-w", "20", "db/x"]);
+        assert_eq!(late.status, Some(0), "{late:?}");
+        assert_eq!(late.shown, format!("expired db/x term={term} holder=one\n"));
+        assert!(now() - began > Duration::from_millis(900));
+        assert_eq!(status(site, &["lease", "check", "db/x"]), 1);
+        let none = run(site, &["lease", "expire", "db/x"]);
+        assert_eq!((none.status, &*none.shown, &*none.said), (Some(0), "", ""));
+        let (next, _) = had(&run(site, &words(&claiming("two", "1"))));
+        assert!(next > term);
+        let gone = run(site, &["lease", "extend", "--as", "one", "--for", "5", "db/x"]);
+        assert_eq!(gone.status, Some(100), "{gone:?}");
+        // It has run out, and nobody has expired it: its holder extends it.
+        until_true("its end", || status(site, &["lease", "check", "db/x"]) == 1);
+        let taken = run(site, &words(&claiming("two", "1")));
+        assert!(taken.said.contains("has run out; see putex lease expire db/x"), "{taken:?}");
+        let (same, _) = had(&run(site, &["lease", "extend", "--as", "two", "--for", "60", "db/x"]));
+        assert_eq!(same, next);
+        assert_eq!(status(site, &["lease", "check", "db/x"]), 0);
+    });
+}
+
+/// Only durations are compared, so whoever sees a lease for the first time cannot know more.
+#[test]
+fn another_host_does_not_know_how_long_a_lease_has_stood_until_it_has_seen_it_for_so_long() {
+    if let Some(site) = &Site::on_server(&[]) {
+        let host = Sandbox::new("lease-host");
+        had(&run(site, &words(&claiming("one", "2"))));
+        let check = |words_behind: &[&str]| {
+            run_on(&host, site, &[&["lease", "check"], words_behind].concat())
+        };
+        let unsure = check(&["db/x"]);
+        assert_eq!(unsure.status, Some(75), "{unsure:?}");
+        assert!(unsure.said.contains("db/x: one may have it; this host knows in "), "{unsure:?}");
+        assert_eq!(check(&["--as", "two", "db/x"]).status, Some(1));
+        let began = now();
+        until_true("its end", || check(&["db/x"]).status == Some(1));
+        assert!(now() - began > Duration::from_millis(1800));
+        let expired = run_on(&host, site, &["lease", "expire", "db/x"]);
+        assert_eq!(expired.status, Some(0), "{expired:?}");
+        // Now it has seen that there was none before.
+        had(&run(site, &words(&claiming("two", "60"))));
+        assert_eq!(check(&["db/x"]).status, Some(0));
+        assert_eq!(check(&["--as", "two", "db/x"]).status, Some(0));
+        expect_no_processes(site);
+    }
+}
+
+#[test]
+fn of_many_who_claim_at_once_one_has_it() {
+    on_both_stores(|site| {
+        for round in 0..3 {
+            let name = format!("job/{round}");
+            let attempts: Vec<_> = (0..16)
+                .map(|number| {
+                    let who = format!("h{number}");
+                    let line = ["lease", "claim", "--for", "60", "--as", &who, &name];
+                    let mut command = site.sandbox.putex();
+                    command.arg(line[0]).args(site.store()).args(&line[1..]);
+                    command.stdout(Stdio::null()).stderr(Stdio::null());
+                    command.spawn().expect("putex")
+                })
+                .collect();
+            let ended = attempts.into_iter().map(|mut child| {
+                let status = wait_exit(&mut child, now() + PATIENCE).expect("it ends");
+                status.code().expect("no signal")
+            });
+            let ended: Vec<i32> = ended.collect();
+            assert_eq!(ended.iter().filter(|status| **status == 0).count(), 1, "{ended:?}");
+            assert!(ended.iter().all(|status| [0, 75].contains(status)), "{ended:?}");
+        }
+    });
+}
+
+#[test]
+fn whoever_has_lost_its_lease_writes_nothing_more() {
+    on_both_stores(|site| {
+        let put = |who: &str, value: &str| {
+            run(site, &["put", "--lease", "db/x", "--as", who, "leader", value])
+        };
+        let none = put("one", "early");
+        assert_eq!(none.status, Some(100), "{none:?}");
+        assert!(none.said.contains("db/x: nothing written, one does not have it: nobody has it"));
+        had(&run(site, &words(&claiming("one", "1"))));
+        let written = put("one", "first");
+        assert!(written.status == Some(0) && written.shown.starts_with("revision="), "{written:?}");
+        assert_eq!(put("two", "other").status, Some(100));
+        // It has run out and stands: nobody else can have it.
+        until_true("its end", || status(site, &["lease", "check", "db/x"]) == 1);
+        assert_eq!(put("one", "late").status, Some(0));
+        assert_eq!(status(site, &["lease", "expire", "-w", "20", "db/x"]), 0);
+        assert_eq!(put("one", "too late").status, Some(100));
+        had(&run(site, &words(&claiming("two", "60"))));
+        assert_eq!(put("one", "too late").status, Some(100));
+        assert_eq!(put("two", "second").status, Some(0));
+    });
+}
+
+#[test]
+fn the_lock_of_an_agent_is_not_written_over() {
+    on_both_stores(|site| {
+        let mut agent = site.sandbox.putex();
+        agent.args(["agent", "--key", "web", "--token", "one", "--start", "echo up >$D/up"]);
+        agent.args(["--stop", "true", "-r", "100ms", "-q"]).args(site.store());
+        agent.env("D", site.sandbox.text());
+        let mut agent = agent.spawn().expect("an agent");
+        until_true("its start", || site.sandbox.join("up").exists());
+        had(&run(site, &words(&claiming("one", "60"))));
+        let put = run(site, &["put", "--lease", "db/x", "--as", "one", "web", "x"]);
+        assert_eq!(put.status, Some(78), "{put:?}");
+        assert!(put.said.contains("web: it is the lock of a putex agent; write another key"));
+        crate::support::process::signal(agent.id(), rustix::process::Signal::TERM);
+        wait_exit(&mut agent, now() + PATIENCE).expect("it ends");
+    });
+}
+
+#[test]
+fn in_a_new_bucket_nobody_claims_before_leases_of_a_lost_one_have_run_out() {
+    let Some(site) = Site::on_new_bucket(&[]) else { return };
+    for _ in 0..2 {
+        let early = run(&site, &words(&claiming("one", "1")));
+        assert_eq!(early.status, Some(75), "{early:?}");
+        assert!(
+            early.said.contains("db/x: not claimed: the bucket is new or was lost"),
+            "{early:?}"
+        );
+    }
+    let check = run(&site, &["lease", "check", "db/x"]);
+    assert_eq!(check.status, Some(75), "{check:?}");
+    assert!(check.said.contains("nobody has it, but the bucket is new"), "{check:?}");
+    // The attempts of one host are counted together.
+    let began = now();
+    let attempt = || run(&site, &words(&claiming("one", "1")));
+    until_true("the claim", || attempt().status == Some(0));
+    assert!(now() - began > Duration::from_secs(13));
+    expect_no_processes(&site);
+}
+
+/// Before nats-server 2.11 the condition was ignored: the write would be stored whoever has the
+/// lease.
+#[test]
+fn a_server_that_cannot_compare_is_refused_and_leases_work_there() {
+    let Some(old) = programs::old_nats_server() else { return };
+    let site = Site::on(&old);
+    site.run(&["-n", "x", "true"]);
+    site.believe();
+    had(&run(&site, &words(&claiming("one", "60"))));
+    had(&run(&site, &["lease", "extend", "--as", "one", "--for", "70", "db/x"]));
+    assert_eq!(status(&site, &["lease", "check", "db/x"]), 0);
+    let put = run(&site, &["put", "--lease", "db/x", "--as", "one", "leader", "x"]);
+    assert_eq!(put.status, Some(78), "{put:?}");
+    assert!(put.said.contains("older than nats-server 2.11"), "{put:?}");
+    expect_no_processes(&site);
+}
+
+/// A lease that another process holds is seen by all copies of the bucket.
+#[test]
+fn on_three_servers_a_lease_outlives_the_leader() {
+    let Some(site) = Site::on_cluster(&[]) else { return };
+    site.believe();
+    let (term, _) = had(&run(&site, &words(&claiming("one", "60"))));
+    assert_eq!(status(&site, &["lease", "check", "--as", "two", "db/x"]), 1);
+    for number in 0..3 {
+        site.server_of(number).kill();
+        let extend = || run(&site, &["lease", "extend", "--as", "one", "--for", "70", "db/x"]);
+        let mut terms = BTreeSet::new();
+        until_true("an extension", || {
+            let run = extend();
+            let is_had = run.status == Some(0);
+            assert!(is_had || run.status == Some(69), "{run:?}");
+            terms.extend(is_had.then(|| had(&run).0));
+            is_had
+        });
+        assert_eq!(terms, BTreeSet::from([term]));
+        site.server_of(number).spawn().expect("it starts");
+    }
+    expect_no_processes(&site);
+}
