@@ -82,7 +82,7 @@ _putex() {
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
             return ;;
         --nats | --context | --user | --inbox-prefix | --js-domain | \
-            --js-api-prefix | --bucket | --key | --token | \
+            --js-api-prefix | --bucket | --key | --token | --priority | \
             --check-failures | --start-grace | --renewal | -r | \
             --failures | -f | --confirmations | -c | --slots | -j | \
             --quiet-for | --hard-after | --timeout | --wait | -w | \
@@ -101,8 +101,9 @@ _putex() {
         esac
         case $verb in
             agent | check | finish)
-                options+=' --key --start --stop --healthcheck --check-failures
-                    --start-grace --last-resort --watchdog --notify-fd --syslog' ;;
+                options+=' --key --start --stop --healthcheck --priority
+                    --check-failures --start-grace --last-resort --watchdog
+                    --notify-fd --syslog' ;;
         esac
         case $verb in
             agent | check | finish | lock)

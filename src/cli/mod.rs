@@ -40,7 +40,7 @@ pub use self::lock::LockArgs;
 pub use self::parse::parse;
 use self::resolve::Resolved;
 use self::settings::Settings;
-use crate::core::sanitize;
+use crate::core::{Priority, sanitize};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 
@@ -84,6 +84,8 @@ pub struct AgentArgs {
     pub location: Location,
     /// The bucket.
     pub bucket: String,
+    /// Which agents go first when the lock may be had.
+    pub priority: Priority,
     /// The number of failing health checks in a row, while active, that moves the service.
     pub check_failures: u32,
     /// The time after the first start of a term in which a failing health check is only a

@@ -7,11 +7,11 @@ use super::access;
 use super::settings::{Faults, Settings};
 use super::table::{Flag, Name, Subcommand};
 use super::value::{
-    check_failures, count, descriptor, device, drift_ppm, duration, grace, replicas,
+    check_failures, count, descriptor, device, drift_ppm, duration, grace, priority, replicas,
 };
 use super::{AgentArgs, Environment, Location, Lookup};
 use crate::command::Commands;
-use crate::core::{Timing, wanted_timeout};
+use crate::core::{Priority, Timing, wanted_timeout};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol;
 use crate::store::name::{valid_bucket, valid_key};
@@ -61,6 +61,7 @@ pub(super) fn resolve(
     }
     let (start, stop) = (required(&mut faults, Name::Start), required(&mut faults, Name::Stop));
     let check = faults.text(Name::Healthcheck);
+    let priority = faults.parse(Name::Priority, priority);
     let check_failures = faults.parse(Name::CheckFailures, check_failures);
     let start_grace = faults.parse(Name::StartGrace, grace);
     let last_resort = faults.text(Name::LastResort);
@@ -73,6 +74,7 @@ pub(super) fn resolve(
         Some(AgentArgs {
             location: location.clone()?,
             bucket: bucket?,
+            priority: priority.unwrap_or(Priority::FIRST),
             check_failures: check_failures.unwrap_or(1),
             start_grace: start_grace.unwrap_or_default(),
             replicas: replicas.unwrap_or(1),

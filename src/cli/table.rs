@@ -168,6 +168,8 @@ flags! {
         Stop: "stop" { value: "command" } "asserts that the service does not run here";
         Healthcheck: "healthcheck" { value: "command", default: "none" }
             "succeeds if the service is, or could be, fit here";
+        Priority: "priority" { value: "number", default: "1" }
+            "1 goes first to have a lock that is free, 15 last; never takes none";
         CheckFailures: "check-failures" { value: "count", default: "1" }
             "failing health checks in a row before the service moves";
         StartGrace: "start-grace" { value: "time", default: "0" }

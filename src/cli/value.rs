@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::core::Priority;
 use crate::core::tickets::SLOTS_MAX;
 
 /// Longest grace of health checks: one that may fail for longer protects nothing.
@@ -89,6 +90,15 @@ pub(super) fn grace(text: &str) -> Result<Duration, &'static str> {
 /// Parses a number of failing health checks.
 pub(super) fn check_failures(text: &str) -> Result<u32, &'static str> {
     within(text, 1..=100, "write 1 to 100")
+}
+
+/// Parses `1` to `15`, and `never`.
+pub(super) fn priority(text: &str) -> Result<Priority, &'static str> {
+    let priority = match text {
+        "never" => Some(Priority::Never),
+        _ => text.parse().ok().and_then(Priority::of),
+    };
+    priority.ok_or("write 1, which goes first, to 15, or never")
 }
 
 /// Parses a number of slots.

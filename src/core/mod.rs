@@ -26,6 +26,7 @@ pub mod event;
 pub mod guard;
 pub mod lease;
 pub mod level;
+pub mod priority;
 pub mod protocol;
 pub mod pump;
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub use self::event::{
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::level::Level;
+pub use self::priority::Priority;
 pub use self::protocol::{
     DeviceUse, Grant, GuardConfig, GuardReport, ServiceState, Stake, StartState, StopOrder, ToGuard,
 };

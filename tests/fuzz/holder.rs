@@ -6,6 +6,7 @@ use super::{Noise, assert_one_line};
 use crate::command::Commands;
 use crate::core::command::{Command, Outcome, Run};
 use crate::core::event::{BucketInfo, Effect, Event, GuardEvent, Notice, Opened, Written};
+use crate::core::priority::Priority;
 use crate::core::protocol::{
     DeviceUse, Grant, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
 };
@@ -104,6 +105,7 @@ impl World {
             timing: self.settings.timing,
             check: true,
             start_grace: Duration::ZERO,
+            priority: Priority::FIRST,
             check_failures: 1,
             last_resort: true,
             device: DeviceUse::None,

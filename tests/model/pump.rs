@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::LockContext;
 use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, Written};
+use putex::core::priority::Priority;
 use putex::core::protocol::{
     DeviceUse, Grant as CoreGrant, GuardReport, ServiceState, Stake, StartState, ToGuard,
 };
@@ -29,6 +30,7 @@ pub(crate) fn config(timing: Timing) -> Config {
         check: false,
         start_grace: Duration::ZERO,
         check_failures: 1,
+        priority: Priority::FIRST,
         last_resort: true,
         device: DeviceUse::None,
     }

@@ -116,6 +116,7 @@ impl World<'_> {
             check: setup.check,
             start_grace: setup.start_grace,
             check_failures: setup.check_failures,
+            priority: setup.priority,
             last_resort: setup.resort,
             device: setup.device_use,
         }

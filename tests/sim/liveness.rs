@@ -114,12 +114,16 @@ fn liveness_bound(sc: &Scenario) -> u64 {
     let budget = longest(sc, |timing| timing.stop_budget());
     let grace = longest(sc, |timing| timing.confirmation());
     let wait = longest(sc, |timing| timing.takeover_wait(timing.lock_time()));
+    // The best of those that take a lock.
+    let delay = |site: &scenario::Site| nanos(site.priority.delay(site.timing.renewal()));
+    let candidates = sc.sites.iter().filter(|site| site.priority.is_candidate());
+    let delay = candidates.map(delay).max().unwrap_or_default();
     let hung = t + budget + r + 1000 * MS;
     let silent = t + 2 * (r.max(500 * MS) + 1000 * MS);
     let reopened = 2 * (sc.open_within + sc.reopen);
     let late = 3 * t;
     let stroke = t + budget + 2 * r;
-    let take = wait + 2 * r;
+    let take = wait + 2 * r + delay;
     let start = grace + 2 * r;
     let shown = hung + silent + reopened + late + stroke + take + start;
     // By the slowest clock.

@@ -32,9 +32,13 @@ impl World<'_> {
         }
     }
 
-    /// An agent takes a lock: it must be able to start the service, and have stopped it.
+    /// An agent takes a lock: it must be able to start the service, and have stopped it. One that
+    /// takes none may have had a lock as the instance of before.
     pub fn judge_take(&mut self, id: usize) {
         let site = self.agents[id].site;
+        if !self.sc.sites[site].priority.is_candidate() && self.sites[site].acked.is_none() {
+            self.fail("take", format!("{site} takes a lock and is to take none"));
+        }
         let view = &self.agents[id].view;
         let report = view.report.as_ref();
         let report = report.filter(|report| report.heard == view.said);

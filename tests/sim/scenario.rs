@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use putex::core::priority::Priority;
 use putex::core::protocol::DeviceUse;
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout;
@@ -42,6 +43,7 @@ pub struct Site {
     pub check: bool,
     pub start_grace: Duration,
     pub check_failures: u32,
+    pub priority: Priority,
     pub resort: bool,
     /// What start leaves behind can be killed by the kernel.
     pub has_cgroup: bool,
@@ -314,6 +316,7 @@ fn draw_site(rng: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Si
         check: rng.chance(600),
         start_grace: rng.pick(&[Duration::ZERO, Duration::ZERO, r, 5 * r]),
         check_failures: rng.pick(&[1, 1, 2, 3]),
+        priority: draw_priority(rng, index),
         resort: rng.chance(300),
         has_cgroup: rng.chance(300),
         device,
@@ -324,6 +327,16 @@ fn draw_site(rng: &mut Random, index: usize, kinds: Kinds, shared: Timing) -> Si
         },
         plain: false,
         begins: rng.below(2 * nanos(r)),
+    }
+}
+
+/// Most agents go first. The first agent is never one that takes no lock: there must be one.
+fn draw_priority(rng: &mut Random, index: usize) -> Priority {
+    match rng.below(8) {
+        0 => Priority::Behind(1),
+        1 => Priority::Behind(rng.below(15) as u8),
+        2 if index > 0 => Priority::Never,
+        _ => Priority::FIRST,
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use putex::core::command::{Command, Outcome};
 use putex::core::event::{BucketInfo, Event, Notice, Opened, StoreErrorKind, Written};
+use putex::core::priority::Priority;
 use putex::core::protocol::{DeviceUse, ServiceState, StartState};
 use putex::core::pump::{AgentId, Config};
 use putex::core::record::{
@@ -106,6 +107,10 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         check: words.get("check") != Some("no"),
         start_grace: words.duration("start-grace", 0)?,
         check_failures: words.count("check-failures", 1)?,
+        priority: match words.get("priority") {
+            Some("never") => Priority::Never,
+            _ => Priority::of(words.count("priority", 1)? as u8).ok_or("no such priority")?,
+        },
         last_resort: words.get("last-resort").is_some(),
         device: match words.get("device") {
             None => DeviceUse::None,

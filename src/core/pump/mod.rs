@@ -74,6 +74,7 @@ use self::stopping::{ServiceLock, Stopping};
 use self::taking::{Confirming, Taking};
 use crate::core::event::{Effect, Ending, Event};
 use crate::core::level::Level;
+use crate::core::priority::Priority;
 use crate::core::protocol::{DeviceUse, GuardConfig, Stake, ToGuard};
 use crate::core::record::Incarnation;
 use crate::core::report::{Reason, Report};
@@ -105,6 +106,8 @@ pub struct Config {
     pub start_grace: Duration,
     /// Number of consecutive failed health checks that move the service.
     pub check_failures: u32,
+    /// Which agents go first when the lock may be had.
+    pub priority: Priority,
     /// Whether there is a last resort.
     pub last_resort: bool,
     /// Whether a watchdog device is used.

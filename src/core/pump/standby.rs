@@ -227,7 +227,9 @@ impl Standby {
         // agent whose service is not known to be down is no candidate, not even for a lock
         // that is free; nor is one whose guard cannot do what is required of it.
         let able = context.is_open() && context.guard.is_down() && context.guard.unfit().is_none();
-        context.store.seen.as_ref().filter(|_| able)
+        let is_candidate = context.config.priority.is_candidate();
+        let seen = context.store.seen.as_ref().filter(|_| able);
+        seen.filter(|seen| is_candidate || seen.takeover.is_of_own())
     }
 
     /// A stroke that is due less than R before the lock may be had waits until that could have
@@ -243,7 +245,8 @@ impl Standby {
     /// The takeover check begins early, so that it ends when the lock may be had.
     fn takeover_check_at(&self, seen: &Seen) -> Instant {
         let lead = self.check_took + self.check_took / CHECK_SPREAD;
-        seen.take_at().before(lead.min(seen.takeover.wait)).max(self.retry_at)
+        let wait = seen.takeover.wait + seen.takeover.delay;
+        seen.take_at().before(lead.min(wait)).max(self.retry_at)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Returns when the lock may be taken, if it does not move before.
     pub(super) fn take_at(&self) -> Instant {
-        self.first_at.after(self.takeover.wait)
+        self.first_at.after(self.takeover.wait + self.takeover.delay)
     }
 }
 

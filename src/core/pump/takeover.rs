@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::holders::Times;
+use super::write::attempt;
 use crate::core::record::{KeyState, KeyValue, Record, RecordState};
 use crate::core::report::Holder;
 use crate::core::text::sanitize_field;
@@ -14,23 +15,42 @@ use crate::core::time::Instant;
 pub(super) struct Takeover {
     /// How long the revision must stand still, from when it was first seen.
     pub(super) wait: Duration,
+    /// How long agents of a higher priority go first, from then on.
+    pub(super) delay: Duration,
     /// How long to renew, after the take, before the service is started.
     pub(super) confirm: Option<Duration>,
     /// Who or what holds the lock.
     pub(super) holder: Holder,
 }
 
+impl Takeover {
+    /// Returns whether this agent has the lock.
+    pub(super) fn is_of_own(&self) -> bool {
+        matches!(self.holder, Holder::Own | Holder::OwnUnconfirmed)
+    }
+}
+
 impl Context {
+    /// Returns what this agent waits for before it has the lock that `key_state` shows: what must
+    /// be waited for, and, for a lock that is not its own, those who go first.
+    pub(super) fn takeover(&self, key_state: &KeyState, now: Instant) -> Takeover {
+        let must = self.takeover_of_first(key_state, now);
+        match must.is_of_own() {
+            true => must,
+            false => Takeover { delay: self.config.priority.delay(attempt(self)), ..must },
+        }
+    }
+
     /// Decides what must be waited for before the lock that `key_state` shows may be
     /// had. Immediate start is for a clean absence alone.
-    pub(super) fn takeover(&self, key_state: &KeyState, now: Instant) -> Takeover {
+    fn takeover_of_first(&self, key_state: &KeyState, now: Instant) -> Takeover {
         let timing = self.config.timing;
         let older = self.is_older(key_state);
         let Times { lock, grace } = self.store.holders.binding(key_state, older, now);
         let wait = timing.takeover_wait(timing.lock_time().max(lock));
         let confirm = Some(timing.confirmation().max(grace));
-        let takeover = |wait, confirm, holder| Takeover { wait, confirm, holder };
         let no_wait = Duration::ZERO;
+        let takeover = |wait, confirm, holder| Takeover { wait, delay: no_wait, confirm, holder };
         let lost = self.store.holders.has_lost(now);
         let known_for = timing.lock_time() + timing.confirmation();
         let predecessors = self.predecessor_term_in(key_state).is_some();

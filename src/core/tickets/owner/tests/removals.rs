@@ -43,7 +43,7 @@ fn removed(owner: &mut TicketOwner, now: Instant) -> Vec<u64> {
 /// crashed hosts had left kept everybody waiting.
 #[test]
 fn owners_begin_with_different_ones_and_remove_many_before_they_list_again() {
-    let firsts: std::collections::BTreeSet<u64> = (0..20)
+    let firsts: BTreeSet<u64> = (0..20)
         .map(|nonce| {
             let (mut owner, now) = behind_dead(nonce, 40);
             let removed = removed(&mut owner, now);

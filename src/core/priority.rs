@@ -1,0 +1,60 @@
+//! Which agent takes a lock that several may have.
+//!
+//! A priority is no part of the rules for a lock: it only delays. When the lock may be had, an
+//! agent of the first priority takes it at once, and each further one lets the ones before it go
+//! first, for as long as a request may take. Whoever has the lock keeps it.
+
+use std::time::Duration;
+
+/// The last priority of an agent that may take a lock.
+pub const PRIORITY_MAX: u8 = 15;
+
+/// The priority of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// It lets so many others go first, 0 to 14.
+    Behind(u8),
+    /// It never takes a lock that is another's, or nobody's.
+    Never,
+}
+
+impl Priority {
+    /// The first priority, of an agent that waits for no other.
+    pub const FIRST: Priority = Priority::Behind(0);
+
+    /// Returns the priority of this number, from 1 to [`PRIORITY_MAX`]; `None` for another number.
+    pub fn of(number: u8) -> Option<Priority> {
+        (1..=PRIORITY_MAX).contains(&number).then(|| Priority::Behind(number - 1))
+    }
+
+    /// Returns whether such an agent takes locks.
+    pub fn is_candidate(self) -> bool {
+        self != Priority::Never
+    }
+
+    /// Returns how long it lets others go first when the lock may be had. `step` is how long one of
+    /// them may take to have it.
+    pub fn delay(self, step: Duration) -> Duration {
+        match self {
+            Priority::Behind(others) => step * u32::from(others),
+            Priority::Never => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_priority_waits_a_step_longer_than_the_one_before() {
+        let step = Duration::from_millis(250);
+        let delay = |number| Priority::of(number).map(|priority| priority.delay(step));
+        assert_eq!(Priority::of(1), Some(Priority::FIRST));
+        assert_eq!(delay(1), Some(Duration::ZERO));
+        assert_eq!(delay(2), Some(step));
+        assert_eq!(delay(15), Some(step * 14));
+        assert_eq!((delay(0), delay(16)), (None, None));
+        assert!(Priority::FIRST.is_candidate() && !Priority::Never.is_candidate());
+    }
+}
