@@ -8,6 +8,7 @@
 mod put;
 
 use std::path::Path;
+use std::time::Duration;
 
 use log::Level;
 
@@ -29,6 +30,9 @@ pub use self::put::{Put, run as run_put};
 
 /// The status of `putex lease check` when a lease is not held.
 const NOT_HELD: u8 = 1;
+
+/// A wait for so long is said.
+const PAUSE_SAID: Duration = Duration::from_secs(1);
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +137,11 @@ impl Process<'_> {
             let step = command.next(sys::now());
             if let LeaseStep::Rest(until) = step {
                 self.note(name, command.notes());
+                let left = until.since(sys::now());
+                if left > PAUSE_SAID {
+                    let text = format!("{name}: waiting for {}, until it has run out", Ms(left));
+                    self.speaker.tell(Level::Info, &text);
+                }
                 // A wait that fails is a short wait.
                 let _ = alarm.wait([], Some(until));
             }
@@ -192,18 +201,29 @@ impl Process<'_> {
                 return Ok((format!("expired {name} term={term} holder={holder}\n"), 0));
             }
             LeaseEnd::Taken(view) => {
-                let next = match view.state {
-                    LeaseState::RunOut => format!("; see putex lease expire {name}"),
-                    LeaseState::Held | LeaseState::Unsure => String::new(),
+                let next = match (&self.request.task, view.state) {
+                    (_, LeaseState::RunOut) => format!("; see putex lease expire {name}"),
+                    (Task::One(_, LeaseTask::Claim { holder, .. }), _)
+                        if *holder == view.holder =>
+                    {
+                        format!("; to keep it, write putex lease extend {name}")
+                    }
+                    (_, LeaseState::Held | LeaseState::Unsure) => String::new(),
                 };
                 (format!("not claimed: {}{next}", describe(&view, now)), not_had)
             }
             LeaseEnd::Young(left) => (format!("not claimed: {}", why_young(left)), not_had),
             LeaseEnd::NotHad(view) => {
                 let others = view.map_or("nobody has it".to_owned(), |view| describe(&view, now));
-                (format!("not extended, the lease has gone: {others}"), lost)
+                let who = match &self.request.task {
+                    Task::One(_, LeaseTask::Extend { holder, .. }) => holder,
+                    Task::One(..) | Task::List(_) => &self.request.who,
+                };
+                (format!("not extended: {} does not have it: {others}", sanitize_field(who)), lost)
             }
-            LeaseEnd::TooEarly(view) => (format!("not expired: {}", describe(&view, now)), not_had),
+            LeaseEnd::TooEarly(view) => {
+                (format!("not expired: {}; see -w", describe(&view, now)), not_had)
+            }
             LeaseEnd::Absent => {
                 self.speaker.tell(Level::Info, &format!("{name}: nobody has it"));
                 return Ok((String::new(), 0));

@@ -10,9 +10,11 @@ use super::settings::{Faults, Settings};
 use super::table::{Name, Subcommand, nearest};
 use super::value::{drift_ppm, replicas, seconds};
 use super::{Environment, Invocation, Location, usage};
+use crate::core::Percent;
 use crate::core::lease::LeaseTask;
 use crate::core::tickets;
 use crate::core::tickets::grab::LIFETIME_MAX;
+use crate::core::timing::DRIFT_PPM_MAX;
 use crate::exit::{Exit, Refusal};
 use crate::lease::{Put, Request, Task};
 use crate::store::name::{is_own, valid_bucket, valid_key};
@@ -86,8 +88,19 @@ fn lease_words(words: Vec<String>) -> Result<Words, Refusal> {
     let all = "write putex lease claim, extend, check or expire NAME, or putex lease list";
     let Some(action) = words.next() else { return Err(usage(all.to_owned())) };
     let Some(action) = ACTIONS.into_iter().find(|known| *known == action) else {
-        let nearest = nearest(&action, ACTIONS.map(str::to_owned));
-        return Err(usage(format!("lease {action}: no such command{nearest}; {all}")));
+        let instead = match &*action {
+            "keep" | "refresh" | "renew" => "write putex lease extend NAME --for TIME".to_owned(),
+            "put" | "set" => "write putex put --lease NAME KEY VALUE".to_owned(),
+            "give" | "release" | "revoke" | "unlock" => {
+                let why = "no lease is given back early";
+                format!("{why}; putex lease expire NAME removes one that has run out")
+            }
+            _ => {
+                let nearest = nearest(&action, ACTIONS.map(str::to_owned));
+                format!("no such command{nearest}; {all}")
+            }
+        };
+        return Err(usage(format!("lease {action}: {instead}")));
     };
     let (name, more) = (words.next(), words.next());
     if let Some(more) = more {
@@ -135,7 +148,7 @@ fn resolve(
     let action = match words {
         Words::Lease(action, name) => {
             let who = who(faults, Name::LeaseAs, environment);
-            let drift_ppm = faults.parse(Name::Drift, drift_ppm);
+            let drift_ppm = drift(faults);
             let task = task(faults, action, name, who.as_deref());
             let (task, who, drift_ppm) = (task?, who?, drift_ppm?);
             Action::Lease(Request { task, who, drift_ppm, level })
@@ -176,7 +189,13 @@ fn task(
         (Name::ExpireWait, &["expire"]),
     ] {
         if faults.settings.get(option).is_some() && !takers.contains(&action) {
-            return faults.usage(option, &format!("not an option of putex lease {action}"));
+            let why = match (option, action) {
+                (Name::ExpireWait, "claim" | "extend") => {
+                    "nobody waits for a lease; for a queue, see putex grab".to_owned()
+                }
+                _ => format!("not an option of putex lease {action}"),
+            };
+            return faults.usage(option, &why);
         }
     }
     let Some(name) = name else { return Some(Task::List(None)) };
@@ -213,6 +232,17 @@ fn at_least(faults: &mut Faults<'_>, action: &str) -> Option<Duration> {
         return faults.refuse(Name::LeaseFor, Exit::Usage, &why);
     }
     time_of_lease(faults, Name::LeaseFor)
+}
+
+/// Resolves how far clocks may be off.
+pub(super) fn drift(faults: &mut Faults<'_>) -> Option<u32> {
+    let drift_ppm = faults.parse(Name::Drift, drift_ppm)?;
+    if drift_ppm <= DRIFT_PPM_MAX {
+        return Some(drift_ppm);
+    }
+    let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
+    let why = format!("{given} is more than the maximum of {most}");
+    faults.refuse(Name::Drift, Exit::Unsafe, &why)
 }
 
 /// Resolves the time of a lease in this option.

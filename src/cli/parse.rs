@@ -9,7 +9,6 @@ use super::config::{self, Config};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
 use super::table::{FLAGS, Flag, Name, Subcommand, nearest};
-use super::value::drift_ppm;
 use super::{
     CheckArgs, Environment, Invocation, grab, help, lease, lock, timing, topics, usage, utf8,
 };
@@ -45,6 +44,9 @@ pub fn parse(
                     // Its key, which a list of processes shows, may begin with a hyphen.
                     Some(Subcommand::Guard) if was_first => return Ok(Invocation::Guard),
                     Some(_) if was_first => subcommand = known,
+                    None if was_first && lease::ACTIONS.contains(&&*word) => {
+                        return Err(usage(format!("{word}: write putex lease {word}")));
+                    }
                     Some(_) if subcommand.is_none() && positionals.is_empty() => {
                         return Err(usage(format!("{word}: a command comes before its options")));
                     }
@@ -79,16 +81,23 @@ pub fn parse(
     if let Some(of @ (Subcommand::Lease | Subcommand::Put)) = subcommand {
         return lease::invocation(of, settings, positionals, environment);
     }
-    if let ([word, ..], None) = (&positionals[..], subcommand)
-        && positionals.len() != ARGUMENTS.len()
-    {
-        if !begins {
-            return Err(usage(format!("{word}: unexpected argument")));
-        }
-        let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
-        return Err(usage(format!("{word}: no such command{nearest}; see putex --help")));
+    if subcommand.is_none() {
+        check_arguments(&positionals, begins)?;
     }
     invocation(subcommand.unwrap_or(Subcommand::Agent), settings, positionals, environment)
+}
+
+/// Checks the number of arguments of an agent; `begins`: the line begins with one.
+fn check_arguments(positionals: &[String], begins: bool) -> Result<(), Refusal> {
+    let [word, ..] = positionals else { return Ok(()) };
+    if positionals.len() == ARGUMENTS.len() {
+        return Ok(());
+    }
+    if !begins {
+        return Err(usage(format!("{word}: unexpected argument")));
+    }
+    let nearest = nearest(word, Subcommand::ALL.map(|known| known.name().to_owned()));
+    Err(usage(format!("{word}: no such command{nearest}; see putex --help")))
 }
 
 /// Returns the invocation, or its refusal, if a flag ends the line.
@@ -175,7 +184,7 @@ fn invocation(
 /// Returns what the time of a lease means.
 fn lease_timing(faults: &mut Faults<'_>) -> Option<String> {
     let at_least = lease::time_of_lease(faults, Name::TimingLease);
-    let drift_ppm = faults.parse(Name::Drift, drift_ppm);
+    let drift_ppm = lease::drift(faults);
     Some(timing::lease_report(at_least?, drift_ppm?))
 }
 

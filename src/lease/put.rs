@@ -43,8 +43,13 @@ impl Put {
         match &self.value {
             Some(text) => value.extend(text.as_bytes()),
             None => {
-                let read = io::stdin().take(VALUE_MAX as u64 + 1).read_to_end(&mut value);
+                let until = VALUE_MAX as u64 + 1;
+                let read = io::stdin().take(until).read_to_end(&mut value);
                 read.map_err(Refusal::system("cannot read the value: "))?;
+                if value.is_empty() {
+                    let text = "VALUE is missing, and stdin is empty; write '' for an empty value";
+                    return Err(Refusal::new(Exit::Usage, text));
+                }
             }
         }
         if value.len() > VALUE_MAX {
@@ -67,7 +72,7 @@ pub fn run(
     destination: Destination,
 ) -> Result<Ended, Refusal> {
     let Put { lease: name, holder, key, level, .. } = put;
-    let value = put.value()?;
+    let mut value = None;
     let mut speaker = Speaker { level: *level, destination };
     let mut leases = Leases::new(bucket);
     let until = sys::now().after(REQUEST_MAX * 2);
@@ -92,7 +97,11 @@ pub fn run(
         }
         let lease_key = leases::key(name);
         let expected = Expected::OtherKey(&lease_key, stored.revision);
-        let content = Content::new([], &value);
+        // It is read only by whoever may write it.
+        if value.is_none() {
+            value = Some(put.value()?);
+        }
+        let content = Content::new([], value.as_deref().unwrap_or_default());
         let unreachable = |text| Err(StoreErrorKind::Unreachable.error(text).into());
         match leases.bucket().compare_and_set(key, expected, &content, until) {
             Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),

@@ -79,7 +79,7 @@ fn a_lease_is_had_for_its_time_whatever_becomes_of_who_has_claimed_it() {
         }
         let others = run(site, &["lease", "extend", "--as", "two", "db/x", "--for", "5"]);
         assert_eq!(others.status, Some(100), "{others:?}");
-        assert!(others.said.contains("db/x: not extended, the lease has gone: one has it"));
+        assert!(others.said.contains("db/x: not extended: two does not have it: one has it"));
         for (words_behind, due) in [
             (&["db/x"][..], 0),
             (&["--as", "one", "db/x"], 0),

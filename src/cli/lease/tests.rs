@@ -62,6 +62,9 @@ fn wrong_lines_are_refused_with_what_to_write() {
     for (line, says) in [
         ("lease", "write putex lease claim, extend, check or expire NAME"),
         ("lease clam db", "lease clam: no such command; the nearest is claim"),
+        ("lease renew db", "lease renew: write putex lease extend NAME --for TIME"),
+        ("lease release db", "no lease is given back early; putex lease expire NAME"),
+        ("claim db --for 60", "claim: write putex lease claim"),
         ("lease claim --for 60", "NAME is missing; write putex lease claim NAME"),
         ("lease claim a b --for 60", "b: unexpected argument; one name at a time"),
         ("lease claim a,b --for 60", "NAME: a,b: write letters, digits"),
@@ -69,9 +72,11 @@ fn wrong_lines_are_refused_with_what_to_write() {
         ("lease claim db --for 0.5", "--for: write 1s to 75m"),
         ("lease claim db --for 76m", "--for: write 1s to 75m"),
         ("lease claim db --for x", "--for: x: is not a time"),
+        ("lease check db --drift 21", "--drift: 21 % is more than the maximum of 20 %"),
         ("lease check db --for 60", "--for: not an option of putex lease check"),
         ("lease list db --as me", "--as: not an option of putex lease list"),
-        ("lease claim db --for 60 -w 5", "-w: not an option of putex lease claim"),
+        ("lease claim db --for 60 -w 5", "-w: nobody waits for a lease; for a queue, see"),
+        ("lease list -w 5", "-w: not an option of putex lease list"),
         ("lease claim db --for 60 -n", "-n: not an option of putex lease"),
         ("put db on", "--lease: is missing; write putex put --lease NAME KEY VALUE"),
         ("put --lease db", "KEY is missing; write putex put --lease NAME KEY VALUE"),
@@ -84,7 +89,8 @@ fn wrong_lines_are_refused_with_what_to_write() {
         match parsed(&line) {
             Err(Refusal { text, exit }) => {
                 assert!(text.contains(says), "{line}: {text}");
-                assert_eq!(exit, Exit::Usage, "{line}");
+                let due = if line.contains("--drift") { Exit::Unsafe } else { Exit::Usage };
+                assert_eq!(exit, due, "{line}");
             }
             Ok(invocation) => panic!("{line}: {invocation:?}"),
         }

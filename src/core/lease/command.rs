@@ -92,7 +92,7 @@ impl LeaseCommand {
             attempt,
             may_be_lost,
             began: now,
-            until: now.after(PATIENCE),
+            until: now.after(PATIENCE.max(wait)),
             wait_until: now.after(wait),
             bucket: None,
             replicas: 1,
@@ -267,7 +267,7 @@ impl LeaseCommand {
             (LeaseTask::Expire { .. }, None) => self.end_confirmed(Confirmed::Absent, now),
             (LeaseTask::Expire { .. }, Some((_, view))) => {
                 // The store is there.
-                self.until = now.after(PATIENCE);
+                self.until = now.after(PATIENCE).max(self.wait_until);
                 if view.state == LeaseState::RunOut {
                     self.phase = Phase::Writing(None);
                 } else if view.run_out_at <= self.wait_until {

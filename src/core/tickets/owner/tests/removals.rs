@@ -12,21 +12,26 @@ fn behind_dead(nonce: u128, count: u64) -> (TicketOwner, Instant) {
     let (number, mut revision) = (Revision(100), Revision(100));
     for now in [begin, dead_at] {
         owner.phase = Phase::Writing;
-        let Step::WriteAndList(.., ticket, _, _) = owner.next(now) else { panic!("it is written") };
+        assert!(matches!(owner.next(now), Step::WriteAndList(..)));
         owner.handle(Input::Written(Written::Stored(revision), now), now);
-        let key = format!("lock.a.{}", owner.key_element());
-        let own = StoredTicket { key, revision, number, ticket: Ok(ticket.clone()) };
-        let other = |number| StoredTicket {
-            key: format!("lock.a.{number}"),
-            revision: Revision(number),
-            number: Revision(number),
-            ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
-        };
-        let standing = (1..=count).map(other).chain([own]).collect();
-        owner.handle(Input::Listed(Ok((standing, revision))), now);
+        owner.handle(listed(&owner, (number, revision), count), now);
         revision = Revision(101);
     }
     (owner, dead_at)
+}
+
+/// Returns a listing in which so many others stand before the own ticket, of this number, at this
+/// revision.
+fn listed(owner: &TicketOwner, (number, revision): (Revision, Revision), count: u64) -> Input {
+    let (key, ticket) = (format!("lock.a.{}", owner.key_element()), owner.ticket().clone());
+    let own = StoredTicket { key, revision, number, ticket: Ok(ticket.clone()) };
+    let other = |number| StoredTicket {
+        key: format!("lock.a.{number}"),
+        revision: Revision(number),
+        number: Revision(number),
+        ticket: Ok(Ticket { incarnation: Incarnation(9), ..ticket.clone() }),
+    };
+    Input::Listed(Ok(((1..=count).map(other).chain([own]).collect(), revision)))
 }
 
 /// Returns the tickets that an owner removes before it does something else.
@@ -66,4 +71,16 @@ fn the_own_ticket_is_renewed_in_time_however_many_are_to_be_removed() {
     let due = now.after(owner.timing.renewal());
     owner.handle(Input::Written(Written::Moved(None), due), due);
     assert!(matches!(owner.next(due), Step::WriteAndList(..)));
+}
+
+/// A server that was behind showed the same old entry again and again: the removal of what had
+/// moved was tried as often.
+#[test]
+fn what_has_moved_is_not_removed_again_because_an_old_listing_shows_it_unmoved() {
+    let (mut owner, now) = behind_dead(3, 1);
+    assert!(matches!(owner.next(now), Step::Remove(..)));
+    owner.handle(Input::Written(Written::Moved(None), now), now);
+    assert!(matches!(owner.next(now), Step::List(..)));
+    owner.handle(listed(&owner, (Revision(100), Revision(101)), 1), now);
+    assert!(!matches!(owner.next(now), Step::Remove(..)));
 }
